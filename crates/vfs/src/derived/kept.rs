@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::nodes::Derivation;
 use super::{DerivedStale, is_derived};
-use crate::handles::Handle;
-use crate::invalidation::Invalidation;
+use crate::names::handles::Handle;
+use crate::names::invalidation::Invalidation;
 use crate::{Filesystem, Result};
 
 /// What a listing has just said may be believed for so long in any case: who lists looks at the entries next.

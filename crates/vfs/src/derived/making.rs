@@ -6,9 +6,9 @@ use super::nodes::Derivation;
 use super::seeing::Seen;
 use super::{DerivedEntry, Placed};
 use crate::attr::Caller;
+use crate::bucket::metadata::{CONTENT_TYPE, TAG, USER};
 use crate::filesystem::name;
-use crate::handles::Opened;
-use crate::metadata::{CONTENT_TYPE, TAG, USER};
+use crate::names::handles::Opened;
 use crate::{Attr, Error, Filesystem, Result};
 
 /// Views show files and directories.

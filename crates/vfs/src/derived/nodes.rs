@@ -12,7 +12,7 @@ use store::Timestamp;
 use super::Derived;
 use super::kept::Kept;
 use super::own::Own;
-use crate::headers::Defaults;
+use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 
 const DERIVED_BIT: u64 = 1 << 63;

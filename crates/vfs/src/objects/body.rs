@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::StoreError;
 
-use crate::open_file::FileUser;
+use crate::content::open_file::FileUser;
+use crate::content::pin::{Cut, Pin};
+use crate::content::ranges::zeros;
+use crate::content::slab::SLAB_BYTES;
 use crate::ops::{is_changed, join, owned};
-use crate::pin::{Cut, Pin};
-use crate::ranges::zeros;
-use crate::slab::SLAB_BYTES;
 use crate::{Error, Filesystem};
 
 /// One item of the stream at most.

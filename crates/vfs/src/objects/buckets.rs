@@ -11,7 +11,7 @@ use store::{
 use super::Objects;
 use super::errors::{about, named};
 use crate::attr::Caller;
-use crate::invalidation::Invalidation;
+use crate::names::invalidation::Invalidation;
 use crate::{Error, Filesystem};
 
 /// Names taken from the root at once.

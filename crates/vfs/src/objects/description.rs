@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 
 use super::etag::Given;
-use crate::headers;
-use crate::headers::is_of_bytes;
-use crate::metadata::{TAG, USER, USER_BYTES_MAX, tag_of, user_of};
+use crate::bucket::headers;
+use crate::bucket::headers::is_of_bytes;
+use crate::bucket::metadata::{TAG, USER, USER_BYTES_MAX, tag_of, user_of};
 
 /// What the names of Tenon's own attributes begin with.
 pub(crate) const OWN: &[u8] = b"tenon.";

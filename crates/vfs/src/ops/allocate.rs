@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::handles::Handle;
-use crate::open_file::OpenFile;
-use crate::write::Dirty;
+use crate::content::open_file::OpenFile;
+use crate::content::write::Dirty;
+use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
 /// Zeros are written to memory in pieces of this size.

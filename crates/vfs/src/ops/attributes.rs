@@ -4,9 +4,9 @@ use meta::{AttrChanges, Ino, Kind, Op};
 use std::ops::Range;
 
 use crate::attr::{Caller, Changes};
-use crate::handles::Handle;
-use crate::invalidation::Invalidation;
-use crate::write::When;
+use crate::content::write::When;
+use crate::names::handles::Handle;
+use crate::names::invalidation::Invalidation;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use store::{Payload, Precondition, PutOptions, StoreError};
 
 use crate::attr::Caller;
+use crate::bucket::headers;
+use crate::bucket::metadata::Described;
+use crate::content::open_file::OpenFile;
+use crate::content::write::When;
 use crate::filesystem::name;
-use crate::handles::Opened;
-use crate::headers;
 use crate::layout::is_reserved;
-use crate::metadata::Described;
-use crate::open_file::OpenFile;
-use crate::write::When;
+use crate::names::handles::Opened;
 use crate::{Attr, Error, Filesystem, Result};
 
 /// The longest symbolic link target, in bytes (`PATH_MAX` less its NUL).

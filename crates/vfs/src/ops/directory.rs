@@ -6,12 +6,12 @@ use meta::{Ino, Inode, Kind, Name};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use crate::bucket::directories::Known;
+use crate::bucket::learn::PAGE_ENTRIES;
+use crate::bucket::texts::{self, Entry};
 use crate::derived::{Derivation, Reading};
-use crate::directories::Known;
-use crate::handles::Handle;
-use crate::learn::PAGE_ENTRIES;
-use crate::positions::{DOTS, Positions};
-use crate::texts::{self, Entry};
+use crate::names::handles::Handle;
+use crate::names::positions::{DOTS, Positions};
 use crate::{Attr, Error, Filesystem, Result};
 
 /// A longer object is no symbolic link, whose target has fewer bytes than `PATH_MAX`, and no special file.

@@ -6,10 +6,10 @@
 use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
 use store::{CopyOptions, ObjectKey, ObjectRef};
 
+use crate::content::open_file::OpenFile;
+use crate::content::write::{Dirty, When};
 use crate::layout::stored_at;
-use crate::open_file::OpenFile;
 use crate::ops::rename::lock_both;
-use crate::write::{Dirty, When};
 use crate::{Error, Filesystem, Result};
 
 /// Directory and name.

@@ -5,8 +5,8 @@ use futures_util::TryStreamExt as _;
 use meta::{FsError, Ino, Kind, Op};
 use store::GetOptions;
 
+use crate::bucket::headers;
 use crate::filesystem::name;
-use crate::headers;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {

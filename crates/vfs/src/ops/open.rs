@@ -3,12 +3,12 @@
 use meta::{FsError, Ino, Kind, Moment, Name, Op};
 use std::sync::{Arc, PoisonError};
 
-use crate::handles::{Handle, Opened};
+use crate::bucket::reconcile::etag;
+use crate::content::open_file::{FileHandle, FileUser, OpenFile};
+use crate::content::publishing::must_not_have_lost;
+use crate::content::write::{Dirty, When};
 use crate::layout::content_keys;
-use crate::open_file::{FileHandle, FileUser, OpenFile};
-use crate::publishing::must_not_have_lost;
-use crate::reconcile::etag;
-use crate::write::{Dirty, When};
+use crate::names::handles::{Handle, Opened};
 use crate::{Atime, Attr, Error, Filesystem, Result};
 
 impl Filesystem {

@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use store::StoreError;
 
-use crate::handles::Handle;
-use crate::headers;
-use crate::open_file::{FileHandle, OpenFile};
-use crate::pin::{Cut, Piece, Pin};
-use crate::ranges::zeros;
-use crate::read::fetch::{Fetch, gather};
-use crate::read::readahead::WHOLE_BYTES_MAX;
-use crate::slab::SLAB_BYTES;
-use crate::write::{Dirty, Local, Source};
+use crate::bucket::headers;
+use crate::content::open_file::{FileHandle, OpenFile};
+use crate::content::pin::{Cut, Piece, Pin};
+use crate::content::ranges::zeros;
+use crate::content::read::fetch::{Fetch, gather};
+use crate::content::read::readahead::WHOLE_BYTES_MAX;
+use crate::content::slab::SLAB_BYTES;
+use crate::content::write::{Dirty, Local, Source};
+use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
 /// Looks at an object that is not what it was: once to learn of a rename or a replacement, once for a race.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use meta::{Applied, FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use store::{ListRequest, ObjectKey, Precondition, StoreError, names};
 
+use crate::content::open_file::OpenFile;
 use crate::filesystem::name;
-use crate::open_file::OpenFile;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {

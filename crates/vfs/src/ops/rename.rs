@@ -12,11 +12,11 @@ use store::mover::Mover;
 use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
-use crate::changes::Changing;
+use crate::bucket::changes::Changing;
+use crate::content::open_file::OpenFile;
+use crate::content::write::{Dirty, When};
 use crate::filesystem::name;
 use crate::layout::{is_reserved, object_key, stored, stored_at};
-use crate::open_file::OpenFile;
-use crate::write::{Dirty, When};
 use crate::{Error, Filesystem, Result};
 
 /// A new name that others take again and again is fought for so often.

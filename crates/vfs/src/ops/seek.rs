@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use crate::handles::Handle;
-use crate::pin::{Cut, Pin};
-use crate::ranges::RangeSet;
-use crate::write::Dirty;
+use crate::content::pin::{Cut, Pin};
+use crate::content::ranges::RangeSet;
+use crate::content::write::Dirty;
+use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
 /// Length of what is looked at first, in bytes; each further look is at twice as much.

@@ -4,9 +4,9 @@ use futures_util::StreamExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::open_file::OpenFile;
+use crate::content::open_file::OpenFile;
+use crate::content::write::When;
 use crate::turns::Silence as _;
-use crate::write::When;
 use crate::{Error, Filesystem, Result};
 
 /// Files that a sync stores at the same time: for many small files the store's latency counts, and the parts of large

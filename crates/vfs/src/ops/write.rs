@@ -4,13 +4,13 @@ use meta::Inode;
 use std::sync::Arc;
 use store::StoreError;
 
-use crate::handles::Handle;
-use crate::metadata::Described;
-use crate::open_file::{OpenFile, Pending};
-use crate::pin::Pin;
-use crate::publishing::must_not_have_lost;
+use crate::bucket::metadata::Described;
+use crate::content::open_file::{OpenFile, Pending};
+use crate::content::pin::Pin;
+use crate::content::publishing::must_not_have_lost;
+use crate::content::write::{Dirty, Local, Memory, Stream, Upload, When, reserve_stream};
+use crate::names::handles::Handle;
 use crate::volume::Mapping;
-use crate::write::{Dirty, Local, Memory, Stream, Upload, When, reserve_stream};
 use crate::{Error, Filesystem, Result};
 
 /// The largest object that S3 and the servers like it promise to hold: 5 TiB, in parts of which each may have 5 GiB.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use meta::acl::{ACCESS, Acl};
 use meta::{AttrChanges, FsError, Ino, Op, SETGID, XattrHow};
 
-use crate::metadata::USER;
+use crate::bucket::metadata::USER;
 use crate::objects::OWN;
 use crate::{Error, Filesystem, Result};
 

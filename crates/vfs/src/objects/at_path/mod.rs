@@ -18,10 +18,10 @@ use super::body::body;
 use super::errors::{about, named, no_such_key, reserved};
 use super::etag;
 use super::named::read::wanted;
-use crate::changes::Changing;
-use crate::headers;
-use crate::invalidation::Invalidation;
-use crate::pin::Pin;
+use crate::bucket::changes::Changing;
+use crate::bucket::headers;
+use crate::content::pin::Pin;
+use crate::names::invalidation::Invalidation;
 
 impl Objects {
     /// The bucket's key of a key.

@@ -5,7 +5,7 @@ use store::{ObjectKey, Precondition};
 
 use super::put::Change;
 use super::{ATTEMPTS_MAX, Way, busy, is_race};
-use crate::invalidation::Invalidation;
+use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, Kept, MARKER, RECORD};
 use crate::objects::errors::{about, named};

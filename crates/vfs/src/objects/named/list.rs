@@ -14,11 +14,11 @@ use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::names::{self, KeyPrefix};
 use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreError};
 
+use crate::bucket::texts;
 use crate::layout::is_reserved;
 use crate::objects::Objects;
 use crate::objects::description::Record;
 use crate::objects::errors::about;
-use crate::texts;
 
 /// Entries of one directory taken at once.
 const BATCH: usize = 256;

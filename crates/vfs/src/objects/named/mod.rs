@@ -18,8 +18,8 @@ use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError, Ti
 use super::description::{IMPLICIT, Kept, MARKER, Record};
 use super::errors::{named, no_such_key, reserved};
 use super::{Objects, etag};
+use crate::bucket::metadata::content_type;
 use crate::layout::is_reserved;
-use crate::metadata::content_type;
 
 /// Somebody else changes the same names so often before it is given up.
 pub(super) const ATTEMPTS_MAX: usize = 100;
@@ -189,7 +189,7 @@ impl Objects {
         let (object, size_bytes) = self.identity(key, inode, &kept.record)?;
         let mut attributes = kept.attributes(inode, &object.etag);
         if inode.is_dir() && attributes.content_type.is_none() {
-            attributes.content_type = crate::headers::type_of(Kind::Directory).content_type;
+            attributes.content_type = crate::bucket::headers::type_of(Kind::Directory).content_type;
         }
         if inode.kind == Kind::File && attributes.content_type.is_none() {
             attributes.content_type = content_type(key.as_bytes()).map(str::to_owned);

@@ -9,8 +9,8 @@ use store::{
 };
 
 use super::{ATTEMPTS_MAX, Way, busy, is_race};
-use crate::headers::{self, Defaults};
-use crate::invalidation::Invalidation;
+use crate::bucket::headers::{self, Defaults};
+use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, Kept, MARKER, keep};
 use crate::objects::errors::{about, named, no_such_key};

@@ -80,7 +80,7 @@ impl Objects {
         key: &ObjectKey,
         inode: &Inode,
         options: GetOptions,
-    ) -> store::Result<(ObjectMeta, crate::pin::Pin, Range<u64>)> {
+    ) -> store::Result<(ObjectMeta, crate::content::pin::Pin, Range<u64>)> {
         let (inode, pin) = self.fs.inode_with_pin(inode.ino).map_err(about(key))?;
         let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
         let range = wanted(key, &meta, options)?;

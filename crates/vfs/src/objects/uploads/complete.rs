@@ -8,13 +8,13 @@ use store::{
 };
 
 use super::record::{Kept, UPLOAD, part_name};
+use crate::content::pin::{Cut, Pin};
 use crate::layout::content_keys;
 use crate::objects::Objects;
 use crate::objects::at_path::about_key;
 use crate::objects::errors::{about, named};
 use crate::objects::named::multipart::joined;
 use crate::objects::named::put::{New, Orphan};
-use crate::pin::{Cut, Pin};
 
 /// S3's smallest part but the last, also where it is copied.
 const PART_BYTES_MIN: u64 = 5 << 20;

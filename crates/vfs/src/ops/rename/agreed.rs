@@ -8,8 +8,8 @@ use meta::{Kind, Name, RenameHow};
 use store::ObjectKey;
 
 use super::{ATTEMPTS_MAX, Place};
+use crate::bucket::sharing::Sharing;
 use crate::layout::object_key;
-use crate::sharing::Sharing;
 use crate::{Error, Filesystem, Result};
 
 const TAKEN: Error = Error::new(libc::EBUSY, "other mounts of the bucket rename it all the time");

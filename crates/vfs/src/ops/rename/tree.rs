@@ -4,8 +4,8 @@ use meta::{Ino, Kind};
 use store::names::KeyPrefix;
 
 use super::{ATTEMPTS_MAX, Ends};
-use crate::open_file::OpenFile;
-use crate::path_locks::PathLock;
+use crate::bucket::path_locks::PathLock;
+use crate::content::open_file::OpenFile;
 use crate::{Error, Filesystem, Result};
 
 /// Programs that move files copy what they cannot rename.

@@ -1,0 +1,389 @@
+//! POSIX attributes in object headers.
+//!
+//! Written: the AWS dialect that FSx for Lustre, DataSync and S3 File Gateway share (`file-permissions` as octal
+//! type and mode, `file-owner`, `file-group`, `file-mtime` and `file-atime` in nanoseconds with the suffix `ns`).
+//! Read besides: s3fs (`mode`, `uid`, `gid`, `mtime`, `atime`), rclone (`mtime` as decimal seconds, with `--metadata` also
+//! `mode` in octal and times as RFC 3339), gcsfuse (`gcsfuse_mtime` as RFC 3339, symlink markers), goofys and geesefs (as
+//! s3fs, symlink targets).
+//!
+//! Refuses to guess: a value that does not parse is as if it were absent.
+
+use bytes::Bytes;
+use meta::{Inode, Kind, Moment, Observed};
+use percent_encoding::percent_decode_str;
+use std::collections::BTreeMap;
+use store::{Attributes, ObjectMeta, ObjectRef, Timestamp};
+
+use crate::bucket::metadata;
+use crate::layout::stored;
+
+const PERMISSIONS: &str = "file-permissions";
+const OWNER: &str = "file-owner";
+const GROUP: &str = "file-group";
+const MTIME: &str = "file-mtime";
+const ATIME: &str = "file-atime";
+/// Tenon's own: the device number of a character or block device, as decimal.
+const RDEV: &str = "file-rdev";
+
+/// Every user-metadata name that Tenon writes.
+const WRITTEN: [&str; 6] = [PERMISSIONS, OWNER, GROUP, MTIME, ATIME, RDEV];
+
+/// Says of an object that its body is a symbolic link's target (Google's standard, which gcsfuse writes).
+const LINK_MARK: &str = "goog-reserved-file-is-symlink";
+/// Say where a symbolic link leads: gcsfuse's before there was a standard, and geesefs's, in percent form.
+const LINK_TARGETS: [&str; 2] = ["gcsfuse_symlink_target", "--symlink-target"];
+
+/// The names besides in which other programs' attributes are read.
+const READ: [&str; 13] = [
+    "mode",
+    "uid",
+    "gid",
+    "rdev",
+    "mtime",
+    "atime",
+    "gcsfuse_mtime",
+    LINK_MARK,
+    LINK_TARGETS[0],
+    LINK_TARGETS[1],
+    "ctime",
+    "btime",
+    "file-acl",
+];
+
+/// Whether a name of user metadata is one of a POSIX attribute, in any dialect, also one that nothing is made of here.
+pub(crate) fn is_posix(name: &str) -> bool {
+    WRITTEN.contains(&name) || READ.contains(&name)
+}
+
+/// The largest mode.
+const MODE_MAX: u32 = 0o177_777;
+
+/// The permission bits in a mode.
+const PERMISSION_BITS: u32 = 0o7777;
+
+/// What an object without attributes is taken for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Defaults {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) file_mode: u16,
+    pub(crate) dir_mode: u16,
+}
+
+/// `attributes` with the inode's POSIX attributes in them; what else is there stays.
+pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attributes {
+    attributes.user.retain(|name, _| !WRITTEN.contains(&name.as_str()));
+    let nanos = |time: Timestamp| format!("{}ns", time.0);
+    attributes.user.extend([
+        (PERMISSIONS.to_owned(), format!("{:07o}", type_bits(inode.kind) | u32::from(inode.mode))),
+        (OWNER.to_owned(), inode.uid.to_string()),
+        (GROUP.to_owned(), inode.gid.to_string()),
+        (MTIME.to_owned(), nanos(inode.mtime)),
+        (ATIME.to_owned(), nanos(inode.atime)),
+    ]);
+    if inode.rdev != 0 {
+        attributes.user.insert(RDEV.to_owned(), inode.rdev.to_string());
+    }
+    // What others said of the object stays; this machine knows these without it.
+    for name in [ATIME, GROUP, OWNER, PERMISSIONS, MTIME] {
+        if metadata::fits(&attributes.user) {
+            break;
+        }
+        attributes.user.remove(name);
+    }
+    attributes
+}
+
+/// What Tenon's endpoint says of an object's very bytes, such as their checksum, begins so.
+const OF_BYTES: &str = "tenon-";
+/// So does the name of the user metadata that says in which directory of its views an object lies, and is like any other.
+const DIRECTORY: &str = "tenon-directory";
+
+/// Whether user metadata speaks of an object's very bytes.
+pub(crate) fn is_of_bytes(name: &str) -> bool {
+    name.starts_with(OF_BYTES) && name != DIRECTORY
+}
+
+/// The headers of an object whose bytes become others.
+pub(crate) fn of_other_bytes(mut attributes: Attributes) -> Attributes {
+    attributes.user.retain(|name, _| !is_of_bytes(name));
+    attributes
+}
+
+/// The headers of a new object that is not a plain file.
+pub(crate) fn type_of(kind: Kind) -> Attributes {
+    let content_type = (kind == Kind::Directory).then(|| "application/x-directory".to_owned());
+    Attributes { content_type, ..Attributes::default() }
+}
+
+/// The headers that a new object begins with.
+pub(crate) fn new(inode: &Inode) -> Attributes {
+    match (inode.kind, &inode.home) {
+        (Kind::File, Some((_, name))) => {
+            let content_type = metadata::content_type(name.as_bytes()).map(str::to_owned);
+            Attributes { content_type, ..Attributes::default() }
+        }
+        (kind, _) => type_of(kind),
+    }
+}
+
+/// Whether headers say when their file was last written, as ours do.
+pub(crate) fn has_time(attributes: &Attributes) -> bool {
+    attributes.user.contains_key(MTIME)
+}
+
+/// Whether an object has the bytes of an inode as it is, apart from what lies beside: by its length and the time of the
+/// last write.
+pub(crate) fn are_of(inode: &Inode, meta: &ObjectMeta) -> bool {
+    let written = meta.attributes.user.get(MTIME).and_then(|text| time(text));
+    written == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
+}
+
+/// What an object's full description says of its file.
+pub(crate) fn observed(
+    meta: &ObjectMeta,
+    is_marker: bool,
+    defaults: &Defaults,
+    looked_at: Moment,
+) -> Observed {
+    let found = Found::read(&meta.attributes.user);
+    let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults, looked_at);
+    let mode = found.mode.unwrap_or(0);
+    if !is_marker {
+        seen.kind = kind(mode).filter(|kind| *kind != Kind::Directory).unwrap_or(Kind::File);
+        if found.is_symlink {
+            seen.kind = Kind::Symlink;
+            seen.target = found.target;
+        }
+    }
+    if found.mode.is_some_and(|mode| mode & PERMISSION_BITS != 0 || mode & libc::S_IFMT != 0) {
+        seen.mode = (mode & PERMISSION_BITS) as u16;
+    }
+    seen.rdev = found.rdev.unwrap_or(0);
+    seen.uid = found.uid.unwrap_or(seen.uid);
+    seen.gid = found.gid.unwrap_or(seen.gid);
+    seen.mtime = found.mtime.unwrap_or(seen.mtime);
+    seen.atime = found.atime.unwrap_or(seen.mtime);
+    seen.exact = true;
+    seen
+}
+
+/// What a listing alone says of a file: size and time, the rest by default.
+pub(crate) fn listed(
+    object: &ObjectRef,
+    size_bytes: u64,
+    is_marker: bool,
+    defaults: &Defaults,
+    looked_at: Moment,
+) -> Observed {
+    let at = object.last_modified.unwrap_or_default();
+    Observed {
+        kind: if is_marker { Kind::Directory } else { Kind::File },
+        size_bytes,
+        object: Some(stored(object)),
+        mode: if is_marker { defaults.dir_mode } else { defaults.file_mode },
+        uid: defaults.uid,
+        gid: defaults.gid,
+        rdev: 0,
+        atime: at,
+        mtime: at,
+        ctime: at,
+        btime: at,
+        target: None,
+        exact: false,
+        looked_at,
+    }
+}
+
+/// What was seen of an object whose time of storing is known already, no coarser than it is known: S3 says
+/// milliseconds in listings and seconds in headers, and reading a file must not change its times.
+pub(crate) fn as_fine_as(known: Option<Timestamp>, mut seen: Observed) -> Observed {
+    let (Some(fine), Some(object)) = (known, seen.object.as_mut()) else { return seen };
+    if object.last_modified == Some(Timestamp::from_secs(fine.secs(), 0)) {
+        let coarse = object.last_modified.replace(fine);
+        for time in [&mut seen.atime, &mut seen.mtime, &mut seen.ctime, &mut seen.btime] {
+            if Some(*time) == coarse {
+                *time = fine;
+            }
+        }
+    }
+    seen
+}
+
+/// A directory that only its contents' keys name, with `at` for all its times.
+pub(crate) fn implicit_directory(
+    at: Timestamp,
+    looked_at: Moment,
+    defaults: &Defaults,
+    exact: bool,
+) -> Observed {
+    Observed {
+        kind: Kind::Directory,
+        size_bytes: 0,
+        object: None,
+        mode: defaults.dir_mode,
+        uid: defaults.uid,
+        gid: defaults.gid,
+        rdev: 0,
+        atime: at,
+        mtime: at,
+        ctime: at,
+        btime: at,
+        target: None,
+        exact,
+        looked_at,
+    }
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Found {
+    mode: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    rdev: Option<u32>,
+    mtime: Option<Timestamp>,
+    atime: Option<Timestamp>,
+    is_symlink: bool,
+    /// Where it leads, if that is not in the body.
+    target: Option<Bytes>,
+}
+
+impl Found {
+    fn read(user: &BTreeMap<String, String>) -> Self {
+        let get = |names: &[&str]| names.iter().find_map(|name| user.get(*name)).map(String::as_str);
+        let [plain, escaped] = LINK_TARGETS.map(|name| user.get(name));
+        let target = plain
+            .map(|target| Bytes::copy_from_slice(target.as_bytes()))
+            .or_else(|| escaped.map(|target| percent_decode_str(target).collect::<Vec<u8>>().into()));
+        Self {
+            mode: get(&[PERMISSIONS]).and_then(octal).or_else(|| get(&["mode"]).and_then(decimal_or_octal)),
+            uid: get(&[OWNER, "uid"]).and_then(|text| text.parse().ok()),
+            gid: get(&[GROUP, "gid"]).and_then(|text| text.parse().ok()),
+            rdev: get(&[RDEV]).and_then(|text| text.parse().ok()),
+            mtime: get(&[MTIME, "mtime", "gcsfuse_mtime"]).and_then(time),
+            atime: get(&[ATIME, "atime"]).and_then(time),
+            is_symlink: user.contains_key(LINK_MARK) || target.is_some(),
+            target: target.filter(|target| !target.is_empty()),
+        }
+    }
+}
+
+fn octal(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.trim_start_matches("0o"), 8).ok()
+}
+
+/// s3fs writes decimal, rclone octal, some with a leading 0. Where both make a number, only one makes a mode.
+fn decimal_or_octal(text: &str) -> Option<u32> {
+    if text.len() > 1 && text.starts_with('0') {
+        return octal(text);
+    }
+    let is_mode = |mode: &u32| *mode <= MODE_MAX && (mode & libc::S_IFMT == 0 || kind(*mode).is_some());
+    text.parse().ok().filter(is_mode).or_else(|| octal(text).filter(is_mode))
+}
+
+/// `1595002920000000000ns`, `1595002920`, `1595002920.123456789` or `2020-07-17T16:22:00.123456789Z`.
+fn time(text: &str) -> Option<Timestamp> {
+    if let Some(nanos) = text.strip_suffix("ns") {
+        return nanos.parse().ok().map(Timestamp);
+    }
+    let (secs, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let Ok(secs) = secs.parse() else { return rfc3339(text) };
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    Some(Timestamp::from_secs(secs, digits.parse().ok()?))
+}
+
+fn rfc3339(text: &str) -> Option<Timestamp> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    i64::try_from(at.as_nanosecond()).ok().map(Timestamp)
+}
+
+fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
+    }
+}
+
+fn kind(mode: u32) -> Option<Kind> {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG => Some(Kind::File),
+        libc::S_IFDIR => Some(Kind::Directory),
+        libc::S_IFLNK => Some(Kind::Symlink),
+        libc::S_IFIFO => Some(Kind::Fifo),
+        libc::S_IFSOCK => Some(Kind::Socket),
+        libc::S_IFCHR => Some(Kind::CharDevice),
+        libc::S_IFBLK => Some(Kind::BlockDevice),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pairs: &[(&str, &str)]) -> Found {
+        Found::read(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn the_aws_dialect_is_read() {
+        let found = found(&[
+            ("file-permissions", "0100664"),
+            ("file-owner", "500"),
+            ("file-group", "501"),
+            ("file-mtime", "1595002920123456789ns"),
+            ("file-atime", "1595002921"),
+        ]);
+        assert_eq!(found.mode, Some(0o100_664));
+        assert_eq!((found.uid, found.gid), (Some(500), Some(501)));
+        assert_eq!(found.mtime, Some(Timestamp(1_595_002_920_123_456_789)));
+        assert_eq!(found.atime, Some(Timestamp::from_secs(1_595_002_921, 0)));
+    }
+
+    #[test]
+    fn s3fs_rclone_and_gcsfuse_are_read() {
+        assert_eq!(found(&[("mode", "33204"), ("uid", "7")]).mode, Some(0o100_664));
+        for (text, mode) in
+            [("100664", 0o100_664), ("40755", 0o040_755), ("16877", 0o040_755), ("0644", 0o644)]
+        {
+            assert_eq!(found(&[("mode", text)]).mode, Some(mode), "{text}");
+        }
+        assert_eq!(
+            found(&[("mtime", "1595002920.5")]).mtime,
+            Some(Timestamp::from_secs(1_595_002_920, 500_000_000))
+        );
+        assert_eq!(
+            found(&[("gcsfuse_mtime", "2020-07-17T16:22:00Z")]).mtime,
+            Some(Timestamp::from_secs(1_595_002_920, 0))
+        );
+    }
+
+    #[test]
+    fn headers_do_not_make_listed_times_coarser() {
+        let at = |last_modified| ObjectRef {
+            key: "k".try_into().unwrap(),
+            etag: store::ETag::new("e"),
+            version: None,
+            last_modified: Some(last_modified),
+        };
+        let defaults = Defaults { uid: 0, gid: 0, file_mode: 0o644, dir_mode: 0o755 };
+        let seen = |time| listed(&at(time), 5, false, &defaults, Moment::default());
+        let (fine, coarse) = (Timestamp(1_234_000_000), Timestamp::from_secs(1, 0));
+        assert_eq!(as_fine_as(Some(fine), seen(coarse)), seen(fine));
+        let other = Timestamp::from_secs(2, 0);
+        assert_eq!(as_fine_as(Some(fine), seen(other)), seen(other));
+        let set = Observed { mtime: other, ..seen(coarse) };
+        assert_eq!(as_fine_as(Some(fine), set).mtime, other, "what a header says stays");
+    }
+
+    #[test]
+    fn nonsense_is_as_if_absent() {
+        let nonsense = [("file-permissions", "rw-r"), ("file-mtime", "soon"), ("uid", "-1"), ("mode", "")];
+        assert_eq!(found(&nonsense), Found::default());
+    }
+}

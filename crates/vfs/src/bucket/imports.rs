@@ -1,0 +1,173 @@
+//! Objects that somebody else stored in a volume named by inode.
+//!
+//! A key there means nothing, so whoever puts `a/b` beside the content wants a file of that path. It becomes one: its
+//! bytes are copied inside the store to a key of content, and then the object goes. Where the path is taken by other
+//! bytes, the file gets a name of its own beside.
+//!
+//! Invariant: the object goes only after the names that lead to its copy are safe.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use meta::{FsError, Ino, Inode, Kind, Name, Observed, Op};
+use store::names::NAME_BYTES_MAX;
+use store::{
+    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError,
+    names,
+};
+
+use crate::bucket::headers;
+use crate::bucket::learn::PAGE_ENTRIES;
+use crate::layout::{RESERVED, stored_at};
+use crate::objects::Stores;
+use crate::{Filesystem, Result};
+
+impl Filesystem {
+    /// Makes files of objects that somebody else stored in a volume named by inode; their paths. By path there is
+    /// nothing to do: such objects are files.
+    pub async fn import_foreign(&self) -> Result<Vec<Bytes>> {
+        let mut imported = Vec::new();
+        if self.layout.follows_paths() {
+            return Ok(imported);
+        }
+        let root = Bytes::copy_from_slice(&self.config.prefix);
+        self.import_listed(root, Some(b'/'), &mut imported).await?;
+        Ok(imported)
+    }
+
+    async fn import_listed(
+        &self,
+        prefix: Bytes,
+        delimiter: Option<u8>,
+        imported: &mut Vec<Bytes>,
+    ) -> Result<()> {
+        let reserved = [&self.config.prefix[..], RESERVED.as_bytes(), b"/"].concat();
+        let request = ListRequest { prefix, delimiter, limit: PAGE_ENTRIES, ..ListRequest::default() };
+        let mut pages = Pages::of(self.store.as_ref(), request);
+        while let Some(entries) = pages.next().await? {
+            for entry in entries {
+                match entry {
+                    ListEntry::Object { object, .. } => imported.extend(self.import(&object.key).await?),
+                    ListEntry::Prefix(inside) if inside == self.layout.content() || inside == reserved => {}
+                    ListEntry::Prefix(inside) => {
+                        Box::pin(self.import_listed(inside, None, imported)).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One object; its path, or nothing if somebody removed or replaced it meanwhile.
+    async fn import(&self, key: &ObjectKey) -> Result<Option<Bytes>> {
+        let inside = ObjectKey::new(key.as_bytes()[self.config.prefix.len()..].to_vec());
+        let mut path = names::key_to_path(&inside.map_err(|error| crate::Error::Name(error.into()))?);
+        let file = path.pop().filter(|name| !name.is_empty());
+        let Some(meta) = self.store.find(key).await? else { return Ok(None) };
+        let imported = match file {
+            Some(name) => {
+                let dir = self.directory_of(&path, None)?;
+                self.import_file(dir, Name::new(&name)?, &meta).await
+            }
+            None => self.directory_of(&path, Some(&meta)).map(Some),
+        };
+        let ino = match imported {
+            Ok(Some(ino)) => ino,
+            Ok(None) => return Ok(None),
+            Err(crate::Error::Store(StoreError::PreconditionFailed(_) | StoreError::NotFound(_))) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        self.sync_names().await?;
+        match self.store.delete(key, Precondition::Matches(meta.object.etag)).await {
+            Ok(()) | Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let path = self.names.path(ino)?;
+        Ok(Some(path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/').into()))
+    }
+
+    /// The directory of a path, made with all that are above it; `marker` says what the last is like.
+    fn directory_of(&self, path: &[Vec<u8>], marker: Option<&ObjectMeta>) -> Result<Ino> {
+        let (now, looked_at) = (self.now(), self.moment());
+        let mut dir = Ino::ROOT;
+        for (index, name) in path.iter().enumerate() {
+            let seen = match marker.filter(|_| index + 1 == path.len()) {
+                Some(meta) => {
+                    Observed { object: None, ..headers::observed(meta, true, &self.defaults, looked_at) }
+                }
+                None => headers::implicit_directory(now, looked_at, &self.defaults, true),
+            };
+            dir = match self.names.lookup(dir, &Name::new(name)?)? {
+                Some(there) if there.is_dir() => there.ino,
+                taken => self.import_as(dir, Name::new(name)?, taken, seen)?,
+            };
+        }
+        Ok(dir)
+    }
+
+    async fn import_file(&self, dir: Ino, name: Name, meta: &ObjectMeta) -> Result<Option<Ino>> {
+        let taken = self.names.lookup(dir, &name)?;
+        let mut seen = headers::observed(meta, false, &self.defaults, self.moment());
+        if let Some(there) = &taken {
+            let is_same = there.object().is_some_and(|own| own.etag == meta.object.etag);
+            if is_same {
+                // It was imported before, and then not deleted.
+                return Ok(Some(there.ino));
+            }
+            let alike = |inode: &Inode| (inode.kind, inode.size_bytes, inode.mtime);
+            if alike(there) == (seen.kind, seen.size_bytes, seen.mtime) {
+                // So it seems, but the store gives copies other tags: it is left alone.
+                return Ok(None);
+            }
+        }
+        seen.object = None;
+        // From the copy until it has a name, `gc` must not take it for garbage.
+        let _stores;
+        match seen.kind {
+            Kind::File if meta.size_bytes > 0 => {
+                let ino = self.new_ino(dir)?;
+                _stores = self.me.upgrade().map(|fs| Stores::begin(&fs, ino));
+                let key = self.content_key(ino)?;
+                let copy = self.store.copy(&meta.object, &key, CopyOptions::default()).await?;
+                seen.object = Some(stored_at(&copy));
+            }
+            Kind::Symlink => {
+                let options =
+                    GetOptions { if_match: Some(meta.object.etag.clone()), ..GetOptions::default() };
+                let body = self.store.get(&meta.object.key, options).await?.body;
+                seen.target = Some(body.try_collect::<Vec<Bytes>>().await?.concat().into());
+            }
+            _ => {}
+        }
+        self.import_as(dir, name, taken, seen).map(Some)
+    }
+
+    /// Under its name, or where something else has that, under another.
+    fn import_as(&self, parent: Ino, name: Name, taken: Option<Inode>, seen: Observed) -> Result<Ino> {
+        let mut free = name.clone();
+        let mut is_taken = taken.is_some();
+        // The key of content says whose it is.
+        let owner = seen.object.as_ref().and_then(|object| self.layout.owner(object.key.as_ref()?));
+        let ino = match owner {
+            Some(owner) => owner,
+            None => self.new_ino(parent)?,
+        };
+        loop {
+            if is_taken {
+                let end = format!(".{:08x}", self.entropy.next_u64() as u32);
+                let kept = name.as_bytes().len().min(NAME_BYTES_MAX - end.len());
+                free = Name::new(&[&name.as_bytes()[..kept], end.as_bytes()].concat())?;
+            }
+            let op = Op::Import { parent, name: free.clone(), ino, seen: seen.clone() };
+            match self.names.commit(&self.ctx(), &op) {
+                Ok(_) => {
+                    self.invalidations.entry(parent, free.as_bytes());
+                    return Ok(ino);
+                }
+                Err(FsError::Exists) => is_taken = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Looks at the bucket: listings, probes of one name, descriptions of one object.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::TryStreamExt as _;
+use meta::{Ino, Inode, Kind, Moment, Name, Observed};
+use store::names::{self, KeyPrefix};
+use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
+
+use crate::bucket::directories::{Directory, Known, LOOKUP_PAGES_MAX};
+use crate::bucket::headers;
+use crate::layout::{is_reserved, object_key};
+use crate::{Error, Filesystem, Result};
+
+/// Entries of a listing page (the most that S3 gives).
+pub(crate) const PAGE_ENTRIES: usize = 1000;
+/// An object up to this size is fetched whole where its description is asked for: one request either way.
+const SMALL_BYTES: u64 = 128 << 10;
+/// The last character there is: a listing that starts after `dir/` and this starts after the directory.
+const LAST: &str = "\u{10FFFF}";
+
+impl Filesystem {
+    /// What a name stands for, not older than the revalidation time.
+    pub(crate) async fn find(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
+        let found = self.find_name(parent, name).await?;
+        match found.as_ref().and_then(|inode| inode.home.as_ref()) {
+            // A further name of a file, whose bytes lie where another says.
+            Some((dir, home)) if self.layout.follows_paths() && (*dir, home) != (parent, name) => {
+                self.find_name(*dir, home).await?;
+                Ok(self.names.lookup(parent, name)?)
+            }
+            _ => Ok(found),
+        }
+    }
+
+    async fn find_name(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
+        if is_reserved(parent, name.as_bytes()) {
+            return Ok(None);
+        }
+        let mut local = self.names.lookup(parent, name)?;
+        if let Some(inode) = &local
+            && self.hear_of(inode.ino).await?
+        {
+            local = self.names.lookup(parent, name)?;
+        }
+        if !self.layout.follows_paths()
+            || local.as_ref().is_some_and(|inode| self.needs_no_look(parent, inode))
+        {
+            return Ok(local);
+        }
+        let prefix = self.layout.directory(&self.names, parent)?;
+        let has_key = |inode: &Inode| self.layout.has_key(&prefix, name, inode.kind);
+        if !self.layout.lists(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
+            return Ok(local);
+        }
+        let texts = Texts::of(name)?;
+        let directory = self.directories.get(parent);
+        loop {
+            let forgotten = directory.forgotten();
+            if !self.is_answered(&directory.known(), &texts, self.moment()) {
+                self.evict_if_needed(PAGE_ENTRIES)?;
+                self.learn(parent, name, &texts, &directory).await?;
+            }
+            let found = self.names.lookup(parent, name)?;
+            if found.is_some() || directory.forgotten() == forgotten {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Looks at a file that was closed though something may have been stored of it. Whether it was.
+    pub(crate) async fn hear_of(&self, ino: Ino) -> Result<bool> {
+        if !self.files.take_unheard(ino) {
+            return Ok(false);
+        }
+        match self.look_again(&self.names.inode(ino)?).await {
+            // Somebody else deleted it.
+            Err(error) if error.errno() == libc::ENOENT => Ok(true),
+            Err(error) => {
+                self.files.went_unheard(ino);
+                Err(error)
+            }
+            Ok(_) => Ok(true),
+        }
+    }
+
+    /// The inode with attributes that can be believed.
+    pub(crate) async fn exact(&self, inode: Inode) -> Result<Inode> {
+        if !self.reads_headers || inode.home.is_none() || inode.ino == Ino::ROOT {
+            return Ok(inode);
+        }
+        if inode.exact && !self.sharing.as_ref().is_some_and(|sharing| sharing.must_look(inode.ino)) {
+            return Ok(inode);
+        }
+        self.look_again(&inode).await
+    }
+
+    /// Looks at an inode's object again, whatever is believed of it.
+    pub(crate) async fn look_again(&self, inode: &Inode) -> Result<Inode> {
+        if let Some((parent, name)) = &inode.home {
+            let looked_at = self.moment();
+            let prefix = self.layout.directory(&self.names, *parent)?;
+            if !self.layout.shows((*parent, &prefix), name, inode) {
+                return Ok(self.names.inode(inode.ino)?);
+            }
+            let seen = self.describe(inode, looked_at).await?;
+            // If it does not count, it was changed here meanwhile.
+            self.reconcile_shown((*parent, &prefix), name, seen, looked_at).await?;
+        }
+        Ok(self.names.inode(inode.ino)?)
+    }
+
+    /// The next page of a directory's listing after `after`.
+    pub(crate) async fn learn_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
+        if !self.names.inode(dir)?.is_dir() {
+            return Err(Error::NOT_DIRECTORY);
+        }
+        loop {
+            let (looked_at, changes) = (self.moment(), directory.changes());
+            let prefix = self.layout.directory(&self.names, dir)?;
+            let request = ListRequest {
+                prefix: Bytes::copy_from_slice(prefix.as_bytes()),
+                delimiter: Some(b'/'),
+                start_after: (!after.is_empty()).then(|| start_after(&prefix, after)),
+                token: None,
+                limit: PAGE_ENTRIES,
+            };
+            let mut page = self.store.list(request).await?;
+            let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
+            let end = if page.next.is_some() { last } else { None };
+            page.entries.extend(self.directories_beyond(&page).await?);
+            if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at).await? {
+                directory.learned(after, end.as_deref(), looked_at, changes);
+                return Ok(());
+            }
+            self.settled(dir).await?;
+        }
+    }
+
+    /// Waits while this mount moves or replaces a directory.
+    async fn settled(&self, dir: Ino) -> Result<()> {
+        if let Some((parent, name)) = self.names.inode(dir)?.home {
+            self.changes.settled(parent, &name).await;
+        }
+        Ok(())
+    }
+
+    /// Directories after a page's end that have the name of an object in it: `a/` comes after every `a-…`.
+    pub(crate) async fn directories_beyond(&self, page: &ListPage) -> Result<Vec<ListEntry>> {
+        let mut found = Vec::new();
+        let Some(end) = page.entries.last().filter(|_| page.next.is_some()) else { return Ok(found) };
+        for entry in &page.entries {
+            let (text, end) = (entry.text(), end.text());
+            let is_before = end.len() > text.len() && end.starts_with(text) && end[text.len()] < b'/';
+            let inside = Bytes::from([text, b"/"].concat());
+            if is_before && !text.ends_with(b"/") && self.has_keys(inside.clone()).await? {
+                found.push(ListEntry::Prefix(inside));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether any key begins so.
+    async fn has_keys(&self, prefix: Bytes) -> Result<bool> {
+        let page = self.store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
+        Ok(!page.entries.is_empty())
+    }
+
+    /// An object's description, with its bytes kept where they come for free.
+    async fn describe(&self, inode: &Inode, looked_at: Moment) -> Result<Option<Observed>> {
+        let key = match self.layout.key(&self.names, inode) {
+            Ok(key) => key,
+            Err(_) if inode.kind == Kind::Directory => return Ok(Some(self.implicit(inode, looked_at))),
+            Err(error) => return Err(error),
+        };
+        let is_marker = inode.kind == Kind::Directory;
+        let is_small = inode.size_bytes > 0 && inode.size_bytes <= SMALL_BYTES && !is_marker;
+        let described = if is_small && !inode.exact {
+            self.fetch_small(inode.ino, &key).await
+        } else {
+            self.head(&key).await
+        };
+        match described {
+            Ok((meta, bytes)) => {
+                self.known.saw(inode.ino, &meta, looked_at);
+                let mut seen = headers::observed(&meta, is_marker, &self.defaults, looked_at);
+                if seen.kind == Kind::Symlink {
+                    seen.target = seen.target.or(bytes);
+                }
+                Ok(Some(seen))
+            }
+            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit(inode, looked_at))),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
+        Ok((self.store.head(key).await?, None))
+    }
+
+    /// A GET in place of a HEAD: whoever looks at a small file reads it next.
+    async fn fetch_small(
+        &self,
+        ino: Ino,
+        key: &ObjectKey,
+    ) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
+        let object = self.store.get(key, GetOptions::default()).await?;
+        let Ok(capacity) = usize::try_from(object.meta.size_bytes.min(2 * SMALL_BYTES)) else {
+            unreachable!("small")
+        };
+        let mut bytes = BytesMut::with_capacity(capacity);
+        let mut body = object.body;
+        while let Some(piece) = body.try_next().await? {
+            if bytes.len() as u64 + piece.len() as u64 > 2 * SMALL_BYTES {
+                // It has grown since it was listed: its description is enough.
+                return Ok((object.meta, None));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let bytes = bytes.freeze();
+        self.blocks.insert(ino, &object.meta.object.etag, bytes.clone());
+        Ok((object.meta, Some(bytes)))
+    }
+
+    fn implicit(&self, inode: &Inode, looked_at: Moment) -> Observed {
+        headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true)
+    }
+
+    fn needs_no_look(&self, parent: Ino, inode: &Inode) -> bool {
+        match inode.object().is_some() || inode.is_dir() {
+            true => self.has_unpublished_writes(inode.ino) || self.is_believed(parent, inode.observed_at),
+            // What nobody has open was being made when the last mount died.
+            false => self.files.get(inode.ino).is_some(),
+        }
+    }
+
+    fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Moment) -> bool {
+        known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
+            && known.covers(&texts.object, &texts.directory)
+    }
+
+    /// Whether a name's absence or presence is answered without a look, as its directory was listed not long ago.
+    pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
+        Ok(self.is_answered(&self.directories.get(dir).known(), &Texts::of(name)?, self.moment()))
+    }
+
+    /// Whether the directory was listed after a look, and the name is not in it.
+    pub(crate) fn has_gone_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
+        let known = self.directories.get(dir).known();
+        let texts = Texts::of(name)?;
+        Ok(known.is_newer_than(looked_at)
+            && known.covers(&texts.object, &texts.directory)
+            && self.names.entry(dir, name)?.is_none())
+    }
+
+    async fn learn(&self, dir: Ino, name: &Name, texts: &Texts, directory: &Directory) -> Result<()> {
+        let asked_at = self.moment();
+        let learned = async {
+            let mut has_listed = false;
+            loop {
+                let known = directory.known();
+                if self.is_answered(&known, texts, asked_at) {
+                    return Ok(());
+                }
+                let is_fresh = known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl);
+                let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
+                // One page says all of a small directory. Of a large one each lookup lists a page, so that the first does not
+                // wait for eight.
+                let has_enough = has_listed || known.pages >= LOOKUP_PAGES_MAX;
+                if goes_on && has_enough || is_fresh && !known.from.is_empty() {
+                    return self.probe(dir, name).await;
+                }
+                has_listed = true;
+                let after = if goes_on { known.up_to } else { Vec::new() };
+                self.learn_page(dir, directory, &after).await?;
+            }
+        };
+        directory.learning.take(Box::pin(learned)).await
+    }
+
+    /// One name of a directory too large to list for it.
+    pub(crate) async fn probe(&self, dir: Ino, name: &Name) -> Result<()> {
+        let plain = match names::plain(name.as_bytes()) {
+            Some(plain) => Name::new(plain)?,
+            None => name.clone(),
+        };
+        loop {
+            let looked_at = self.moment();
+            let prefix = self.layout.directory(&self.names, dir)?;
+            let object = self.probe_object(&prefix, &plain, looked_at);
+            let directory = self.probe_directory(&prefix, &plain, looked_at);
+            let (object, directory) = futures_util::future::try_join(object, directory).await?;
+            if self.reconcile_name((dir, &prefix), &plain, object, directory, looked_at).await? {
+                return Ok(());
+            }
+            self.settled(dir).await?;
+        }
+    }
+
+    async fn probe_object(
+        &self,
+        prefix: &KeyPrefix,
+        name: &Name,
+        looked_at: Moment,
+    ) -> Result<Option<Observed>> {
+        let Ok(key) = object_key(prefix, name.as_bytes()) else { return Ok(None) };
+        let found = self.store.find(&key).await?;
+        Ok(found.map(|meta| headers::observed(&meta, false, &self.defaults, looked_at)))
+    }
+
+    async fn probe_directory(
+        &self,
+        prefix: &KeyPrefix,
+        name: &Name,
+        looked_at: Moment,
+    ) -> Result<Option<Observed>> {
+        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.lists(inside));
+        let Some(inside) = inside else { return Ok(None) };
+        let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
+        Ok(exists.then(|| headers::implicit_directory(self.now(), looked_at, &self.defaults, false)))
+    }
+}
+
+/// Where a listing would show a name.
+struct Texts {
+    object: Vec<u8>,
+    directory: Vec<u8>,
+}
+
+impl Texts {
+    fn of(name: &Name) -> Result<Self> {
+        let inside = KeyPrefix::root(b"");
+        let directory = inside.child_dir(names::plain(name.as_bytes()).unwrap_or(name.as_bytes()));
+        let object = object_key(&inside, name.as_bytes()).map(|key| key.as_bytes().to_vec());
+        let directory = directory.map(|inside| inside.as_bytes().to_vec());
+        match (object, directory) {
+            (Ok(object), Ok(directory)) => Ok(Self { object, directory }),
+            (Err(_), Ok(directory)) => Ok(Self { object: directory.clone(), directory }),
+            (_, Err(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// Past a directory's text nothing of that directory may follow.
+pub(crate) fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
+    let beyond = if after.ends_with(b"/") { LAST } else { "" };
+    [prefix.as_bytes(), after, beyond.as_bytes()].concat().into()
+}

@@ -1,0 +1,251 @@
+//! Changes of metadata and tags that wait to be stored with their object.
+//!
+//! Values are extended attributes of the inode in the metadata engine; an attribute of Tenon's own says which of them wait,
+//! and which ones go from the object. What an object could not hold, or its store refused, waits no more and stays in the
+//! engine: an extended attribute never keeps bytes from being stored.
+//!
+//! Invariant: what waits is shown instead of what the object has; that is shown instead of what only the engine has.
+
+use bytes::Bytes;
+use meta::{FsError, Ino, Inode, Kind, Op, XattrHow};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use super::{CONTENT_TYPE, Changes, Described, TAG, is_of_object, tag_of};
+use crate::bucket::headers;
+use crate::{Filesystem, Result};
+
+/// The names that wait: a sign (`+` set, `-` removed), the name, a NUL, for each.
+const WAITING: &[u8] = b"tenon.waiting";
+
+/// By name whether it was set.
+type Names = BTreeMap<Vec<u8>, bool>;
+
+/// Taken by who changes what waits; never across an await.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(Mutex<()>);
+
+impl Filesystem {
+    /// Whether an extended attribute of an inode is its object's.
+    pub(crate) fn is_of_object(&self, inode: &Inode, name: &[u8]) -> bool {
+        let has_object = matches!(inode.kind, Kind::File | Kind::Directory) && inode.ino != Ino::ROOT;
+        self.layout.follows_paths() && has_object && is_of_object(name)
+    }
+
+    /// The value of such an attribute.
+    pub(crate) async fn object_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Bytes>> {
+        if name.starts_with(TAG) {
+            self.must_have_tags().await?;
+        }
+        if let Some(waits) = self.waiting(inode.ino)?.remove(name) {
+            self.go_on_exporting(inode.ino)?;
+            return Ok(waits);
+        }
+        if let Some(value) = self.description_of(inode).await?.xattrs().remove(name) {
+            return Ok(Some(value));
+        }
+        match self.names.xattr(inode.ino, name) {
+            Err(FsError::NoData) => Ok(None),
+            value => Ok(Some(value?)),
+        }
+    }
+
+    /// The names of an inode's extended attributes, Tenon's own among them.
+    pub(crate) async fn all_xattrs(&self, inode: &Inode) -> Result<BTreeSet<Box<[u8]>>> {
+        let mut names: BTreeSet<Box<[u8]>> = self.names.xattrs(inode.ino)?.into_iter().collect();
+        if !self.is_of_object(inode, super::USER) {
+            return Ok(names);
+        }
+        let described = self.description_of(inode).await?.xattrs();
+        names.extend(described.into_keys().map(Vec::into_boxed_slice));
+        let waiting = self.waiting(inode.ino)?;
+        if !waiting.is_empty() {
+            self.go_on_exporting(inode.ino)?;
+        }
+        for (name, value) in waiting {
+            match value {
+                Some(_) => drop(names.insert(name.into_boxed_slice())),
+                None => drop(names.remove(&name[..])),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Sets or removes such an attribute; the object hears of it later.
+    pub(crate) async fn change_object_xattr(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<Bytes>,
+        how: XattrHow,
+    ) -> Result<()> {
+        if name.starts_with(TAG) {
+            self.must_have_tags().await?;
+        }
+        if how != XattrHow::Set || value.is_none() {
+            let is_there = self.object_xattr(inode, name).await?.is_some();
+            match how {
+                XattrHow::Create if is_there => return Err(FsError::Exists.into()),
+                XattrHow::Create | XattrHow::Set if value.is_some() => {}
+                _ if is_there => {}
+                _ => return Err(FsError::NoData.into()),
+            }
+        }
+        self.note_change(inode.ino, name, value)?;
+        self.export_soon(inode.ino)
+    }
+
+    pub(crate) fn note_change(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
+        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.waiting_names(ino)?;
+        names.insert(name.to_vec(), value.is_some());
+        let mut ops = Vec::new();
+        match value {
+            Some(value) => ops.push(Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set }),
+            None if self.has_xattr(ino, name)? => ops.push(Op::RemoveXattr { ino, name: name.into() }),
+            None => {}
+        }
+        ops.push(Op::SetXattr { ino, name: WAITING.into(), value: encode(&names), how: XattrHow::Set });
+        self.names.commit_together(&self.ctx(), &self.with_export(ino, ops)?)?;
+        Ok(())
+    }
+
+    /// What waits of an inode.
+    pub(crate) fn waiting(&self, ino: Ino) -> Result<Changes> {
+        let mut changes = Changes::new();
+        for (name, is_set) in self.waiting_names(ino)? {
+            let value = match is_set {
+                true => match self.names.xattr(ino, &name) {
+                    // It was stored, or removed, in between.
+                    Err(FsError::NoData) => continue,
+                    value => Some(value?),
+                },
+                false => None,
+            };
+            changes.insert(name, value);
+        }
+        Ok(changes)
+    }
+
+    /// What is to be stored with an inode's bytes, over what its object has had: a type by its new name, its POSIX
+    /// attributes, and what waits.
+    pub(crate) fn to_store_with(&self, inode: &Inode, had: Described) -> Result<Described> {
+        let Described { mut attributes, tags } = had;
+        self.renamed.retype(inode, &mut attributes);
+        let described = Described { attributes: headers::with_posix(attributes, inode), tags };
+        Ok(described.with(&self.waiting(inode.ino)?))
+    }
+
+    /// An object is described so: what it has, or could not hold, waits no more. Whether something else waits.
+    pub(crate) fn settle_waiting(&self, ino: Ino, stored: &Described) -> Result<bool> {
+        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.waiting_names(ino)?;
+        if names.is_empty() {
+            return Ok(false);
+        }
+        let changes = self.waiting(ino)?;
+        if stored.clone().with(&changes) != *stored {
+            return Ok(true);
+        }
+        let holds = stored.xattrs();
+        let is_held = |name: &Vec<u8>| (holds.contains_key(name) || name == CONTENT_TYPE) && names[name];
+        let held = names.keys().filter(|name| is_held(name)).map(|name| name.as_slice().into());
+        let mut ops: Vec<Op> = held.map(|name| Op::RemoveXattr { ino, name }).collect();
+        ops.push(Op::RemoveXattr { ino, name: WAITING.into() });
+        self.names.commit_together(&self.ctx(), &ops)?;
+        Ok(false)
+    }
+
+    /// The store refuses what waits: it stays on this machine, and waits no more. At first only tags that are not
+    /// ASCII, which some servers do not take. Whether anything did.
+    pub(crate) fn refuse_waiting(&self, ino: Ino, why: &str) -> Result<bool> {
+        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.waiting_names(ino)?;
+        if names.is_empty() {
+            return Ok(false);
+        }
+        tracing::warn!(%ino, why, "the store refuses extended attributes: they stay on this machine");
+        let changes = self.waiting(ino)?;
+        let is_plain = |name: &Vec<u8>| {
+            let value = changes.get(name).and_then(Option::as_ref);
+            !name.starts_with(TAG) || name.is_ascii() && value.is_none_or(|value| value.is_ascii())
+        };
+        let before = names.len();
+        names.retain(|name, _| is_plain(name));
+        let op = match names.len() == before || names.is_empty() {
+            true => Op::RemoveXattr { ino, name: WAITING.into() },
+            false => Op::SetXattr { ino, name: WAITING.into(), value: encode(&names), how: XattrHow::Set },
+        };
+        self.names.commit(&self.ctx(), &op)?;
+        Ok(true)
+    }
+
+    /// Somebody else stored an object: it has the metadata that it came with.
+    pub(crate) fn forget_waiting(&self, ino: Ino) -> Result<()> {
+        self.known.forget(ino);
+        self.renamed.forget(ino);
+        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.waiting_names(ino)?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut ops = Vec::new();
+        for (name, _) in names.iter().filter(|(_, is_set)| **is_set) {
+            if self.has_xattr(ino, name)? {
+                ops.push(Op::RemoveXattr { ino, name: name.as_slice().into() });
+            }
+        }
+        ops.push(Op::RemoveXattr { ino, name: WAITING.into() });
+        self.names.commit_together(&self.ctx(), &ops)?;
+        Ok(())
+    }
+
+    /// Whether tags wait.
+    pub(crate) fn has_waiting_tags(&self, ino: Ino) -> Result<bool> {
+        Ok(self.waiting_names(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
+    }
+
+    /// What waits since another mount goes on its way when it is looked at.
+    fn go_on_exporting(&self, ino: Ino) -> Result<()> {
+        let is_left = !self.config.read_only && !self.awaits_export(ino);
+        if is_left { self.export_later(ino) } else { Ok(()) }
+    }
+
+    fn waiting_names(&self, ino: Ino) -> Result<Names> {
+        match self.names.xattr(ino, WAITING) {
+            Err(FsError::NoData | FsError::NotFound) => Ok(Names::new()),
+            value => Ok(decode(&value?)),
+        }
+    }
+
+    fn has_xattr(&self, ino: Ino, name: &[u8]) -> Result<bool> {
+        match self.names.xattr(ino, name) {
+            Err(FsError::NoData) => Ok(false),
+            value => Ok(value.map(|_| true)?),
+        }
+    }
+}
+
+fn encode(names: &Names) -> Bytes {
+    let one =
+        |(name, is_set): (&Vec<u8>, &bool)| [if *is_set { b"+" } else { b"-" }, &name[..], b"\0"].concat();
+    names.iter().flat_map(one).collect::<Vec<u8>>().into()
+}
+
+fn decode(value: &[u8]) -> Names {
+    let names = value.split(|byte| *byte == 0).filter_map(|one| one.split_first());
+    names.map(|(sign, name)| (name.to_vec(), *sign == b'+')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_wait_come_back() {
+        let names = Names::from([(b"user.a".to_vec(), true), (b"user.\xff".to_vec(), false)]);
+        assert_eq!(decode(&encode(&names)), names);
+        assert_eq!(encode(&names), b"+user.a\0-user.\xff\0"[..]);
+        assert_eq!(decode(b""), Names::new());
+    }
+}

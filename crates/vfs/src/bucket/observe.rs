@@ -1,0 +1,237 @@
+//! What was seen of one key, whoever looked: an event, a lister, or a change that was made as an object.
+//!
+//! Level-triggered like all of `reconcile`, where it ends: a look that is late, lost or repeated does no harm.
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use meta::{Dentry, Ino, Kind, Moment, Name};
+use store::{ObjectKey, ObjectMeta, names};
+
+use crate::bucket::headers;
+use crate::layout::is_reserved;
+use crate::names::invalidation::Invalidation;
+use crate::{Error, Filesystem, Result};
+
+/// So often a key is looked at whose name programs change all the time.
+const LOOKS_MAX: u32 = 8;
+
+/// How far the directories of a key are known.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The deepest of them.
+    pub(crate) dir: Ino,
+    /// The name in it that leads on to the key; `None`: the key is the directory's marker.
+    pub(crate) next: Option<Name>,
+    /// Whether that is the object's own name, and not a further directory's.
+    pub(crate) is_last: bool,
+}
+
+impl Filesystem {
+    /// Brings the names to agree with what was seen of a key of the bucket at a time: an object, or nothing. What this
+    /// mount has not learned of yet it goes on not knowing, and asks the bucket when it is looked at. In a volume
+    /// named by inode keys mean nothing. With write-back it only says which key is to be looked at.
+    pub async fn reconcile(
+        &self,
+        key: &ObjectKey,
+        observed: Option<&ObjectMeta>,
+        looked_at: Moment,
+    ) -> Result<()> {
+        match self.config.write_back {
+            // Who looks at the bucket does not see what waits for it.
+            true => self.look(key).await?.into_iter().for_each(|news| self.invalidations.say(news)),
+            false => {
+                let news = self.observe(key, observed, looked_at).await?;
+                news.into_iter().for_each(|news| self.invalidations.say(news));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a key of the bucket, and brings the names to agree with what is there; what a front end must hear of it.
+    /// One request, for keys that mean something here.
+    pub(crate) async fn look(&self, key: &ObjectKey) -> Result<Vec<Invalidation>> {
+        if self.known_way(key)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let look = |looked_at| {
+            let look = async move {
+                let seen = self.store.find(key).await?;
+                self.observe(key, seen.as_ref(), looked_at).await
+            };
+            look.boxed()
+        };
+        self.look_until_it_counts(key, look).await
+    }
+
+    /// Looks, and again if a program changed the name meanwhile: if that failed, what is there is what was there before.
+    pub(crate) async fn look_until_it_counts<'l>(
+        &self,
+        key: &ObjectKey,
+        look: impl Fn(Moment) -> BoxFuture<'l, Result<Vec<Invalidation>>>,
+    ) -> Result<Vec<Invalidation>> {
+        let mut looked_at = self.moment();
+        let mut news = look(looked_at).await?;
+        for _ in 1..LOOKS_MAX {
+            let Some((dir, name)) = self.shown_at(key)? else { break };
+            if self.changes.count(dir, &name, looked_at) {
+                break;
+            }
+            self.changes.settled(dir, &name).await;
+            looked_at = self.moment();
+            news.extend(look(looked_at).await?);
+        }
+        Ok(news)
+    }
+
+    /// Brings the names to agree with what was seen of a key; what a front end must hear of it.
+    pub(crate) async fn observe(
+        &self,
+        key: &ObjectKey,
+        observed: Option<&ObjectMeta>,
+        looked_at: Moment,
+    ) -> Result<Vec<Invalidation>> {
+        let mut news = Vec::new();
+        let Some(known) = self.known_way(key)? else { return Ok(news) };
+        match &known.next {
+            Some(name) if !known.is_last => {
+                self.see_below(known.dir, name, observed.is_some(), looked_at, &mut news).await?
+            }
+            Some(name) => self.see_object(known.dir, name, observed, looked_at, &mut news).await?,
+            None => self.see_directory(known.dir, observed, looked_at, &mut news).await?,
+        }
+        if observed.is_none() {
+            self.drop_empty(known.dir, &mut news).await?;
+        }
+        Ok(news)
+    }
+
+    /// The way to a key as far as the tables know it. `None` for a key that no name leads to.
+    pub(crate) fn known_way(&self, key: &ObjectKey) -> Result<Option<Known>> {
+        let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice());
+        let Some(inside) = inside.filter(|inside| !inside.is_empty() && self.layout.follows_paths()) else {
+            return Ok(None);
+        };
+        let inside = ObjectKey::new(inside.to_vec()).map_err(|error| Error::Name(error.into()))?;
+        let mut path = names::key_to_path(&inside);
+        if path.first().is_some_and(|first| is_reserved(Ino::ROOT, first)) {
+            return Ok(None);
+        }
+        let last = path.pop().unwrap_or_default();
+        let mut dir = Ino::ROOT;
+        for name in path {
+            let name = Name::new(&name)?;
+            match self.names.entry(dir, &name)? {
+                Some(Dentry { ino, kind: Kind::Directory }) => dir = ino,
+                _ => return Ok(Some(Known { dir, next: Some(name), is_last: false })),
+            }
+        }
+        let next = if last.is_empty() { None } else { Some(Name::new(&last)?) };
+        Ok(Some(Known { dir, next, is_last: true }))
+    }
+
+    /// The directory in which a key's object shows, if that is known, and the name there.
+    pub(crate) fn shown_at(&self, key: &ObjectKey) -> Result<Option<(Ino, Name)>> {
+        let Some(known) = self.known_way(key)?.filter(|known| known.is_last) else { return Ok(None) };
+        let Some(name) = known.next else { return Ok(None) };
+        Ok(Some((known.dir, self.shown_name(known.dir, &name)?)))
+    }
+
+    /// The name under which an object shows: beside a directory that has its plain one.
+    pub(crate) fn shown_name(&self, dir: Ino, name: &Name) -> Result<Name> {
+        match self.names.entry(dir, name)? {
+            Some(entry) if entry.kind == Kind::Directory => Ok(Name::new(&names::beside(name.as_bytes()))?),
+            _ => Ok(name.clone()),
+        }
+    }
+
+    /// Something changed in a directory that is not known.
+    async fn see_below(
+        &self,
+        dir: Ino,
+        name: &Name,
+        exists: bool,
+        looked_at: Moment,
+        news: &mut Vec<Invalidation>,
+    ) -> Result<()> {
+        let is_file = self.names.entry(dir, name)?.is_some();
+        let prefix = self.layout.directory(&self.names, dir)?;
+        let seen = headers::implicit_directory(self.now(), looked_at, &self.defaults, false);
+        match exists {
+            // Until now.
+            true if is_file => self.probe(dir, name).await?,
+            true if self.reconcile_shown((dir, &prefix), name, Some(seen), looked_at).await? => {}
+            _ => self.directories.get(dir).forget(),
+        }
+        say(news, dir, name);
+        Ok(())
+    }
+
+    async fn see_object(
+        &self,
+        dir: Ino,
+        name: &Name,
+        observed: Option<&ObjectMeta>,
+        looked_at: Moment,
+        news: &mut Vec<Invalidation>,
+    ) -> Result<()> {
+        let prefix = self.layout.directory(&self.names, dir)?;
+        let shown = self.shown_name(dir, name)?;
+        if observed.is_some() && self.has_gone_since(dir, &shown, looked_at)? {
+            return Ok(());
+        }
+        let seen = observed.map(|meta| headers::observed(meta, false, &self.defaults, looked_at));
+        if let Some(entry) = self.names.entry(dir, &shown)? {
+            self.known.forget(entry.ino);
+        }
+        if !self.reconcile_shown((dir, &prefix), &shown, seen, looked_at).await? {
+            self.directories.get(dir).forget();
+        }
+        say(news, dir, &shown);
+        Ok(())
+    }
+
+    /// A directory's marker.
+    async fn see_directory(
+        &self,
+        dir: Ino,
+        observed: Option<&ObjectMeta>,
+        looked_at: Moment,
+        news: &mut Vec<Invalidation>,
+    ) -> Result<()> {
+        let inode = self.names.inode(dir)?;
+        let Some((parent, name)) = inode.home else { return Ok(()) };
+        let seen = match observed {
+            Some(meta) => headers::observed(meta, true, &self.defaults, looked_at),
+            None => headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true),
+        };
+        let prefix = self.layout.directory(&self.names, parent)?;
+        if !self.reconcile_shown((parent, &prefix), &name, Some(seen), looked_at).await? {
+            self.directories.get(parent).forget();
+        }
+        say(news, parent, &name);
+        Ok(())
+    }
+
+    /// A directory of which nothing is known any more may be gone with what was in it.
+    async fn drop_empty(&self, mut dir: Ino, news: &mut Vec<Invalidation>) -> Result<()> {
+        while dir != Ino::ROOT {
+            let Ok(inode) = self.names.inode(dir) else { return Ok(()) };
+            let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
+            if inode.object().is_some() || !self.names.entries(dir, None, 1)?.is_empty() {
+                return Ok(());
+            }
+            self.probe(parent, &name).await?;
+            if self.names.entry(parent, &name)?.is_some() {
+                return Ok(());
+            }
+            say(news, parent, &name);
+            dir = parent;
+        }
+        Ok(())
+    }
+}
+
+fn say(news: &mut Vec<Invalidation>, parent: Ino, name: &Name) {
+    news.push(Invalidation::entry(parent, name.as_bytes()));
+    news.push(Invalidation::Inode(parent));
+}

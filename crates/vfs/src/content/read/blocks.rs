@@ -1,0 +1,336 @@
+//! The block cache: pieces of immutable objects in memory, bounded.
+//!
+//! A block is entered before its bytes are there, so that two readers share one request; it becomes evictable once
+//! they are. A file has blocks of every object that it consists of; those of an object that it left behind go when
+//! room is needed.
+//!
+//! Invariant: bytes held by blocks <= the budget, but for what a single read needs to go on.
+
+use bytes::Bytes;
+use meta::Ino;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use store::{ETag, StoreError};
+use tokio::sync::Notify;
+
+use crate::content::budget::{Budget, Held};
+use crate::content::slab::SLAB_BYTES;
+
+/// A piece of an object, there or on its way.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Which bytes of the object.
+    pub(crate) range: Range<u64>,
+    outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
+    landed: Notify,
+    used: AtomicBool,
+    _held: Held,
+}
+
+impl Block {
+    /// Waits for the bytes.
+    pub(crate) async fn bytes(&self) -> Result<Bytes, Arc<StoreError>> {
+        loop {
+            let landed = self.landed.notified();
+            if let Some(outcome) = self.outcome.get() {
+                return outcome.clone();
+            }
+            landed.await;
+        }
+    }
+
+    /// Hands the bytes, or why there are none, to everybody who waits. The first call counts.
+    pub(crate) fn land(&self, outcome: Result<Bytes, Arc<StoreError>>) {
+        let _ = self.outcome.set(outcome);
+        self.landed.notify_waiters();
+    }
+
+    fn is_there(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+}
+
+/// All blocks of a mount.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    budget: Budget,
+    inner: Mutex<Inner>,
+}
+
+/// Blocks that are gone are dropped from the queue when it has at least so many entries.
+const SWEEP_AT_MIN: usize = 1024;
+
+#[derive(Debug, Default)]
+struct Inner {
+    files: HashMap<Ino, HashMap<ETag, Object>>,
+    /// How long the queue may become before it is swept.
+    sweep_at: usize,
+    /// In order of entry; looked at from the front when room is needed.
+    queue: VecDeque<(Ino, Weak<Block>)>,
+}
+
+/// The blocks of one object by where they begin.
+type Object = BTreeMap<u64, Arc<Block>>;
+
+impl Blocks {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self { budget: Budget::new(limit_bytes), inner: Mutex::default() }
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.budget.held_bytes()
+    }
+
+    /// How much one of `readers` may read ahead.
+    pub(crate) fn window_bytes(&self, readers: usize) -> u64 {
+        // Whole slabs, so that blocks and large reads have the same ends.
+        (self.budget.limit_bytes() / 2 / readers.max(1) as u64).next_multiple_of(SLAB_BYTES as u64)
+    }
+
+    /// The blocks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
+    pub(crate) fn find(&self, ino: Ino, etag: &ETag, range: &Range<u64>) -> Vec<Arc<Block>> {
+        let inner = self.lock();
+        let Some(object) = inner.object(ino, etag) else { return Vec::new() };
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let Some((_, block)) = object.range(..=at).next_back().filter(|(_, c)| c.range.end > at) else {
+                break;
+            };
+            block.used.store(true, Ordering::Relaxed);
+            at = block.range.end;
+            found.push(block.clone());
+        }
+        found
+    }
+
+    /// Enters blocks of at most `piece` bytes for the parts of `range` that nobody has or fetches; the caller
+    /// fetches what it is handed. Beyond `must` (what a read waits for) it stops where memory ends.
+    pub(crate) fn reserve(
+        &self,
+        ino: Ino,
+        etag: &ETag,
+        range: Range<u64>,
+        must: u64,
+        piece: u64,
+    ) -> Vec<Arc<Block>> {
+        let mut inner = self.lock();
+        let mut reserved = Vec::new();
+        for gap in inner.gaps(ino, etag, range) {
+            let mut start = gap.start;
+            while start < gap.end {
+                // Pieces end at multiples of their size, so that aligned reads find themselves in one.
+                let end = (start / piece * piece + piece).min(gap.end);
+                let Some(held) = self.room(&mut inner, end - start, start < must) else { return reserved };
+                let block = Arc::new(Block {
+                    range: start..end,
+                    outcome: OnceLock::new(),
+                    landed: Notify::new(),
+                    used: AtomicBool::new(false),
+                    _held: held,
+                });
+                inner.enter(ino, etag, block.clone());
+                reserved.push(block);
+                start = end;
+            }
+        }
+        reserved
+    }
+
+    /// Enters bytes that came by another way, if there is room.
+    pub(crate) fn insert(&self, ino: Ino, etag: &ETag, bytes: Bytes) {
+        for block in self.reserve(ino, etag, 0..bytes.len() as u64, 0, bytes.len().max(1) as u64) {
+            let range = block.range.start as usize..block.range.end as usize;
+            block.land(Ok(bytes.slice(range)));
+        }
+    }
+
+    /// Forgets blocks that failed, so that the next reader asks again.
+    pub(crate) fn discard(&self, ino: Ino, failed: &[Arc<Block>]) {
+        let mut inner = self.lock();
+        failed.iter().for_each(|block| inner.remove(ino, block));
+    }
+
+    /// Drops what lies before `end` of an object. Buffers that are recycled at once are still in the processor's cache.
+    pub(crate) fn passed(&self, ino: Ino, etag: &ETag, end: u64) {
+        let mut inner = self.lock();
+        let Some(object) = inner.files.get_mut(&ino).and_then(|file| file.get_mut(etag)) else { return };
+        while let Some(first) = object.first_entry().filter(|first| first.get().range.end <= end) {
+            first.remove();
+        }
+        inner.prune(ino, etag);
+    }
+
+    /// An object has another tag now, for the same bytes.
+    pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
+        let mut inner = self.lock();
+        let Some(file) = inner.files.get_mut(&ino) else { return };
+        let Some(object) = file.remove(before) else { return };
+        // What is on its way need not come any more from where the object was.
+        let (there, coming): (Object, Object) =
+            object.into_iter().partition(|(_, block)| matches!(block.outcome.get(), Some(Ok(_))));
+        for (etag, blocks) in [(before, coming), (now, there)] {
+            if !blocks.is_empty() {
+                file.entry(etag.clone()).or_insert(blocks);
+            }
+        }
+        inner.prune(ino, before);
+    }
+
+    /// Forgets a file.
+    pub(crate) fn forget(&self, ino: Ino) {
+        self.lock().files.remove(&ino);
+    }
+
+    fn room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
+        loop {
+            if let Some(held) = self.budget.try_hold(bytes) {
+                return Some(held);
+            }
+            if !inner.evict_one() {
+                return must.then(|| self.budget.hold_anyway(bytes));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn object(&self, ino: Ino, etag: &ETag) -> Option<&Object> {
+        self.files.get(&ino)?.get(etag)
+    }
+
+    fn gaps(&self, ino: Ino, etag: &ETag, range: Range<u64>) -> Vec<Range<u64>> {
+        let Some(object) = self.object(ino, etag) else { return vec![range] };
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        let before = object.range(..=at).next_back();
+        for block in before.into_iter().chain(object.range(at.saturating_add(1)..range.end)).map(|(_, c)| c) {
+            if block.range.end <= at {
+                continue;
+            }
+            if block.range.start > at {
+                gaps.push(at..block.range.start);
+            }
+            at = block.range.end;
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
+    fn enter(&mut self, ino: Ino, etag: &ETag, block: Arc<Block>) {
+        let object = self.files.entry(ino).or_default().entry(etag.clone()).or_default();
+        object.insert(block.range.start, block.clone());
+        self.queue.push_back((ino, Arc::downgrade(&block)));
+        if self.queue.len() >= self.sweep_at {
+            self.queue.retain(|(_, block)| block.strong_count() > 0);
+            self.sweep_at = (self.queue.len() * 2).max(SWEEP_AT_MIN);
+        }
+    }
+
+    /// Drops the oldest block that is there and was not used since it was last looked at.
+    fn evict_one(&mut self) -> bool {
+        for _ in 0..self.queue.len() * 2 {
+            let Some((ino, queued)) = self.queue.pop_front() else { return false };
+            let Some(block) = queued.upgrade() else { continue };
+            if !block.is_there() || block.used.swap(false, Ordering::Relaxed) {
+                self.queue.push_back((ino, queued));
+                continue;
+            }
+            self.remove(ino, &block);
+            return true;
+        }
+        false
+    }
+
+    /// Its object may have another tag than when it was entered.
+    fn remove(&mut self, ino: Ino, block: &Arc<Block>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        for object in file.values_mut() {
+            if object.get(&block.range.start).is_some_and(|there| Arc::ptr_eq(there, block)) {
+                object.remove(&block.range.start);
+            }
+        }
+        file.retain(|_, object| !object.is_empty());
+        if file.is_empty() {
+            self.files.remove(&ino);
+        }
+    }
+
+    /// Forgets an object without blocks, and a file without objects.
+    fn prune(&mut self, ino: Ino, etag: &ETag) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        if file.get(etag).is_some_and(Object::is_empty) {
+            file.remove(etag);
+        }
+        if file.is_empty() {
+            self.files.remove(&ino);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn etag(text: &str) -> ETag {
+        ETag::new(text)
+    }
+
+    fn ranges(blocks: &[Arc<Block>]) -> Vec<Range<u64>> {
+        blocks.iter().map(|block| block.range.clone()).collect()
+    }
+
+    #[test]
+    fn only_gaps_are_fetched() {
+        let blocks = Blocks::new(1000);
+        assert_eq!(blocks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)[0].range, 10..20);
+        assert_eq!(ranges(&blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
+        assert_eq!(ranges(&blocks.find(Ino(2), &etag("a"), &(5..25))), [0..10, 10..20, 20..30]);
+        assert!(blocks.find(Ino(2), &etag("b"), &(5..25)).is_empty());
+    }
+
+    #[test]
+    fn memory_is_bounded_but_a_read_goes_on() {
+        let blocks = Blocks::new(100);
+        let first = blocks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
+        assert_eq!(ranges(&first), [0..50, 50..100]);
+        assert!(blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "what is on its way stays");
+        assert_eq!(blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "but what must be, is");
+        first.iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 50]))));
+        drop(first);
+        assert_eq!(blocks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
+        assert!(blocks.held_bytes() <= 150);
+    }
+
+    /// What was read of a file was read again once its object had moved, as a copy has another tag.
+    #[test]
+    fn what_is_there_stays_under_another_tag() {
+        let blocks = Blocks::new(1000);
+        let reserved = blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 10);
+        reserved[..2].iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 10]))));
+        blocks.has_tag(Ino(2), &etag("a"), &etag("b"));
+        assert_eq!(ranges(&blocks.find(Ino(2), &etag("b"), &(0..30))), [0..10, 10..20]);
+        assert_eq!(ranges(&blocks.find(Ino(2), &etag("a"), &(20..30))), [20..30]);
+        blocks.discard(Ino(2), &reserved);
+        drop(reserved);
+        assert_eq!(blocks.held_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_failed_block_is_asked_for_again() {
+        let blocks = Blocks::new(100);
+        let failed = blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10);
+        failed[0].land(Err(Arc::new(StoreError::Unavailable("down".into()))));
+        assert!(failed[0].bytes().await.is_err());
+        blocks.discard(Ino(2), &failed);
+        assert_eq!(blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10).len(), 1);
+    }
+}

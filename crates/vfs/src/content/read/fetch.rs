@@ -1,0 +1,163 @@
+//! Moves object bytes into blocks and out to readers.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use meta::Ino;
+use std::ops::Range;
+use std::sync::Arc;
+use store::{ETag, GetOptions, ObjectMeta, ObjectRef, ObjectStore, StoreError};
+
+use super::blocks::{Block, Blocks};
+use crate::content::pin::Piece;
+use crate::content::slab::{SLAB_BYTES, SlabPool};
+
+/// One request and the adjoining blocks it fills.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) ino: Ino,
+    pub(crate) object: Arc<ObjectRef>,
+    /// Where the bytes that the file has of the object end.
+    end: u64,
+    if_match: Option<ETag>,
+    blocks: Vec<Arc<Block>>,
+}
+
+impl Fetch {
+    /// Cuts blocks into requests of adjoining ones.
+    pub(crate) fn split(ino: Ino, piece: &Piece, blocks: Vec<Arc<Block>>) -> Vec<Self> {
+        let end = piece.within(&piece.range).end;
+        let mut fetches: Vec<Self> = Vec::new();
+        for block in blocks {
+            match fetches.last_mut() {
+                Some(last) if last.range().end == block.range.start => last.blocks.push(block),
+                _ => fetches.push(Self {
+                    ino,
+                    object: piece.object.clone(),
+                    end,
+                    if_match: piece.if_match.clone(),
+                    blocks: vec![block],
+                }),
+            }
+        }
+        fetches
+    }
+
+    fn range(&self) -> Range<u64> {
+        let ends = self.blocks.first().zip(self.blocks.last());
+        ends.map_or(0..0, |(first, last)| first.range.start..last.range.end)
+    }
+
+    /// Fetches; every block lands, with bytes or with the error. Returns what the answer said of the object.
+    pub(crate) async fn run(
+        self,
+        store: &dyn ObjectStore,
+        slabs: &SlabPool,
+        cache: &Blocks,
+    ) -> Option<ObjectMeta> {
+        match self.fill(store, slabs).await {
+            Ok(meta) => Some(meta),
+            Err(error) => {
+                cache.discard(self.ino, &self.blocks);
+                let error = Arc::new(error);
+                self.blocks.iter().for_each(|block| block.land(Err(error.clone())));
+                None
+            }
+        }
+    }
+
+    async fn fill(&self, store: &dyn ObjectStore, slabs: &SlabPool) -> Result<ObjectMeta, StoreError> {
+        let object = store.get(&self.object.key, self.options()).await?;
+        let mut body = object.body;
+        let mut piece = Bytes::new();
+        for block in &self.blocks {
+            let wanted = (block.range.end - block.range.start) as usize;
+            let mut buffer = Buffer::new(slabs, wanted);
+            while buffer.len() < wanted {
+                if piece.is_empty() {
+                    piece = body
+                        .next()
+                        .await
+                        .unwrap_or_else(|| Err(ended_early(&self.object, block.range.end)))?;
+                }
+                let taken = buffer.fill(&piece[..piece.len().min(wanted - buffer.len())]);
+                piece = piece.slice(taken..);
+            }
+            block.land(Ok(buffer.freeze()));
+        }
+        Ok(object.meta)
+    }
+
+    fn options(&self) -> GetOptions {
+        let range = self.range();
+        GetOptions {
+            if_match: self.if_match.clone(),
+            version: self.object.version.clone(),
+            range: (range != (0..self.end)).then_some(range),
+        }
+    }
+}
+
+fn ended_early(object: &ObjectRef, end: u64) -> StoreError {
+    StoreError::Corrupt(format!("'{}' ended before its byte {end}", object.key))
+}
+
+/// A recycled slab for whole pieces, exact memory for small ones.
+enum Buffer {
+    Slab(crate::content::slab::Slab, usize),
+    Exact(BytesMut),
+}
+
+impl Buffer {
+    fn new(slabs: &SlabPool, wanted: usize) -> Self {
+        if wanted > SLAB_BYTES / 2 {
+            Self::Slab(slabs.take(), 0)
+        } else {
+            Self::Exact(BytesMut::with_capacity(wanted))
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Slab(_, filled) => *filled,
+            Self::Exact(bytes) => bytes.len(),
+        }
+    }
+
+    fn fill(&mut self, data: &[u8]) -> usize {
+        match self {
+            Self::Slab(slab, filled) => {
+                let taken = slab.fill(data);
+                *filled += taken;
+                taken
+            }
+            Self::Exact(bytes) => {
+                bytes.extend_from_slice(data);
+                data.len()
+            }
+        }
+    }
+
+    fn freeze(self) -> Bytes {
+        match self {
+            Self::Slab(slab, _) => slab.freeze(),
+            Self::Exact(bytes) => bytes.freeze(),
+        }
+    }
+}
+
+/// The bytes of `range` out of blocks that cover it; no copy where one block holds them all.
+pub(crate) async fn gather(blocks: &[Arc<Block>], range: Range<u64>) -> Result<Bytes, Arc<StoreError>> {
+    let cut = |block: &Block, bytes: &Bytes| {
+        let start = range.start.max(block.range.start) - block.range.start;
+        let end = range.end.min(block.range.end) - block.range.start;
+        bytes.slice(start as usize..end as usize)
+    };
+    if let [one] = blocks {
+        return Ok(cut(one, &one.bytes().await?));
+    }
+    let mut joined = BytesMut::with_capacity((range.end - range.start) as usize);
+    for block in blocks {
+        joined.extend_from_slice(&cut(block, &block.bytes().await?));
+    }
+    Ok(joined.freeze())
+}

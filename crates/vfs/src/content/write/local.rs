@@ -1,0 +1,392 @@
+//! A file edited at random: a sparse local file over the bytes of an object.
+
+use bytes::{Bytes, BytesMut};
+use rustix::fs::SeekFrom;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use store::{Payload, StoreError};
+
+use crate::content::pin::{Cut, Pin};
+use crate::content::ranges::{RangeSet, push_zeros, total};
+
+/// The local file has a byte exactly where `present` says so; below `base_len` the rest is the base's, above it
+/// is zeros.
+///
+/// Reads and writes go to the page cache of a local disk, so they are made in place, not on another thread. The
+/// file has no name: nothing is left behind when the process dies.
+#[derive(Debug)]
+pub(crate) struct Local {
+    base: Option<Arc<Pin>>,
+    base_len: u64,
+    /// How much of the base is no hole.
+    base_data_bytes: u64,
+    file: Arc<File>,
+    present: RangeSet,
+    /// What of it is in no object yet.
+    dirty: RangeSet,
+    size: u64,
+    /// Whether programs and the namespace see the same.
+    is_published: bool,
+    /// What was stored of it while it stayed open, the newest last.
+    deltas: Vec<Vec<Range<u64>>>,
+}
+
+/// Where a range of the file comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Local(Range<u64>),
+    Base(Range<u64>),
+    Zeros(Range<u64>),
+}
+
+impl Source {
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        let (Self::Local(range) | Self::Base(range) | Self::Zeros(range)) = self;
+        range.end - range.start
+    }
+}
+
+impl Local {
+    /// Over an object's bytes (all of them), or over nothing.
+    pub(crate) fn begin(cache_dir: &Path, base: Option<Arc<Pin>>) -> std::io::Result<Self> {
+        let base_len = base.as_ref().map_or(0, |pin| pin.size_bytes);
+        Ok(Self {
+            base_data_bytes: data_bytes(base.as_ref()),
+            base,
+            base_len,
+            file: Arc::new(tempfile::tempfile_in(cache_dir)?),
+            present: RangeSet::default(),
+            dirty: RangeSet::default(),
+            size: base_len,
+            is_published: true,
+            deltas: Vec::new(),
+        })
+    }
+
+    /// Over nothing of an object that it still replaces.
+    pub(crate) fn begin_empty(cache_dir: &Path, base: Option<Arc<Pin>>) -> std::io::Result<Self> {
+        let local = Self::begin(cache_dir, base)?;
+        Ok(Self { base_len: 0, size: 0, is_published: false, ..local })
+    }
+
+    /// The bytes below.
+    pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
+        self.base.as_ref()
+    }
+
+    /// The same bytes below lie elsewhere.
+    pub(crate) fn rebase(&mut self, pin: Option<Arc<Pin>>) {
+        self.base = pin;
+    }
+
+    /// The object's bytes are gone: zeros stand for them.
+    pub(crate) fn lose_base(&mut self) {
+        (self.base, self.base_len) = (None, 0);
+    }
+
+    /// How much of it is no hole, at most: what the local disk holds of it and what the objects below do.
+    pub(crate) fn data_bytes(&self) -> Option<u64> {
+        // Some file systems tell the blocks of what was just written later; no blocks at all would mean a hole.
+        let least = if self.present == RangeSet::default() { 0 } else { 512 };
+        let here = (self.file.metadata().ok()?.blocks() * 512).max(least);
+        Some((here + self.base_data_bytes.min(self.base_len)).min(self.size))
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether programs and the namespace see the same.
+    pub(crate) fn is_published(&self) -> bool {
+        self.is_published
+    }
+
+    /// All of it is in the objects of `pin` now, `delta` of it in one of its own.
+    pub(crate) fn published(&mut self, pin: Arc<Pin>, delta: Option<Vec<Range<u64>>>) {
+        self.base_len = self.size;
+        self.base_data_bytes = data_bytes(Some(&pin));
+        self.base = Some(pin);
+        self.dirty = RangeSet::default();
+        self.is_published = true;
+        match delta {
+            Some(delta) => {
+                let newest = total(&delta);
+                self.deltas.retain(|older| total(older) > newest);
+                self.deltas.push(delta);
+            }
+            None => self.deltas.clear(),
+        }
+    }
+
+    /// Whether some of it was stored while it stayed open.
+    pub(crate) fn has_deltas(&self) -> bool {
+        !self.deltas.is_empty()
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.file.write_all_at(data, offset)?;
+        let end = offset + data.len() as u64;
+        self.changed(offset..end);
+        self.size = self.size.max(end);
+        Ok(())
+    }
+
+    /// Zeros a range, which must lie inside the file.
+    pub(crate) fn punch(&mut self, range: Range<u64>) -> std::io::Result<()> {
+        let end = self.file.metadata()?.len();
+        let known = range.start..range.end.min(end);
+        if !known.is_empty() {
+            punch_hole(&self.file, known)?;
+        }
+        // Beyond its end the local file reads as nothing, so it is made as long.
+        if range.end > end {
+            self.file.set_len(range.end)?;
+        }
+        self.changed(range);
+        Ok(())
+    }
+
+    /// Cuts the file, or extends it with a hole. An error for a length to which the local file cannot be written.
+    pub(crate) fn resize(&mut self, size: u64) -> std::io::Result<()> {
+        if size > self.size {
+            self.file.set_len(size)?;
+        }
+        if size < self.size {
+            self.base_len = self.base_len.min(size);
+            self.present.truncate(size);
+            self.dirty.truncate(size);
+            self.deltas.clear();
+            if self.file.metadata()?.len() > size {
+                self.file.set_len(size)?;
+            }
+        }
+        self.is_published &= size == self.size;
+        self.size = size;
+        Ok(())
+    }
+
+    fn changed(&mut self, range: Range<u64>) {
+        self.present.insert(range.clone());
+        self.dirty.insert(range);
+        self.is_published = false;
+    }
+
+    /// The ranges in which it differs from the base, up to its size.
+    pub(crate) fn changes(&self) -> Vec<Range<u64>> {
+        let base_bytes = self.base.as_ref().map_or(0, |pin| pin.size_bytes);
+        let mut changes = self.dirty.clone();
+        changes.insert(self.base_len..base_bytes.min(self.size));
+        changes.iter().collect()
+    }
+
+    /// What of the changes is more than zeros.
+    pub(crate) fn dirty_data(&self) -> Vec<Range<u64>> {
+        self.dirty.iter().flat_map(|range| self.local_data(range)).collect()
+    }
+
+    /// What of a range is more than zeros.
+    ///
+    /// # Errors
+    /// If it cannot be found out where the base has holes.
+    pub(crate) fn data(&self, range: Range<u64>) -> Result<RangeSet, StoreError> {
+        let mut data = RangeSet::default();
+        for source in self.sources(range) {
+            match (source, &self.base) {
+                (Source::Local(range), _) => {
+                    self.local_data(range).into_iter().for_each(|run| data.insert(run))
+                }
+                (Source::Base(range), Some(base)) => base.cut(range)?.into_iter().for_each(|cut| {
+                    if let Cut::Stored(run, _) = cut {
+                        data.insert(run);
+                    }
+                }),
+                (Source::Base(_) | Source::Zeros(_), _) => {}
+            }
+        }
+        Ok(data)
+    }
+
+    /// Ranges of earlier deltas that are to be stored again with `bytes` of new data: those that together are no
+    /// longer. So there are few deltas, and a byte is stored again only as often as they double in length.
+    pub(crate) fn deltas_to_merge(&self, bytes: u64) -> Vec<Range<u64>> {
+        let (mut sum, mut merged) = (bytes, Vec::new());
+        for delta in self.deltas.iter().rev() {
+            if total(delta) > sum {
+                break;
+            }
+            sum += total(delta);
+            merged.extend(delta.iter().cloned());
+        }
+        merged
+    }
+
+    fn local_data(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut data = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(start) if start < range.end => start,
+                Ok(_) | Err(rustix::io::Errno::NXIO) => break,
+                // A file system that knows no holes.
+                Err(_) => at,
+            };
+            let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(range.end).min(range.end);
+            data.push(start..end);
+            at = end;
+        }
+        data
+    }
+
+    /// Cuts a range of the file by where its bytes are.
+    pub(crate) fn sources(&self, range: Range<u64>) -> Vec<Source> {
+        let range = range.start..range.end.min(self.size);
+        let mut sources = Vec::new();
+        for (piece, is_here) in self.present.cut(range) {
+            if is_here {
+                sources.push(Source::Local(piece));
+                continue;
+            }
+            let middle = self.base_len.clamp(piece.start, piece.end);
+            if piece.start < middle {
+                sources.push(Source::Base(piece.start..middle));
+            }
+            if middle < piece.end {
+                sources.push(Source::Zeros(middle..piece.end));
+            }
+        }
+        sources
+    }
+
+    /// Appends a range that is here. Holes in it take no memory.
+    pub(crate) fn read_into(&self, range: Range<u64>, payload: &mut Payload) -> Result<(), StoreError> {
+        let mut at = range.start;
+        for run in self.local_data(range.clone()) {
+            push_zeros(payload, &(at..run.start));
+            at = run.end;
+            payload.push(self.read(run)?);
+        }
+        push_zeros(payload, &(at..range.end));
+        Ok(())
+    }
+
+    /// A range that is here.
+    pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let mut buffer = BytesMut::zeroed((range.end - range.start) as usize);
+        self.file.read_exact_at(&mut buffer, range.start).map_err(|error| {
+            StoreError::Corrupt(format!("the local cache file cannot be read back: {error}"))
+        })?;
+        Ok(buffer.freeze())
+    }
+}
+
+/// How much of a pin is no hole.
+fn data_bytes(pin: Option<&Arc<Pin>>) -> u64 {
+    pin.map_or(0, |pin| pin.data_bytes())
+}
+
+/// A hole, or zeros where the local file system knows no holes.
+fn punch_hole(file: &File, range: Range<u64>) -> std::io::Result<()> {
+    use rustix::fs::FallocateFlags as Mode;
+    let len = range.end - range.start;
+    match rustix::fs::fallocate(file, Mode::PUNCH_HOLE | Mode::KEEP_SIZE, range.start, len) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let zeros = [0; 64 << 10];
+            for start in range.clone().step_by(zeros.len()) {
+                file.write_all_at(&zeros[..(range.end - start).min(zeros.len() as u64) as usize], start)?;
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{ETag, ObjectKey, ObjectRef};
+
+    fn pin(size_bytes: u64) -> Arc<Pin> {
+        let key = ObjectKey::try_from("k").unwrap();
+        let object = ObjectRef { key, etag: ETag::new("e"), version: None, last_modified: None };
+        Arc::new(Pin::whole(object, size_bytes))
+    }
+
+    fn over(size_bytes: u64) -> Local {
+        let dir = tempfile::tempdir().unwrap();
+        Local::begin(dir.path(), Some(pin(size_bytes))).unwrap()
+    }
+
+    #[test]
+    fn every_byte_has_one_source() {
+        let mut local = over(100);
+        local.write(10, b"abc").unwrap();
+        local.write(120, b"de").unwrap();
+        assert_eq!(
+            local.sources(0..1000),
+            [
+                Source::Base(0..10),
+                Source::Local(10..13),
+                Source::Base(13..100),
+                Source::Zeros(100..120),
+                Source::Local(120..122)
+            ]
+        );
+        assert_eq!(&local.read(10..13).unwrap()[..], b"abc");
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back() {
+        let mut local = over(100);
+        local.write(50, b"x").unwrap();
+        local.resize(20).unwrap();
+        local.resize(60).unwrap();
+        assert_eq!(local.sources(0..60), [Source::Base(0..20), Source::Zeros(20..60)]);
+    }
+
+    #[test]
+    fn holes_are_no_data() {
+        let mib = 1 << 20;
+        let mut local = over(mib);
+        local.write(4 * mib, b"x").unwrap();
+        local.punch(0..mib / 2).unwrap();
+        assert_eq!(local.changes(), [0..mib / 2, 4 * mib..4 * mib + 1]);
+        let dirty = local.dirty_data();
+        assert_eq!(dirty.last().unwrap().end, 4 * mib + 1);
+        assert!(total(&dirty) <= 64 << 10, "{dirty:?}");
+        let data = Vec::from_iter(local.data(0..u64::MAX).unwrap().iter());
+        assert_eq!(data[0], mib / 2..mib);
+    }
+
+    #[test]
+    fn a_cut_and_grown_file_differs_from_its_base_where_it_was_cut() {
+        let mut local = over(100);
+        local.resize(20).unwrap();
+        assert_eq!(local.changes(), []);
+        local.resize(60).unwrap();
+        assert_eq!(local.changes(), [20..60]);
+        local.published(pin(60), None);
+        assert!(local.is_published() && local.changes().is_empty());
+        assert_eq!(local.sources(0..60), [Source::Base(0..60)]);
+    }
+
+    #[test]
+    fn deltas_are_merged_as_they_grow() {
+        let mut local = over(1 << 20);
+        let mut stored_again = 0;
+        for at in 0..64 {
+            local.write(at * 100, &[1; 100]).unwrap();
+            let merged = local.deltas_to_merge(100);
+            stored_again += total(&merged);
+            let mut delta = local.dirty.clone();
+            merged.into_iter().for_each(|range| delta.insert(range));
+            local.published(pin(1 << 20), Some(delta.iter().collect()));
+            assert!(local.deltas.len() <= 7, "{:?}", local.deltas);
+        }
+        assert!(stored_again <= 64 * 100 * 6);
+    }
+}

@@ -1,0 +1,171 @@
+//! A new file that is still wholly in memory.
+
+use bytes::{Bytes, BytesMut};
+use std::ops::Range;
+use std::sync::Arc;
+use store::Payload;
+
+use crate::content::budget::{Budget, Held};
+use crate::content::pin::Pin;
+use crate::content::slab::{SLAB_BYTES, Slab, SlabPool};
+
+/// Content as slabs, every one full but the last.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) base: Option<Arc<Pin>>,
+    slabs: Vec<Slab>,
+    size: u64,
+    held: Held,
+    /// The content instead of the slabs, once it is stored and until it is named.
+    stored: Payload,
+}
+
+impl Memory {
+    /// An empty file, if there is memory for its first slab.
+    pub(crate) fn begin(budget: &Budget, base: Option<Arc<Pin>>) -> Option<Self> {
+        Some(Self {
+            base,
+            slabs: Vec::new(),
+            size: 0,
+            held: budget.try_hold(SLAB_BYTES as u64)?,
+            stored: Payload::default(),
+        })
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    /// Makes room up to `size` bytes; false if there is no memory.
+    pub(crate) fn reserve(&mut self, size: u64) -> bool {
+        self.held.try_grow(size.next_multiple_of(SLAB_BYTES as u64))
+    }
+
+    /// Writes into reserved room.
+    pub(crate) fn write(&mut self, pool: &SlabPool, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        if end > self.size {
+            self.resize(pool, end);
+        }
+        let (mut at, mut rest) = (offset as usize, data);
+        while !rest.is_empty() {
+            let within = at % SLAB_BYTES;
+            let take = rest.len().min(SLAB_BYTES - within);
+            self.slabs[at / SLAB_BYTES].write_at(within, &rest[..take]);
+            at += take;
+            rest = &rest[take..];
+        }
+    }
+
+    /// Cuts or extends with zeros, into reserved room.
+    pub(crate) fn resize(&mut self, pool: &SlabPool, size: u64) {
+        let count = (size as usize).div_ceil(SLAB_BYTES);
+        self.slabs.truncate(count);
+        self.slabs.resize_with(count, || pool.take());
+        let last = (size as usize).saturating_sub(1) % SLAB_BYTES + 1;
+        let first_changed = (self.size as usize / SLAB_BYTES).min(count.saturating_sub(1));
+        for (index, slab) in self.slabs.iter_mut().enumerate().skip(first_changed) {
+            slab.resize(if index + 1 == count { last } else { SLAB_BYTES });
+        }
+        self.size = size;
+    }
+
+    pub(crate) fn read(&self, range: Range<u64>) -> Bytes {
+        let range = range.start.min(self.size)..range.end.min(self.size);
+        let mut out = BytesMut::with_capacity((range.end - range.start) as usize);
+        let mut at = range.start as usize;
+        while at < range.end as usize {
+            let slab = self.slabs[at / SLAB_BYTES].as_ref();
+            let within = at % SLAB_BYTES;
+            let take = (slab.len() - within).min(range.end as usize - at);
+            out.extend_from_slice(&slab[within..within + take]);
+            at += take;
+        }
+        out.freeze()
+    }
+
+    /// The content as pieces to write elsewhere, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.slabs.iter().map(AsRef::as_ref)
+    }
+
+    /// What was stored could not be named: it is to be read, changed and stored once more.
+    pub(crate) fn take_back(self, pool: &SlabPool) -> Self {
+        Frozen { base: self.base, payload: self.stored, size: self.size, held: self.held }.thaw(pool)
+    }
+
+    /// Freezes the content for an upload, which a retry may send again. The memory stays held until both the file
+    /// and the upload are gone: `thaw` takes it back.
+    pub(crate) fn freeze(self) -> Frozen {
+        let payload = self.slabs.into_iter().map(Slab::freeze).collect();
+        Frozen { base: self.base, payload, size: self.size, held: self.held }
+    }
+}
+
+/// A file's content on its way to the store.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    base: Option<Arc<Pin>>,
+    pub(crate) payload: Payload,
+    size: u64,
+    held: Held,
+}
+
+impl Frozen {
+    /// What is left after an upload that succeeded, until the object has its name.
+    pub(crate) fn stored(self) -> Memory {
+        let Self { base, payload: stored, size, held } = self;
+        Memory { base, slabs: Vec::new(), size, held, stored }
+    }
+
+    /// Back to memory after an upload that failed. Copies: the failed request may still hold the bytes.
+    pub(crate) fn thaw(self, pool: &SlabPool) -> Memory {
+        let Self { base, payload, size, held } = self;
+        let mut memory = Memory { base, slabs: Vec::new(), size: 0, held, stored: Payload::default() };
+        for piece in payload.pieces() {
+            memory.write(pool, memory.size, piece);
+        }
+        debug_assert_eq!(memory.size, size);
+        memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty(budget_bytes: u64) -> (SlabPool, Memory) {
+        let memory = Memory::begin(&Budget::new(budget_bytes), None).unwrap();
+        (SlabPool::new(4), memory)
+    }
+
+    #[test]
+    fn it_reads_what_was_written_with_zeros_between() {
+        let (pool, mut memory) = empty(8 << 20);
+        let far = SLAB_BYTES as u64 + 10;
+        memory.write(&pool, 2, b"ab");
+        memory.write(&pool, far, b"cd");
+        assert_eq!(memory.size_bytes(), far + 2);
+        assert_eq!(&memory.read(0..5)[..], b"\0\0ab\0");
+        assert_eq!(&memory.read(far - 1..far + 9)[..], b"\0cd");
+        memory.resize(&pool, 3);
+        memory.resize(&pool, 5);
+        assert_eq!(&memory.read(0..9)[..], b"\0\0a\0\0");
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_refused() {
+        let (_, mut memory) = empty(2 << 20);
+        assert!(memory.reserve(2 << 20));
+        assert!(!memory.reserve((2 << 20) + 1));
+    }
+
+    #[test]
+    fn a_failed_upload_gives_the_content_back() {
+        let (pool, mut memory) = empty(8 << 20);
+        memory.write(&pool, 0, &vec![3; SLAB_BYTES + 5]);
+        let back = memory.freeze().thaw(&pool);
+        assert_eq!(back.size_bytes(), SLAB_BYTES as u64 + 5);
+        assert_eq!(back.read(0..u64::from(u32::MAX)), vec![3; SLAB_BYTES + 5]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Writing: what a file is between its first write and its commit.
+//!
+//! ```text
+//! Clean ──write──► Memory ──sequential, beyond a part──► Stream ──commit──► Clean
+//!   │                │  └──random or no memory──► Local ──commit──► Clean, or Local with nothing unpublished
+//!   └─write to stored bytes───────────────────────► Local
+//! ```
+//!
+//! `Memory` holds a new file whole; `Stream` has sent its beginning as parts and holds only the next; `Local` is a
+//! sparse file with the ranges that differ from the object below. Nobody waits for memory that an idle file holds:
+//! where there is none, a file goes to disk.
+
+mod assemble;
+mod commit;
+mod conflict;
+mod copy;
+mod local;
+mod memory;
+mod plan;
+mod splice;
+mod stream;
+
+pub(crate) use local::{Local, Source};
+pub(crate) use memory::Memory;
+pub(crate) use plan::When;
+pub(crate) use stream::{Stream, Upload, reserve as reserve_stream};
+
+use crate::content::open_file::OpenFile;
+use crate::content::pin::Pin;
+use std::sync::Arc;
+use store::{ObjectKey, Precondition};
+
+/// Unpublished writes of one inode.
+#[derive(Debug)]
+pub(crate) enum Dirty {
+    /// None: the file is its object.
+    Clean,
+    /// The whole content in memory.
+    Memory(Memory),
+    /// A sequential write beyond memory.
+    Stream(Box<Stream>),
+    /// A local file over the object's bytes.
+    Local(Local),
+}
+
+impl Dirty {
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Clean => None,
+            Self::Memory(memory) => Some(memory.size_bytes()),
+            Self::Stream(stream) => Some(stream.size_bytes()),
+            Self::Local(local) => Some(local.size_bytes()),
+        }
+    }
+
+    /// How much of it is no hole, at most.
+    pub(crate) fn data_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Local(local) => local.data_bytes(),
+            _ => self.size_bytes(),
+        }
+    }
+
+    /// The object these writes replace.
+    pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
+        match self {
+            Self::Clean => None,
+            Self::Memory(memory) => memory.base.as_ref(),
+            Self::Stream(stream) => stream.base.as_ref(),
+            Self::Local(local) => local.base(),
+        }
+    }
+
+    pub(crate) fn rebase(&mut self, pin: Option<Arc<Pin>>) {
+        match self {
+            Self::Clean => {}
+            Self::Memory(memory) => memory.base = pin,
+            Self::Stream(stream) => stream.base = pin,
+            Self::Local(local) => local.rebase(pin),
+        }
+    }
+
+    /// The object below unpublished writes is always the one its file is pinned to; a rename may have moved it.
+    pub(crate) fn follow(&mut self, file: &OpenFile) {
+        if let (Some(_), (Some(pin), _)) = (self.base(), file.pin()) {
+            self.rebase(Some(pin));
+        }
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        matches!(self, Self::Clean)
+    }
+
+    /// Whether it is published, and nothing of it was stored beside.
+    pub(crate) fn is_assembled(&self) -> bool {
+        match self {
+            Self::Local(local) => local.is_published() && !local.has_deltas(),
+            _ => self.is_clean(),
+        }
+    }
+
+    /// Whether programs and the namespace see the same.
+    pub(crate) fn is_published(&self) -> bool {
+        match self {
+            Self::Clean => true,
+            Self::Local(local) => local.is_published(),
+            Self::Memory(_) | Self::Stream(_) => false,
+        }
+    }
+}
+
+/// What must hold under a key of the bucket for these writes to be the only ones.
+pub(crate) fn precondition(base: Option<&Arc<Pin>>, key: &ObjectKey) -> Precondition {
+    let object = base.and_then(|pin| pin.object_at(key));
+    object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag))
+}

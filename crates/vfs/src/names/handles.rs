@@ -1,0 +1,76 @@
+//! Handles of open files and directories.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::content::open_file::FileHandle;
+use crate::ops::DirectoryHandle;
+use crate::{Error, Result};
+
+/// An open file or directory, as a front end names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle(pub u64);
+
+/// An opened file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// For further calls.
+    pub handle: Handle,
+    /// Whether cached pages of an earlier open stay: they hold still, or belong to older handles that are open.
+    pub keep_cache: bool,
+    /// Whether nothing may be cached above, and nothing that is cached be read.
+    pub is_uncached: bool,
+    /// Whether other bytes were found than were known: a front end may have told another length.
+    pub was_replaced: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    next: AtomicU64,
+    files: Mutex<HashMap<u64, Arc<FileHandle>>>,
+    directories: Mutex<HashMap<u64, Arc<DirectoryHandle>>>,
+}
+
+impl Handles {
+    pub(crate) fn add_file(&self, file: FileHandle) -> Handle {
+        insert(&self.files, self.number(), file)
+    }
+
+    pub(crate) fn file(&self, handle: Handle) -> Result<Arc<FileHandle>> {
+        get(&self.files, handle)
+    }
+
+    pub(crate) fn remove_file(&self, handle: Handle) -> Option<Arc<FileHandle>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    }
+
+    pub(crate) fn add_directory(&self, directory: DirectoryHandle) -> Handle {
+        insert(&self.directories, self.number(), directory)
+    }
+
+    pub(crate) fn directory(&self, handle: Handle) -> Result<Arc<DirectoryHandle>> {
+        get(&self.directories, handle)
+    }
+
+    pub(crate) fn remove_directory(&self, handle: Handle) {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+fn insert<T>(table: &Mutex<HashMap<u64, Arc<T>>>, number: u64, value: T) -> Handle {
+    table.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(value));
+    Handle(number)
+}
+
+fn get<T>(table: &Mutex<HashMap<u64, Arc<T>>>, handle: Handle) -> Result<Arc<T>> {
+    table.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned().ok_or(Error::BAD_HANDLE)
+}
