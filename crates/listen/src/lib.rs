@@ -5,7 +5,7 @@
 //! Refuses: to know what is asked for. Callers answer requests, and bound what a body may take.
 
 mod listener;
-mod patience;
+mod stall;
 
 pub use listener::{Limits, ListenError, Listener};
-pub use patience::Stall;
+pub use stall::Stall;

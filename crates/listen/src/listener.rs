@@ -1,6 +1,6 @@
 //! The listener, and its connections.
 
-use crate::patience::Patient;
+use crate::stall::Patient;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
