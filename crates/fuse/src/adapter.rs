@@ -5,7 +5,7 @@ use crate::operations::{Operation, RequestCounts};
 use crate::reply::{Answer, Believed};
 use crate::requests::{Asked, LookingAgain};
 use crate::session::Locks;
-use crate::sharing::{self, Sharing};
+use crate::shared_mount::{self, Sharing};
 use bytes::Bytes;
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
@@ -37,7 +37,7 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 /// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
 /// `POSIX_LOCKS` and `FLOCK_LOCKS` where the mount is alone (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be
-/// cut before the kernel finds that a program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::groups`]).
+/// cut before the kernel finds that a program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::requester`]).
 /// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE; with `POSIX_ACL` the kernel checks the lists that it reads as extended
 /// attributes, and with `DONT_MASK` it leaves the umask to whoever knows the directory's default list.
 const WANTED: [InitFlags; 9] = [
@@ -159,7 +159,7 @@ impl Requests for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let has_locks = self.locks == Locks::Refused || self.sharing.is_some();
         let more = if has_locks { &LOCKS[..] } else { &[] };
-        let less = if self.sharing.is_some() { &sharing::UNWANTED[..] } else { &[] };
+        let less = if self.sharing.is_some() { &shared_mount::UNWANTED[..] } else { &[] };
         for &capability in WANTED.iter().chain(more).filter(|wanted| !less.contains(wanted)) {
             if config.add_capabilities(capability).is_err() {
                 tracing::debug!("this kernel's FUSE lacks {capability:?}");

@@ -13,16 +13,16 @@
 mod adapter;
 mod connection;
 mod convert;
-mod groups;
 mod invalidation;
 mod mount_point;
 mod mount_table;
 mod operations;
 mod remount;
 mod reply;
+mod requester;
 mod requests;
 mod session;
-mod sharing;
+mod shared_mount;
 mod signals;
 
 pub use mount_point::{MountPointError, check as check_mount_point, is_dead};

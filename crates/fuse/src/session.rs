@@ -5,7 +5,7 @@ use crate::connection;
 use crate::invalidation;
 use crate::mount_table;
 use crate::operations::RequestCounts;
-use crate::sharing::Sharing;
+use crate::shared_mount::Sharing;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod direct;
+mod direct_io;
 mod directories;
 mod files;
 mod fixture;
-mod news;
+mod invalidation;
+mod open_directories;
 mod panics;
-mod privileges;
-mod removed;
-mod replaced;
+mod replaced_objects;
 mod sessions;
+mod set_id_bits;

@@ -4,7 +4,7 @@ use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
 use crate::reply::{Answer, OpenFile};
-use crate::sharing::Sharing;
+use crate::shared_mount::Sharing;
 use bytes::Bytes;
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,

@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::operations::Operation;
 use crate::reply::failed;
-use crate::{convert, groups};
+use crate::{convert, requester};
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
 use std::sync::Arc;
 use vfs::Error;
@@ -37,7 +37,7 @@ impl Adapter {
         reply: ReplyEmpty,
     ) {
         let (fs, name, value) = (Arc::clone(&self.fs), name.to_vec(), value.to_vec());
-        let who = groups::Caller::of(request);
+        let who = requester::Caller::of(request);
         self.answer(Operation::SetXattr, reply, async move {
             fs.setxattr(convert::ino(ino), &name, &value, flags, |gid| who.has(gid)).await
         });
