@@ -18,7 +18,7 @@ mod feed;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod hint;
-mod letters;
+mod letter;
 mod sequence;
 mod source;
 mod webhook;
@@ -28,7 +28,7 @@ pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
 pub use hint::{Hint, Order, Said, What};
-pub use letters::{Letter, NoLetter};
+pub use letter::{Letter, NoLetter};
 pub use sequence::{Sequence, Sequencer};
 pub use source::{
     BrokerAccess, Login, Message, Source, SourceAccess, SourceError, WebhookSource, open, open_broker,

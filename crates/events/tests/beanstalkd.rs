@@ -1,6 +1,6 @@
 //! A real beanstalkd.
 
-use super::hearing::{Fed, eventually, message};
+use super::recording_sink::{Fed, eventually, message};
 use events::{Source, SourceAccess, Wanted, open};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Feeds: what is acknowledged, what is repeated, what nobody can read.
 
-use super::hearing::{Fed, Hearing, body, eventually, feed, message};
+use super::recording_sink::{Fed, Hearing, body, eventually, feed, message};
 use super::webhook::event;
 use async_trait::async_trait;
 use events::{Channel, Filter, Heard, Message, Source, SourceError, Wanted};

@@ -5,10 +5,10 @@
 mod beanstalkd;
 mod channel;
 mod feed;
-mod hearing;
+mod recording_sink;
 
+mod notifying_servers;
 mod receiver;
-mod servers;
 mod source;
 mod sqs;
 mod webhook;

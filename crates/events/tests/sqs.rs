@@ -1,7 +1,7 @@
 //! A double of SQS, which checks signatures by code of its own.
 
 use super::beanstalkd::access;
-use super::hearing::{Fed, eventually, message};
+use super::recording_sink::{Fed, eventually, message};
 use events::{SourceAccess, Wanted, open};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};

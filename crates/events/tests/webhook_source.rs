@@ -1,6 +1,6 @@
 //! Webhooks as a source: who may post what, and when a post is answered.
 
-use super::hearing::{Fed, Hearing, eventually, message};
+use super::recording_sink::{Fed, Hearing, eventually, message};
 use super::webhook::event;
 use bytes::Bytes;
 use events::{Authorization, Notice, Source as _, Wanted, Webhook, WebhookConfig, WebhookSource};

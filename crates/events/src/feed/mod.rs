@@ -8,13 +8,13 @@
 //! Invariants: a message is acknowledged only when every sink has taken its hints, or when it is among the dead letters; a feed
 //! holds one batch; a pause is bounded.
 
-mod letter;
+mod dead_letters;
 mod status;
 
 pub use status::{FeedCounts, FeedStatus};
 
 use crate::{Dialect, Heard, Hint, Message, Source, SourceError, Subscription};
-use letter::DeadLetters;
+use dead_letters::DeadLetters;
 use status::Counters;
 use std::fmt;
 use std::path::PathBuf;

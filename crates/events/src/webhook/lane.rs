@@ -1,6 +1,6 @@
 //! One lane of a webhook: its events go out one after the other.
 
-use super::dead::DeadLetters;
+use super::dead_letters::DeadLetters;
 use super::post::{Outcome, Post};
 use super::{Counters, Notice, count};
 use crate::{Message, aws};

@@ -6,14 +6,14 @@
 //!
 //! Refuses: to let whoever hands in an event wait.
 
-mod dead;
+mod dead_letters;
 mod lane;
 mod post;
 
 pub use post::{Outcome, Post};
 
 use crate::ObjectEvent;
-use dead::DeadLetters;
+use dead_letters::DeadLetters;
 use http::{HeaderValue, Uri};
 use lane::{Lane, Waiting};
 use std::collections::hash_map::DefaultHasher;

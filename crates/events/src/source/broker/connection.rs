@@ -1,6 +1,6 @@
 //! Connections to brokers: TCP, and TLS over it where the URL wants it.
 
-use super::place::Place;
+use super::broker_url::Place;
 use crate::source::SourceError;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use rustls::pki_types::ServerName;

@@ -5,16 +5,16 @@
 //! never shown.
 
 mod amqp;
+mod broker_url;
 mod connection;
 mod kafka;
 mod nats;
-mod place;
 mod redis;
 
 use super::{Source, SourceError};
 use url::Url;
 
-pub use place::{BrokerAccess, Login};
+pub use broker_url::{BrokerAccess, Login};
 
 /// Whether a URL's scheme is a broker's, in the clear or with TLS.
 pub(super) fn is_broker(scheme: &str) -> bool {

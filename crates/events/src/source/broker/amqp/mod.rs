@@ -3,10 +3,10 @@
 //! A queue gives each of those who consume it a share of what comes, and what one had not acknowledged when its connection ended to
 //! another. An acknowledgement has no answer: what was acknowledged on a connection that then ended may come again.
 
-mod network;
+mod transport;
 
+use super::broker_url::{BrokerAccess, Form, Place};
 use super::connection::{with_ready, within};
-use super::place::{BrokerAccess, Form, Place};
 use crate::source::{Message, Source, SourceError};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -152,7 +152,7 @@ impl At {
     }
 
     async fn join(&self) -> lapin::Result<Share> {
-        let connection = network::greet(&self.place, self.uri()).await?;
+        let connection = transport::greet(&self.place, self.uri()).await?;
         let channel = connection.create_channel().await?;
         channel.basic_qos(UNACKNOWLEDGED_MAX, BasicQosOptions::default()).await?;
         self.look(&channel).await?;

@@ -4,13 +4,13 @@
 //! whoever is told to. Several processes share a topic by naming their partitions; those of one that is gone wait until it is back.
 //! A topic with transactions is read without regard to them: what was aborted is read, too.
 
-mod follow;
+mod fetch;
 mod positions;
 
+use super::broker_url::{BrokerAccess, Form, Place};
 use super::connection::within;
-use super::place::{BrokerAccess, Form, Place};
 use crate::source::{Message, Source, SourceError};
-use follow::{Fetched, follow, watch};
+use fetch::{Fetched, follow, watch};
 use futures_util::future::try_join_all;
 use positions::Positions;
 use rskafka::BackoffConfig;

@@ -5,8 +5,8 @@
 //! are known to have come, for the server reads them in their order.
 
 use super::{Link, message};
+use crate::source::broker::broker_url::Place;
 use crate::source::broker::connection::{PATIENCE, with_ready, within};
-use crate::source::broker::place::Place;
 use crate::source::{Message, Source, SourceError};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;

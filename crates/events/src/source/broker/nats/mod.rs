@@ -3,8 +3,8 @@
 mod jetstream;
 mod subject;
 
+use super::broker_url::{BrokerAccess, Form, Place};
 use super::connection::within;
-use super::place::{BrokerAccess, Form, Place};
 use crate::source::{Message, Source, SourceError};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use std::sync::Arc;

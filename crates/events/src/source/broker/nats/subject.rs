@@ -1,8 +1,8 @@
 //! A plain subject, which nobody keeps: what is published while this is not connected, or faster than it is read, is lost.
 
 use super::{Link, message};
+use crate::source::broker::broker_url::Place;
 use crate::source::broker::connection::within;
-use crate::source::broker::place::Place;
 use crate::source::{Message, Source, SourceError};
 use async_nats::Subscriber;
 use futures_util::{FutureExt, StreamExt};

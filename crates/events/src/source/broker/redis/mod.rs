@@ -4,8 +4,8 @@ mod channel;
 mod list;
 mod stream;
 
+use super::broker_url::{BrokerAccess, Form, Place};
 use super::connection::{PATIENCE, connect, within};
-use super::place::{BrokerAccess, Form, Place};
 use crate::source::{Source, SourceError};
 use redis::aio::MultiplexedConnection;
 use redis::{

@@ -4,8 +4,8 @@
 //! here, and the client has one to this process, from which the bytes are carried over.
 
 use crate::source::SourceError;
+use crate::source::broker::broker_url::Place;
 use crate::source::broker::connection::{connect, connect_tcp};
-use crate::source::broker::place::Place;
 use async_compat::CompatExt;
 use async_rs::TokioRuntime;
 use lapin::uri::AMQPUri;

@@ -1,7 +1,7 @@
 //! What could not be delivered, in a file: a line for each message, so that it can be posted by hand.
 
 use super::{Counters, Notice, count};
-use crate::{aws, letters};
+use crate::{aws, letter};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,5 +77,5 @@ async fn write_all(
 async fn append(path: &Path, notice: &Notice) -> io::Result<()> {
     let mut line = aws::message(&notice.event, &notice.configuration);
     line.push(b'\n');
-    letters::append(path, &line).await
+    letter::append(path, &line).await
 }

@@ -2,7 +2,7 @@
 
 use super::status::Counters;
 use crate::Message;
-use crate::letters::{self, Letter};
+use crate::letter::{self, Letter};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Timestamp;
@@ -18,7 +18,7 @@ impl DeadLetters {
     /// Keeps a message. If that fails nobody waits for it: it is counted, and in the log.
     pub(super) async fn put(&self, source: &str, reason: &str, message: &Message, now: Timestamp) {
         let line = Letter::of(source, Some(reason), message, now).line();
-        let kept = letters::append(&self.path, &line).await;
+        let kept = letter::append(&self.path, &line).await;
         if let Err(error) = &kept {
             tracing::error!(source, "an unreadable message is lost: {}: {error}", self.path.display());
         }

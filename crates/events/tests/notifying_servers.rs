@@ -1,8 +1,8 @@
 //! Real servers that post what happens in their buckets: MinIO and versitygw.
 
-use super::hearing::{Fed, body, eventually};
-use ::servers::{self, S3Server};
+use super::recording_sink::{Fed, body, eventually};
 use events::{Authorization, Dialect, Hint, Wanted, WebhookSource, What};
+use servers::{self, S3Server};
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::Command;
