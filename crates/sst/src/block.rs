@@ -1,34 +1,35 @@
-//! A block: entries in the order of their keys, each key without what it shares with the one before.
+//! A block: entries in key order, with prefix-compressed keys.
 //!
-//! What a search by key touches lies together: two numbers (the length of the keys and how many restarts there are), the
-//! restarts, the keys; behind them the values. Of each entry the keys' part has three numbers (varints: the bytes shared
-//! with the key before, the bytes of the key that follow, the bytes of the value) and the rest of the key. Every so many
-//! entries a *restart* shares nothing: it says where the entry is among the keys and its value among the values. A key shares
-//! all that it can, unless it restarts: so order is checked by one byte, and a search from entry to entry compares none twice.
+//! A block begins with all that a search by key touches: two numbers (the length of the keys and the number of restart
+//! points), the restart points, the keys. The values follow. The keys' part holds for each entry three varints (bytes shared with
+//! the previous key, remaining bytes of the key, bytes of the value) and the remaining bytes of the key. At regular intervals an
+//! entry is a *restart point*: it shares nothing with its predecessor, and the block records the offsets of its key and value. A
+//! key that is no restart point shares as many bytes as possible with its predecessor. Comparing one byte is therefore enough to
+//! check the order of two keys, and a search that moves from entry to entry compares no byte twice.
 
 use crate::layout::u32_at;
 use crate::{Error, KEY_LEN_MAX, Result};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// A block that is read: its parts are within it; its entries are checked as they are read.
+/// A block that is being read. [`Block::new`] checks that its parts lie within it; entries are checked when they are read.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     bytes: Bytes,
     keys_at: usize,
-    /// Where the keys end and the values begin.
+    /// The offset at which the keys end and the values begin.
     values_at: usize,
-    /// Where it begins in the table.
+    /// The offset of the block in the table.
     at: u64,
 }
 
-/// The two numbers that a block begins with.
+/// The length of the two numbers at the beginning of a block.
 const HEAD_LEN: usize = 8;
 
-/// A restart's two numbers.
+/// The length of a restart point's two numbers.
 const RESTART_LEN: usize = 8;
 
-/// What the keys' part has of an entry.
+/// One entry, as the keys' part of a block describes it.
 #[derive(Debug)]
 struct Entry {
     shared: usize,
@@ -36,26 +37,26 @@ struct Entry {
     value_len: usize,
 }
 
-/// Where in the block an entry is, and its value.
+/// The offsets of an entry and of its value within the block.
 #[derive(Debug, Clone, Copy)]
 struct Restart {
     entry_at: usize,
     value_at: usize,
 }
 
-/// The last entry that is not after a key.
+/// The last entry whose key is less than or equal to the key searched for.
 #[derive(Debug)]
 pub(crate) struct Floor {
-    /// The restart at or before it.
+    /// The restart point at or before the entry.
     restart: Restart,
     entry_at: usize,
     value: Range<usize>,
-    /// Whether it has that key.
+    /// Whether the entry's key equals the key searched for.
     pub(crate) is_equal: bool,
 }
 
 impl Block {
-    /// The block that lies at `at`, which may be empty.
+    /// Wraps the bytes of the block at offset `at` of the table. The block may be empty.
     pub(crate) fn new(bytes: Bytes, at: u64) -> Result<Self> {
         let corrupt = |what| Error::Corrupt { what, at };
         if bytes.len() < HEAD_LEN {
@@ -65,10 +66,10 @@ impl Block {
         let keys_at = HEAD_LEN + RESTART_LEN * restarts;
         let values_at = keys_at + keys_len;
         if values_at > bytes.len() {
-            return Err(corrupt("a block has more keys or restarts than bytes"));
+            return Err(corrupt("the keys or restart points of a block exceed its length"));
         }
         if (keys_len == 0) != (restarts == 0) {
-            return Err(corrupt("a block has entries without restarts or restarts without entries"));
+            return Err(corrupt("a block has entries without restart points, or the reverse"));
         }
         Ok(Self { bytes, keys_at, values_at, at })
     }
@@ -81,12 +82,12 @@ impl Block {
         self.keys_at == self.values_at
     }
 
-    /// How many bytes it keeps.
+    /// Returns the number of bytes that the block occupies in memory.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The last entry that is not after `key`.
+    /// Returns the last entry whose key is at most `key`.
     pub(crate) fn floor(&self, key: &[u8]) -> Result<Option<Floor>> {
         let Some(last) = self.restarts_up_to(key)?.checked_sub(1) else { return Ok(None) };
         let restart = self.restart(last);
@@ -95,8 +96,8 @@ impl Block {
         let mut matched = common_len(&self.bytes[first.rest.clone()], key);
         let mut floor = (restart.entry_at, restart.value_at, first.value_len);
         let mut next = first.rest.end;
-        // Every entry up to the floor is before the key: one that shares more with its predecessor than that does with
-        // the key is before it as well, one that shares less is after it.
+        // Every entry up to the floor is less than `key`. An entry that shares more bytes with its predecessor than the
+        // predecessor shares with `key` is also less than `key`; an entry that shares fewer is greater.
         while next < end && matched < key.len() {
             let entry = self.entry(next)?;
             if entry.shared < matched {
@@ -118,9 +119,9 @@ impl Block {
         Ok(Some(Floor { restart, entry_at, value, is_equal: matched == key.len() }))
     }
 
-    /// How many restarts are not after `key`.
+    /// Returns the number of restart points whose key is at most `key`.
     fn restarts_up_to(&self, key: &[u8]) -> Result<usize> {
-        // The first `low` are not, those from `high` on are.
+        // Invariant: restart points below `low` are at most `key`, those from `high` on are greater.
         let (mut low, mut high) = (0, self.restarts());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -140,7 +141,7 @@ impl Block {
         Restart { entry_at: self.keys_at + entry, value_at: self.values_at + value }
     }
 
-    /// The entry at `at`, its key's end checked.
+    /// Returns the entry at offset `at` and checks that its key ends within the block.
     fn entry(&self, at: usize) -> Result<Entry> {
         self.parse_entry(at).ok_or_else(|| self.corrupt("a key does not end within its block"))
     }
@@ -151,13 +152,13 @@ impl Block {
             [shared, rest, value, ..] if shared | rest | value < 128 => {
                 (usize::from(shared), usize::from(rest), usize::from(value), 3)
             }
-            _ => long_header(bytes)?,
+            _ => parse_long_header(bytes)?,
         };
         let rest = at + header_len..at + header_len + rest_len;
         (rest.end <= self.values_at).then_some(Entry { shared, rest, value_len })
     }
 
-    /// Where a value is, its end checked.
+    /// Returns the range of a value and checks that it ends within the block.
     fn value_range(&self, at: usize, len: usize) -> Result<Range<usize>> {
         if at + len > self.bytes.len() {
             return Err(self.corrupt("a value does not end within its block"));
@@ -165,8 +166,8 @@ impl Block {
         Ok(at..at + len)
     }
 
-    /// Checks what a search relies on beyond the order of the keys: restarts are entries that share nothing, and the others
-    /// share all that they can. And that every byte of the values is one's.
+    /// Checks what a search relies on besides the order of the keys: restart points share no bytes, all other entries share as
+    /// many as possible, and every byte of the values belongs to an entry.
     pub(crate) fn check(&self) -> Result<()> {
         let (mut at, mut value_at, mut seen, mut lead) = (self.keys_at, self.values_at, 0, None);
         while at < self.values_at {
@@ -175,14 +176,14 @@ impl Block {
                 (seen < self.restarts()).then(|| self.restart(seen)).filter(|restart| restart.entry_at == at);
             let rest = self.bytes[entry.rest.clone()].first();
             if restart.is_some_and(|restart| entry.shared > 0 || restart.value_at != value_at) {
-                return Err(
-                    self.corrupt("a restart shares bytes with the key before it, or has another value")
-                );
+                return Err(self.corrupt(
+                    "a restart point shares bytes with its predecessor or has a wrong value offset",
+                ));
             }
             if restart.is_none()
                 && (at == self.keys_at || entry.shared == 0 && lead.is_some() && rest == lead)
             {
-                return Err(self.corrupt("a key shares less than it can with the one before it"));
+                return Err(self.corrupt("a key does not share all possible bytes with its predecessor"));
             }
             seen += usize::from(restart.is_some());
             lead = if entry.shared == 0 { rest } else { lead };
@@ -190,7 +191,7 @@ impl Block {
             at = entry.rest.end;
         }
         if seen < self.restarts() || value_at != self.bytes.len() {
-            return Err(self.corrupt("a restart or a value is no entry's"));
+            return Err(self.corrupt("a restart point or a value belongs to no entry"));
         }
         Ok(())
     }
@@ -208,16 +209,16 @@ impl Block {
     }
 }
 
-/// The three numbers before an entry, and how many bytes they take.
+/// Parses an entry's three varints when one of them is longer than a byte; the fourth number is the length of the three.
 #[cold]
-fn long_header(bytes: &[u8]) -> Option<(usize, usize, usize, usize)> {
+fn parse_long_header(bytes: &[u8]) -> Option<(usize, usize, usize, usize)> {
     let mut rest = bytes;
-    let (shared, key, value) = (varint(&mut rest)?, varint(&mut rest)?, varint(&mut rest)?);
+    let (shared, key, value) = (take_varint(&mut rest)?, take_varint(&mut rest)?, take_varint(&mut rest)?);
     Some((shared, key, value, bytes.len() - rest.len()))
 }
 
-/// A number below 2^28: more than any length in a table.
-fn varint(bytes: &mut &[u8]) -> Option<usize> {
+/// Takes a varint below 2^28, which exceeds every length in a table.
+fn take_varint(bytes: &mut &[u8]) -> Option<usize> {
     let mut number = 0;
     for shift in [0, 7, 14, 21] {
         let (first, rest) = bytes.split_first()?;
@@ -238,7 +239,7 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: usize) {
     bytes.push(number as u8);
 }
 
-/// How many bytes both begin with.
+/// Returns the length of the common prefix.
 pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
@@ -247,37 +248,37 @@ pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
     whole + a[whole..].iter().zip(&b[whole..]).take_while(|(a, b)| a == b).count()
 }
 
-/// The entries of a block one after the other, each checked to be after the one before.
+/// A cursor over the entries of one block. Each step checks that keys ascend.
 #[derive(Debug, Clone)]
-pub(crate) struct Steps {
+pub(crate) struct BlockCursor {
     block: Block,
     next: Restart,
-    /// Whether no entry was read yet.
-    is_fresh: bool,
+    /// Whether no entry has been read yet.
+    is_before_first: bool,
     key: Vec<u8>,
     value: Range<usize>,
 }
 
-impl Steps {
-    /// Before the first entry.
+impl BlockCursor {
+    /// Returns a cursor before the first entry.
     pub(crate) fn new(block: Block) -> Self {
         let next = Restart { entry_at: block.keys_at, value_at: block.values_at };
-        Self { block, next, is_fresh: true, key: Vec::new(), value: 0..0 }
+        Self { block, next, is_before_first: true, key: Vec::new(), value: 0..0 }
     }
 
-    /// Before an entry of the block, or before the first.
+    /// Returns a cursor before the entry `floor`, or before the first entry if there is none.
     pub(crate) fn before(block: Block, floor: Option<&Floor>) -> Result<Self> {
-        let mut steps = Self::new(block);
+        let mut cursor = Self::new(block);
         if let Some(floor) = floor {
-            steps.next = floor.restart;
-            while steps.next.entry_at < floor.entry_at {
-                steps.advance()?;
+            cursor.next = floor.restart;
+            while cursor.next.entry_at < floor.entry_at {
+                cursor.advance()?;
             }
         }
-        Ok(steps)
+        Ok(cursor)
     }
 
-    /// Goes to the next entry; false behind the last.
+    /// Moves to the next entry. Returns false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         if self.next.entry_at >= self.block.values_at {
             return Ok(false);
@@ -289,14 +290,14 @@ impl Steps {
             return Err(self.block.corrupt("a key has an impossible length"));
         }
         let before = &self.key[entry.shared..];
-        // Keys share all they can, or nothing, where all the bytes are compared.
+        // A key that shares bytes shares as many as possible, so its next byte decides; otherwise all bytes are compared.
         let is_after = if entry.shared == 0 { rest > before } else { rest.first() > before.first() };
-        if !is_after && !self.is_fresh {
-            return Err(self.block.corrupt("a key is not after the one before it"));
+        if !is_after && !self.is_before_first {
+            return Err(self.block.corrupt("keys are not in ascending order"));
         }
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(rest);
-        self.is_fresh = false;
+        self.is_before_first = false;
         self.next = Restart { entry_at: entry.rest.end, value_at: self.next.value_at + entry.value_len };
         self.value = value;
         Ok(true)
@@ -314,7 +315,7 @@ impl Steps {
         &self.block.bytes[self.value.clone()]
     }
 
-    /// Where in the block the value is.
+    /// Returns the range of the value within the block.
     #[cfg(feature = "fuzz")]
     pub(crate) fn value_range(&self) -> Range<usize> {
         self.value.clone()
@@ -328,25 +329,25 @@ impl Steps {
 /// A block that is being written.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
-    /// All of the last block that ended.
+    /// The encoded bytes of the block that was finished last; a buffer that is reused.
     ended: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<u8>,
     restarts: Vec<[u32; 2]>,
     interval: usize,
     entries: usize,
-    /// The last key added, also of the block before.
+    /// The last key added, which may belong to the previous block.
     last: Vec<u8>,
 }
 
 impl BlockBuilder {
-    /// With a restart every `interval` entries.
+    /// Returns a builder that writes a restart point every `interval` entries.
     pub(crate) fn new(interval: usize) -> Self {
         let (ended, keys, values, restarts, last) = Default::default();
         Self { ended, keys, values, restarts, interval, entries: 0, last }
     }
 
-    /// Adds an entry whose key shares `shared` bytes with the last one and is after it.
+    /// Adds an entry. Its key must be greater than the last one, with which it shares `shared` bytes.
     pub(crate) fn add(&mut self, key: &[u8], shared: usize, value: &[u8]) {
         let mut written = shared;
         if self.entries.is_multiple_of(self.interval) {
@@ -371,12 +372,12 @@ impl BlockBuilder {
         self.entries
     }
 
-    /// How long it would be if it ended now, in bytes.
+    /// Returns the length that the block would have if it were finished now, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.keys.len() + self.values.len() + RESTART_LEN * self.restarts.len() + HEAD_LEN
     }
 
-    /// Ends the block and begins the next.
+    /// Finishes the block, returns its bytes and begins the next block.
     pub(crate) fn finish(&mut self) -> &[u8] {
         self.ended.clear();
         let head = [self.keys.len() as u32, self.restarts.len() as u32];

@@ -1,4 +1,4 @@
-//! Blocks and filters in memory, of all tables that share it.
+//! A cache of blocks and filters that several tables share.
 
 use crate::Result;
 use crate::block::Block;
@@ -7,87 +7,87 @@ use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{Weighter, sync};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Parts of tables in memory, bounded in bytes: what was read lately, and rather what was read again.
+/// Parts of tables in memory, with a limit in bytes. Parts that were used again are kept longer than those used once.
 ///
-/// Parts of one table are told from others' by the table's id. Readers that want the same part at the same time wait for
-/// one of them to read it. What is kept, and for how long, follows from the calls alone, not from the process or the machine.
-pub struct Cache(sync::Cache<Part, Kept, Weigh, BuildHasherDefault<Spread>>);
+/// The table's id distinguishes parts of different tables. Concurrent readers of a missing part wait for one of them to read it
+/// (single flight). What the cache keeps depends on the calls alone, not on the process or the machine.
+pub struct Cache(sync::Cache<PartKey, CachedPart, PartWeighter, BuildHasherDefault<Spread>>);
 
-/// A table's id and where in it the part begins.
+/// The key of a part: the id of its table and its offset in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Part {
+struct PartKey {
     table: u64,
     at: u64,
 }
 
-/// What is kept of a table.
+/// A cached part of a table.
 #[derive(Debug, Clone)]
-pub(crate) enum Kept {
+pub(crate) enum CachedPart {
     Block(Block),
     Filter(Filter),
 }
 
-/// What a part costs besides its bytes: its entry in the cache, its allocations.
-const OVERHEAD_LEN: usize = 128;
+/// The memory that a part costs besides its bytes: the cache's entry and the allocations.
+const OVERHEAD_BYTES: usize = 128;
 
-/// A part is kept only if it is smaller than a shard, so there are few; more are no faster for a handful of threads.
+/// A part is kept only if it is smaller than a shard, so shards must be large. More shards are no faster for a handful of threads.
 const SHARDS_MAX: u64 = 16;
 const SHARD_LEN_MIN: u64 = 4 << 20;
 
-/// What a part takes on average: of tables with the default options.
-const PART_LEN: u64 = 16 << 10;
+/// The average length of a part, for tables with the default options.
+const AVERAGE_PART_BYTES: u64 = 16 << 10;
 
 impl Cache {
-    /// A cache of at most so many bytes; none are kept if there are 0.
+    /// Returns a cache of at most `bytes` bytes; 0 keeps nothing.
     pub fn new(bytes: u64) -> Self {
         let shards = (bytes / SHARD_LEN_MIN).clamp(1, SHARDS_MAX);
         let options = quick_cache::OptionsBuilder::new()
             .shards(shards as usize)
-            .estimated_items_capacity((bytes / PART_LEN) as usize)
+            .estimated_items_capacity((bytes / AVERAGE_PART_BYTES) as usize)
             .weight_capacity(bytes)
             .build();
-        let options = options.unwrap_or_else(|_| unreachable!("capacities are given"));
+        let options = options.unwrap_or_else(|_| unreachable!("all capacities are set"));
         Self(sync::Cache::with_options(
             options,
-            Weigh,
+            PartWeighter,
             BuildHasherDefault::default(),
             DefaultLifecycle::default(),
         ))
     }
 
-    /// How much it keeps now, in bytes.
+    /// Returns the memory that the cached parts occupy, in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.0.weight()
     }
 
-    /// Drops what it keeps of a table, which is read no more.
+    /// Drops all parts of a table that is no longer read.
     pub fn forget(&self, table: u64) {
         self.0.retain(|part, _| part.table != table);
     }
 
-    /// A part of a table: kept, or read and kept.
+    /// Returns a part from the cache, or reads and caches it.
     pub(crate) fn get_or_read(
         &self,
         table: u64,
         at: u64,
-        read: impl FnOnce() -> Result<Kept>,
-    ) -> Result<Kept> {
-        self.0.get_or_insert_with(&Part { table, at }, read)
+        read: impl FnOnce() -> Result<CachedPart>,
+    ) -> Result<CachedPart> {
+        self.0.get_or_insert_with(&PartKey { table, at }, read)
     }
 
-    /// Keeps a part of a table that was read.
-    pub(crate) fn insert(&self, table: u64, at: u64, kept: Kept) {
-        self.0.insert(Part { table, at }, kept);
+    /// Puts a part into the cache.
+    pub(crate) fn insert(&self, table: u64, at: u64, part: CachedPart) {
+        self.0.insert(PartKey { table, at }, part);
     }
 
-    /// A part of a table, if it is kept.
-    pub(crate) fn get(&self, table: u64, at: u64) -> Option<Kept> {
-        self.0.get(&Part { table, at })
+    /// Returns a part if it is cached.
+    pub(crate) fn get(&self, table: u64, at: u64) -> Option<CachedPart> {
+        self.0.get(&PartKey { table, at })
     }
 
-    /// As [`Cache::get`], but a part is not kept for longer for it.
-    pub(crate) fn peek(&self, table: u64, at: u64) -> Option<Kept> {
-        self.0.peek(&Part { table, at })
+    /// Like [`Cache::get`], but does not count as a use, so the part is not kept longer.
+    pub(crate) fn peek(&self, table: u64, at: u64) -> Option<CachedPart> {
+        self.0.peek(&PartKey { table, at })
     }
 }
 
@@ -98,19 +98,19 @@ impl std::fmt::Debug for Cache {
 }
 
 #[derive(Debug, Clone)]
-struct Weigh;
+struct PartWeighter;
 
-impl Weighter<Part, Kept> for Weigh {
-    fn weight(&self, _: &Part, kept: &Kept) -> u64 {
-        let len = match kept {
-            Kept::Block(block) => block.len(),
-            Kept::Filter(filter) => filter.len(),
+impl Weighter<PartKey, CachedPart> for PartWeighter {
+    fn weight(&self, _: &PartKey, part: &CachedPart) -> u64 {
+        let len = match part {
+            CachedPart::Block(block) => block.len(),
+            CachedPart::Filter(filter) => filter.len(),
         };
-        (len + OVERHEAD_LEN) as u64
+        (len + OVERHEAD_BYTES) as u64
     }
 }
 
-/// A hash of two numbers that is the same in every process, for the sake of simulated worlds.
+/// A hasher for a few numbers whose result is the same in every process, so that simulated runs are reproducible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spread(u64);
 

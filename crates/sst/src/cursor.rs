@@ -1,7 +1,7 @@
-//! The entries of a table in ascending order.
+//! A cursor over the entries of a table in ascending order, with read-ahead.
 
-use crate::block::{Block, Steps};
-use crate::layout::{BLOCK_LEN_MAX, Partition, Place, read};
+use crate::block::{Block, BlockCursor};
+use crate::layout::{BLOCK_LEN_MAX, BlockHandle, Partition, read};
 use crate::merge::Sorted;
 use crate::source::Source;
 use crate::table::block_of;
@@ -10,18 +10,18 @@ use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How much is read at once by who goes on in order, in bytes.
-const AHEAD_LEN: u64 = 256 << 10;
+/// The number of bytes that a long scan reads at once.
+const READ_AHEAD_LEN: u64 = 256 << 10;
 
-/// So many blocks are read by the cache. Who goes on further is not likely to come back, and reads past it.
-const NEAR_BLOCKS: u32 = 4;
+/// The number of blocks that a scan reads through the cache. A longer scan is unlikely to be repeated, so it bypasses the cache.
+const CACHED_BLOCKS: u32 = 4;
 
-/// A place between entries of a table, or at one; before the first, when it is new.
+/// A position in a table: before the first entry of a scan when new, then at an entry, then at the end.
 ///
-/// It checks what it reads: whatever the bytes are, keys that it shows ascend.
+/// The cursor checks what it reads: whatever the bytes are, the keys that it returns ascend.
 #[derive(Debug)]
 pub struct Cursor<S> {
-    reader: Reader<S>,
+    reader: BlockReader<S>,
     state: State,
     value: Bytes,
 }
@@ -29,30 +29,30 @@ pub struct Cursor<S> {
 #[derive(Debug)]
 enum State {
     Before(Bound<Vec<u8>>),
-    At(Box<At>),
+    At(Box<Position>),
     Ended,
 }
 
-/// Entries of the top, of an index, and of a block that they name.
+/// The current entries of the top, of the index that the top refers to, and of the block that the index refers to.
 #[derive(Debug)]
-struct At {
-    top: Steps,
+struct Position {
+    top: BlockCursor,
     partition: Partition,
-    index: Steps,
-    data: Steps,
+    index: BlockCursor,
+    data: BlockCursor,
 }
 
 impl<S: Source> Cursor<S> {
-    pub(crate) fn new(table: Arc<Table<S>>, from: Bound<&[u8]>, keeps: bool) -> Self {
-        let reader = Reader { table, ahead: Ahead::default(), keeps, blocks: 0, read_to: 0 };
+    pub(crate) fn new(table: Arc<Table<S>>, from: Bound<&[u8]>, fills_cache: bool) -> Self {
+        let reader = BlockReader { table, ahead: ReadAhead::default(), fills_cache, blocks: 0, read_to: 0 };
         Self { reader, state: State::Before(from.map(<[u8]>::to_vec)), value: Bytes::new() }
     }
 
-    /// Goes to the next entry; false behind the last.
+    /// Moves to the next entry. Returns false at the end.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] and [`Error::Io`]; the cursor is then behind the last.
+    /// [`Error::Corrupt`] and [`Error::Io`]; the cursor is then at the end.
     pub fn advance(&mut self) -> Result<bool> {
         if let State::At(at) = &mut self.state
             && let Ok(true) = at.data.advance()
@@ -73,7 +73,7 @@ impl<S: Source> Cursor<S> {
         }
     }
 
-    /// The present entry's key; empty before the first and behind the last.
+    /// Returns the current entry's key; empty before the first entry and at the end.
     pub fn key(&self) -> &[u8] {
         match &self.state {
             State::At(at) => at.data.key(),
@@ -81,12 +81,12 @@ impl<S: Source> Cursor<S> {
         }
     }
 
-    /// The present entry's value; empty before the first and behind the last. It keeps up to 256 KiB around it in memory.
+    /// Returns the current entry's value; empty before the first entry and at the end. A value may keep up to 256 KiB of read-ahead alive.
     pub fn value(&self) -> &Bytes {
         &self.value
     }
 
-    fn advance_beyond_block(&mut self) -> Result<Option<Box<At>>> {
+    fn advance_beyond_block(&mut self) -> Result<Option<Box<Position>>> {
         let mut at = match std::mem::replace(&mut self.state, State::Ended) {
             State::Ended => return Ok(None),
             State::At(at) => at,
@@ -114,22 +114,22 @@ impl<S: Source> Sorted for Cursor<S> {
     }
 }
 
-/// Reads blocks in the order in which they lie.
+/// Reads the blocks of a table in the order of their offsets.
 #[derive(Debug)]
-struct Reader<S> {
+struct BlockReader<S> {
     table: Arc<Table<S>>,
-    ahead: Ahead,
-    /// Whether what is read ahead stays in the cache.
-    keeps: bool,
-    /// How many it has read.
+    ahead: ReadAhead,
+    /// Whether blocks that were read ahead go into the cache.
+    fills_cache: bool,
+    /// The number of data blocks read.
     blocks: u32,
-    /// Where the last one ended: none is read twice, however often a damaged index names it.
+    /// The end of the last data block. No block is read twice, even if a damaged index lists it twice.
     read_to: u64,
 }
 
-impl<S: Source> Reader<S> {
-    /// Before the first entry that is within the bound.
-    fn seek(&mut self, from: &Bound<Vec<u8>>) -> Result<Option<Box<At>>> {
+impl<S: Source> BlockReader<S> {
+    /// Returns the position before the first entry within the bound.
+    fn seek(&mut self, from: &Bound<Vec<u8>>) -> Result<Option<Box<Position>>> {
         if self.table.top().is_empty() {
             return Ok(None);
         }
@@ -137,29 +137,29 @@ impl<S: Source> Reader<S> {
             Bound::Included(key) | Bound::Excluded(key) => key,
             Bound::Unbounded => &[],
         };
-        let top = at_floor(self.table.top().clone(), key)?;
+        let top = seek_to_floor(self.table.top().clone(), key)?;
         let partition = Partition::decode(top.value_bytes(), top.block().at())?;
-        let index = at_floor(self.index(&partition)?, key)?;
+        let index = seek_to_floor(self.index(&partition)?, key)?;
         let block = self.data(&index, &partition)?;
         let floor = block.floor(key)?;
-        let mut data = Steps::before(block, floor.as_ref())?;
+        let mut data = BlockCursor::before(block, floor.as_ref())?;
         if floor.is_some_and(|floor| !floor.is_equal || matches!(from, Bound::Excluded(_))) {
             data.advance()?;
         }
-        Ok(Some(Box::new(At { top, partition, index, data })))
+        Ok(Some(Box::new(Position { top, partition, index, data })))
     }
 
-    /// Goes to the first entry of the next block; false if there is none.
-    fn next_block(&mut self, at: &mut At) -> Result<bool> {
+    /// Moves to the first entry of the next block. Returns false if there is no further block.
+    fn next_block(&mut self, at: &mut Position) -> Result<bool> {
         if !at.index.advance()? {
             if !at.top.advance()? {
                 return Ok(false);
             }
             at.partition = Partition::decode(at.top.value_bytes(), at.top.block().at())?;
-            at.index = Steps::new(self.index(&at.partition)?);
+            at.index = BlockCursor::new(self.index(&at.partition)?);
             at.index.advance()?;
         }
-        let mut data = Steps::new(self.data(&at.index, &at.partition)?);
+        let mut data = BlockCursor::new(self.data(&at.index, &at.partition)?);
         data.advance()?;
         let bound = at.index.key();
         if bound <= at.data.key() || data.key() < bound {
@@ -173,104 +173,112 @@ impl<S: Source> Reader<S> {
     }
 
     fn index(&mut self, partition: &Partition) -> Result<Block> {
-        let place = &partition.index;
-        if self.keeps || self.blocks < NEAR_BLOCKS {
-            return self.table.block(place);
+        let handle = &partition.index;
+        if self.fills_cache || self.blocks < CACHED_BLOCKS {
+            return self.table.block(handle);
         }
-        self.table.kept_block(place)?.map_or_else(|| self.table.read_block(place), Ok)
+        self.table.peek_block(handle)?.map_or_else(|| self.table.read_block(handle), Ok)
     }
 
-    /// The block that the present entry of an index names.
-    fn data(&mut self, index: &Steps, partition: &Partition) -> Result<Block> {
-        let place = Place::decode(index.value_bytes(), index.block().at())?;
-        if place.at < self.read_to {
+    /// Reads the block to which the current entry of an index refers.
+    fn data(&mut self, index: &BlockCursor, partition: &Partition) -> Result<Block> {
+        let handle = BlockHandle::decode(index.value_bytes(), index.block().at())?;
+        if handle.at < self.read_to {
             return Err(Error::Corrupt {
-                what: "a block does not lie after the one before it",
-                at: place.at,
+                what: "blocks are not in ascending order of their offsets",
+                at: handle.at,
             });
         }
-        self.read_to = place.end();
+        self.read_to = handle.end();
         self.blocks = self.blocks.saturating_add(1);
-        if self.keeps && self.blocks > 1 {
-            return self.kept(index, partition, &place);
+        if self.fills_cache && self.blocks > 1 {
+            return self.read_cached(index, partition, &handle);
         }
-        if self.blocks <= NEAR_BLOCKS {
-            return self.table.block(&place);
+        if self.blocks <= CACHED_BLOCKS {
+            return self.table.block(&handle);
         }
-        if !self.ahead.has(&place)
-            && let Some(block) = self.table.kept_block(&place)?
+        if !self.ahead.has(&handle)
+            && let Some(block) = self.table.peek_block(&handle)?
         {
             return Ok(block);
         }
-        block_of(self.ahead.read(self.table.source(), &place, partition.filter.at)?, &place)
+        block_of(self.ahead.read(self.table.source(), &handle, partition.filter.at)?, &handle)
     }
 
-    /// A block by the cache; where that has not got it, with those behind it that one read takes. They are this reader's too:
-    /// a cache may be too small for them.
-    fn kept(&mut self, index: &Steps, partition: &Partition, place: &Place) -> Result<Block> {
-        if let Some(block) = self.table.kept_block(place)? {
+    /// Returns a block from the cache. On a miss, reads it together with the following blocks and caches all of them. The reader also
+    /// keeps the read-ahead buffer itself, because a cache may be too small for these blocks.
+    fn read_cached(
+        &mut self,
+        index: &BlockCursor,
+        partition: &Partition,
+        handle: &BlockHandle,
+    ) -> Result<Block> {
+        if let Some(block) = self.table.peek_block(handle)? {
             return Ok(block);
         }
         let ahead = &mut self.ahead;
-        let is_new = !ahead.has(place);
-        let block =
-            self.table.keep_block(place, &ahead.read(self.table.source(), place, partition.filter.at)?)?;
+        let is_new = !ahead.has(handle);
+        let block = self
+            .table
+            .insert_block(handle, &ahead.read(self.table.source(), handle, partition.filter.at)?)?;
         if !is_new {
             return Ok(block);
         }
         let mut rest = index.clone();
         while rest.advance()? {
-            let next = Place::decode(rest.value_bytes(), rest.block().at())?;
-            let Some(bytes) = ahead.bytes_of(&next) else { break };
-            // Whoever comes to one that is damaged reads it again, and says so.
+            let next = BlockHandle::decode(rest.value_bytes(), rest.block().at())?;
+            let Some(bytes) = ahead.slice_of(&next) else { break };
+            // A damaged block is not cached. A scan that reaches it reads it again and reports the damage.
             if next.check(&bytes).is_ok() {
-                self.table.keep_block(&next, &bytes)?;
+                self.table.insert_block(&next, &bytes)?;
             }
         }
         Ok(block)
     }
 }
 
-/// At the last entry that is not after `key`, or at the first.
-fn at_floor(block: Block, key: &[u8]) -> Result<Steps> {
+/// Returns a cursor at the last entry whose key is at most `key`, or at the first entry.
+fn seek_to_floor(block: Block, key: &[u8]) -> Result<BlockCursor> {
     let floor = block.floor(key)?;
-    let mut steps = Steps::before(block, floor.as_ref())?;
+    let mut steps = BlockCursor::before(block, floor.as_ref())?;
     steps.advance()?;
     Ok(steps)
 }
 
-/// What was read of a table beyond what was asked for.
+/// The read-ahead buffer: a range of a table that was read at once.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     at: u64,
     bytes: Bytes,
 }
 
-impl Ahead {
-    fn has(&self, place: &Place) -> bool {
-        self.at <= place.at && place.end() <= self.at + self.bytes.len() as u64
+impl ReadAhead {
+    fn has(&self, handle: &BlockHandle) -> bool {
+        self.at <= handle.at && handle.end() <= self.at + self.bytes.len() as u64
     }
 
-    /// The bytes of a place; others of those after it, up to `end`, are worth to be read with them.
-    pub(crate) fn read(&mut self, source: &impl Source, place: &Place, end: u64) -> Result<Bytes> {
-        if place.len as usize > BLOCK_LEN_MAX {
-            return Err(Error::Corrupt { what: "a block is too long", at: place.at });
+    /// Returns the bytes of a part. If the buffer lacks them, reads them together with the bytes that follow, up to the offset `end`.
+    pub(crate) fn read(&mut self, source: &impl Source, handle: &BlockHandle, end: u64) -> Result<Bytes> {
+        if handle.len as usize > BLOCK_LEN_MAX {
+            return Err(Error::Corrupt { what: "a block is too long", at: handle.at });
         }
-        if !self.has(place) {
-            let len = end.saturating_sub(place.at).min(AHEAD_LEN).max(u64::from(place.len));
-            let bytes = match read(source, place.at, len as usize) {
+        if !self.has(handle) {
+            let len = end.saturating_sub(handle.at).min(READ_AHEAD_LEN).max(u64::from(handle.len));
+            let bytes = match read(source, handle.at, len as usize) {
                 // The unreadable sector may lie in blocks that are only read ahead.
-                Err(Error::Io(_)) if len > u64::from(place.len) => read(source, place.at, place.len as usize),
+                Err(Error::Io(_)) if len > u64::from(handle.len) => {
+                    read(source, handle.at, handle.len as usize)
+                }
                 read => read,
             };
-            *self = Self { at: place.at, bytes: bytes? };
+            *self = Self { at: handle.at, bytes: bytes? };
         }
-        place.checked(source, self.bytes_of(place).unwrap_or_default())
+        handle.check_or_reread(source, self.slice_of(handle).unwrap_or_default())
     }
 
-    /// The bytes of a place, if they were read.
-    fn bytes_of(&self, place: &Place) -> Option<Bytes> {
-        let start = self.has(place).then(|| (place.at - self.at) as usize)?;
-        Some(self.bytes.slice(start..start + place.len as usize))
+    /// Returns the bytes of a part if the buffer has them.
+    fn slice_of(&self, handle: &BlockHandle) -> Option<Bytes> {
+        let start = self.has(handle).then(|| (handle.at - self.at) as usize)?;
+        Some(self.bytes.slice(start..start + handle.len as usize))
     }
 }

@@ -1,33 +1,33 @@
-//! Why a table could not be written or read.
+//! Errors of writing and reading tables.
 
-/// Every text is one line.
+/// An error of writing or reading a table. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bytes are not those of a table.
+    /// The bytes are not a valid table.
     #[error("the table is damaged at byte {at}: {what}")]
     Corrupt {
-        /// What is wrong there.
+        /// The damage, as a phrase.
         what: &'static str,
-        /// Where the table's part that is wrong begins, in bytes from the table's beginning.
+        /// The offset in the table of the damaged part, in bytes.
         at: u64,
     },
-    /// A key was added that is not after the one added before.
-    #[error("the key to add is not after the one before it")]
+    /// The key to add is not greater than the key added before it.
+    #[error("the key to add is not greater than the key before it")]
     OutOfOrder,
-    /// A key, a value or an index has more bytes than a table can hold.
-    #[error("{what} of {len} bytes is too long for a table: at most {max}")]
+    /// A key, a value or an index exceeds the limits of a table.
+    #[error("{what} of {len} bytes is too long for a table: the maximum is {max}")]
     TooLong {
-        /// What is too long, with its article.
+        /// The thing that is too long, with its article.
         what: &'static str,
         /// Its length in bytes.
         len: u64,
-        /// The longest that there may be, in bytes.
+        /// The maximum length in bytes.
         max: u64,
     },
-    /// The sink did not take bytes, or the source did not give them.
+    /// Writing to the sink or reading from the source failed.
     #[error("the table's bytes could not be read or written: {0}")]
     Io(#[from] std::io::Error),
 }
 
-/// What comes of reading or writing a table.
+/// The result of writing or reading a table.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,7 +1,7 @@
-//! Which keys a partition may hold: a Bloom filter of lines, each key in one of them.
+//! A blocked Bloom filter: says which keys a partition may hold. Each key sets bits in one line only.
 //!
-//! A line is 64 bytes, as much as a processor fetches at once: eight words of 64 bits. A key sets a bit in each word of one
-//! line: the line by the upper bits of the key's XXH3, and the bit in each word by six of its lower 48.
+//! A line is 64 bytes (a cache line of the processor): eight words of 64 bits. The upper 32 bits of the key's XXH3 hash choose the
+//! line. In each word of that line the key sets one bit, chosen by six of the lower 48 bits of the hash.
 
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const LINE_LEN: usize = 64;
 
-/// Aligned so that a probe touches one line of the processor's cache.
+/// Aligned so that a probe touches one cache line of the processor.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 struct Line([u64; 8]);
@@ -28,17 +28,17 @@ impl Line {
     }
 }
 
-/// What the filter knows of a key.
+/// Returns the hash of a key from which the filter derives line and bits.
 pub(crate) fn hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
-/// The line of a key among `lines`, in proportion to its hash: of a few thousand lines by bits that choose no other.
+/// Returns the line of a key, in proportion to its hash. With a few thousand lines this uses hash bits that choose no bit in a word.
 fn line(hash: u64, lines: usize) -> usize {
     (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
-/// The filter of these keys, as it is written.
+/// Builds the encoded filter of these keys.
 pub(crate) fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
     let bits = hashes.len() * bits_per_key as usize;
     let mut lines = vec![Line::default(); bits.div_ceil(8 * LINE_LEN)];
@@ -51,15 +51,15 @@ pub(crate) fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
     lines.iter().flat_map(|line| line.0).flat_map(u64::to_le_bytes).collect()
 }
 
-/// A filter that is read. One without lines was not written, and excludes no key.
+/// A filter that is being read. A filter without lines was not written and excludes no key.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter(Arc<[Line]>);
 
 impl Filter {
-    /// The filter that lies at `at`.
+    /// Decodes the filter at offset `at` of the table.
     pub(crate) fn new(bytes: &Bytes, at: u64) -> Result<Self> {
         let (lines, []) = bytes.as_chunks::<LINE_LEN>() else {
-            return Err(Error::Corrupt { what: "a filter is not made of lines", at });
+            return Err(Error::Corrupt { what: "the length of a filter is not a multiple of 64 bytes", at });
         };
         Ok(Self(lines.iter().map(read_line).collect()))
     }
@@ -68,7 +68,7 @@ impl Filter {
         self.0.get(line(hash, self.0.len())).is_none_or(|line| line.has(Line::of(hash)))
     }
 
-    /// How many bytes it keeps.
+    /// Returns the number of bytes that the filter occupies in memory.
     pub(crate) fn len(&self) -> usize {
         self.0.len() * LINE_LEN
     }

@@ -1,33 +1,33 @@
-//! The fixed parts of a table: how its parts name each other, and the footer.
+//! The fixed-size parts of a table: block handles, partition records and the footer.
 
 use crate::source::Source;
 use crate::{Error, KEY_LEN_MAX, Result, VALUE_LEN_MAX};
 use bytes::Bytes;
 
-/// The longest block that a reader takes into memory, in bytes: one entry of the greatest lengths, or what options allow.
+/// Maximum length of a block that a reader loads, in bytes: room for a single entry with the longest key and value.
 pub(crate) const BLOCK_LEN_MAX: usize = KEY_LEN_MAX + VALUE_LEN_MAX + 1024;
 
-/// The longest filter of a partition, in bytes.
+/// Maximum length of a partition's filter, in bytes.
 pub(crate) const FILTER_LEN_MAX: usize = 16 << 20;
 
-/// The longest top, in bytes: it is held in memory while a table is open.
+/// Maximum length of the top-level index (*top*), in bytes. An open table keeps the top in memory.
 pub(crate) const TOP_LEN_MAX: usize = 64 << 20;
 
-/// The checksum of the format, in which `bytes` are named.
+/// Returns the CRC-32C of `bytes`, the checksum used everywhere in the format.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// A part of a table, as another part names it.
+/// A reference to a part of a table: its offset, length and checksum (the "block handle" of LevelDB, with a checksum).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockHandle {
     pub(crate) at: u64,
     pub(crate) len: u32,
     pub(crate) checksum: u32,
 }
 
-impl Place {
-    /// As an index names a block.
+impl BlockHandle {
+    /// The length of an encoded handle, in bytes.
     pub(crate) const LEN: usize = 16;
 
     pub(crate) fn of(at: u64, bytes: &[u8]) -> Self {
@@ -46,25 +46,25 @@ impl Place {
         bytes
     }
 
-    /// Of the value of an entry of the index at `index_at`.
+    /// Decodes a handle from the value of an entry of the index at `index_at`.
     pub(crate) fn decode(value: &[u8], index_at: u64) -> Result<Self> {
         let Ok(bytes) = <&[u8; Self::LEN]>::try_from(value) else {
-            return Err(Error::Corrupt { what: "an index does not name a block", at: index_at });
+            return Err(Error::Corrupt { what: "an index entry is not a block handle", at: index_at });
         };
         Ok(Self { at: u64_at(bytes, 0), len: u32_at(bytes, 8), checksum: u32_at(bytes, 12) })
     }
 
-    /// Its bytes, if they are those that were written.
+    /// Reads the part and checks it. A part longer than `len_max` bytes is refused as damaged.
     pub(crate) fn read(&self, source: &impl Source, len_max: usize) -> Result<Bytes> {
         if self.len as usize > len_max {
-            return Err(Error::Corrupt { what: "a part is too long", at: self.at });
+            return Err(Error::Corrupt { what: "a part is longer than the format allows", at: self.at });
         }
         let bytes = read(source, self.at, self.len as usize)?;
-        self.checked(source, bytes)
+        self.check_or_reread(source, bytes)
     }
 
-    /// These bytes of it, or those that were written if the source has them elsewhere.
-    pub(crate) fn checked(&self, source: &impl Source, bytes: Bytes) -> Result<Bytes> {
+    /// Returns `bytes` if their checksum is right, otherwise the right bytes from another copy, if the source has one.
+    pub(crate) fn check_or_reread(&self, source: &impl Source, bytes: Bytes) -> Result<Bytes> {
         self.check(&bytes).map(|()| bytes).or_else(|error| {
             let is_right = |bytes: &[u8]| self.check(bytes).is_ok();
             source.read_otherwise(self.at, self.len as usize, &is_right).ok_or(error)
@@ -75,17 +75,17 @@ impl Place {
         if checksum(bytes) == self.checksum {
             Ok(())
         } else {
-            Err(Error::Corrupt { what: "the checksum is of other bytes", at: self.at })
+            Err(Error::Corrupt { what: "a checksum does not match", at: self.at })
         }
     }
 }
 
-/// The filter and the index of one partition, as the top names them.
+/// The filter and the index of one partition, as recorded in the top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Partition {
-    pub(crate) filter: Place,
-    /// Begins where the filter ends.
-    pub(crate) index: Place,
+    pub(crate) filter: BlockHandle,
+    /// The index, which begins where the filter ends.
+    pub(crate) index: BlockHandle,
 }
 
 impl Partition {
@@ -99,13 +99,16 @@ impl Partition {
         bytes
     }
 
-    /// Of the value of an entry of the top at `top_at`.
+    /// Decodes a partition from the value of an entry of the top at `top_at`.
     pub(crate) fn decode(value: &[u8], top_at: u64) -> Result<Self> {
         let Ok(bytes) = <&[u8; Self::LEN]>::try_from(value) else {
-            return Err(Error::Corrupt { what: "the top does not name a partition", at: top_at });
+            return Err(Error::Corrupt {
+                what: "an entry of the top-level index is not a partition",
+                at: top_at,
+            });
         };
-        let filter = Place::decode(&bytes[..Place::LEN], top_at)?;
-        let index = Place { at: filter.end(), len: u32_at(bytes, 16), checksum: u32_at(bytes, 20) };
+        let filter = BlockHandle::decode(&bytes[..BlockHandle::LEN], top_at)?;
+        let index = BlockHandle { at: filter.end(), len: u32_at(bytes, 16), checksum: u32_at(bytes, 20) };
         Ok(Self { filter, index })
     }
 }
@@ -114,12 +117,12 @@ impl Partition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) entries: u64,
-    /// The whole table's, footer included.
+    /// The length of the whole table, footer included.
     pub(crate) table_len: u64,
     pub(crate) first_len: u16,
     pub(crate) last_len: u16,
     pub(crate) top_len: u32,
-    /// Of the first key, the last key and the top, which lie before the footer.
+    /// The checksum of the first key, the last key and the top, which precede the footer.
     pub(crate) checksum: u32,
 }
 
@@ -143,7 +146,7 @@ impl Footer {
         bytes
     }
 
-    /// Of the last bytes of a table of `table_len` bytes.
+    /// Decodes the last bytes of a table that is `table_len` bytes long.
     pub(crate) fn decode(bytes: &[u8], table_len: u64) -> Result<Self> {
         let corrupt = |what| Error::Corrupt { what, at: table_len.saturating_sub(Self::LEN as u64) };
         let Ok(bytes) = <&[u8; Self::LEN]>::try_from(bytes) else {
@@ -153,10 +156,10 @@ impl Footer {
             return Err(corrupt("it does not end in a footer"));
         }
         if u32_at(bytes, 8) != Self::VERSION {
-            return Err(corrupt("its version is not one that this program reads"));
+            return Err(corrupt("this program does not support its format version"));
         }
         if u32_at(bytes, Self::LEN - 4) != checksum(&bytes[..Self::LEN - 4]) {
-            return Err(corrupt("the footer's checksum is of other bytes"));
+            return Err(corrupt("the footer's checksum does not match"));
         }
         let footer = Self {
             entries: u64_at(bytes, 16),
@@ -167,24 +170,26 @@ impl Footer {
             checksum: u32_at(bytes, 36),
         };
         match footer {
-            _ if bytes[40..44] != [0; 4] => Err(corrupt("the footer's spare bytes are not zero")),
-            _ if footer.table_len != table_len => Err(corrupt("the table has another length")),
-            _ if footer.top_len as usize > TOP_LEN_MAX => Err(corrupt("the top is too long")),
-            _ if footer.tail_len() as u64 > table_len => Err(corrupt("the top is longer than the table")),
+            _ if bytes[40..44] != [0; 4] => Err(corrupt("the footer's reserved bytes are not zero")),
+            _ if footer.table_len != table_len => Err(corrupt("the footer states another table length")),
+            _ if footer.top_len as usize > TOP_LEN_MAX => Err(corrupt("the top-level index is too long")),
+            _ if footer.tail_len() as u64 > table_len => {
+                Err(corrupt("the top-level index is longer than the table"))
+            }
             _ => Ok(footer),
         }
     }
 
-    /// How long keys, top and footer are together, in bytes.
+    /// Returns the length of first key, last key, top and footer together, in bytes.
     pub(crate) fn tail_len(&self) -> usize {
         usize::from(self.first_len) + usize::from(self.last_len) + self.top_len as usize + Self::LEN
     }
 }
 
-/// Bytes of a table, all that were asked for.
+/// Reads exactly `len` bytes at `at`. A range beyond the end of the table is damage.
 pub(crate) fn read(source: &impl Source, at: u64, len: usize) -> Result<Bytes> {
     if at.checked_add(len as u64).is_none_or(|end| end > source.len_bytes()) {
-        return Err(Error::Corrupt { what: "a part lies beyond the end", at });
+        return Err(Error::Corrupt { what: "a part extends past the end of the table", at });
     }
     let bytes = source.read_at(at, len)?;
     if bytes.len() != len {
@@ -207,7 +212,7 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(array_at(bytes, at))
 }
 
-/// A number that lies within `bytes`.
+/// Reads a little-endian number that must lie within `bytes`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, at))
 }

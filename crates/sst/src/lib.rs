@@ -1,12 +1,12 @@
-//! Sorted tables of bytes: written once in the order of their keys, read by key or in order.
+//! Sorted string tables (SST): immutable files of key-value entries, written once in key order, read by key or by scan.
 //!
 //! Owns the format of a table (docs/format.md, "Sorted tables"), its writer, its readers, their cache, and the merge of
-//! several of them. Refuses: to know what keys and values mean (a deletion's mark is a value like any other), to know where
-//! a table lies (a sink takes its bytes, a [`Source`] gives them), and to trust a byte that it reads: whatever the bytes
-//! are, a reader gives [`Error::Corrupt`] or an answer, and holds no more memory than a small multiple of what it read.
+//! several tables. Refuses three things. It does not interpret keys and values: a tombstone is a value like any other. It does
+//! not know where a table is stored: a sink takes the bytes, a [`Source`] returns them. It does not trust the bytes that it
+//! reads: for any input a reader returns [`Error::Corrupt`] or an answer, and uses at most a small multiple of the memory read.
 //!
-//! Invariants: keys ascend strictly; every byte of a table is covered by a checksum that lies nearer to the footer, whose
-//! checksum covers itself, so that a block of another table, or of an older one at the same place, is found out too.
+//! Invariants: keys ascend strictly. Every byte of a table is covered by a checksum that is stored nearer to the footer, and the
+//! footer's checksum covers the footer. A block of another table, or of an older table at the same offset, is therefore detected.
 
 #![forbid(unsafe_code)]
 
@@ -33,8 +33,8 @@ pub use source::Source;
 pub use table::Table;
 pub use writer::{Options, Summary, Writer};
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub const KEY_LEN_MAX: usize = (64 << 10) - 1;
 
-/// The longest value, in bytes.
+/// Maximum length of a value, in bytes.
 pub const VALUE_LEN_MAX: usize = 16 << 20;

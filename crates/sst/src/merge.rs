@@ -1,21 +1,21 @@
-//! Several sorted sequences as one.
+//! A merge of several sorted sequences into one.
 
 use crate::Result;
 use bytes::Bytes;
 
-/// Entries in strictly ascending order of their keys, one at a time.
+/// A cursor over entries in strictly ascending order of their keys.
 pub trait Sorted {
-    /// Goes to the next entry, at first to the first; false behind the last.
+    /// Moves to the next entry; the first call moves to the first entry. Returns false at the end.
     ///
     /// # Errors
     ///
     /// The next entry cannot be read.
     fn advance(&mut self) -> Result<bool>;
 
-    /// The present entry's key, after [`Sorted::advance`] was true.
+    /// Returns the current entry's key. Valid after [`Sorted::advance`] returned true.
     fn key(&self) -> &[u8];
 
-    /// The present entry's value, after [`Sorted::advance`] was true.
+    /// Returns the current entry's value. Valid after [`Sorted::advance`] returned true.
     fn value(&self) -> &Bytes;
 }
 
@@ -33,33 +33,33 @@ impl<T: Sorted + ?Sized> Sorted for Box<T> {
     }
 }
 
-/// The entries of all, in ascending order; of those with one key, the first's of them that has it: the newest, where newer ones stand
-/// first.
+/// The entries of all inputs in ascending order. If several inputs have the same key, the first of these inputs supplies the entry.
+/// Inputs are therefore passed newest first.
 #[derive(Debug)]
 pub struct Merge<C> {
-    /// A heap: none is after those at twice its place and one or two more. Those behind their last entry are gone.
-    heap: Vec<Ranked<C>>,
+    /// A binary min-heap: the entry at index `i` is not after those at `2 * i + 1` and `2 * i + 2`. Exhausted inputs are removed.
+    heap: Vec<HeapEntry<C>>,
     is_begun: bool,
 }
 
 #[derive(Debug)]
-struct Ranked<C> {
+struct HeapEntry<C> {
     rank: usize,
     sorted: C,
 }
 
 impl<C: Sorted> Merge<C> {
-    /// Before the first entry of all of these, none of which was advanced.
+    /// Returns a merge before its first entry. None of the inputs may have been advanced.
     pub fn new(newest_first: impl IntoIterator<Item = C>) -> Self {
-        let ranked = |(rank, sorted)| Ranked { rank, sorted };
+        let ranked = |(rank, sorted)| HeapEntry { rank, sorted };
         Self { heap: newest_first.into_iter().enumerate().map(ranked).collect(), is_begun: false }
     }
 
-    /// Goes to the next entry; false behind the last.
+    /// Moves to the next entry. Returns false at the end.
     ///
     /// # Errors
     ///
-    /// One of them could not be advanced; the merge is then behind its last entry.
+    /// An input could not be advanced; the merge is then at its end.
     pub fn advance(&mut self) -> Result<bool> {
         let advanced = if self.is_begun { self.next() } else { self.begin() };
         if advanced.is_err() {
@@ -69,12 +69,12 @@ impl<C: Sorted> Merge<C> {
         Ok(!self.heap.is_empty())
     }
 
-    /// The present entry's key; empty before the first and behind the last.
+    /// Returns the current entry's key; empty before the first entry and at the end.
     pub fn key(&self) -> &[u8] {
         if self.is_begun { self.heap.first().map_or(&[], |least| least.sorted.key()) } else { &[] }
     }
 
-    /// The present entry's value; empty before the first and behind the last.
+    /// Returns the current entry's value; empty before the first entry and at the end.
     pub fn value(&self) -> &Bytes {
         static NONE: Bytes = Bytes::new();
         if self.is_begun { self.heap.first().map_or(&NONE, |least| least.sorted.value()) } else { &NONE }
@@ -90,15 +90,15 @@ impl<C: Sorted> Merge<C> {
             }
         });
         for at in (0..self.heap.len() / 2).rev() {
-            self.sink(at);
+            self.sift_down(at);
         }
         self.is_begun = true;
         error.map_or(Ok(()), Err)
     }
 
     fn next(&mut self) -> Result<()> {
-        // Entries with the present key are next to the top, one after the other.
-        while let Some(at) = self.lesser(1, 2) {
+        // Skips the current key in the other inputs. An input with that key is always at one of the root's two children.
+        while let Some(at) = self.smaller_of(1, 2) {
             if self.heap[at].sorted.key() != self.heap[0].sorted.key() {
                 break;
             }
@@ -111,13 +111,13 @@ impl<C: Sorted> Merge<C> {
         if !self.heap[at].sorted.advance()? {
             self.heap.swap_remove(at);
         }
-        self.sink(at);
+        self.sift_down(at);
         Ok(())
     }
 
-    /// Moves one down to where it belongs.
-    fn sink(&mut self, mut at: usize) {
-        while let Some(child) = self.lesser(2 * at + 1, 2 * at + 2) {
+    /// Moves the heap entry at index `at` down to its position.
+    fn sift_down(&mut self, mut at: usize) {
+        while let Some(child) = self.smaller_of(2 * at + 1, 2 * at + 2) {
             if self.is_before(at, child) {
                 break;
             }
@@ -126,8 +126,8 @@ impl<C: Sorted> Merge<C> {
         }
     }
 
-    /// Which of two comes first, of those that are there.
-    fn lesser(&self, one: usize, other: usize) -> Option<usize> {
+    /// Returns which of two heap indexes has the smaller entry, among those within the heap.
+    fn smaller_of(&self, one: usize, other: usize) -> Option<usize> {
         match one {
             one if one >= self.heap.len() => None,
             one if other < self.heap.len() && self.is_before(other, one) => Some(other),

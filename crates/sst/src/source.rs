@@ -1,23 +1,25 @@
-//! Where the bytes of a table are.
+//! The storage that a table is read from.
 
 use bytes::Bytes;
 use std::io;
 
-/// Somewhere that a table lies: memory, a file, blocks of a device.
+/// Storage that holds one table: memory, a file, blocks of a device.
 pub trait Source: Send + Sync {
-    /// The length of the table, exactly, in bytes.
+    /// Returns the exact length of the table, in bytes.
     fn len_bytes(&self) -> u64;
 
-    /// Exactly `len` bytes from `at` on; asked only for what lies within [`Source::len_bytes`].
+    /// Reads exactly `len` bytes at `at`. The range lies within [`Source::len_bytes`].
     ///
-    /// The cache keeps the bytes themselves: of a slice of more it keeps all in memory, and counts the slice.
+    /// The cache keeps the returned [`Bytes`]. If they are a slice of a larger buffer, the whole buffer stays in memory, although
+    /// the cache counts only the slice.
     ///
     /// # Errors
     ///
     /// The bytes cannot be read.
     fn read_at(&self, at: u64, len: usize) -> io::Result<Bytes>;
 
-    /// Bytes that were read once and are not what was written, as `is_right` knows, from where else the source has them.
+    /// Returns the bytes of a range from another copy, when the bytes read first were wrong; `is_right` recognises right bytes.
+    /// `None` if the source has no other copy, which is the default, or if no copy is right.
     fn read_otherwise(&self, at: u64, len: usize, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Bytes> {
         let _nowhere_else = (at, len, is_right);
         None

@@ -1,20 +1,20 @@
-//! A table that is read.
+//! A table that is open for reading.
 
 use crate::block::Block;
-use crate::cache::Kept;
+use crate::cache::CachedPart;
 use crate::cursor::Cursor;
 use crate::filter::{self, Filter};
-use crate::layout::{BLOCK_LEN_MAX, FILTER_LEN_MAX, Footer, Partition, Place, read};
+use crate::layout::{BLOCK_LEN_MAX, BlockHandle, FILTER_LEN_MAX, Footer, Partition, read};
 use crate::source::Source;
 use crate::{Cache, Error, Result, verify};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How much of a table's end is read first, in bytes: of most tables all that is kept while they are open.
+/// The number of bytes that `open` reads first from the end of a table. For most tables this covers first key, last key, top and footer.
 const TAIL_LEN: u64 = 8 << 10;
 
-/// A table. It keeps its footer, its first and last key and the top of its index, about 60 bytes for each 15 MiB.
+/// An open table. It keeps its first and last key and its top in memory, about 60 bytes per 15 MiB of table.
 #[derive(Debug)]
 pub struct Table<S> {
     source: S,
@@ -27,10 +27,10 @@ pub struct Table<S> {
 }
 
 impl<S: Source> Table<S> {
-    /// Opens a table; one or two reads at its end.
+    /// Opens a table. This takes one or two reads at the end of the table.
     ///
-    /// `id` tells its parts from those of other tables in the cache; an id is used for one table only, or after
-    /// [`Cache::forget`].
+    /// `id` distinguishes the table's parts from those of other tables in the cache. An id must belong to one table only, unless
+    /// [`Cache::forget`] was called in between.
     ///
     /// # Errors
     ///
@@ -51,73 +51,73 @@ impl<S: Source> Table<S> {
             Some(before) => tail.slice(before..),
             None => read(&source, at, tail_len)?,
         };
-        // Of its own memory: what was read has more.
+        // A copy, because the buffer that was read may be larger.
         let mut kept = Bytes::copy_from_slice(&tail[..tail_len - Footer::LEN]);
-        kept = Place { at, len: kept.len() as u32, checksum: footer.checksum }.checked(&source, kept)?;
+        let handle = BlockHandle { at, len: kept.len() as u32, checksum: footer.checksum };
+        kept = handle.check_or_reread(&source, kept)?;
         let first = kept.split_to(usize::from(footer.first_len));
         let last = kept.split_to(usize::from(footer.last_len));
         let top = Block::new(kept, at + (first.len() + last.len()) as u64)?;
         if top.is_empty() != (footer.entries == 0) || first > last {
-            return Err(Error::Corrupt { what: "the footer contradicts the top", at });
+            return Err(Error::Corrupt { what: "the footer and the top-level index disagree", at });
         }
         Ok(Self { source, id, cache, entries: footer.entries, first, last, top })
     }
 
-    /// The value of a key; it keeps the block that it lies in in memory.
+    /// Returns the value of a key. The value shares memory with its block, so it keeps the block alive.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] and [`Error::Io`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.look(key, true)?.flatten())
+        Ok(self.find(key, true)?.flatten())
     }
 
-    /// As [`Table::get`], without a read: `None` if that would take one.
+    /// Like [`Table::get`], but never reads from the source. `None` if the lookup would need a read.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`].
     pub fn get_kept(&self, key: &[u8]) -> Result<Option<Option<Bytes>>> {
-        self.look(key, false)
+        self.find(key, false)
     }
 
-    /// Whether the table may have the key, by its filter: false is certain.
+    /// Returns whether the table may hold the key, according to its filter. `false` is certain.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] and [`Error::Io`].
     pub fn may_hold(&self, key: &[u8]) -> Result<bool> {
-        Ok(self.partition_that_may_hold(key, true)?.flatten().is_some())
+        Ok(self.candidate_partition(key, true)?.flatten().is_some())
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// The first key; empty if there is none.
+    /// Returns the first key; empty if the table has no entries.
     pub fn first(&self) -> &[u8] {
         &self.first
     }
 
-    /// The last key; empty if there is none.
+    /// Returns the last key; empty if the table has no entries.
     pub fn last(&self) -> &[u8] {
         &self.last
     }
 
-    /// The entries from a key on, in ascending order. After a few blocks it reads past the cache, as one who goes through all of a
-    /// table.
+    /// Scans the entries from a key on, in ascending order. The first few blocks come through the cache; a longer scan bypasses it.
     pub fn scan(self: &Arc<Self>, from: Bound<&[u8]>) -> Cursor<S> {
         Cursor::new(Arc::clone(self), from, false)
     }
 
-    /// The same for one who stops before long, and goes on there with another scan: what was read ahead stays in the cache.
+    /// Like [`Table::scan`], for a caller that stops soon and continues later with another scan: blocks read ahead stay in the cache.
     pub fn scan_part(self: &Arc<Self>, from: Bound<&[u8]>) -> Cursor<S> {
         Cursor::new(Arc::clone(self), from, true)
     }
 
-    /// Reads all of the table, past the cache, and checks it: every checksum, the order of all keys, that every byte has its
-    /// place, that filters let every key pass, that counts and bounds are true.
+    /// Reads and checks the whole table, bypassing the cache: every checksum, the order of all keys, that parts leave neither gaps
+    /// nor overlaps, that filters admit every key, and that counts and bounds are right.
     ///
     /// # Errors
     ///
@@ -126,12 +126,12 @@ impl<S: Source> Table<S> {
         verify::verify(self)
     }
 
-    /// How much it keeps in memory beside what is in the cache, in bytes.
+    /// Returns the memory that the open table occupies apart from the cache, in bytes.
     pub fn kept_bytes(&self) -> usize {
         self.first.len() + self.last.len() + self.top.len()
     }
 
-    /// Where it lies.
+    /// Returns the source that the table is read from.
     pub fn source(&self) -> &S {
         &self.source
     }
@@ -140,19 +140,20 @@ impl<S: Source> Table<S> {
         &self.top
     }
 
-    /// The key's value, if there is one; `None` if it would take a read that may not be.
-    fn look(&self, key: &[u8], may_read: bool) -> Result<Option<Option<Bytes>>> {
-        let Some(partition) = self.partition_that_may_hold(key, may_read)? else { return Ok(None) };
+    /// Looks up a key. The outer `None` means that the lookup needs a read but `may_read` is false.
+    fn find(&self, key: &[u8], may_read: bool) -> Result<Option<Option<Bytes>>> {
+        let Some(partition) = self.candidate_partition(key, may_read)? else { return Ok(None) };
         let Some(partition) = partition else { return Ok(Some(None)) };
         let Some(index) = self.block_for(&partition.index, may_read)? else { return Ok(None) };
         let Some(floor) = index.floor(key)? else { return Ok(Some(None)) };
-        let place = Place::decode(index.value_bytes(&floor), index.at())?;
-        let Some(block) = self.block_for(&place, may_read)? else { return Ok(None) };
+        let handle = BlockHandle::decode(index.value_bytes(&floor), index.at())?;
+        let Some(block) = self.block_for(&handle, may_read)? else { return Ok(None) };
         Ok(Some(block.floor(key)?.filter(|floor| floor.is_equal).map(|floor| block.value(&floor))))
     }
 
-    /// Where the key lies if it is there, if it may be there; `None` if it would take a read that may not be.
-    fn partition_that_may_hold(&self, key: &[u8], may_read: bool) -> Result<Option<Option<Partition>>> {
+    /// Returns the partition in which the key lies if the table holds it. The inner `None` means that the table does not hold the key;
+    /// the outer `None` means that the lookup needs a read but `may_read` is false.
+    fn candidate_partition(&self, key: &[u8], may_read: bool) -> Result<Option<Option<Partition>>> {
         if key < self.first() || key > self.last() {
             return Ok(Some(None));
         }
@@ -165,81 +166,83 @@ impl<S: Source> Table<S> {
         Ok(Some(filter.may_hold(filter::hash(key)).then_some(partition)))
     }
 
-    fn filter(&self, place: &Place, may_read: bool) -> Result<Option<Filter>> {
-        let read = || Ok(Kept::Filter(self.read_filter(place)?));
-        match self.part(place, may_read, read)? {
-            Some(Kept::Filter(filter)) => Ok(Some(filter)),
-            Some(Kept::Block(_)) => {
-                Err(Error::Corrupt { what: "a block is named as a filter", at: place.at })
+    fn filter(&self, handle: &BlockHandle, may_read: bool) -> Result<Option<Filter>> {
+        let read = || Ok(CachedPart::Filter(self.read_filter(handle)?));
+        match self.part(handle, may_read, read)? {
+            Some(CachedPart::Filter(filter)) => Ok(Some(filter)),
+            Some(CachedPart::Block(_)) => {
+                Err(Error::Corrupt { what: "the handle of a filter refers to a block", at: handle.at })
             }
             None => Ok(None),
         }
     }
 
-    fn block_for(&self, place: &Place, may_read: bool) -> Result<Option<Block>> {
-        let read = || self.read_to_keep(place);
-        self.part(place, may_read, read)?.map(|kept| as_block(kept, place)).transpose()
+    fn block_for(&self, handle: &BlockHandle, may_read: bool) -> Result<Option<Block>> {
+        let read = || self.read_for_cache(handle);
+        self.part(handle, may_read, read)?.map(|part| as_block(part, handle)).transpose()
     }
 
-    /// A part by the cache, if the cache has it or it may be read.
+    /// Returns a part from the cache, or reads and caches it if `may_read` is true.
     fn part(
         &self,
-        place: &Place,
+        handle: &BlockHandle,
         may_read: bool,
-        read: impl FnOnce() -> Result<Kept>,
-    ) -> Result<Option<Kept>> {
+        read: impl FnOnce() -> Result<CachedPart>,
+    ) -> Result<Option<CachedPart>> {
         match may_read {
-            true => self.cache.get_or_read(self.id, place.at, read).map(Some),
-            false => Ok(self.cache.get(self.id, place.at)),
+            true => self.cache.get_or_read(self.id, handle.at, read).map(Some),
+            false => Ok(self.cache.get(self.id, handle.at)),
         }
     }
 
-    /// Past the cache.
-    pub(crate) fn read_filter(&self, place: &Place) -> Result<Filter> {
-        Filter::new(&place.read(&self.source, FILTER_LEN_MAX)?, place.at)
+    /// Reads a filter, bypassing the cache.
+    pub(crate) fn read_filter(&self, handle: &BlockHandle) -> Result<Filter> {
+        Filter::new(&handle.read(&self.source, FILTER_LEN_MAX)?, handle.at)
     }
 
-    /// A block by the cache.
-    pub(crate) fn block(&self, place: &Place) -> Result<Block> {
-        as_block(self.cache.get_or_read(self.id, place.at, || self.read_to_keep(place))?, place)
+    /// Returns a block from the cache, or reads and caches it.
+    pub(crate) fn block(&self, handle: &BlockHandle) -> Result<Block> {
+        as_block(self.cache.get_or_read(self.id, handle.at, || self.read_for_cache(handle))?, handle)
     }
 
-    /// A block that has no more memory than it is long: what a source reads may lie in more.
-    fn read_to_keep(&self, place: &Place) -> Result<Kept> {
-        let bytes = place.read(&self.source, BLOCK_LEN_MAX)?;
-        Ok(Kept::Block(block_of(Bytes::copy_from_slice(&bytes), place)?))
+    /// Reads a block and copies it: the source may return a slice of a larger buffer, which the cache must not keep alive.
+    fn read_for_cache(&self, handle: &BlockHandle) -> Result<CachedPart> {
+        let bytes = handle.read(&self.source, BLOCK_LEN_MAX)?;
+        Ok(CachedPart::Block(block_of(Bytes::copy_from_slice(&bytes), handle)?))
     }
 
-    /// A block, if the cache has it.
-    pub(crate) fn kept_block(&self, place: &Place) -> Result<Option<Block>> {
-        self.cache.peek(self.id, place.at).map(|kept| as_block(kept, place)).transpose()
+    /// Returns a block if the cache has it.
+    pub(crate) fn peek_block(&self, handle: &BlockHandle) -> Result<Option<Block>> {
+        self.cache.peek(self.id, handle.at).map(|part| as_block(part, handle)).transpose()
     }
 
-    /// Keeps a block that was read with others, whose memory it does not hold.
-    pub(crate) fn keep_block(&self, place: &Place, bytes: &[u8]) -> Result<Block> {
-        let block = block_of(Bytes::copy_from_slice(bytes), place)?;
-        self.cache.insert(self.id, place.at, Kept::Block(block.clone()));
+    /// Puts a block into the cache that was read together with others. The bytes are copied, so that the cache does not hold the others.
+    pub(crate) fn insert_block(&self, handle: &BlockHandle, bytes: &[u8]) -> Result<Block> {
+        let block = block_of(Bytes::copy_from_slice(bytes), handle)?;
+        self.cache.insert(self.id, handle.at, CachedPart::Block(block.clone()));
         Ok(block)
     }
 
-    /// A block past the cache.
-    pub(crate) fn read_block(&self, place: &Place) -> Result<Block> {
-        block_of(place.read(&self.source, BLOCK_LEN_MAX)?, place)
+    /// Reads a block, bypassing the cache.
+    pub(crate) fn read_block(&self, handle: &BlockHandle) -> Result<Block> {
+        block_of(handle.read(&self.source, BLOCK_LEN_MAX)?, handle)
     }
 }
 
-fn as_block(kept: Kept, place: &Place) -> Result<Block> {
-    match kept {
-        Kept::Block(block) => Ok(block),
-        Kept::Filter(_) => Err(Error::Corrupt { what: "a filter is named as a block", at: place.at }),
+fn as_block(part: CachedPart, handle: &BlockHandle) -> Result<Block> {
+    match part {
+        CachedPart::Block(block) => Ok(block),
+        CachedPart::Filter(_) => {
+            Err(Error::Corrupt { what: "the handle of a block refers to a filter", at: handle.at })
+        }
     }
 }
 
-/// A block that may not be empty, as none but an empty table's top is.
-pub(crate) fn block_of(bytes: Bytes, place: &Place) -> Result<Block> {
-    let block = Block::new(bytes, place.at)?;
+/// Parses a block that must have entries. Only the top of an empty table may have none.
+pub(crate) fn block_of(bytes: Bytes, handle: &BlockHandle) -> Result<Block> {
+    let block = Block::new(bytes, handle.at)?;
     if block.is_empty() {
-        return Err(Error::Corrupt { what: "a block has no entries", at: place.at });
+        return Err(Error::Corrupt { what: "a block has no entries", at: handle.at });
     }
     Ok(block)
 }

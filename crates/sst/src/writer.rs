@@ -1,20 +1,20 @@
-//! Writes a table: entries in order go to a sink, block by block.
+//! Writes a table: takes entries in key order and sends them to a sink, block by block.
 
 use crate::block::{BlockBuilder, common_len};
-use crate::layout::{Footer, Partition, Place, TOP_LEN_MAX, checksum};
+use crate::layout::{BlockHandle, Footer, Partition, TOP_LEN_MAX, checksum};
 use crate::{Error, KEY_LEN_MAX, Result, VALUE_LEN_MAX, filter};
 use bytes::Bytes;
 use std::io::Write;
 
-/// What to build with. Readers need not know it.
+/// Options of a writer. Readers do not need them.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How long a block grows, in bytes, at most 1 MiB; an entry that is longer has a block of its own.
+    /// The maximum length of a block in bytes, at most 1 MiB. An entry that is longer gets a block of its own.
     pub block_bytes: usize,
-    /// How many entries of a block share their keys' beginnings.
+    /// The number of entries per restart point: of each group, only the first key is stored whole.
     pub restart_interval: usize,
-    /// How many bits of the filter a key takes, at most 64; 0 for no filter. Of keys that are not there, with 10 one in a hundred
-    /// is looked for.
+    /// The number of filter bits per key, at most 64; 0 means no filter. With 10 bits about one lookup in a hundred of an absent
+    /// key passes the filter.
     pub filter_bits_per_key: u32,
 }
 
@@ -27,29 +27,29 @@ impl Default for Options {
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 const BITS_PER_KEY_MAX: u32 = 64;
 
-/// Indexes are searched once in every read by key, so they share less.
+/// Every lookup searches an index, so indexes have more restart points than data blocks.
 const INDEX_RESTART_INTERVAL: usize = 4;
 
-/// A partition ends when its index is so long (but not while it has few entries, whose keys must be very long) or when so
-/// many keys are in it: what a reader must read and keep to find one key is bounded, and what the writer keeps.
+/// A partition ends when its index reaches `INDEX_LEN` bytes and `INDEX_ENTRIES_MIN` entries (fewer entries mean very long keys),
+/// or when it holds `PARTITION_KEYS` keys. This bounds what a lookup reads and keeps, and what the writer keeps in memory.
 const INDEX_LEN: usize = 32 << 10;
 const INDEX_ENTRIES_MIN: usize = 16;
 const PARTITION_KEYS: usize = 128 << 10;
 
-/// What was written.
+/// A description of the table that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// The table's length in bytes.
+    /// The length of the table in bytes.
     pub len_bytes: u64,
-    /// How many entries it has.
+    /// The number of entries.
     pub entries: u64,
-    /// The first key; empty if there is none.
+    /// The first key; empty if the table has no entries.
     pub first: Bytes,
-    /// The last key; empty if there is none.
+    /// The last key; empty if the table has no entries.
     pub last: Bytes,
 }
 
-/// A table that is being written. It keeps one block, the index and the hashes of one partition, and the top: some MiB.
+/// A table that is being written. The writer keeps one block, the index and key hashes of one partition, and the top: some MiB.
 #[derive(Debug)]
 pub struct Writer<W> {
     sink: W,
@@ -58,17 +58,17 @@ pub struct Writer<W> {
     entries: u64,
     first: Vec<u8>,
     data: BlockBuilder,
-    /// What separates the present block from the one before: after that one's keys, not after its own.
+    /// The bound (separator key) of the current block: greater than all keys of earlier blocks, at most the block's own first key.
     bound: Vec<u8>,
     index: BlockBuilder,
-    /// The bound of the partition's first block.
+    /// The bound of the current partition's first block.
     partition_bound: Vec<u8>,
     hashes: Vec<u64>,
     top: BlockBuilder,
 }
 
 impl<W: Write> Writer<W> {
-    /// An empty table that goes to `sink`, in writes of a block or more.
+    /// Begins an empty table. The sink receives writes of at least a block.
     pub fn new(sink: W, options: Options) -> Self {
         let options = Options {
             block_bytes: options.block_bytes.min(BLOCK_BYTES_MAX),
@@ -90,12 +90,12 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Adds an entry; its key must be after all before.
+    /// Adds an entry. Its key must be greater than all keys added before.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfOrder`] and [`Error::TooLong`] say that this entry cannot be in the table, which is as it was. After
-    /// [`Error::Io`] the table is lost.
+    /// [`Error::OutOfOrder`] and [`Error::TooLong`] reject this entry and leave the table unchanged. After [`Error::Io`] the table
+    /// is unusable.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_len("a key", key.len(), KEY_LEN_MAX)?;
         check_len("a value", value.len(), VALUE_LEN_MAX)?;
@@ -121,16 +121,16 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// How much has gone to the sink, in bytes.
+    /// Returns the number of bytes written to the sink so far.
     pub fn len_bytes(&self) -> u64 {
         self.written
     }
 
-    /// Ends the table; gives back the sink, which is not flushed.
+    /// Finishes the table. Returns the sink, which is not flushed.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; [`Error::TooLong`] if the table has more blocks than an open table can keep in mind.
+    /// [`Error::Io`]; [`Error::TooLong`] if the table has too many blocks for the top to fit into memory (64 MiB).
     pub fn finish(mut self) -> Result<(W, Summary)> {
         if self.data.entries() > 0 {
             self.end_block()?;
@@ -157,11 +157,11 @@ impl<W: Write> Writer<W> {
     }
 
     fn end_block(&mut self) -> Result<()> {
-        let place = write(&mut self.sink, &mut self.written, self.data.finish())?;
+        let handle = write_part(&mut self.sink, &mut self.written, self.data.finish())?;
         if self.index.entries() == 0 {
             self.partition_bound.clone_from(&self.bound);
         }
-        add_to_index(&mut self.index, &self.bound, &place.encode());
+        add_to_index(&mut self.index, &self.bound, &handle.encode());
         let is_long = self.index.len() >= INDEX_LEN && self.index.entries() >= INDEX_ENTRIES_MIN;
         if is_long || self.hashes.len() >= PARTITION_KEYS { self.end_partition() } else { Ok(()) }
     }
@@ -169,8 +169,8 @@ impl<W: Write> Writer<W> {
     fn end_partition(&mut self) -> Result<()> {
         let filter = filter::build(&self.hashes, self.options.filter_bits_per_key);
         self.hashes.clear();
-        let filter = write(&mut self.sink, &mut self.written, &filter)?;
-        let index = write(&mut self.sink, &mut self.written, self.index.finish())?;
+        let filter = write_part(&mut self.sink, &mut self.written, &filter)?;
+        let index = write_part(&mut self.sink, &mut self.written, self.index.finish())?;
         add_to_index(&mut self.top, &self.partition_bound, &Partition { filter, index }.encode());
         check_len("an index", self.top.len(), TOP_LEN_MAX)
     }
@@ -180,11 +180,11 @@ fn check_len(what: &'static str, len: usize, max: usize) -> Result<()> {
     if len <= max { Ok(()) } else { Err(Error::TooLong { what, len: len as u64, max: max as u64 }) }
 }
 
-fn write(sink: &mut impl Write, written: &mut u64, bytes: &[u8]) -> Result<Place> {
+fn write_part(sink: &mut impl Write, written: &mut u64, bytes: &[u8]) -> Result<BlockHandle> {
     sink.write_all(bytes)?;
-    let place = Place::of(*written, bytes);
-    *written = place.end();
-    Ok(place)
+    let handle = BlockHandle::of(*written, bytes);
+    *written = handle.end();
+    Ok(handle)
 }
 
 fn add_to_index(index: &mut BlockBuilder, bound: &[u8], value: &[u8]) {

@@ -1,4 +1,4 @@
-//! Tables in memory, and what they must be like.
+//! Tables in memory, models of them, and assertions that compare the two.
 
 use bytes::Bytes;
 use sst::{Cache, Cursor, Options, Result, Sorted, Source, Table, Writer};
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Small enough that a few thousand entries have many blocks and several partitions.
+/// Options with blocks so small that a few thousand entries fill many blocks and several partitions.
 pub(crate) const SMALL: Options = Options { block_bytes: 48, restart_interval: 3, filter_bits_per_key: 10 };
 
-/// The bytes of a table with these entries.
-pub(crate) fn written(model: &Model, options: Options) -> Bytes {
+/// Builds a table with these entries and returns its bytes.
+pub(crate) fn build(model: &Model, options: Options) -> Bytes {
     let mut writer = Writer::new(Vec::new(), options);
     for (key, value) in model {
         writer.add(key, value).unwrap();
@@ -30,17 +30,17 @@ pub(crate) fn open(bytes: Bytes) -> Result<Arc<Table<Bytes>>> {
 }
 
 pub(crate) fn table(model: &Model, options: Options) -> Arc<Table<Bytes>> {
-    open(written(model, options)).unwrap()
+    open(build(model, options)).unwrap()
 }
 
-/// So many entries with keys that begin alike.
-pub(crate) fn numbered(count: usize) -> Model {
+/// Returns `count` entries whose keys have a long common prefix.
+pub(crate) fn numbered_model(count: usize) -> Model {
     let entry = |number| (format!("bucket/key-{number:07}").into_bytes(), vec![number as u8; number % 50]);
     (0..count).map(entry).collect()
 }
 
-/// Everything that is still to come.
-pub(crate) fn rest(sorted: &mut impl Sorted) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// Collects all remaining entries.
+pub(crate) fn collect_rest(sorted: &mut impl Sorted) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut entries = Vec::new();
     while sorted.advance()? {
         entries.push((sorted.key().to_vec(), sorted.value().to_vec()));
@@ -48,22 +48,22 @@ pub(crate) fn rest(sorted: &mut impl Sorted) -> Result<Vec<(Vec<u8>, Vec<u8>)>> 
     Ok(entries)
 }
 
-pub(crate) fn scanned<S: Source>(table: &Arc<Table<S>>, from: Bound<&[u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn scan_from<S: Source>(table: &Arc<Table<S>>, from: Bound<&[u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut cursor: Cursor<S> = table.scan(from);
-    rest(&mut cursor).unwrap()
+    collect_rest(&mut cursor).unwrap()
 }
 
-/// The model's entries from a key on.
+/// Returns the model's entries from a bound on.
 pub(crate) fn expected(model: &Model, from: Bound<&[u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let range = model.range::<[u8], _>((from, Bound::Unbounded));
     range.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The table answers as the model does, for keys that are there and for their neighbours.
+/// Asserts that the table answers as the model does, for keys that it holds and for their neighbours.
 pub(crate) fn assert_same<S: Source>(table: &Arc<Table<S>>, model: &Model) {
     table.verify().unwrap();
     assert_eq!(table.entries(), model.len() as u64);
-    assert_eq!(scanned(table, Bound::Unbounded), expected(model, Bound::Unbounded));
+    assert_eq!(scan_from(table, Bound::Unbounded), expected(model, Bound::Unbounded));
     for (key, value) in model {
         assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]), "{}", key.escape_ascii());
         assert!(table.may_hold(key).unwrap());
@@ -74,7 +74,7 @@ pub(crate) fn assert_same<S: Source>(table: &Arc<Table<S>>, model: &Model) {
     }
 }
 
-/// Keys just before and after one.
+/// Returns keys just before and just after `key`.
 pub(crate) fn neighbours(key: &[u8]) -> Vec<Vec<u8>> {
     let longer = [key, &[0]].concat();
     let Some((last, shorter)) = key.split_last() else { return vec![longer] };

@@ -1,6 +1,6 @@
-//! What a table can hold, and what it refuses.
+//! Limits of a table, and entries that a writer refuses.
 
-use crate::fixture::{Model, SMALL, assert_same, open, table, written};
+use crate::fixture::{Model, SMALL, assert_same, build, open, table};
 use sst::{Error, KEY_LEN_MAX, Options, VALUE_LEN_MAX, Writer};
 
 #[test]
@@ -23,7 +23,7 @@ fn a_table_may_have_one_entry() {
 }
 
 #[test]
-fn keys_must_ascend_and_one_that_does_not_changes_nothing() {
+fn a_key_out_of_order_is_refused_and_changes_nothing() {
     let mut writer = Writer::new(Vec::new(), Options::default());
     writer.add(b"", b"0").unwrap();
     assert!(matches!(writer.add(b"", b"1"), Err(Error::OutOfOrder)));
@@ -55,10 +55,10 @@ fn keys_and_values_of_the_greatest_length() {
 }
 
 #[test]
-fn what_is_longer_is_refused() {
+fn longer_keys_and_values_are_refused() {
     let mut writer = Writer::new(Vec::new(), Options::default());
     let error = writer.add(&[0; KEY_LEN_MAX + 1], b"").unwrap_err();
-    assert_eq!(error.to_string(), "a key of 65536 bytes is too long for a table: at most 65535");
+    assert_eq!(error.to_string(), "a key of 65536 bytes is too long for a table: the maximum is 65535");
     assert!(matches!(writer.add(b"", &vec![0; VALUE_LEN_MAX + 1]), Err(Error::TooLong { .. })));
     assert_eq!(writer.finish().unwrap().1.entries, 0);
 }
@@ -67,7 +67,7 @@ fn what_is_longer_is_refused() {
 fn keys_with_long_common_beginnings_take_little_room() {
     let key = |number| [vec![b'p'; 1000], format!("{number:05}").into_bytes()].concat();
     let model: Model = (0..1000).map(|number| (key(number), b"value".to_vec())).collect();
-    let bytes = written(&model, Options::default());
+    let bytes = build(&model, Options::default());
     assert!(bytes.len() < 200_000, "{}", bytes.len());
     assert_same(&open(bytes).unwrap(), &model);
 }

@@ -1,4 +1,4 @@
-//! Tests of tables as their users see them.
+//! Tests of tables through the public interface.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

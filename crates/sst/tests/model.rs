@@ -1,12 +1,14 @@
-//! Tables of any entries answer as an ordered map does.
+//! Tables of arbitrary entries answer as an ordered map does.
 
-use crate::fixture::{Model, SMALL, assert_same, expected, neighbours, numbered, rest, scanned, table};
+use crate::fixture::{
+    Model, SMALL, assert_same, collect_rest, expected, neighbours, numbered_model, scan_from, table,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use sst::{Merge, Options};
 use std::ops::Bound;
 
-/// Keys of few different bytes, so that they share beginnings; among them the empty one.
+/// Generates keys over few distinct bytes, so that they share prefixes; the empty key is among them.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![Just(0), Just(b'a'), Just(b'b'), Just(255)], 0..12)
 }
@@ -37,7 +39,7 @@ proptest! {
             let found = table.get(key).unwrap();
             prop_assert_eq!(found.as_deref(), model.get(key).map(|value| &value[..]));
             for from in bounds(key) {
-                prop_assert_eq!(scanned(&table, from), expected(&model, from));
+                prop_assert_eq!(scan_from(&table, from), expected(&model, from));
             }
         }
     }
@@ -50,20 +52,20 @@ proptest! {
             merged.extend(model.clone());
         }
         let mut merge = Merge::new(cursors);
-        prop_assert_eq!(rest(&mut merge).unwrap(), expected(&merged, Bound::Unbounded));
+        prop_assert_eq!(collect_rest(&mut merge).unwrap(), expected(&merged, Bound::Unbounded));
         prop_assert!(!merge.advance().unwrap());
     }
 }
 
 #[test]
 fn a_table_of_several_partitions_is_an_ordered_map() {
-    let model = numbered(6000);
+    let model = numbered_model(6000);
     let table = table(&model, SMALL);
     assert_same(&table, &model);
     for key in model.keys().step_by(499) {
         for neighbour in neighbours(key).iter().chain([key]) {
             for from in bounds(neighbour) {
-                assert_eq!(scanned(&table, from), expected(&model, from));
+                assert_eq!(scan_from(&table, from), expected(&model, from));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Tables that share a cache, and readers that share a table.
 
-use crate::fixture::{Model, SMALL, expected, numbered, scanned, written};
+use crate::fixture::{Model, SMALL, build, expected, numbered_model, scan_from};
 use bytes::Bytes;
 use sst::{Cache, Options, Source, Table};
 use std::io;
@@ -8,14 +8,14 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-/// Counts the reads of a table, and can fail them.
-struct Counted {
+/// A source that counts reads and can make them fail.
+struct CountingSource {
     bytes: Bytes,
     reads: AtomicU64,
     fails: AtomicU64,
 }
 
-impl Counted {
+impl CountingSource {
     fn new(bytes: Bytes) -> Self {
         Self { bytes, reads: AtomicU64::new(0), fails: AtomicU64::new(0) }
     }
@@ -25,7 +25,7 @@ impl Counted {
     }
 }
 
-impl Source for Counted {
+impl Source for CountingSource {
     fn len_bytes(&self) -> u64 {
         self.bytes.len_bytes()
     }
@@ -34,27 +34,31 @@ impl Source for Counted {
         self.reads.fetch_add(1, Ordering::SeqCst);
         match self.fails.load(Ordering::SeqCst) {
             0 => self.bytes.read_at(at, len),
-            1 => Err(io::Error::other("the device is gone")),
+            1 => Err(io::Error::other("simulated read error")),
             _ => self.bytes.read_at(at, len - 1),
         }
     }
 }
 
-fn counted(model: &Model, options: Options, cache_bytes: u64) -> (Arc<Table<Counted>>, Arc<Cache>) {
+fn open_counted(
+    model: &Model,
+    options: Options,
+    cache_bytes: u64,
+) -> (Arc<Table<CountingSource>>, Arc<Cache>) {
     let cache = Arc::new(Cache::new(cache_bytes));
-    let table = Table::open(Counted::new(written(model, options)), 1, Arc::clone(&cache)).unwrap();
+    let table = Table::open(CountingSource::new(build(model, options)), 1, Arc::clone(&cache)).unwrap();
     (Arc::new(table), cache)
 }
 
 #[test]
-fn opening_reads_the_end_and_a_get_what_it_needs() {
-    let model = numbered(6000);
-    let (table, _) = counted(&model, SMALL, 1 << 20);
+fn open_reads_the_end_and_get_reads_three_parts() {
+    let model = numbered_model(6000);
+    let (table, _) = open_counted(&model, SMALL, 1 << 20);
     assert_eq!(table.source().reads(), 1);
     let (key, value) = model.iter().nth(4321).unwrap();
     for _ in 0..3 {
         assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
-        // Filter, index and block.
+        // Three further reads: filter, index and block.
         assert_eq!(table.source().reads(), 4);
     }
     assert!(!table.may_hold(b"bucket/key-0004321x").unwrap());
@@ -62,24 +66,24 @@ fn opening_reads_the_end_and_a_get_what_it_needs() {
 }
 
 #[test]
-fn what_is_kept_is_got_without_a_read_and_nothing_else() {
-    let model = numbered(6000);
-    let (table, _) = counted(&model, SMALL, 1 << 20);
+fn get_kept_never_reads() {
+    let model = numbered_model(6000);
+    let (table, _) = open_counted(&model, SMALL, 1 << 20);
     let (key, value) = model.iter().nth(4321).unwrap();
     assert_eq!(table.get_kept(key).unwrap(), None, "nothing was read yet");
     assert_eq!(table.get_kept(b"zzz").unwrap(), Some(None), "beyond the last key");
     table.get(key).unwrap();
     let reads = table.source().reads();
     assert_eq!(table.get_kept(key).unwrap(), Some(Some(Bytes::from(value.clone()))));
-    assert_eq!(table.get_kept(b"bucket/key-0004321x").unwrap(), Some(None), "the filter says so");
+    assert_eq!(table.get_kept(b"bucket/key-0004321x").unwrap(), Some(None), "the filter excludes the key");
     assert_eq!(table.get_kept(model.keys().next().unwrap()).unwrap(), None, "another block");
     assert_eq!(table.source().reads(), reads);
 }
 
 #[test]
-fn scans_that_go_on_where_one_stopped_read_little_more_than_one_scan() {
-    let model = numbered(50_000);
-    let (table, _) = counted(&model, Options::default(), 64 << 20);
+fn resumed_scans_read_little_more_than_one_scan() {
+    let model = numbered_model(50_000);
+    let (table, _) = open_counted(&model, Options::default(), 64 << 20);
     let (mut found, mut last) = (Vec::new(), Vec::new());
     loop {
         let mut part = table.scan_part(Bound::Excluded(&last));
@@ -99,9 +103,9 @@ fn scans_that_go_on_where_one_stopped_read_little_more_than_one_scan() {
 
 #[test]
 fn a_long_scan_reads_far_ahead_and_leaves_the_cache_alone() {
-    let model = numbered(50_000);
-    let (table, cache) = counted(&model, Options::default(), 64 << 20);
-    assert_eq!(scanned(&table, Bound::Unbounded), expected(&model, Bound::Unbounded));
+    let model = numbered_model(50_000);
+    let (table, cache) = open_counted(&model, Options::default(), 64 << 20);
+    assert_eq!(scan_from(&table, Bound::Unbounded), expected(&model, Bound::Unbounded));
     let len = table.source().len_bytes();
     assert!(
         table.source().reads() < len / (200 << 10) + 10,
@@ -113,8 +117,8 @@ fn a_long_scan_reads_far_ahead_and_leaves_the_cache_alone() {
 
 #[test]
 fn a_short_scan_is_served_by_the_cache() {
-    let model = numbered(50_000);
-    let (table, _) = counted(&model, Options::default(), 64 << 20);
+    let model = numbered_model(50_000);
+    let (table, _) = open_counted(&model, Options::default(), 64 << 20);
     let few = || {
         let mut cursor = table.scan(Bound::Included(b"bucket/key-0012345"));
         (0..50).all(|_| cursor.advance().unwrap())
@@ -127,9 +131,9 @@ fn a_short_scan_is_served_by_the_cache() {
 
 #[test]
 fn the_cache_keeps_to_its_bound() {
-    let model = numbered(50_000);
+    let model = numbered_model(50_000);
     for cache_bytes in [0, 10_000, 300_000, 9 << 20] {
-        let (table, cache) = counted(&model, Options::default(), cache_bytes);
+        let (table, cache) = open_counted(&model, Options::default(), cache_bytes);
         for (key, value) in model.iter().step_by(61) {
             assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
             assert!(cache.len_bytes() <= cache_bytes, "{} of {cache_bytes} bytes", cache.len_bytes());
@@ -139,7 +143,7 @@ fn the_cache_keeps_to_its_bound() {
 
 #[test]
 fn a_forgotten_table_is_read_anew() {
-    let (table, cache) = counted(&numbered(100), SMALL, 1 << 20);
+    let (table, cache) = open_counted(&numbered_model(100), SMALL, 1 << 20);
     table.get(b"bucket/key-0000050").unwrap().unwrap();
     let reads = table.source().reads();
     cache.forget(2);
@@ -155,9 +159,9 @@ fn a_forgotten_table_is_read_anew() {
 fn tables_in_one_cache_are_not_mistaken_for_each_other() {
     let cache = Arc::new(Cache::new(1 << 20));
     let models: Vec<Model> = (0..4)
-        .map(|table: u8| numbered(500).into_keys().map(|key| (key, vec![table; 20])).collect())
+        .map(|table: u8| numbered_model(500).into_keys().map(|key| (key, vec![table; 20])).collect())
         .collect();
-    let open = |(id, model)| Table::open(written(model, SMALL), id, Arc::clone(&cache)).unwrap();
+    let open = |(id, model)| Table::open(build(model, SMALL), id, Arc::clone(&cache)).unwrap();
     let tables: Vec<_> = (0..).zip(&models).map(open).collect();
     for key in models[0].keys() {
         for (table, model) in tables.iter().zip(&models) {
@@ -167,9 +171,9 @@ fn tables_in_one_cache_are_not_mistaken_for_each_other() {
 }
 
 #[test]
-fn readers_at_the_same_time_get_what_one_gets_and_read_no_block_twice() {
-    let model = numbered(3000);
-    let (table, _) = counted(&model, SMALL, 16 << 20);
+fn concurrent_readers_agree_and_read_no_block_twice() {
+    let model = numbered_model(3000);
+    let (table, _) = open_counted(&model, SMALL, 16 << 20);
     let start = Barrier::new(4);
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -179,7 +183,7 @@ fn readers_at_the_same_time_get_what_one_gets_and_read_no_block_twice() {
                 for (key, value) in model.iter().skip(thread % 2) {
                     assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
                 }
-                assert_eq!(scanned(table, Bound::Unbounded), expected(model, Bound::Unbounded));
+                assert_eq!(scan_from(table, Bound::Unbounded), expected(model, Bound::Unbounded));
             });
         }
     });
@@ -188,9 +192,9 @@ fn readers_at_the_same_time_get_what_one_gets_and_read_no_block_twice() {
 }
 
 #[test]
-fn what_a_source_cannot_give_is_an_error_and_given_later_an_answer() {
-    let model = numbered(100);
-    let (table, _) = counted(&model, SMALL, 1 << 20);
+fn a_read_error_is_returned_and_not_cached() {
+    let model = numbered_model(100);
+    let (table, _) = open_counted(&model, SMALL, 1 << 20);
     let (key, value) = model.iter().nth(50).unwrap();
     for fails in [1, 2] {
         table.source().fails.store(fails, Ordering::SeqCst);
