@@ -1,8 +1,8 @@
-//! HTTP/1.1 connections that come in: taken, bounded in number and in time, and ended in good order.
+//! A listener for HTTP/1.1 connections, with limits on their number and on the time that clients may take, and orderly shutdown.
 //!
-//! Owns the listener, TLS, and what an idle, a slow or a deaf client may hold.
+//! Owns the listening socket, TLS, and the limits for clients that are idle, slow or do not read.
 //!
-//! Refuses: to know what is asked for. Callers answer requests, and bound what a body may take.
+//! Refuses to interpret requests. Callers answer them, and limit the size of bodies.
 
 mod listener;
 mod stall;

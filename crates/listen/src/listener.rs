@@ -1,6 +1,6 @@
-//! The listener, and its connections.
+//! The listener and the tasks that serve its connections.
 
-use crate::stall::Patient;
+use crate::stall::StallTimeout;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -18,21 +18,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// How long a TLS client may take to shake hands.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// After an error of the listener (no file descriptor is left), until the next connection is taken.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Timeout of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay before the next `accept` after one failed, for instance because no file descriptor was left.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What clients may take.
+/// Limits on what clients may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at the same time; more wait to be taken.
+    /// Maximum number of open connections. Further connections wait in the kernel's queue.
     pub connections: u32,
-    /// The buffer of a connection for a request's head, in bytes.
+    /// Size of a connection's buffer for the head of a request, in bytes.
     pub head_bytes: usize,
-    /// How long a request's head may take to arrive, and a connection may be idle.
+    /// Timeout for the head of a request to arrive, which also ends idle connections.
     pub head_within: Duration,
-    /// How long a client may take nothing of an answer; callers may hold bodies to it, with a [`crate::Stall`].
+    /// Timeout for a client that reads nothing of its answer. Callers may apply it to request bodies with a [`crate::Stall`].
     pub stall_within: Duration,
 }
 
@@ -47,31 +47,31 @@ impl Default for Limits {
     }
 }
 
-/// Why nobody listens.
+/// An error of starting a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address is not to be had.
+    /// The address cannot be bound.
     #[error("cannot listen at {0}: {1}")]
     Listen(SocketAddr, std::io::Error),
 }
 
-/// A listener, and the connections that it has taken. When it is dropped or stopped it takes no more, and those that it has end
-/// with the request that is being answered.
+/// A listener and its connections. When it is stopped or dropped, it accepts no further connections, and each open connection ends
+/// after the request that is being answered.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
     has_tls: bool,
     limit: u32,
-    /// A permit for each connection that may be.
+    /// One permit for each connection that may be open.
     connections: Arc<Semaphore>,
     ending: watch::Sender<bool>,
 }
 
 impl Listener {
-    /// Listens at an address and answers from then on, over TLS if it is given a certificate; port 0 takes a free one.
+    /// Listens at an address and serves requests from then on, over TLS if `tls` is given. Port 0 chooses a free port.
     ///
     /// # Errors
-    /// If the address cannot be listened at.
+    /// If the address cannot be bound.
     pub async fn start<A, F, B>(
         address: SocketAddr,
         limits: Limits,
@@ -86,69 +86,69 @@ impl Listener {
         let listen = |error| ListenError::Listen(address, error);
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let (ending, ends) = watch::channel(false);
+        let (ending, shutdown) = watch::channel(false);
         let connections = Arc::new(Semaphore::new(limits.connections as usize));
         let has_tls = tls.is_some();
-        let serving = Serving { answer, limits, tls: tls.map(TlsAcceptor::from), ends };
-        tokio::spawn(serving.take_connections(listener, connections.clone()));
+        let server = Server { answer, limits, tls: tls.map(TlsAcceptor::from), shutdown };
+        tokio::spawn(server.accept_connections(listener, connections.clone()));
         Ok(Self { address, has_tls, limit: limits.connections, connections, ending })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listening socket.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of its root.
+    /// Returns the URL of the root.
     pub fn url(&self) -> String {
         let scheme = if self.has_tls { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Takes no more connections and requests; says whether those under way ended within `patience`.
+    /// Accepts no further connections and requests. Returns whether the open connections ended within `patience`.
     pub async fn stop(&self, patience: Duration) -> bool {
         self.ending.send_replace(true);
         let all_ended = self.connections.acquire_many(self.limit);
         tokio::time::timeout(patience, all_ended).await.is_ok()
     }
 
-    /// Tells when it takes no more connections.
+    /// Returns a receiver that becomes true when the listener stops accepting connections.
     pub fn ending(&self) -> watch::Receiver<bool> {
         self.ending.subscribe()
     }
 }
 
-/// What each connection needs.
+/// State that each connection needs a copy of.
 #[derive(Clone)]
-struct Serving<A> {
+struct Server<A> {
     answer: A,
     limits: Limits,
     tls: Option<TlsAcceptor>,
-    ends: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 }
 
-impl<A, F, B> Serving<A>
+impl<A, F, B> Server<A>
 where
     A: Fn(Request<Incoming>, IpAddr) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    async fn take_connections(self, listener: TcpListener, connections: Arc<Semaphore>) {
-        let mut ends = self.ends.clone();
+    async fn accept_connections(self, listener: TcpListener, connections: Arc<Semaphore>) {
+        let mut shutdown = self.shutdown.clone();
         loop {
-            let taken = async {
+            let accepted = async {
                 let permit = connections.clone().acquire_owned().await.ok()?;
                 Some((listener.accept().await, permit))
             };
             tokio::select! {
-                () = ended(&mut ends) => return,
-                taken = taken => match taken {
+                () = wait_for_end(&mut shutdown) => return,
+                accepted = accepted => match accepted {
                     Some((Ok((stream, peer)), permit)) => {
-                        tokio::spawn(self.clone().take(stream, peer.ip(), permit));
+                        tokio::spawn(self.clone().serve_transport(stream, peer.ip(), permit));
                     }
                     Some((Err(error), _)) => {
-                        tracing::warn!(%error, "a connection could not be taken");
-                        tokio::time::sleep(PAUSE).await;
+                        tracing::warn!(%error, "accepting a connection failed; the listener goes on");
+                        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     }
                     None => return,
                 },
@@ -156,19 +156,19 @@ where
         }
     }
 
-    async fn take(self, stream: TcpStream, peer: IpAddr, _permit: OwnedSemaphorePermit) {
+    async fn serve_transport(self, stream: TcpStream, peer: IpAddr, _permit: OwnedSemaphorePermit) {
         stream.set_nodelay(true).ok();
         let Some(tls) = self.tls.clone() else { return self.serve(stream, peer).await };
-        match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.serve(stream, peer).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
+            Err(_) => tracing::debug!("a TLS handshake timed out"),
         }
     }
 
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: IpAddr) {
-        let Self { answer, limits, mut ends, .. } = self;
-        // Boxed, for a connection that is idle has room for it as well.
+        let Self { answer, limits, mut shutdown, .. } = self;
+        // The future is boxed, because an idle connection would otherwise reserve room for it.
         let answer = |request| {
             let answered = answer(request, peer);
             Box::pin(async move { Ok::<_, Infallible>(answered.await) })
@@ -177,23 +177,26 @@ where
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_within)
             .max_buf_size(limits.head_bytes)
-            .serve_connection(TokioIo::new(Patient::new(stream, limits.stall_within)), service_fn(answer));
+            .serve_connection(
+                TokioIo::new(StallTimeout::new(stream, limits.stall_within)),
+                service_fn(answer),
+            );
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = ended(&mut ends) => {
+            () = wait_for_end(&mut shutdown) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended");
+            tracing::debug!(%error, "a connection ended with an error");
         }
     }
 }
 
-/// Waits until the listener ends.
-async fn ended(ends: &mut watch::Receiver<bool>) {
-    // An error says that it was dropped.
-    drop(ends.wait_for(|ending| *ending).await);
+/// Waits until the listener is stopped or dropped.
+async fn wait_for_end(shutdown: &mut watch::Receiver<bool>) {
+    // An error means that the listener was dropped.
+    drop(shutdown.wait_for(|ending| *ending).await);
 }

@@ -1,4 +1,4 @@
-//! Clients that stop sending or reading: they lose their place instead of holding it for ever.
+//! Timeouts for clients that stop sending or reading, so that they cannot hold a connection for ever.
 
 use std::io;
 use std::pin::Pin;
@@ -7,37 +7,37 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A client that is slower than this, over the whole time in which it may be silent, counts as silent.
+/// A client whose average rate over the timeout is below this counts as stalled.
 const BYTES_PER_SEC_MIN: u64 = 1 << 10;
 
-/// How long a client has been silent, or all but silent.
+/// A timer for the time that a client is stalled or nearly so.
 ///
-/// One byte every few seconds never looks like silence, so that only a minimum of bytes begins the time anew. Only
-/// waiting counts: time in which nobody waits for the client says nothing about it.
+/// One byte every few seconds must not count as progress, so the timer starts anew only after a minimum number of bytes. Only time
+/// spent waiting for the client counts: while nothing waits for the client, it cannot be late.
 #[derive(Debug)]
 pub struct Stall {
     patience: Duration,
-    /// How long the client was waited for since it last made progress, up to now.
+    /// Total time spent waiting for the client since its last progress, without the current wait.
     waited: Duration,
-    /// What it sent or took meanwhile.
+    /// Bytes sent or read by the client since its last progress.
     bytes: u64,
-    /// Runs while the client is waited for.
+    /// The current wait, if there is one.
     waiting: Option<Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
-    end: Pin<Box<Sleep>>,
+    timer: Pin<Box<Sleep>>,
 }
 
 impl Stall {
-    /// Runs out when a client has been waited for as long as `patience`, and made no progress in that time.
+    /// Returns a timer that expires after waiting for a client for `patience` in total without progress.
     pub fn new(patience: Duration) -> Self {
         Self { patience, waited: Duration::ZERO, bytes: 0, waiting: None }
     }
 
-    /// Returns what was waited for, or `None` if the client is too slow. `bytes_of`: how many bytes it is.
+    /// Returns the result of the awaited operation, or `None` if the client has stalled. `bytes_of` returns the size of a result in bytes.
     pub fn poll<T>(
         &mut self,
         awaited: Poll<T>,
@@ -46,14 +46,14 @@ impl Stall {
     ) -> Poll<Option<T>> {
         match awaited {
             Poll::Ready(done) => {
-                self.came(bytes_of(&done) as u64);
+                self.record_progress(bytes_of(&done) as u64);
                 Poll::Ready(Some(done))
             }
             Poll::Pending => self.wait(context).map(|()| None),
         }
     }
 
-    fn came(&mut self, bytes: u64) {
+    fn record_progress(&mut self, bytes: u64) {
         if let Some(waiting) = self.waiting.take() {
             self.waited += waiting.since.elapsed();
         }
@@ -65,37 +65,38 @@ impl Stall {
 
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let left = self.patience.saturating_sub(self.waited);
-        let begin = || Waiting { since: Instant::now(), end: Box::pin(tokio::time::sleep(left)) };
-        self.waiting.get_or_insert_with(begin).end.as_mut().poll(context)
+        let begin = || Waiting { since: Instant::now(), timer: Box::pin(tokio::time::sleep(left)) };
+        self.waiting.get_or_insert_with(begin).timer.as_mut().poll(context)
     }
 }
 
-/// A stream whose writes fail with `TimedOut` when its client takes too little for too long.
+/// A stream whose writes fail with `TimedOut` when the client does not read.
 #[derive(Debug)]
-pub(crate) struct Patient<S> {
+pub(crate) struct StallTimeout<S> {
     stream: S,
     stall: Stall,
 }
 
-impl<S> Patient<S> {
+impl<S> StallTimeout<S> {
     pub(crate) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, stall: Stall::new(patience) }
     }
 
-    /// What a write came to, unless the client is too slow.
-    fn waited<T>(
+    /// Returns the result of a write, or the error `TimedOut` if the client has stalled.
+    fn with_timeout<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         bytes_of: impl FnOnce(&T) -> usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        let deaf = || Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer"));
+        let stalled =
+            || Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read the response"));
         let bytes_of = |written: &io::Result<T>| written.as_ref().map_or(0, bytes_of);
-        self.stall.poll(written, bytes_of, context).map(|written| written.unwrap_or_else(deaf))
+        self.stall.poll(written, bytes_of, context).map(|written| written.unwrap_or_else(stalled))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -105,14 +106,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.waited(written, |bytes| *bytes, context)
+        self.with_timeout(written, |bytes| *bytes, context)
     }
 
     fn poll_write_vectored(
@@ -121,7 +122,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.waited(written, |bytes| *bytes, context)
+        self.with_timeout(written, |bytes| *bytes, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -130,7 +131,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.waited(flushed, |()| 0, context)
+        self.with_timeout(flushed, |()| 0, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -146,16 +147,16 @@ mod tests {
         std::future::poll_fn(|context| Poll::Ready(stall.poll(awaited, |bytes| *bytes, context))).await
     }
 
-    /// One byte now and then kept a connection, and what it held, for as long as the client liked.
+    /// One byte now and then kept a connection, and the resources that it held, for as long as the client liked.
     #[tokio::test(start_paused = true)]
-    async fn a_trickle_is_as_good_as_nothing() {
+    async fn a_trickle_of_bytes_counts_as_a_stall() {
         let (mut slow, mut fair) = (Stall::new(Duration::from_secs(60)), Stall::new(Duration::from_secs(60)));
         for _ in 0..11 {
             for (stall, bytes) in [(&mut slow, 1), (&mut fair, 60 << 10)] {
                 assert_eq!(poll(stall, Poll::Pending).await, Poll::Pending);
                 tokio::time::advance(Duration::from_millis(2700)).await;
                 assert_eq!(poll(stall, Poll::Ready(bytes)).await, Poll::Ready(Some(bytes)));
-                // Time in which nobody waits for the client does not count.
+                // Time in which nothing waits for the client does not count.
                 tokio::time::advance(Duration::from_secs(3600)).await;
             }
         }
