@@ -1,11 +1,11 @@
-//! Where requests come in: counted, handed to their family in [`crate::requests`], and carried out.
+//! Entry point of all requests: counts each one, passes it to its family in [`crate::requests`], and runs the resulting work.
 
 use crate::convert;
 use crate::operations::{Operation, RequestCounts};
-use crate::reply::{Answer, Believed};
-use crate::requests::{Asked, LookingAgain};
+use crate::reply::{Answer, AttrWithTtl};
+use crate::requests::{LockRequest, StaleOpens};
 use crate::session::Locks;
-use crate::shared_mount::{self, Sharing};
+use crate::shared_mount::{self, SharedMount};
 use bytes::Bytes;
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
@@ -26,21 +26,21 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use vfs::{Attr, Error, Filesystem};
 
-/// The largest write the kernel sends, and with `max_pages` the largest read; more than `max_pages_limit`
-/// (1 MiB) needs root to raise it.
+/// Maximum size of a write that the kernel sends and, by way of `max_pages`, of a read. Going beyond the kernel's default
+/// `max_pages_limit` (1 MiB) would need root to raise that limit.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Requests the kernel may have under way on its own account, readahead above all. Its default of 12 is less
-/// than what a store needs to be kept busy.
+/// Maximum number of background requests, above all read-ahead. The kernel's default of 12 does not keep a store busy.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
-/// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
-/// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
-/// `POSIX_LOCKS` and `FLOCK_LOCKS` where the mount is alone (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be
-/// cut before the kernel finds that a program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::requester`]).
-/// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE; with `POSIX_ACL` the kernel checks the lists that it reads as extended
-/// attributes, and with `DONT_MASK` it leaves the umask to whoever knows the directory's default list.
-const WANTED: [InitFlags; 9] = [
+/// Capabilities requested from the kernel where it has them. Four are left out on purpose. `AUTO_INVAL_DATA`: `keep_cache` and
+/// notifications say exactly what is stale. `WRITEBACK_CACHE`: `vfs` must see writes in their order. `ATOMIC_O_TRUNC`: a file would
+/// be truncated before the kernel finds that a program runs from it. `SETXATTR_EXT`: the transport does not know the longer request
+/// (see [`crate::requester`]). `POSIX_LOCKS` and `FLOCK_LOCKS` are added only for shared or refused locks; otherwise the kernel
+/// keeps locks itself.
+/// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE. With `POSIX_ACL` the kernel checks the access lists that it reads as extended
+/// attributes. With `DONT_MASK` it leaves the umask to the file system, which knows the directory's default access list.
+const CAPABILITIES: [InitFlags; 9] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
@@ -52,17 +52,17 @@ const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_DONT_MASK,
 ];
 
-/// With these the kernel asks for every lock, instead of keeping it for this mount alone.
-const LOCKS: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
+/// Capabilities with which the kernel sends every lock request instead of keeping locks for this mount alone.
+const LOCK_CAPABILITIES: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
 
-/// One mounted file system.
+/// The request handler of one mount.
 #[derive(Debug)]
 pub(crate) struct Adapter {
     pub(crate) fs: Arc<Filesystem>,
-    pub(crate) looking_again: Arc<LookingAgain>,
+    pub(crate) stale_opens: Arc<StaleOpens>,
     pub(crate) locks: Locks,
-    /// None where this is the file system's only mount.
-    pub(crate) sharing: Option<Arc<Sharing>>,
+    /// State of a shared mount; `None` if this is the file system's only mount.
+    pub(crate) shared: Option<Arc<SharedMount>>,
     counts: Arc<RequestCounts>,
     runtime: Handle,
 }
@@ -71,14 +71,14 @@ impl Adapter {
     pub(crate) fn new(
         fs: Arc<Filesystem>,
         locks: Locks,
-        sharing: Option<Arc<Sharing>>,
+        shared: Option<Arc<SharedMount>>,
         counts: Arc<RequestCounts>,
         runtime: Handle,
     ) -> Self {
-        Self { fs, looking_again: Arc::default(), locks, sharing, counts, runtime }
+        Self { fs, stale_opens: Arc::default(), locks, shared, counts, runtime }
     }
 
-    /// Counts the request and answers it with what `work` gives.
+    /// Counts the request and sends the result of `work` as its reply.
     pub(crate) fn answer<T, R: Answer<T>>(
         &self,
         operation: Operation,
@@ -88,55 +88,59 @@ impl Adapter {
         T: 'static,
     {
         self.counts.count(operation);
-        self.carry_out(async move { reply.answer(work.await) });
+        self.run(async move { reply.answer(work.await) });
     }
 
-    /// Runs `work` on this thread if it need not wait, and otherwise on the runtime. Its store calls share one retry
-    /// budget. A panic there drops the reply too, which answers EIO.
-    pub(crate) fn carry_out(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Runs `work` on this thread if it completes without waiting, otherwise on the runtime. All store calls of `work` share one
+    /// retry budget. If `work` panics, the reply is dropped, which sends EIO.
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut work = Box::pin(AssertUnwindSafe(vfs::share_budget(work)).catch_unwind().map(log_panic));
         if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             drop(self.runtime.spawn(work));
         }
     }
 
-    /// Runs a request's handler on a thread of the transport, which knows no runtime: inside it the handler may spawn
-    /// tasks. A panic costs this request only: its reply is dropped, which answers EIO, and the thread goes on.
-    fn handle(&self, handler: impl FnOnce()) {
+    /// Runs a request's handler on a thread of the transport, inside the runtime's context so that the handler may spawn tasks. A
+    /// panic affects this request only: its reply is dropped, which sends EIO, and the thread continues.
+    fn dispatch(&self, handler: impl FnOnce()) {
         let _entered = self.runtime.enter();
         log_panic(catch_unwind(AssertUnwindSafe(handler)));
     }
 
-    /// Attributes with the time for which the kernel may believe them.
-    pub(crate) fn believed(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
-        let (fs, keeps) = (Arc::clone(&self.fs), self.keeps());
+    /// Returns a function that adds to attributes the time for which the kernel may cache them.
+    pub(crate) fn with_ttl(&self) -> impl Fn(Attr) -> AttrWithTtl + Send + 'static {
+        let (fs, keeps) = (Arc::clone(&self.fs), self.may_cache());
         move |attr: Attr| {
             let is_kept = keeps && !fs.misleads_readers(&attr);
             let ttl = if is_kept { fs.lifetime_of(attr.ino) } else { Duration::ZERO };
-            Believed { attr, ttl }
+            AttrWithTtl { attr, ttl }
         }
     }
 
-    /// The same of an inode to which the kernel has one more reference, by a name in a directory.
-    pub(crate) fn found(&self, parent: INodeNo, name: &Bytes) -> impl Fn(Attr) -> Believed + Send + 'static {
-        let (fs, sharing, name) = (Arc::clone(&self.fs), self.sharing.clone(), name.clone());
+    /// Like [`Adapter::with_ttl`], for an inode that was looked up by name: the kernel gains a reference to it.
+    pub(crate) fn found_by_name(
+        &self,
+        parent: INodeNo,
+        name: &Bytes,
+    ) -> impl Fn(Attr) -> AttrWithTtl + Send + 'static {
+        let (fs, shared, name) = (Arc::clone(&self.fs), self.shared.clone(), name.clone());
         let (parent, asked) = (convert::ino(parent), fs.asked());
         move |attr| {
-            let ttl = match &sharing {
-                Some(sharing) => {
-                    sharing.refers(attr.ino);
+            let ttl = match &shared {
+                Some(shared) => {
+                    shared.add_reference(attr.ino);
                     Duration::ZERO
                 }
                 None if fs.misleads_readers(&attr) => Duration::ZERO,
                 None => fs.lifetime(parent, &name, asked),
             };
-            Believed { attr, ttl }
+            AttrWithTtl { attr, ttl }
         }
     }
 
-    /// Whether the kernel may keep anything.
-    pub(crate) fn keeps(&self) -> bool {
-        self.sharing.is_none()
+    /// Returns whether the kernel may cache anything.
+    pub(crate) fn may_cache(&self) -> bool {
+        self.shared.is_none()
     }
 
     pub(crate) fn count(&self, operation: Operation) {
@@ -144,25 +148,25 @@ impl Adapter {
     }
 }
 
-/// Logs the panic of a request.
+/// Logs the panic of a request, if there was one.
 fn log_panic(outcome: std::thread::Result<()>) {
     if let Err(panic) = outcome {
         let message = panic.downcast_ref::<&str>().copied();
         let message =
             message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        tracing::error!(message, "a request panicked; it was answered with an I/O error");
+        tracing::error!(message, "a request panicked and was answered with an I/O error");
     }
 }
 
-/// The transport's trait, and nothing but the way to each family of requests.
+/// Implements the transport's trait. Each method only decodes a request and passes it to its family.
 impl Requests for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let has_locks = self.locks == Locks::Refused || self.sharing.is_some();
-        let more = if has_locks { &LOCKS[..] } else { &[] };
-        let less = if self.sharing.is_some() { &shared_mount::UNWANTED[..] } else { &[] };
-        for &capability in WANTED.iter().chain(more).filter(|wanted| !less.contains(wanted)) {
+        let has_locks = self.locks == Locks::Refused || self.shared.is_some();
+        let more = if has_locks { &LOCK_CAPABILITIES[..] } else { &[] };
+        let less = if self.shared.is_some() { &shared_mount::UNWANTED_CAPABILITIES[..] } else { &[] };
+        for &capability in CAPABILITIES.iter().chain(more).filter(|wanted| !less.contains(wanted)) {
             if config.add_capabilities(capability).is_err() {
-                tracing::debug!("this kernel's FUSE lacks {capability:?}");
+                tracing::debug!("the kernel's FUSE does not support {capability:?}");
             }
         }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -171,29 +175,29 @@ impl Requests for Adapter {
     }
 
     fn destroy(&mut self) {
-        self.handle(|| {
-            if let Some(sharing) = &self.sharing {
-                sharing.ended(&self.fs, &self.runtime);
+        self.dispatch(|| {
+            if let Some(shared) = &self.shared {
+                shared.release_all(&self.fs, &self.runtime);
             }
         });
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.handle(|| self.find(parent, name.as_bytes(), reply));
+        self.dispatch(|| self.look_up(parent, name.as_bytes(), reply));
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        self.handle(|| {
+        self.dispatch(|| {
             self.count(Operation::Forget);
-            if let Some(sharing) = &self.sharing {
-                sharing.forgets(convert::ino(ino), count);
+            if let Some(shared) = &self.shared {
+                shared.drop_references(convert::ino(ino), count);
             }
             self.fs.forget(convert::ino(ino), count);
         });
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.handle(|| self.attributes(ino, handle, reply));
+        self.dispatch(|| self.get_attributes(ino, handle, reply));
     }
 
     fn setattr(
@@ -214,7 +218,7 @@ impl Requests for Adapter {
         _: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.handle(|| {
+        self.dispatch(|| {
             let changes = vfs::Changes {
                 mode: mode.map(convert::permissions),
                 uid,
@@ -223,12 +227,12 @@ impl Requests for Adapter {
                 atime: atime.map(convert::time),
                 mtime: mtime.map(convert::time),
             };
-            self.change_attributes(request, ino, changes, handle, reply);
+            self.set_attributes(request, ino, changes, handle, reply);
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.handle(|| self.link_target(ino, reply));
+        self.dispatch(|| self.read_link(ino, reply));
     }
 
     fn mknod(
@@ -241,7 +245,7 @@ impl Requests for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.handle(|| {
+        self.dispatch(|| {
             self.make_node(convert::caller(request, umask), parent, name.as_bytes(), mode, rdev, reply)
         });
     }
@@ -255,21 +259,21 @@ impl Requests for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.handle(|| {
+        self.dispatch(|| {
             self.make_directory(convert::caller(request, umask), parent, name.as_bytes(), mode, reply)
         });
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.handle(|| self.remove_name(parent, name.as_bytes(), reply));
+        self.dispatch(|| self.remove_name(parent, name.as_bytes(), reply));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.handle(|| self.remove_directory(parent, name.as_bytes(), reply));
+        self.dispatch(|| self.remove_directory(parent, name.as_bytes(), reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.handle(|| {
+        self.dispatch(|| {
             let caller = convert::caller(request, 0);
             self.make_symlink(caller, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
         });
@@ -285,13 +289,13 @@ impl Requests for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        self.handle(|| {
+        self.dispatch(|| {
             self.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply)
         });
     }
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.handle(|| self.add_name(ino, parent, name.as_bytes(), reply));
+        self.dispatch(|| self.add_name(ino, parent, name.as_bytes(), reply));
     }
 
     fn create(
@@ -304,13 +308,13 @@ impl Requests for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.handle(|| {
+        self.dispatch(|| {
             self.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply)
         });
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.handle(|| self.open_file(request, ino, flags, reply));
+        self.dispatch(|| self.open_file(request, ino, flags, reply));
     }
 
     fn read(
@@ -324,7 +328,7 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.handle(|| self.read_bytes(handle, offset, size, reply));
+        self.dispatch(|| self.read_bytes(handle, offset, size, reply));
     }
 
     fn write(
@@ -339,11 +343,11 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.handle(|| self.write_bytes((ino, handle), offset, data, (flags, open_flags), reply));
+        self.dispatch(|| self.write_bytes((ino, handle), offset, data, (flags, open_flags), reply));
     }
 
     fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.handle(|| self.flush_file(ino, handle, owner, reply));
+        self.dispatch(|| self.flush_file(ino, handle, owner, reply));
     }
 
     fn release(
@@ -356,19 +360,19 @@ impl Requests for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.handle(|| self.release_file(handle, reply));
+        self.dispatch(|| self.release_file(handle, reply));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.handle(|| self.sync_file(handle, reply));
+        self.dispatch(|| self.sync_file(handle, reply));
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.handle(|| self.open_directory(ino, reply));
+        self.dispatch(|| self.open_directory(ino, reply));
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, cookie: u64, reply: ReplyDirectory) {
-        self.handle(|| self.list(handle, cookie, reply));
+        self.dispatch(|| self.list_directory(handle, cookie, reply));
     }
 
     fn readdirplus(
@@ -379,27 +383,27 @@ impl Requests for Adapter {
         cookie: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.handle(|| self.list_with_attributes(ino, handle, cookie, reply));
+        self.dispatch(|| self.list_with_attributes(ino, handle, cookie, reply));
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.handle(|| self.release_directory(handle, reply));
+        self.dispatch(|| self.release_directory(handle, reply));
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.handle(|| self.sync_directory(reply));
+        self.dispatch(|| self.sync_directory(reply));
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.handle(|| self.describe(ino, reply));
+        self.dispatch(|| self.describe_file_system(ino, reply));
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.handle(|| self.get_xattr(ino, name.as_bytes(), size, reply));
+        self.dispatch(|| self.get_xattr(ino, name.as_bytes(), size, reply));
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.handle(|| self.list_xattrs(ino, size, reply));
+        self.dispatch(|| self.list_xattrs(ino, size, reply));
     }
 
     fn setxattr(
@@ -412,11 +416,11 @@ impl Requests for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.handle(|| self.set_xattr(request, ino, name.as_bytes(), value, flags, reply));
+        self.dispatch(|| self.set_xattr(request, ino, name.as_bytes(), value, flags, reply));
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.handle(|| self.remove_xattr(ino, name.as_bytes(), reply));
+        self.dispatch(|| self.remove_xattr(ino, name.as_bytes(), reply));
     }
 
     fn fallocate(
@@ -429,7 +433,7 @@ impl Requests for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.handle(|| self.allocate(request, (ino, handle), mode, (offset, len), reply));
+        self.dispatch(|| self.allocate(request, (ino, handle), mode, (offset, len), reply));
     }
 
     fn lseek(
@@ -441,7 +445,7 @@ impl Requests for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.handle(|| self.seek(handle, offset, whence, reply));
+        self.dispatch(|| self.seek(handle, offset, whence, reply));
     }
 
     fn copy_file_range(
@@ -457,7 +461,7 @@ impl Requests for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.handle(|| self.copy_bytes(request, (from, from_offset), (ino, (to, to_offset)), len, reply));
+        self.dispatch(|| self.copy_bytes(request, (from, from_offset), (ino, (to, to_offset)), len, reply));
     }
 
     fn getlk(
@@ -472,8 +476,8 @@ impl Requests for Adapter {
         pid: u32,
         reply: ReplyLock,
     ) {
-        self.handle(|| {
-            self.test_lock(ino, &Asked { owner, handle, first, last, kind, pid }, reply);
+        self.dispatch(|| {
+            self.test_lock(ino, &LockRequest { owner, handle, first, last, kind, pid }, reply);
         });
     }
 
@@ -490,12 +494,12 @@ impl Requests for Adapter {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        self.handle(|| {
-            self.set_lock(request, ino, &Asked { owner, handle, first, last, kind, pid }, waits, reply);
+        self.dispatch(|| {
+            self.set_lock(request, ino, &LockRequest { owner, handle, first, last, kind, pid }, waits, reply);
         });
     }
 
-    // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.
+    // These requests are unsupported. After one ENOSYS the kernel stops sending the request and copes without it.
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         self.count(Operation::Other);

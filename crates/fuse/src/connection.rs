@@ -1,7 +1,7 @@
-//! The kernel's end: mounting and unmounting.
+//! Mounts and unmounts.
 //!
-//! Root mounts by itself, so that the type in the mount table is ours and nobody but us unmounts; other users
-//! need the set-uid `fusermount3`, which the transport knows how to ask.
+//! Root mounts by mount(2) directly: the mount table then shows our own file system type, and the transport, which unmounts only what
+//! it mounted, leaves unmounting to this crate. Other users need the set-uid helper `fusermount3`, which the transport runs.
 
 use crate::mount_table::FILE_SYSTEM_TYPE;
 use crate::session::{MountError, MountOptions, UnmountError};
@@ -16,8 +16,11 @@ use std::process::Command;
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 
-/// Mounts as root; `None` if this process may not, and the helper has to be asked.
-pub(crate) fn open(mount_point: &Path, options: &MountOptions) -> Result<Option<OwnedFd>, MountError> {
+/// Mounts as root. `None` if this process lacks the right, so that the helper must mount.
+pub(crate) fn mount_as_root(
+    mount_point: &Path,
+    options: &MountOptions,
+) -> Result<Option<OwnedFd>, MountError> {
     let device = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| MountError::Device(error.into()))?;
     let failed = |error| MountError::Mount(mount_point.to_owned(), error);
@@ -37,7 +40,7 @@ pub(crate) fn open(mount_point: &Path, options: &MountOptions) -> Result<Option<
     }
 }
 
-/// What the transport tells the helper.
+/// Returns the configuration with which the transport runs the helper.
 pub(crate) fn helper_config(options: &MountOptions) -> fuser::Config {
     use fuser::MountOption as Option;
     let mut config = session_config(options);
@@ -57,7 +60,7 @@ pub(crate) fn helper_config(options: &MountOptions) -> fuser::Config {
     config
 }
 
-/// How the transport runs its threads, however the mount was made.
+/// Returns the configuration of the transport's threads, which is the same for both ways of mounting.
 pub(crate) fn session_config(options: &MountOptions) -> fuser::Config {
     let mut config = fuser::Config::default();
     config.acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
@@ -66,34 +69,36 @@ pub(crate) fn session_config(options: &MountOptions) -> fuser::Config {
     config
 }
 
-/// Takes the mount at `mount_point` away; `lazily`, it goes at once and is freed when the last file is closed.
+/// Unmounts what is at `mount_point`. With `lazily` the mount disappears at once and is freed when the last file is closed.
 ///
 /// # Errors
-/// [`UnmountError::Busy`] if programs use it and `lazily` is false.
-pub(crate) fn close(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
+/// [`UnmountError::Busy`] if programs use the mount and `lazily` is false.
+pub(crate) fn unmount(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(UnmountError::Busy(mount_point.to_owned())),
         Err(rustix::io::Errno::INVAL) => Err(UnmountError::NotMounted(mount_point.to_owned())),
-        Err(rustix::io::Errno::PERM) => close_by_helper(mount_point, lazily),
+        Err(rustix::io::Errno::PERM) => unmount_by_helper(mount_point, lazily),
         Err(error) => Err(UnmountError::Io(mount_point.to_owned(), error.into())),
     }
 }
 
-fn close_by_helper(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
-    let how = if lazily { ["-u", "-z"].as_slice() } else { ["-u"].as_slice() };
-    let asked = Command::new(HELPER).args(how).arg("--").arg(mount_point).output();
-    let output = asked.map_err(|error| UnmountError::Io(mount_point.to_owned(), error))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+fn unmount_by_helper(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
+    let arguments = if lazily { ["-u", "-z"].as_slice() } else { ["-u"].as_slice() };
+    let output = Command::new(HELPER).args(arguments).arg("--").arg(mount_point).output();
+    let output = output.map_err(|error| UnmountError::Io(mount_point.to_owned(), error))?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(()),
-        false if said.contains("busy") => Err(UnmountError::Busy(mount_point.to_owned())),
-        false => Err(UnmountError::Io(mount_point.to_owned(), std::io::Error::other(said.trim().to_owned()))),
+        false if stderr.contains("busy") => Err(UnmountError::Busy(mount_point.to_owned())),
+        false => {
+            Err(UnmountError::Io(mount_point.to_owned(), std::io::Error::other(stderr.trim().to_owned())))
+        }
     }
 }
 
-/// The options that FUSE itself reads (`Documentation/filesystems/fuse.rst`).
+/// Returns the mount options that FUSE itself reads (`Documentation/filesystems/fuse.rst`).
 fn mount_data(device: i32, root_mode: u32, options: &MountOptions) -> String {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data =

@@ -1,9 +1,9 @@
-//! Between the words of `vfs` and those of the transport.
+//! Converts between the types of `vfs` and those of the transport.
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use vfs::{Attr, Caller, Ino, Kind, Time, Timestamp};
 
-/// What `stat` reports as the preferred size of a request: the largest the kernel sends.
+/// The preferred size of a request, as `stat` reports it: the largest request that the kernel sends.
 pub(crate) const BLOCK_SIZE_BYTES: u32 = 1 << 20;
 
 pub(crate) fn attr(attr: &Attr) -> FileAttr {
@@ -38,7 +38,7 @@ pub(crate) fn kind(kind: Kind) -> FileType {
     }
 }
 
-/// The kind in the upper bits of a mode; no bits mean a file (mknod(2)).
+/// Returns the kind encoded in the upper bits of a mode; no bits mean a regular file (mknod(2)).
 pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         0 | libc::S_IFREG => Some(Kind::File),
@@ -52,7 +52,7 @@ pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
     }
 }
 
-/// The twelve permission bits of a mode.
+/// Returns the twelve permission bits of a mode.
 pub(crate) fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }

@@ -1,5 +1,5 @@
-//! Telling the kernel what to drop, from a thread of its own: the kernel may wait for a lock that a request
-//! holds, so no thread that answers requests may do it.
+//! Tells the kernel what to drop from its caches. This runs on a thread of its own: the kernel may wait for a lock that a request
+//! holds, so a thread that answers requests must not do it.
 
 use fuser::{INodeNo, Notifier};
 use std::ffi::OsStr;
@@ -11,11 +11,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use vfs::{Filesystem, Invalidation, News};
 
-/// Passes on what the file system says until `ended` becomes true or it has no more to say.
+/// Forwards the file system's invalidations to the kernel until `ended` becomes true or the file system is dropped.
 pub(crate) fn start(
     fs: &Arc<Filesystem>,
-    mut from: News,
-    to: Notifier,
+    mut news: News,
+    kernel: Notifier,
     mut ended: watch::Receiver<bool>,
     runtime: Handle,
 ) -> io::Result<JoinHandle<()>> {
@@ -24,32 +24,32 @@ pub(crate) fn start(
         loop {
             let next = runtime.block_on(async {
                 tokio::select! {
-                    next = from.recv() => next,
+                    next = news.recv() => next,
                     _ = ended.wait_for(|ended| *ended) => None,
                 }
             });
             match next {
-                Some(Invalidation::Everything) => tell_everything(&to, &fs),
-                Some(invalidation) => tell(&to, &invalidation),
+                Some(Invalidation::Everything) => invalidate_everything(&kernel, &fs),
+                Some(invalidation) => invalidate(&kernel, &invalidation),
                 None => return,
             }
         }
     })
 }
 
-/// Drops all that the kernel may hold.
-fn tell_everything(kernel: &Notifier, fs: &Weak<Filesystem>) {
+/// Invalidates all that the kernel may have cached.
+fn invalidate_everything(kernel: &Notifier, fs: &Weak<Filesystem>) {
     let mut after = None;
     while let Some((last, held)) = fs.upgrade().and_then(|fs| fs.everything_held(after)) {
-        held.iter().for_each(|invalidation| tell(kernel, invalidation));
+        held.iter().for_each(|invalidation| invalidate(kernel, invalidation));
         after = Some(last);
     }
 }
 
-fn tell(kernel: &Notifier, invalidation: &Invalidation) {
-    let told = match invalidation {
+fn invalidate(kernel: &Notifier, invalidation: &Invalidation) {
+    let result = match invalidation {
         Invalidation::Inode(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
-        // A negative offset leaves the pages alone.
+        // A negative offset keeps the cached pages.
         Invalidation::Attributes(ino) => kernel.inval_inode(INodeNo(ino.0), -1, 0),
         Invalidation::Bytes(ino, range) => {
             let len = range.end.saturating_sub(range.start);
@@ -62,11 +62,11 @@ fn tell(kernel: &Notifier, invalidation: &Invalidation) {
             mark.reached();
             return;
         }
-        // Told one by one, see `tell_everything`.
+        // Handled by `invalidate_everything`.
         Invalidation::Everything => return,
     };
-    // What the kernel does not know it need not drop.
-    if let Err(error) = told {
-        tracing::trace!("the kernel did not drop {invalidation:?}: {error}");
+    // The kernel reports an error for what it has not cached, which needs no invalidation.
+    if let Err(error) = result {
+        tracing::trace!("the kernel had nothing to drop for {invalidation:?}: {error}");
     }
 }

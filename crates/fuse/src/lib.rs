@@ -1,14 +1,14 @@
-//! The file system in the kernel's words: FUSE requests to calls of [`vfs::Filesystem`], and back.
+//! The FUSE front end: translates requests of the kernel into calls of [`vfs::Filesystem`], and results into replies.
 //!
-//! Owns mounting and unmounting, the FUSE session and its threads, the shape of requests and replies, the
-//! kernel's caches (what it may keep, and telling it what to drop).
+//! Owns mounting and unmounting, the FUSE session and its threads, the shape of requests and replies, and the kernel's caches:
+//! what the kernel may keep, and when it is told to drop something.
 //!
-//! Refuses: to decide anything about files. Permissions are the kernel's to check (`default_permissions`),
-//! everything else is `vfs`'s. No type of the transport (`fuser`) leaves this crate.
+//! Refuses to make decisions about files. The kernel checks permissions (`default_permissions`); `vfs` decides everything else.
+//! No type of the transport (`fuser`) leaves this crate.
 //!
-//! Invariants: every request is answered exactly once; a request that need not wait is answered on the thread
-//! that read it, any other on the runtime, so a slow store never keeps a reader thread; the kernel is told to
-//! drop something only from a thread that serves no request (it may wait for one).
+//! Invariants: every request is answered exactly once. A request that need not wait is answered on the thread that read it, any
+//! other on the runtime, so that a slow store never blocks a reader thread. Invalidations are sent only from a thread that serves
+//! no request, because the kernel may make the sender wait for a request.
 
 mod adapter;
 mod connection;

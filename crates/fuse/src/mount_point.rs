@@ -1,72 +1,72 @@
-//! Whether a directory can be mounted over, before anything is touched.
+//! Checks whether a directory can be mounted over, before anything is changed.
 
 use crate::mount_table;
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why not. Each text is one line that says what and what to do.
+/// A reason why a directory cannot be mounted over. Each message is one line that states the problem and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum MountPointError {
-    /// Nothing is there.
+    /// The path does not exist.
     #[error("the mount point {path} does not exist; make it first with `mkdir -p {path}`", path = .0.display())]
     Missing(PathBuf),
-    /// Something else is there.
+    /// The path is not a directory.
     #[error("the mount point {} is not a directory; choose a directory", .0.display())]
     NotDirectory(PathBuf),
-    /// Files would be hidden.
+    /// The directory has entries, which the mount would hide.
     #[error("the mount point {} is not empty; choose an empty directory, or hide what is in it with --nonempty", .0.display())]
     NotEmpty(PathBuf),
-    /// It is one already.
+    /// A volume is mounted there already.
     #[error("{volume} is mounted at {path} already; `tenon umount {path}` first, or choose another directory", path = .path.display())]
     Mounted {
         /// The mount point.
         path: PathBuf,
-        /// What is mounted there.
+        /// The source of the mounted volume.
         volume: String,
     },
-    /// A mount whose process died is there.
+    /// A mount whose process has died is there.
     #[error("the mount at {path} is dead; `tenon umount {path}` first", path = .0.display())]
     Dead(PathBuf),
-    /// The system does not say.
-    #[error("cannot look at the mount point {path}: {error}", path = .0.display(), error = .1)]
+    /// The path cannot be examined.
+    #[error("cannot examine the mount point {path}: {error}", path = .0.display(), error = .1)]
     Io(PathBuf, io::Error),
 }
 
-/// Checks that `path` is a directory that can be mounted over; returns it without symbolic links.
+/// Checks that `path` is a directory that can be mounted over. Returns the path without symbolic links.
 ///
 /// # Errors
-/// The first of the reasons in [`MountPointError`] that holds.
+/// The first reason of [`MountPointError`] that applies.
 pub fn check(path: &Path, nonempty: bool) -> Result<PathBuf, MountPointError> {
-    let found = path.canonicalize().map_err(|error| unreachable(path, error))?;
-    let io = |error| MountPointError::Io(found.clone(), error);
-    if let Some(mounted) = mount_table::mounted_at(&found).map_err(io)? {
-        if is_dead(&found) {
-            return Err(MountPointError::Dead(found));
+    let resolved = path.canonicalize().map_err(|error| classify_error(path, error))?;
+    let io = |error| MountPointError::Io(resolved.clone(), error);
+    if let Some(mounted) = mount_table::mounted_at(&resolved).map_err(io)? {
+        if is_dead(&resolved) {
+            return Err(MountPointError::Dead(resolved));
         }
         return Err(MountPointError::Mounted {
-            path: found,
+            path: resolved,
             volume: mounted.source.to_string_lossy().into_owned(),
         });
     }
-    if !std::fs::metadata(&found).map_err(io)?.is_dir() {
-        return Err(MountPointError::NotDirectory(found));
+    if !std::fs::metadata(&resolved).map_err(io)?.is_dir() {
+        return Err(MountPointError::NotDirectory(resolved));
     }
-    if !nonempty && found.read_dir().map_err(io)?.next().is_some() {
-        return Err(MountPointError::NotEmpty(found));
+    if !nonempty && resolved.read_dir().map_err(io)?.next().is_some() {
+        return Err(MountPointError::NotEmpty(resolved));
     }
-    Ok(found)
+    Ok(resolved)
 }
 
-/// Whether the process of the mount at `mount_point` is gone, so that the kernel refuses everything in it. Waits as long as a
-/// living process takes to answer.
+/// Returns whether the process that served the mount is gone, so that the kernel refuses every access. Blocks as long as a living
+/// process takes to answer.
 pub fn is_dead(mount_point: &Path) -> bool {
-    // The kernel may still know the attributes of a dead mount's root, but it remembers no `statfs`.
+    // The kernel may have cached the attributes of a dead mount's root, but it never caches `statfs`.
     matches!(rustix::fs::statvfs(mount_point), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// The mount point of a dead mount without symbolic links before its last name: nothing in a dead mount can be looked at.
-fn resolved(path: &Path) -> PathBuf {
+/// Resolves symbolic links in the parent directory only: nothing in a dead mount can be resolved.
+fn canonicalize_parent(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
     match (parent, absolute.file_name()) {
@@ -75,11 +75,11 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-fn unreachable(path: &Path, error: io::Error) -> MountPointError {
+fn classify_error(path: &Path, error: io::Error) -> MountPointError {
     match error.raw_os_error() {
         Some(libc::ENOENT) => MountPointError::Missing(path.to_owned()),
         Some(libc::ENOTDIR) => MountPointError::NotDirectory(path.to_owned()),
-        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountPointError::Dead(resolved(path)),
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountPointError::Dead(canonicalize_parent(path)),
         _ => MountPointError::Io(path.to_owned(), error),
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_empty_directory_will_do() {
+    fn only_an_empty_directory_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let here = dir.path().canonicalize().unwrap();
         assert_eq!(check(&here, false).unwrap(), here);

@@ -1,4 +1,4 @@
-//! Tenon's mounts as the kernel lists them (proc_pid_mountinfo(5)).
+//! Reads Tenon's mounts from the kernel's mount table (proc_pid_mountinfo(5)).
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,26 +6,26 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The type that the mount table shows: FUSE, and whose.
+/// The file system type that the mount table shows for Tenon's mounts.
 pub const FILE_SYSTEM_TYPE: &str = "fuse.tenon";
 
-/// One mount of Tenon.
+/// One mount of Tenon, as the mount table shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
-    /// Where.
+    /// The mount point.
     pub mount_point: PathBuf,
-    /// What, as given to `mount`.
+    /// The source as given to `mount`.
     pub source: OsString,
-    /// `major:minor` of its device, by which `/sys/class/bdi` and `/sys/fs/fuse` know it.
+    /// The device number `major:minor`, which names the mount in `/sys/class/bdi` and `/sys/fs/fuse`.
     pub device: String,
 }
 
-/// All mounts of Tenon that this process sees, in the order they were made.
+/// Returns all mounts of Tenon that this process sees, in the order in which they were made.
 pub fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
-/// The topmost mount of Tenon at exactly this path.
+/// Returns the topmost mount of Tenon at exactly this path.
 pub fn mounted_at(path: &Path) -> io::Result<Option<Mounted>> {
     Ok(mounts()?.into_iter().rev().find(|mounted| mounted.mount_point == path))
 }
@@ -34,18 +34,18 @@ fn parse(table: &[u8]) -> Vec<Mounted> {
     table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 
-/// `id parent major:minor root mount-point options [optional ...] - type source super-options`.
+/// Parses `id parent major:minor root mount-point options [optional ...] - type source super-options`.
 fn parse_line(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let mount_point = unescape(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
-    let is_ours = fields.next()? == FILE_SYSTEM_TYPE.as_bytes();
+    let is_tenon = fields.next()? == FILE_SYSTEM_TYPE.as_bytes();
     let source = unescape(fields.next()?);
-    is_ours.then(|| Mounted { mount_point: mount_point.into(), source, device })
+    is_tenon.then(|| Mounted { mount_point: mount_point.into(), source, device })
 }
 
-/// The kernel writes space, tab, newline and backslash as three octal digits.
+/// Decodes the kernel's octal escapes of space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_are_found_among_others() {
+    fn mounts_of_other_file_systems_are_skipped() {
         let table = b"22 1 0:21 / /proc rw - proc proc rw\n\
             30 22 0:45 / /mnt/a\\040b rw,nosuid shared:7 - fuse.tenon s3://bucket rw,user_id=0\n\
             31 22 0:46 / /mnt/c rw - fuse.sshfs host: rw\n";
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_that_is_no_escape_stays() {
+    fn a_backslash_without_octal_digits_stays() {
         assert_eq!(unescape(b"a\\134b\\x"), "a\\b\\x");
     }
 }

@@ -1,10 +1,10 @@
-//! How many requests the kernel sent, by operation: their number is part of what is tested.
+//! Counts the kernel's requests by operation. Tests check these numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $operation:ident = $name:literal,)*) => {
-        /// The requests of the kernel that are told apart.
+        /// The kinds of requests that are counted separately.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Operation {
             $($(#[$doc])* $operation,)*
@@ -14,7 +14,7 @@ macro_rules! operations {
             /// All operations.
             pub const ALL: &'static [Self] = &[$(Self::$operation,)*];
 
-            /// The kernel's name (`FUSE_...` in `linux/fuse.h`).
+            /// The kernel's name of the operation (`FUSE_...` in `linux/fuse.h`).
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$operation => $name,)*
@@ -25,9 +25,9 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Find a name in a directory.
+    /// Look up a name in a directory.
     Lookup = "LOOKUP",
-    /// Drop references to inodes, alone or in a batch.
+    /// Drop references to inodes, one or a batch.
     Forget = "FORGET",
     /// Read attributes.
     GetAttr = "GETATTR",
@@ -45,9 +45,9 @@ operations! {
     Unlink = "UNLINK",
     /// Remove a directory.
     RmDir = "RMDIR",
-    /// Move a name.
+    /// Rename or move an entry.
     Rename = "RENAME",
-    /// Give an inode another name.
+    /// Make a hard link.
     Link = "LINK",
     /// Make and open a file.
     Create = "CREATE",
@@ -57,9 +57,9 @@ operations! {
     Read = "READ",
     /// Write bytes.
     Write = "WRITE",
-    /// Close a descriptor.
+    /// A descriptor is closed.
     Flush = "FLUSH",
-    /// Close the last descriptor.
+    /// The last descriptor of an open file is closed.
     Release = "RELEASE",
     /// Make a file's bytes durable.
     Fsync = "FSYNC",
@@ -83,19 +83,19 @@ operations! {
     SetXattr = "SETXATTR",
     /// Remove an extended attribute.
     RemoveXattr = "REMOVEXATTR",
-    /// Make room in a file, or zeros.
+    /// Allocate, punch or zero a range of a file.
     Fallocate = "FALLOCATE",
     /// Find data or a hole.
     Lseek = "LSEEK",
     /// Copy a range of one file to another.
     CopyFileRange = "COPY_FILE_RANGE",
-    /// Ask who holds a lock.
+    /// Ask for a conflicting lock.
     GetLk = "GETLK",
-    /// Take a lock, or give it up.
+    /// Take a lock without waiting, or release it.
     SetLk = "SETLK",
-    /// Take a lock as soon as it is free.
+    /// Take a lock, waiting until it is free.
     SetLkW = "SETLKW",
-    /// Something that is not offered; the kernel does without, or does it itself.
+    /// A request that is not supported; the kernel copes without it.
     Other = "OTHER",
 }
 
@@ -114,12 +114,12 @@ impl RequestCounts {
         self.0[operation as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests of this operation so far.
+    /// Returns the number of requests of this operation so far.
     pub fn of(&self, operation: Operation) -> u64 {
         self.0[operation as usize].load(Ordering::Relaxed)
     }
 
-    /// Name and number of every operation that came at least once.
+    /// Returns name and number of every operation that was requested at least once.
     pub fn seen(&self) -> Vec<(&'static str, u64)> {
         let all = Operation::ALL.iter().map(|&operation| (operation.name(), self.of(operation)));
         all.filter(|(_, count)| *count > 0).collect()

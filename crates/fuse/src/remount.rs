@@ -1,41 +1,41 @@
-//! Settings that the kernel enforces, changed while a volume is mounted.
+//! Changes settings that the kernel enforces, while a volume is mounted.
 
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use std::path::{Path, PathBuf};
 
-/// A change of settings; `None` leaves one as it is.
+/// A change of settings. `None` leaves a setting as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Change {
-    /// Refuse every change.
+    /// Whether the kernel refuses every change.
     pub read_only: Option<bool>,
-    /// Obey set-user-id and set-group-id bits of programs.
+    /// Whether set-user-id and set-group-id bits of programs take effect.
     pub suid: Option<bool>,
-    /// Open device files as devices.
+    /// Whether device files work as devices.
     pub dev: Option<bool>,
-    /// Run programs.
+    /// Whether programs can be run.
     pub exec: Option<bool>,
 }
 
-/// Why a mount stays as it is.
+/// A reason why the settings were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemountError {
-    /// Programs have files open for writing.
+    /// The mount cannot become read-only, because programs have files open for writing.
     #[error("{} is busy: programs have files open for writing in it", .0.display())]
     Busy(PathBuf),
-    /// This user may not.
+    /// The user lacks the right to remount.
     #[error("only root may remount {}; unmount it, and mount it anew with the other options", .0.display())]
     Forbidden(PathBuf),
-    /// The system refused.
+    /// The system call failed.
     #[error("cannot remount {path}: {error}", path = .0.display(), error = .1)]
     Io(PathBuf, #[source] std::io::Error),
 }
 
-/// Changes how the kernel treats the mount at `mount_point`.
+/// Changes the settings with which the kernel treats the mount at `mount_point`.
 ///
 /// # Errors
-/// [`RemountError::Busy`] if it is to be read-only and programs have files open for writing.
+/// [`RemountError::Busy`] if the mount is to become read-only while programs have files open for writing.
 pub fn remount(mount_point: &Path, change: Change) -> Result<(), RemountError> {
     let failed = |error: Errno| match error {
         Errno::BUSY => RemountError::Busy(mount_point.to_owned()),

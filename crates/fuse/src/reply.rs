@@ -1,4 +1,4 @@
-//! How a result becomes a reply: one meaning of success for each kind of reply, one of failure for all.
+//! Sends results as replies: success has a form of its own for each kind of reply, failure is the same for all.
 
 use crate::convert;
 use bytes::Bytes;
@@ -9,29 +9,29 @@ use fuser::{
 use std::time::Duration;
 use vfs::{Attr, Error};
 
-/// The generation of every inode: numbers are never used again, so one will do.
+/// The generation of every inode. A constant suffices, because inode numbers are never used again.
 pub(crate) const GENERATION: Generation = Generation(0);
 
-/// A reply that can carry a `T`.
+/// A reply that carries a `T`.
 pub(crate) trait Answer<T>: Send + 'static {
-    /// Sends the result.
+    /// Sends the result to the kernel.
     fn answer(self, result: Result<T, Error>);
 }
 
-/// Attributes and how long they hold.
-pub(crate) struct Believed {
+/// Attributes and the time for which the kernel may cache them.
+pub(crate) struct AttrWithTtl {
     pub(crate) attr: Attr,
     pub(crate) ttl: Duration,
 }
 
-/// An open file.
+/// A handle of an open file or directory, and what the kernel may do with it.
 pub(crate) struct OpenFile {
     pub(crate) handle: FileHandle,
     pub(crate) flags: FopenFlags,
 }
 
-/// Logs what the caller cannot see from the number alone.
-pub(crate) fn failed(error: &Error) -> Errno {
+/// Logs an error, because the program sees only its number, and returns that number.
+pub(crate) fn log_errno(error: &Error) -> Errno {
     let errno = error.errno();
     let is_serious = matches!(errno, libc::EIO | libc::ESTALE | libc::ENOSPC | libc::EACCES);
     if is_serious && !matches!(error, Error::LookAgain(_)) {
@@ -46,25 +46,25 @@ impl Answer<()> for ReplyEmpty {
     fn answer(self, result: Result<(), Error>) {
         match result {
             Ok(()) => self.ok(),
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }
 
-impl Answer<Believed> for ReplyEntry {
-    fn answer(self, result: Result<Believed, Error>) {
+impl Answer<AttrWithTtl> for ReplyEntry {
+    fn answer(self, result: Result<AttrWithTtl, Error>) {
         match result {
             Ok(found) => self.entry(&found.ttl, &convert::attr(&found.attr), GENERATION),
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }
 
-impl Answer<Believed> for ReplyAttr {
-    fn answer(self, result: Result<Believed, Error>) {
+impl Answer<AttrWithTtl> for ReplyAttr {
+    fn answer(self, result: Result<AttrWithTtl, Error>) {
         match result {
             Ok(found) => self.attr(&found.ttl, &convert::attr(&found.attr)),
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }
@@ -73,17 +73,17 @@ impl Answer<Bytes> for ReplyData {
     fn answer(self, result: Result<Bytes, Error>) {
         match result {
             Ok(bytes) => self.data(&bytes),
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }
 
 impl Answer<u64> for ReplyLseek {
     fn answer(self, result: Result<u64, Error>) {
-        // A file has at most 2^63 - 1 bytes.
+        // A file has at most 2^63 - 1 bytes, so the cast is exact.
         match result {
             Ok(offset) => self.offset(offset as i64),
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Answer<u32> for ReplyWrite {
     fn answer(self, result: Result<u32, Error>) {
         match result {
             Ok(written) => self.written(written),
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }
@@ -101,18 +101,18 @@ impl Answer<OpenFile> for ReplyOpen {
     fn answer(self, result: Result<OpenFile, Error>) {
         match result {
             Ok(file) => self.opened(file.handle, file.flags),
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }
 
-impl Answer<(Believed, OpenFile)> for ReplyCreate {
-    fn answer(self, result: Result<(Believed, OpenFile), Error>) {
+impl Answer<(AttrWithTtl, OpenFile)> for ReplyCreate {
+    fn answer(self, result: Result<(AttrWithTtl, OpenFile), Error>) {
         match result {
             Ok((made, file)) => {
                 self.created(&made.ttl, &convert::attr(&made.attr), GENERATION, file.handle, file.flags);
             }
-            Err(error) => self.error(failed(&error)),
+            Err(error) => self.error(log_errno(&error)),
         }
     }
 }

@@ -1,34 +1,34 @@
-//! The groups of who makes a request, which the request does not say.
+//! The process that makes a request, and its groups, which the request does not contain.
 //!
-//! The process waits for its answer, so what `/proc` shows of it holds (proc_pid_status(5)). One that cannot be seen,
-//! in a container of its own, is taken for a stranger.
+//! The process waits for the reply meanwhile, so its entry in `/proc` is valid (proc_pid_status(5)). A process that is invisible
+//! here, in another PID namespace, counts as a member of its primary group only.
 
 use fuser::Request;
 
-/// The capability to keep set-group-id bits whatever one's groups (capabilities(7)).
+/// The capability to keep set-group-id bits regardless of group membership (capabilities(7)).
 const CAP_FSETID: u32 = 4;
 
-/// Who makes a request.
+/// The process that makes a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Caller {
+pub(crate) struct Requester {
     pid: u32,
     uid: u32,
     gid: u32,
 }
 
-impl Caller {
+impl Requester {
     pub(crate) fn of(request: &Request) -> Self {
         Self { pid: request.pid(), uid: request.uid(), gid: request.gid() }
     }
 
-    /// Whether the caller is in a group, or may do as if.
-    pub(crate) fn has(self, gid: u32) -> bool {
+    /// Returns whether the process is a member of a group, or has the right to act as one.
+    pub(crate) fn is_in_group(self, gid: u32) -> bool {
         let status = || std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        self.uid == 0 || self.gid == gid || says_so(&status(), gid)
+        self.uid == 0 || self.gid == gid || has_group_or_capability(&status(), gid)
     }
 }
 
-fn says_so(status: &str, gid: u32) -> bool {
+fn has_group_or_capability(status: &str, gid: u32) -> bool {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let groups = field("Groups:").split_ascii_whitespace();
     let capabilities = u64::from_str_radix(field("CapEff:").trim(), 16).unwrap_or(0);
@@ -43,7 +43,11 @@ mod tests {
     #[test]
     fn groups_and_capabilities_are_found_in_a_status() {
         let status = "Name:\tsh\nGroups:\t4 24 1000 \nCapEff:\t0000000000000000\n";
-        assert!(says_so(status, 24) && !says_so(status, 2) && !says_so("", 0));
-        assert!(says_so("CapEff:\t0000000000000010\n", 2));
+        assert!(
+            has_group_or_capability(status, 24)
+                && !has_group_or_capability(status, 2)
+                && !has_group_or_capability("", 0)
+        );
+        assert!(has_group_or_capability("CapEff:\t0000000000000010\n", 2));
     }
 }

@@ -1,11 +1,11 @@
-//! A mounted file system, from its first request to its last.
+//! The session of a mount, from mounting to the end of its last request.
 
 use crate::adapter::Adapter;
 use crate::connection;
 use crate::invalidation;
 use crate::mount_table;
 use crate::operations::RequestCounts;
-use crate::shared_mount::Sharing;
+use crate::shared_mount::SharedMount;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,71 +13,71 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use vfs::Filesystem;
 
-/// How far the kernel reads ahead of a sequential reader, where it lets us say: several of the largest
-/// requests, so that the store is asked before the reader waits.
+/// Read-ahead of the kernel for a sequential reader, where it can be set: several of the largest requests, so that the store is
+/// already busy before the reader has to wait.
 const READ_AHEAD_KIB: u32 = 4096;
 
-/// Who keeps `flock` and `fcntl` locks.
+/// The keeper of `flock` and `fcntl` locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Locks {
     /// The kernel, for this mount alone.
     #[default]
     Kernel,
-    /// Nobody: asking for one gives ENOLCK.
+    /// Lock requests fail with ENOLCK.
     Refused,
 }
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// What the mount table shows as the source. It is public: no secrets.
+    /// The source that the mount table shows. It is public, so it must not contain secrets.
     pub source: String,
-    /// Refuse every change in the kernel already.
+    /// Whether the kernel refuses every change.
     pub read_only: bool,
-    /// Let every user in; permissions are checked all the same.
+    /// Whether other users than the one who mounts may access the mount; permissions are still checked.
     pub allow_other: bool,
-    /// Refuse to run programs.
+    /// Whether programs cannot be run.
     pub no_exec: bool,
-    /// Obey set-user-id and set-group-id bits of programs. Only root may.
+    /// Whether set-user-id and set-group-id bits of programs take effect. Needs root.
     pub suid: bool,
-    /// Open device files as devices. Only root may.
+    /// Whether device files work as devices. Needs root.
     pub dev: bool,
-    /// Who keeps locks.
+    /// The keeper of locks.
     pub locks: Locks,
-    /// Threads that read requests, at least 1.
+    /// The number of threads that read requests, at least 1.
     pub threads: usize,
-    /// The same file system is mounted elsewhere too, or will be: the kernel keeps nothing, so that all mounts show the
-    /// same at any time, and locks hold across them.
+    /// Whether the same file system has, or will have, other mounts. The kernel then caches nothing, so that all mounts show the
+    /// same at any time, and locks apply across mounts.
     pub is_shared: bool,
 }
 
-/// Why mounting failed.
+/// An error of mounting.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel offers no FUSE here.
     #[error("cannot open /dev/fuse ({0}); load the fuse module, or allow the device in this container")]
     Device(#[source] io::Error),
-    /// The kernel or the helper refused.
+    /// The kernel or the helper refused to mount.
     #[error("cannot mount at {path}: {error}", path = .0.display(), error = .1)]
     Mount(PathBuf, #[source] io::Error),
-    /// This user may not, and there is no helper.
+    /// The user lacks the right to mount, and the helper failed or is missing.
     #[error("cannot mount at {path} as this user: {error}; install fuse3 (fusermount3), or mount as root", path = .0.display(), error = .1)]
     Helper(PathBuf, #[source] io::Error),
-    /// The first exchange with the kernel, or a thread, failed.
+    /// The first exchange with the kernel, or starting a thread, failed.
     #[error("cannot start serving {path}: {error}", path = .0.display(), error = .1)]
     Start(PathBuf, #[source] io::Error),
 }
 
-/// Why unmounting failed; the mount goes on.
+/// An error of unmounting. The mount stays.
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
-    /// Programs have files open or their working directory in it.
+    /// Programs have files open in the mount, or their working directory is in it.
     #[error("{} is busy: programs have files open in it", .0.display())]
     Busy(PathBuf),
-    /// Nothing is mounted there.
+    /// Nothing is mounted at the path.
     #[error("nothing is mounted at {}", .0.display())]
     NotMounted(PathBuf),
-    /// The system refused.
+    /// The system call or the helper failed.
     #[error("cannot unmount {path}: {error}", path = .0.display(), error = .1)]
     Io(PathBuf, #[source] io::Error),
 }
@@ -101,46 +101,46 @@ pub fn mount(
 ) -> Result<Session, MountError> {
     let counts = Arc::new(RequestCounts::default());
     let invalidations = fs.invalidations();
-    let sharing = options.is_shared.then(|| Arc::new(Sharing::new()));
-    let adapter = Adapter::new(fs.clone(), options.locks, sharing, Arc::clone(&counts), runtime.clone());
-    let session = open(adapter, mount_point, options)?;
+    let shared = options.is_shared.then(|| Arc::new(SharedMount::new()));
+    let adapter = Adapter::new(fs.clone(), options.locks, shared, Arc::clone(&counts), runtime.clone());
+    let session = start_session(adapter, mount_point, options)?;
     raise_read_ahead(mount_point);
     let (ending, ended) = watch::channel(false);
     let start = |error| MountError::Start(mount_point.to_owned(), error);
     invalidation::start(&fs, invalidations, session.notifier(), ended.clone(), runtime.clone())
         .map_err(start)?;
-    serve(session, ending).map_err(start)?;
+    spawn_session(session, ending).map_err(start)?;
     Ok(Session { mount_point: mount_point.to_owned(), counts, ended })
 }
 
-/// Unmounts what is at `mount_point` unless programs use it. Not to be called from a thread of `mount`'s runtime
-/// that requests need.
+/// Unmounts what is at `mount_point` unless programs use it. Must not be called from a thread of `mount`'s runtime that requests
+/// need.
 pub fn unmount(mount_point: &Path) -> Result<(), UnmountError> {
-    connection::close(mount_point, false)
+    connection::unmount(mount_point, false)
 }
 
-/// Takes the mount away even if programs use it; their open files work until they close them.
+/// Detaches the mount even if programs use it. Their open files work until they are closed.
 pub fn detach(mount_point: &Path) -> Result<(), UnmountError> {
-    connection::close(mount_point, true)
+    connection::unmount(mount_point, true)
 }
 
 impl Session {
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }
 
-    /// The kernel's requests so far.
+    /// Returns the numbers of the kernel's requests so far.
     pub fn requests(&self) -> &RequestCounts {
         &self.counts
     }
 
-    /// Whether the mount is gone, and no file is open in it.
+    /// Returns whether the mount is gone and no file is open in it.
     pub fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }
 
-    /// Returns when the mount is gone, whoever unmounted it.
+    /// Waits until the mount is gone, no matter who unmounted it.
     pub async fn ended(&self) {
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
     }
@@ -157,12 +157,12 @@ impl Drop for Session {
     }
 }
 
-fn open(
+fn start_session(
     adapter: Adapter,
     mount_point: &Path,
     options: &MountOptions,
 ) -> Result<fuser::Session<Adapter>, MountError> {
-    let Some(device) = connection::open(mount_point, options)? else {
+    let Some(device) = connection::mount_as_root(mount_point, options)? else {
         return fuser::Session::new(adapter, mount_point, &connection::helper_config(options))
             .map_err(|error| MountError::Helper(mount_point.to_owned(), error));
     };
@@ -173,23 +173,23 @@ fn open(
     })
 }
 
-/// The session's threads end by themselves when the kernel closes the connection.
-fn serve(session: fuser::Session<Adapter>, ending: watch::Sender<bool>) -> io::Result<()> {
+/// Starts the session's main thread. It ends by itself when the kernel closes the connection.
+fn spawn_session(session: fuser::Session<Adapter>, ending: watch::Sender<bool>) -> io::Result<()> {
     let served = std::thread::Builder::new().name("fuse-session".to_owned()).spawn(move || {
         if let Err(error) = session.run() {
-            tracing::error!("the FUSE session ended: {error}");
+            tracing::error!("the FUSE session ended with an error: {error}");
         }
         ending.send_replace(true);
     });
     served.map(drop)
 }
 
-/// The kernel caps what INIT may ask at the device's default; only root can raise that. Without it reads come
-/// in 128 KiB and the file system reads ahead on its own.
+/// Raises the kernel's read-ahead for the mount. INIT cannot ask for more than the default of the backing device; only root can
+/// raise that default. Otherwise reads arrive in requests of 128 KiB, and only the file system's own read-ahead reaches further.
 fn raise_read_ahead(mount_point: &Path) {
     let Ok(Some(mounted)) = mount_table::mounted_at(mount_point) else { return };
-    let knob = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
-    if let Err(error) = std::fs::write(&knob, READ_AHEAD_KIB.to_string()) {
-        tracing::debug!("{knob} stays as it is: {error}");
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
+    if let Err(error) = std::fs::write(&path, READ_AHEAD_KIB.to_string()) {
+        tracing::debug!("cannot set the kernel's read-ahead in {path}; the default remains: {error}");
     }
 }

@@ -1,9 +1,9 @@
-//! One mount of several of one file system: what its kernel holds, and what it may believe.
+//! The state of one mount of a file system that has several mounts.
 //!
-//! The kernels of several mounts do not know of each other's changes, so none keeps anything: names and attributes are
-//! asked for each time, bytes are read and written past the page cache, and locks are the file system's. One that does
-//! not say goodbye, as its connection is cut, must not hold on to anything while others go on: what it was given is
-//! noted here, and given back at its end.
+//! The kernels of several mounts do not learn of each other's changes, so none of them caches anything: names and attributes are
+//! requested each time, reads and writes bypass the page cache, and the file system keeps the locks. If a kernel's connection is
+//! cut, the other mounts go on, so everything that this kernel held must be released. The state records what the kernel holds:
+//! references, open files and open directories.
 
 use crate::convert;
 use fuser::{INodeNo, InitFlags, LockOwner};
@@ -13,96 +13,102 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle as Runtime;
 use vfs::{Filesystem, Handle, Ino};
 
-/// What is not asked for: entries of a listing that must be looked up again are better not made.
-pub(crate) const UNWANTED: [InitFlags; 2] =
+/// Capabilities that a shared mount does not request: attributes in a listing are useless if the kernel must look them up again.
+pub(crate) const UNWANTED_CAPABILITIES: [InitFlags; 2] =
     [InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO];
 
-/// Sessions of this process.
+/// The number of shared mounts made by this process so far, from which each gets its session number.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
-/// One mount of several.
+/// State that the kernel of one shared mount holds.
 #[derive(Debug)]
-pub(crate) struct Sharing {
+pub(crate) struct SharedMount {
     session: u64,
-    held: Mutex<Held>,
+    state: Mutex<HeldByKernel>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldByKernel {
     references: HashMap<Ino, u64>,
     files: HashMap<Handle, Ino>,
     directories: HashSet<Handle>,
 }
 
-impl Sharing {
+impl SharedMount {
     pub(crate) fn new() -> Self {
-        Self { session: SESSIONS.fetch_add(1, Ordering::Relaxed), held: Mutex::default() }
+        Self { session: SESSIONS.fetch_add(1, Ordering::Relaxed), state: Mutex::default() }
     }
 
-    /// An owner of locks by the kernel's number for it.
+    /// Returns the file system's id of a lock owner, made of the session and the kernel's number of the owner.
     pub(crate) fn owner(&self, owner: LockOwner) -> vfs::LockOwner {
         vfs::LockOwner { session: self.session, id: owner.0 }
     }
 
-    /// The kernel was given a reference.
-    pub(crate) fn refers(&self, ino: Ino) {
-        *self.held().references.entry(ino).or_default() += 1;
+    /// Records that the kernel got a reference to an inode.
+    pub(crate) fn add_reference(&self, ino: Ino) {
+        *self.state().references.entry(ino).or_default() += 1;
     }
 
-    /// It gave some back.
-    pub(crate) fn forgets(&self, ino: Ino, count: u64) {
-        let mut held = self.held();
-        let Some(left) = held.references.get_mut(&ino) else { return };
+    /// Records that the kernel dropped references to an inode.
+    pub(crate) fn drop_references(&self, ino: Ino, count: u64) {
+        let mut state = self.state();
+        let Some(left) = state.references.get_mut(&ino) else { return };
         *left = left.saturating_sub(count);
         if *left == 0 {
-            held.references.remove(&ino);
+            state.references.remove(&ino);
         }
     }
 
-    pub(crate) fn opened(&self, handle: Handle, ino: Ino) {
-        self.held().files.insert(handle, ino);
+    pub(crate) fn add_file(&self, handle: Handle, ino: Ino) {
+        self.state().files.insert(handle, ino);
     }
 
-    pub(crate) fn opened_directory(&self, handle: Handle) {
-        self.held().directories.insert(handle);
+    pub(crate) fn add_directory(&self, handle: Handle) {
+        self.state().directories.insert(handle);
     }
 
-    pub(crate) fn closed_directory(&self, handle: Handle) {
-        self.held().directories.remove(&handle);
+    pub(crate) fn remove_directory(&self, handle: Handle) {
+        self.state().directories.remove(&handle);
     }
 
-    /// A process closed a descriptor: its locks of the file end, through whichever descriptor it asked for them.
-    pub(crate) fn flushed(&self, fs: &Filesystem, handle: Handle, ino: INodeNo, owner: LockOwner) {
+    /// Releases all locks that a process has on a file: POSIX ends them when it closes any descriptor of the file.
+    pub(crate) fn release_owner_locks(
+        &self,
+        fs: &Filesystem,
+        handle: Handle,
+        ino: INodeNo,
+        owner: LockOwner,
+    ) {
         let ino = convert::ino(ino);
         fs.locks().release_all(ino, self.owner(owner));
         fs.locks().may_end(ino, handle);
     }
 
-    /// The last descriptor of an open file is closed: what was locked for the open file itself ends.
-    pub(crate) fn released(&self, fs: &Filesystem, handle: Handle) {
-        let closed = self.held().files.remove(&handle);
+    /// Releases the locks of an open file whose last descriptor was closed.
+    pub(crate) fn remove_file(&self, fs: &Filesystem, handle: Handle) {
+        let closed = self.state().files.remove(&handle);
         if let Some(ino) = closed {
             fs.locks().closed(ino, handle);
         }
     }
 
-    /// The kernel is gone: nothing comes back from it any more.
-    pub(crate) fn ended(&self, fs: &Arc<Filesystem>, runtime: &Runtime) {
-        let Held { references, files, directories } = std::mem::take(&mut *self.held());
+    /// Releases all that the kernel held, after its connection has ended.
+    pub(crate) fn release_all(&self, fs: &Arc<Filesystem>, runtime: &Runtime) {
+        let HeldByKernel { references, files, directories } = std::mem::take(&mut *self.state());
         fs.locks().end_session(self.session);
         directories.into_iter().for_each(|handle| fs.releasedir(handle));
         for handle in files.into_keys() {
             let fs = Arc::clone(fs);
             drop(runtime.spawn(async move {
                 if let Err(error) = fs.release(handle).await {
-                    tracing::warn!("a file that was open when its mount ended: {error}");
+                    tracing::warn!("releasing a file that was open when its mount ended failed: {error}");
                 }
             }));
         }
         references.into_iter().for_each(|(ino, count)| fs.forget(ino, count));
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, HeldByKernel> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

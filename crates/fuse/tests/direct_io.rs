@@ -1,11 +1,11 @@
-//! Writes past the page cache.
+//! Direct writes, which bypass the page cache.
 
 use crate::fixture::{Mount, noise};
 use std::fs;
 use std::process::Command;
 
-/// Writes by `io_submit` with O_DIRECT, and reads the same range by way of the page cache when the write has returned. A second thread keeps
-/// the page in the cache.
+/// Writes by `io_submit` with O_DIRECT, and reads the same range through the page cache after the write has returned. A second
+/// thread keeps the page in the cache.
 const PROGRAM: &str = r#"
 import ctypes, mmap, os, sys, threading, struct
 path, rounds = sys.argv[1], int(sys.argv[2])
@@ -40,13 +40,14 @@ reader.join()
 assert stale == 0, f'{stale} of {rounds} reads gave older bytes'
 "#;
 
-/// A buffered read that began after an asynchronous direct write had returned gave the bytes before it: the kernel does not drop the pages
-/// of such a write.
+/// A buffered read that began after an asynchronous direct write had returned got the bytes from before the write: the kernel does not
+/// drop the pages of such a write.
 #[test]
 fn s435_a_buffered_read_sees_an_asynchronous_direct_write_that_has_returned() {
     let mount = Mount::new();
     let path = mount.path("file");
     fs::write(&path, noise(64 << 10)).unwrap();
-    let said = Command::new("/usr/bin/python3").args(["-c", PROGRAM]).arg(&path).arg("300").output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let output =
+        Command::new("/usr/bin/python3").args(["-c", PROGRAM]).arg(&path).arg("300").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,4 +1,4 @@
-//! Names through the kernel.
+//! Names, through the kernel.
 
 use crate::fixture::Mount;
 use fuse::Operation;
@@ -29,7 +29,7 @@ fn a_large_directory_lists_every_name_once() {
 }
 
 #[test]
-fn listing_with_attributes_saves_the_lookups() {
+fn listing_with_attributes_saves_lookups() {
     let mount = Mount::new();
     for number in 0..100 {
         mount.put(["a", "b", "c"][number % 3], &b""[..]);
@@ -44,7 +44,7 @@ fn listing_with_attributes_saves_the_lookups() {
 }
 
 #[test]
-fn a_listing_survives_the_removal_of_what_it_listed() {
+fn a_listing_survives_the_removal_of_listed_entries() {
     let mount = Mount::new();
     for number in 0..1500 {
         fs::write(mount.path(&format!("file-{number:05}")), b"").unwrap();
@@ -84,7 +84,7 @@ fn a_directory_shows_itself_and_its_parent() {
 }
 
 #[test]
-fn s89_special_files_attributes_and_links_are_offered_and_what_is_not_has_the_right_error() {
+fn s89_special_files_attributes_and_links_work_and_unsupported_calls_have_the_right_error() {
     let mount = Mount::new();
     fs::write(mount.path("file"), b"").unwrap();
     rustix::fs::mknodat(CWD, mount.path("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();

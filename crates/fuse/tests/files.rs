@@ -1,4 +1,4 @@
-//! Bytes through the kernel, and how many requests they take.
+//! Contents of files, through the kernel, and the number of requests that they take.
 
 use crate::fixture::{Mount, TTL, noise};
 use fuse::Operation;
@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 
 const MIB: usize = 1 << 20;
 
-/// A file made by a descriptor that cannot write was dropped at its close.
+/// A file created through a descriptor that cannot write was lost at its close.
 #[test]
 fn s11_a_file_made_for_reading_is_stored() {
     let mount = Mount::new();
@@ -32,9 +32,9 @@ fn s151_data_and_holes_are_found() {
     assert_eq!(mount.count(Operation::Lseek), 3);
 }
 
-/// With FUSE_ATOMIC_O_TRUNC the kernel has the file cut before it finds that a program runs from it.
+/// With FUSE_ATOMIC_O_TRUNC the kernel has the file truncated before it finds that a program runs from it.
 #[test]
-fn a_program_that_runs_cannot_be_cut() {
+fn a_running_program_cannot_be_truncated() {
     let mount = Mount::new();
     let program = mount.path("sleep");
     fs::copy("/bin/sleep", &program).unwrap();
@@ -46,21 +46,21 @@ fn a_program_that_runs_cannot_be_cut() {
         let opened = rustix::fs::open(&program, flags, rustix::fs::Mode::empty());
         assert_eq!(opened.unwrap_err(), rustix::io::Errno::TXTBSY);
     }
-    assert!(running.try_wait().unwrap().is_none(), "it runs on");
+    assert!(running.try_wait().unwrap().is_none(), "the program must still run");
     running.kill().unwrap();
     running.wait().unwrap();
     assert!(fs::read(&program).unwrap() == before);
 }
 
-/// The kernel asks for a file of a name that it knows without O_CREAT: open(O_CREAT | O_TRUNC) gave ENOENT where another
-/// client had removed the object since.
+/// For a name that it knows, the kernel opens the file without O_CREAT: open(O_CREAT | O_TRUNC) gave ENOENT if another client had
+/// removed the object meanwhile.
 #[test]
-fn s405_a_file_that_another_client_removed_is_made_anew() {
+fn s405_open_with_creat_makes_a_file_that_another_client_removed() {
     let mount = Mount::new();
     for flags in [libc::O_TRUNC, 0] {
         mount.put("file", "theirs");
         mount.clock.advance(TTL);
-        // The kernel knows the name from here on.
+        // From here on the kernel has cached the name.
         assert_eq!(fs::metadata(mount.path("file")).unwrap().len(), 6);
         mount.delete("file");
         mount.clock.advance(TTL);
@@ -71,7 +71,7 @@ fn s405_a_file_that_another_client_removed_is_made_anew() {
         assert_eq!(mount.object("file"), b"ours");
         fs::remove_file(mount.path("file")).unwrap();
     }
-    // The kernel knows that there is no such name.
+    // The kernel has cached that there is no such name.
     fs::metadata(mount.path("made")).unwrap_err();
     mount.put("made", "theirs");
     mount.clock.advance(TTL);
@@ -88,7 +88,7 @@ fn s405_a_file_that_another_client_removed_is_made_anew() {
 }
 
 #[test]
-fn what_is_written_is_read_and_is_stored() {
+fn written_bytes_are_read_back_and_stored() {
     let mount = Mount::new();
     let bytes = noise(3 * MIB + 17);
     fs::write(mount.path("file"), &bytes).unwrap();
@@ -98,7 +98,7 @@ fn what_is_written_is_read_and_is_stored() {
 }
 
 #[test]
-fn a_new_small_file_takes_no_more_requests_than_it_must() {
+fn a_new_small_file_takes_the_minimum_of_requests() {
     let mount = Mount::new();
     fs::write(mount.path("first"), b"the session has begun").unwrap();
     let before = mount.session.as_ref().unwrap().requests().seen();
@@ -108,13 +108,13 @@ fn a_new_small_file_takes_no_more_requests_than_it_must() {
             before.iter().find(|(name, _)| *name == operation.name()).map_or(0, |(_, count)| *count);
         mount.count(operation) - earlier
     };
-    // Before the first write to a file the kernel asks whether it is a program with capabilities.
+    // Before the first write to a file the kernel checks whether the file is a program with capabilities.
     let once =
         [Operation::Lookup, Operation::Create, Operation::GetXattr, Operation::Write, Operation::Flush];
     for operation in once {
         assert_eq!(of(operation), 1, "{operation:?}");
     }
-    // Of the directory, whose times have changed.
+    // For the directory, whose times have changed.
     assert!(of(Operation::GetAttr) <= 1);
 }
 
@@ -140,8 +140,8 @@ fn reads_come_in_mebibytes() {
     let mut file = File::open(mount.path("big")).unwrap();
     file.read_to_end(&mut read).unwrap();
     assert!(read == bytes);
-    // The first ones are small: read-ahead has to see that the reader goes on, and has to again where a busy machine lets the
-    // reader overtake it. By the 128 KiB that the kernel begins with there would be 256.
+    // The first requests are small, because read-ahead must first detect a sequential reader, and again whenever the reader overtakes
+    // it on a busy machine. With the kernel's initial 128 KiB there would be 256 requests.
     let requests = mount.count(Operation::Read);
     assert!((32..=128).contains(&requests), "{requests} READs for 32 MiB");
 }
@@ -195,10 +195,10 @@ fn attributes_are_kept_and_the_kernel_applies_the_umask() {
     std::os::unix::fs::chown(&path, Some(1234), Some(567)).unwrap();
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.uid(), metadata.gid()), (1234, 567));
-    assert_eq!(metadata.mode() & 0o4000, 0, "chown takes the set-user-id bit away");
+    assert_eq!(metadata.mode() & 0o4000, 0, "chown drops the set-user-id bit");
 }
 
-/// The kernel gives every append of one mount its place under the inode's lock, from the size it knows.
+/// The kernel serializes appends of one mount by the inode's lock and computes each offset from the size that it knows.
 #[test]
 fn s33_appends_land_at_the_end_each_whole() {
     let mount = Mount::new();
@@ -217,7 +217,7 @@ fn s33_appends_land_at_the_end_each_whole() {
     let mut lines: Vec<&str> = text.lines().collect();
     for writer in 0..4 {
         let own = lines.iter().filter(|line| line.starts_with(&writer.to_string()));
-        assert!(own.is_sorted(), "each writer's lines are in its order");
+        assert!(own.is_sorted(), "each writer's lines must be in the order of its writes");
     }
     lines.sort_unstable();
     lines.dedup();
@@ -229,7 +229,7 @@ fn s38_a_shared_mapping_is_stored() {
     let mount = Mount::new();
     fs::write(mount.path("file"), b"....").unwrap();
     let file = OpenOptions::new().read(true).write(true).open(mount.path("file")).unwrap();
-    // SAFETY: a new mapping of an open file; nobody else holds or shortens it.
+    // SAFETY: a new mapping of an open file that nothing else maps or truncates.
     unsafe {
         let at = libc::mmap(
             null_mut(),

@@ -1,4 +1,4 @@
-//! A file system over a memory store, mounted in a directory of its own.
+//! A file system over an in-memory store, mounted in a temporary directory.
 
 use bytes::Bytes;
 use fuse::{MountOptions, Operation, Session};
@@ -14,7 +14,7 @@ use store::{
 use tokio::runtime::Runtime;
 use vfs::Filesystem;
 
-/// A mount and everything behind it; unmounted when dropped.
+/// A mount and everything that it needs. Dropping it unmounts.
 pub(crate) struct Mount {
     pub(crate) session: Option<Session>,
     pub(crate) fs: Arc<Filesystem>,
@@ -25,7 +25,7 @@ pub(crate) struct Mount {
     _dirs: [tempfile::TempDir; 2],
 }
 
-/// A clock that moves only when told to, and that can be made to panic.
+/// A clock that only `advance` moves, and that can be made to panic.
 #[derive(Debug)]
 pub(crate) struct StoppedClock {
     now_ns: AtomicI64,
@@ -33,13 +33,13 @@ pub(crate) struct StoppedClock {
 }
 
 impl StoppedClock {
-    /// Moves the clock by a little more: moments of a clock that stands still are a nanosecond apart each.
+    /// Moves the clock by slightly more than `by`, because successive moments of a stopped clock are a nanosecond apart.
     pub(crate) fn advance(&self, by: Duration) {
         let by = by + Duration::from_micros(100);
         self.now_ns.fetch_add(i64::try_from(by.as_nanos()).unwrap(), Ordering::Relaxed);
     }
 
-    /// Makes every look at the time panic, or ends that.
+    /// Sets whether reading the time panics.
     pub(crate) fn set_panics(&self, panics: bool) {
         self.panics.store(panics, Ordering::Relaxed);
     }
@@ -52,7 +52,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// How long the kernel and the file system believe what they know: in these tests, until told otherwise.
+/// The time for which kernel and file system cache what they know: longer than any test runs.
 pub(crate) const TTL: Duration = Duration::from_secs(3600);
 
 pub(crate) fn options() -> MountOptions {
@@ -105,7 +105,7 @@ impl Mount {
         Self { session: Some(session), fs, clock, runtime, store, root, _dirs: dirs }
     }
 
-    /// A path in the mount.
+    /// Returns a path in the mount.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -114,12 +114,12 @@ impl Mount {
         &self.root
     }
 
-    /// Requests of one kind so far.
+    /// Returns the number of requests of one operation so far.
     pub(crate) fn count(&self, operation: Operation) -> u64 {
         self.session.as_ref().unwrap().requests().of(operation)
     }
 
-    /// An object's bytes as somebody else would see them.
+    /// Returns an object's bytes, read directly from the store.
     pub(crate) fn object(&self, key: &str) -> Vec<u8> {
         let key = ObjectKey::try_from(key).unwrap();
         self.runtime.block_on(async {
@@ -129,13 +129,13 @@ impl Mount {
         })
     }
 
-    /// Deletes an object as somebody else would.
+    /// Deletes an object directly at the store, as another client would.
     pub(crate) fn delete(&self, key: &str) {
         let key = ObjectKey::try_from(key).unwrap();
         self.runtime.block_on(self.store.delete(&key, Precondition::None)).unwrap();
     }
 
-    /// Stores an object as somebody else would.
+    /// Stores an object directly at the store, as another client would.
     pub(crate) fn put(&self, key: &str, bytes: impl Into<Bytes>) {
         let key = ObjectKey::try_from(key).unwrap();
         self.runtime
@@ -144,7 +144,7 @@ impl Mount {
     }
 }
 
-/// Asks again until it holds; the kernel hears of news in its own time.
+/// Waits until a condition holds: invalidations reach the kernel with a delay.
 pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..1000 {
         if holds() {
@@ -152,10 +152,10 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("it never came true that {what}");
+    panic!("timed out while waiting until {what}");
 }
 
-/// Bytes that differ everywhere.
+/// Returns pseudo-random bytes.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let entropy = Entropy::new(len as u64);
     (0..len.div_ceil(8)).flat_map(|_| entropy.next_u64().to_le_bytes()).take(len).collect()

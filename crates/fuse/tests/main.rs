@@ -1,4 +1,4 @@
-//! Real mounts over a store in memory. They need /dev/fuse and the right to mount.
+//! Tests with real mounts over an in-memory store. They need /dev/fuse and the right to mount.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// `fstat` of a directory that was open while `rmdir` removed it, or `rename` replaced it, gave ENOENT.
+/// `fstat` failed with ENOENT for a directory that was open while `rmdir` removed it or `rename` replaced it.
 #[test]
 fn s436_a_removed_directory_has_its_attributes_while_it_is_open() {
     let mount = Mount::new();
@@ -25,7 +25,7 @@ fn s436_a_removed_directory_has_its_attributes_while_it_is_open() {
     assert!(!removed.exists() && replaced.exists() && !other.exists());
 }
 
-/// Returns to positions in no order and reads there; in the end to the first.
+/// Seeks to the positions of entries in random order and reads there, at last at one of the first positions.
 const PROGRAM: &str = r#"
 import ctypes, os, random, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -56,14 +56,14 @@ libc.seekdir(directory, found[3][0])
 assert read() == found[3][1]
 "#;
 
-/// Of 3,000 returns to positions in a directory of 4,000 entries 2,312 failed, as entries that were read again took positions that others
-/// had.
+/// In a directory of 4,000 entries, 2,312 of 3,000 seeks failed, because entries that were read again got positions that belonged to
+/// other entries.
 #[test]
 fn s430_a_program_returns_to_every_position_of_an_open_directory() {
     let mount = Mount::new();
     let body = noise(1);
     (0..1_500).for_each(|number| mount.put(&format!("dir/file-{number:05}"), body.clone()));
     let mut python = Command::new("/usr/bin/python3");
-    let said = python.args(["-c", PROGRAM]).arg(mount.path("dir")).arg("1500").output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let output = python.args(["-c", PROGRAM]).arg(mount.path("dir")).arg("1500").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,4 +1,4 @@
-//! A request that panics, and what the others see of it.
+//! Requests that panic must not affect other requests.
 
 use crate::fixture::{Mount, options};
 use fuse::MountOptions;
@@ -11,8 +11,8 @@ use std::process::Command;
 /// A user other than root that every machine has.
 const NOBODY: u32 = 65534;
 
-/// `drop_set_id` ran on a thread of the transport, which has no runtime, and started a task there: a write to a
-/// set-user-id file by a user other than root panicked the thread, and the session ended with its last thread.
+/// `drop_set_id` ran on a thread of the transport, which has no runtime, and spawned a task there. A write to a set-user-id file by a
+/// user other than root panicked the thread, and the session ended with its last thread.
 #[test]
 fn a_write_by_another_user_drops_the_set_user_id_bit() {
     let mount = Mount::with(&MountOptions { allow_other: true, suid: true, ..options() });
@@ -27,12 +27,12 @@ fn a_write_by_another_user_drops_the_set_user_id_bit() {
     }
     assert_eq!(fs::read(&program).unwrap(), b"xld");
     let mode = mount.runtime.block_on(mount.fs.lookup(vfs::Ino::ROOT, b"program")).unwrap().mode;
-    assert_eq!(mode & 0o6000, 0, "the bits are gone");
+    assert_eq!(mode & 0o6000, 0, "the bits must be cleared");
 }
 
-/// A panic outside of what `carry_out` polled ended the transport's thread, and the session after the last of them.
+/// A panic outside of what `carry_out` polled ended the transport's thread, and the last such panic ended the session.
 #[test]
-fn a_panic_costs_its_request_only() {
+fn a_panic_affects_its_request_only() {
     let mount = Mount::new();
     let path = mount.path("file");
     fs::write(&path, b"before").unwrap();

@@ -1,4 +1,4 @@
-//! An object that is replaced while programs read its file: each open file reads one version.
+//! An object that is replaced while programs read its file: each open file reads one version only.
 
 use crate::fixture::{Mount, options};
 use std::fs::{self, File};
@@ -11,29 +11,29 @@ use std::time::Duration;
 const MIB: usize = 1 << 20;
 const CALL_BYTES: usize = 128 << 10;
 
-/// A mount that believes nothing without asking.
+/// Returns a mount that caches no metadata.
 fn mount() -> Mount {
     Mount::with_config(&options(), |config| config.metadata_ttl = Duration::ZERO)
 }
 
-/// One version of the object: its number, repeated.
+/// Returns one version of the object: the version's number, repeated.
 fn version(number: u64, len: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(len / 8)
 }
 
-/// Replaces the object as another client would. Whoever asks from now on looks at the bucket.
+/// Replaces the object as another client would. Requests from now on look at the bucket again.
 fn replace(mount: &Mount, number: u64, len: usize) {
     mount.put("file", version(number, len));
     mount.clock.advance(Duration::from_millis(1));
 }
 
-/// The number of the version that a program read; `None` where it was told that the object is another one now.
-fn read_one(path: &Path, lens: &[usize]) -> Option<u64> {
+/// Reads the file and returns the number of the version read, or `None` if the read failed with ESTALE.
+fn read_version(path: &Path, lens: &[usize]) -> Option<u64> {
     let mut bytes = Vec::with_capacity(MIB);
     let mut call = vec![0; CALL_BYTES];
-    let mut file = told(File::open(path))?;
+    let mut file = unless_stale(File::open(path))?;
     loop {
-        match told(file.read(&mut call))? {
+        match unless_stale(file.read(&mut call))? {
             0 => break,
             count => bytes.extend_from_slice(&call[..count]),
         }
@@ -42,14 +42,14 @@ fn read_one(path: &Path, lens: &[usize]) -> Option<u64> {
         bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     let pages: Vec<u64> = numbers.iter().step_by(512).copied().collect();
     assert!(numbers.iter().all(|number| *number == numbers[0]), "pages of several versions: {pages:?}");
-    // The kernel may learn the length of a shorter version between its look at the attributes and its look at the end (S431).
+    // The kernel may learn the length of a shorter version between its checks of the attributes and of the file's end (S431).
     let len = lens[numbers[0] as usize % lens.len()];
     let is_cut_by_the_kernel = bytes.len() < len && lens.iter().any(|shorter| *shorter <= bytes.len());
     assert!(bytes.len() == len || is_cut_by_the_kernel, "{} bytes of version {}", bytes.len(), numbers[0]);
     Some(numbers[0])
 }
 
-fn told<T>(outcome: std::io::Result<T>) -> Option<T> {
+fn unless_stale<T>(outcome: std::io::Result<T>) -> Option<T> {
     match outcome {
         Ok(value) => Some(value),
         Err(error) if error.raw_os_error() == Some(libc::ESTALE) => None,
@@ -57,7 +57,7 @@ fn told<T>(outcome: std::io::Result<T>) -> Option<T> {
     }
 }
 
-fn readers_beside_a_writer(lens: &[usize], rounds: u64) {
+fn read_while_replacing(lens: &[usize], rounds: u64) {
     let mount = mount();
     let path = mount.path("file");
     replace(&mount, 0, lens[0]);
@@ -67,7 +67,7 @@ fn readers_beside_a_writer(lens: &[usize], rounds: u64) {
             scope.spawn(|| {
                 let mut last = u64::MAX;
                 while !is_over.load(Ordering::Relaxed) {
-                    match read_one(&path, lens) {
+                    match read_version(&path, lens) {
                         Some(number) => {
                             seen.fetch_add(u64::from(number != last), Ordering::Relaxed);
                             last = number;
@@ -82,7 +82,7 @@ fn readers_beside_a_writer(lens: &[usize], rounds: u64) {
         for number in 1..=rounds {
             let before = seen.load(Ordering::Relaxed) + stale.load(Ordering::Relaxed);
             replace(&mount, number, lens[number as usize % lens.len()]);
-            // Some replacements come at once, others when a reader has seen the one before.
+            // Some replacements follow at once, others after a reader has seen the version before.
             for _ in 0..number % 4 * 100 {
                 if seen.load(Ordering::Relaxed) + stale.load(Ordering::Relaxed) > before {
                     break;
@@ -97,22 +97,25 @@ fn readers_beside_a_writer(lens: &[usize], rounds: u64) {
         seen.load(Ordering::Relaxed),
         stale.load(Ordering::Relaxed)
     );
-    assert!(seen.load(Ordering::Relaxed) > rounds / 20, "the readers saw hardly any of the replacements");
+    assert!(
+        seen.load(Ordering::Relaxed) > rounds / 20,
+        "the readers must see at least a twentieth of the replacements"
+    );
 }
 
-/// A program read an object that another client replaced again and again, and once in some thousand reads it got pages of two versions:
-/// reads of one open file followed the object to its new bytes one by one, and the pages of all versions shared the inode's page cache.
+/// While another client replaced an object again and again, a reader got pages of two versions once in some thousand reads. The reads of
+/// one open file switched to the object's new bytes one by one, and the pages of all versions shared the inode's page cache.
 #[test]
 fn s40_an_open_file_reads_one_version_while_its_object_is_replaced() {
-    readers_beside_a_writer(&[MIB], 500);
+    read_while_replacing(&[MIB], 500);
 }
 
 #[test]
 fn s40_an_open_file_reads_one_version_whatever_the_lengths() {
-    readers_beside_a_writer(&[MIB, 300 << 10, 700 << 10], 500);
+    read_while_replacing(&[MIB, 300 << 10, 700 << 10], 500);
 }
 
-/// What a program has open and has read stays what it was while the kernel has its pages, beside others who open the new bytes.
+/// An open file keeps showing what was read from it as long as the kernel has its pages, even while other programs open the new version.
 #[test]
 fn s431_an_older_open_file_and_a_newer_one_are_read_side_by_side() {
     let mount = mount();
@@ -132,11 +135,11 @@ fn s431_an_older_open_file_and_a_newer_one_are_read_side_by_side() {
         }
     }
     drop((older, newer));
-    assert_eq!(read_one(&path, &[MIB]), Some(2));
+    assert_eq!(read_version(&path, &[MIB]), Some(2));
     assert_eq!(fs::metadata(&path).unwrap().size(), MIB as u64);
 }
 
-/// A program that had read half of an object took the end of a shorter one for its end.
+/// A program that had read half of an object took the end of a shorter version for the object's end.
 #[test]
 fn s431_the_end_of_a_newer_version_is_not_taken_for_that_of_an_older_one() {
     let mount = mount();
@@ -152,8 +155,8 @@ fn s431_the_end_of_a_newer_version_is_not_taken_for_that_of_an_older_one() {
     assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::ESTALE));
 }
 
-/// Maps a file and says of which versions the pages of the mapping are, whenever it is asked; `SIGBUS` ends it.
-const MAPS: &str = r#"
+/// Maps a file and prints, for each line of input, which versions the pages of the mapping belong to. `SIGBUS` would end it.
+const MAPPING_PROGRAM: &str = r#"
 import mmap, os, struct, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
 mapping = mmap.mmap(fd, 1 << 20, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
@@ -168,22 +171,22 @@ struct Mapping(std::process::Child, std::io::BufReader<std::process::ChildStdout
 impl Mapping {
     fn of(path: &Path) -> Self {
         let mut python = std::process::Command::new("/usr/bin/python3");
-        let python = python.args(["-c", MAPS]).arg(path);
+        let python = python.args(["-c", MAPPING_PROGRAM]).arg(path);
         let piped = std::process::Stdio::piped;
         let mut child = python.stdin(piped()).stdout(piped()).spawn().unwrap();
         let output = std::io::BufReader::new(child.stdout.take().unwrap());
         Self(child, output)
     }
 
-    fn says(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         std::io::BufRead::read_line(&mut self.1, &mut line).unwrap();
         line.trim().to_owned()
     }
 
-    fn again(&mut self) -> String {
+    fn next_line(&mut self) -> String {
         std::io::Write::write_all(self.0.stdin.as_mut().unwrap(), b"\n").unwrap();
-        self.says()
+        self.read_line()
     }
 }
 
@@ -200,17 +203,17 @@ fn s432_a_mapping_shows_the_version_that_was_opened() {
     let path = mount.path("file");
     replace(&mount, 1, MIB);
     let mut older = Mapping::of(&path);
-    assert_eq!(older.says(), "1");
+    assert_eq!(older.read_line(), "1");
     replace(&mount, 2, MIB);
-    assert_eq!(read_one(&path, &[MIB]), Some(2), "read past the pages that are mapped");
-    assert_eq!(older.again(), "1");
+    assert_eq!(read_version(&path, &[MIB]), Some(2), "the read must bypass the mapped pages");
+    assert_eq!(older.next_line(), "1");
     drop(older);
     let mut newer = Mapping::of(&path);
-    assert_eq!(newer.says(), "2");
-    assert_eq!(read_one(&path, &[MIB]), Some(2));
-    // Another newer version, mapped beside: nothing is promised of the older mapping, and the newest shows what it opened.
+    assert_eq!(newer.read_line(), "2");
+    assert_eq!(read_version(&path, &[MIB]), Some(2));
+    // Another newer version is mapped at the same time. Nothing is guaranteed for the older mapping, but the newest shows its version.
     replace(&mount, 3, MIB);
     let mut newest = Mapping::of(&path);
-    assert_eq!(newest.says(), "3");
-    assert_eq!(read_one(&path, &[MIB]), Some(3));
+    assert_eq!(newest.read_line(), "3");
+    assert_eq!(read_version(&path, &[MIB]), Some(3));
 }

@@ -5,7 +5,7 @@ use fuse::{MountOptions, MountPointError, UnmountError};
 use std::fs::{self, File};
 
 #[test]
-fn the_mount_table_says_what_and_whose() {
+fn the_mount_table_shows_source_and_type() {
     let mount = Mount::new();
     let mounted = fuse::mounted_at(mount.root()).unwrap().unwrap();
     assert_eq!(mounted.source, options().source.as_str());
@@ -27,7 +27,7 @@ fn a_busy_mount_stays_until_it_is_free() {
 }
 
 #[test]
-fn dropping_the_session_takes_the_mount_away() {
+fn dropping_the_session_unmounts() {
     let mut mount = Mount::new();
     drop(mount.session.take());
     assert_eq!(fuse::mounted_at(mount.root()).unwrap(), None);
@@ -46,7 +46,7 @@ fn a_detached_mount_serves_its_open_files() {
 }
 
 #[test]
-fn a_read_only_mount_is_the_kernels_to_refuse() {
+fn the_kernel_refuses_changes_of_a_read_only_mount() {
     let mount = Mount::with(&MountOptions { read_only: true, ..options() });
     let refused = fs::write(mount.path("file"), b"x").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EROFS));

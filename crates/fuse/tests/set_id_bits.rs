@@ -1,4 +1,4 @@
-//! Set-id bits, which go when somebody who may not keep them changes the file.
+//! Set-id bits are dropped when a user without the right to keep them changes the file.
 
 use crate::fixture::{Mount, options};
 use std::fs::{self, Permissions};
@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a program of Python as a user without rights; it gets the path of the file as `path`.
+/// Runs a Python program as an unprivileged user. The program finds the path of the file in `path`.
 fn as_nobody(program: &str, path: &Path) {
     let program =
         format!("import ctypes, os, sys\npath = sys.argv[1]\nos.setgid(65534)\nos.setuid(65534)\n{program}");
     let mut python = Command::new("/usr/bin/python3");
-    let said = python.args(["-c", &program]).arg(path).output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let output = python.args(["-c", &program]).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn mode(path: &Path) -> u32 {
@@ -27,8 +27,8 @@ fn set_id_file(mount: &Mount, name: &str) -> std::path::PathBuf {
     path
 }
 
-/// After a user without rights had written to a set-user-id program, the kernel believed the old mode for as long as it believes
-/// attributes: `stat` showed the bit, and who ran the program got its owner's rights.
+/// After an unprivileged user had written to a set-user-id program, the kernel kept the old mode in its cache: `stat` showed the bit,
+/// and whoever ran the program got its owner's rights.
 #[test]
 fn s433_the_kernel_forgets_set_id_bits_with_the_write_that_drops_them() {
     let mount = Mount::with(&fuse::MountOptions { allow_other: true, ..options() });
@@ -37,7 +37,7 @@ fn s433_the_kernel_forgets_set_id_bits_with_the_write_that_drops_them() {
     assert_eq!(mode(&path), 0o777);
 }
 
-/// `fallocate` and `copy_file_range` change a file as a write does, and left the bits.
+/// `fallocate` and `copy_file_range` change a file as a write does, but did not drop the bits.
 #[test]
 fn s434_other_ways_of_changing_a_file_drop_set_id_bits_too() {
     let mount = Mount::with(&fuse::MountOptions { allow_other: true, ..options() });

@@ -1,4 +1,4 @@
-//! Open directories and their entries.
+//! Requests for open directories and their entries.
 
 use crate::adapter::Adapter;
 use crate::convert;
@@ -12,19 +12,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::{Attr, Error, Filesystem, Handle, Ino, Listed, ListingCache};
 
-/// Entries asked of `vfs` at a time. A buffer of glibc's 32 KiB holds about a thousand short names ...
+/// Entries requested from `vfs` at a time. A glibc buffer of 32 KiB holds about a thousand short names ...
 const ENTRIES_PER_CALL: usize = 512;
-/// ... or about two hundred with attributes.
+/// ... or about two hundred names with attributes.
 const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
 
 impl Adapter {
     pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
-        let (fs, sharing) = (Arc::clone(&self.fs), self.sharing.clone());
+        let (fs, shared) = (Arc::clone(&self.fs), self.shared.clone());
         self.answer(Operation::OpenDir, reply, async move {
             let handle = fs.opendir(convert::ino(ino)).await?;
-            let flags = match &sharing {
-                Some(sharing) => {
-                    sharing.opened_directory(handle);
+            let flags = match &shared {
+                Some(shared) => {
+                    shared.add_directory(handle);
                     FopenFlags::empty()
                 }
                 None => flags(fs.listing_cache(handle)),
@@ -35,8 +35,8 @@ impl Adapter {
 
     pub(crate) fn release_directory(&self, handle: FileHandle, reply: ReplyEmpty) {
         self.count(Operation::ReleaseDir);
-        if let Some(sharing) = &self.sharing {
-            sharing.closed_directory(Handle(handle.0));
+        if let Some(shared) = &self.shared {
+            shared.remove_directory(Handle(handle.0));
         }
         self.fs.releasedir(Handle(handle.0));
         reply.ok();
@@ -47,13 +47,13 @@ impl Adapter {
         self.answer(Operation::FsyncDir, reply, async move { fs.sync_names().await });
     }
 
-    pub(crate) fn list(&self, handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
+    pub(crate) fn list_directory(&self, handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
         self.count(Operation::ReadDir);
         let fs = Arc::clone(&self.fs);
-        self.carry_out(async move {
+        self.run(async move {
             match fill(&fs, Handle(handle.0), cookie, &mut reply).await {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(reply::failed(&error)),
+                Err(error) => reply.error(reply::log_errno(&error)),
             }
         });
     }
@@ -67,10 +67,10 @@ impl Adapter {
     ) {
         self.count(Operation::ReadDirPlus);
         let fs = Arc::clone(&self.fs);
-        self.carry_out(async move {
+        self.run(async move {
             match fill_plus(&fs, convert::ino(ino), Handle(handle.0), cookie, &mut reply).await {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(reply::failed(&error)),
+                Err(error) => reply.error(reply::log_errno(&error)),
             }
         });
     }
@@ -84,8 +84,8 @@ fn flags(cache: ListingCache) -> FopenFlags {
     }
 }
 
-/// Adds entries until the reply is full or the directory ends. An error after the first entries is left to the
-/// next request, so that what is known arrives.
+/// Adds entries until the reply is full or the directory ends. An error after the first entries is left to the next request, so
+/// that the entries read before it arrive.
 async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirectory) -> Result<(), Error> {
     let mut cookie = from;
     loop {
@@ -95,7 +95,7 @@ async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirec
             Ok(entries) => entries,
         };
         let Some(end) = entries.last().map(|last| last.cookie) else { return Ok(()) };
-        // The transport cannot say that a kind is unknown, and programs believe what is said here.
+        // The transport has no value for an unknown kind, and programs rely on the kind, so every kind is determined here.
         let entries = match fs.with_kinds(entries).await {
             Err(error) if cookie == from => return Err(error),
             Err(_) => return Ok(()),
@@ -111,7 +111,7 @@ async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirec
     }
 }
 
-/// Like [`fill`]. Every entry with attributes is a reference the kernel holds; what does not fit is given back.
+/// Like [`fill`], with attributes. The kernel gets a reference for every entry; entries that do not fit are released again.
 async fn fill_plus(
     fs: &Filesystem,
     directory: Ino,
@@ -155,10 +155,10 @@ async fn fill_plus(
     }
 }
 
-/// The entries with their attributes; what vanished meanwhile is left out.
+/// Returns the entries with their attributes. Entries that were removed meanwhile are left out.
 ///
-/// The kernel allows an entry without attributes only with inode number 0, which C libraries have taken for a
-/// deleted name, so attributes that are missing are looked up here as the kernel would.
+/// The kernel accepts an entry without attributes only with inode number 0, which C libraries have taken for a deleted name. Missing
+/// attributes are therefore looked up here, as the kernel would do.
 async fn with_attributes(fs: &Filesystem, directory: Ino, entries: Vec<Listed>) -> Vec<(Listed, Attr)> {
     let looked_up = entries.into_iter().map(|mut entry| async move {
         let attr = match entry.attr.take() {
@@ -171,7 +171,7 @@ async fn with_attributes(fs: &Filesystem, directory: Ino, entries: Vec<Listed>) 
     join_all(looked_up).await.into_iter().flatten().collect()
 }
 
-/// `.` and `..` are shown but hold no reference.
+/// Returns whether the entry is `.` or `..`, for which the kernel gets no reference.
 fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }

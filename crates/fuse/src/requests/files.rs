@@ -1,10 +1,10 @@
-//! Open files and their bytes.
+//! Requests for open files and their contents.
 
 use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
 use crate::reply::{Answer, OpenFile};
-use crate::shared_mount::Sharing;
+use crate::shared_mount::SharedMount;
 use bytes::Bytes;
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -14,20 +14,21 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{Caller, Error, Filesystem, Handle, Ino, Opened, Whence};
 
-/// More are forgotten: their next open may be told to look again once more.
-const LOOKING_AGAIN_MAX: usize = 1024;
+/// Maximum number of retries to remember. After that they are forgotten, and an open may be asked to retry once too often.
+const STALE_OPENS_MAX: usize = 1024;
 
-/// Threads, and inodes whose open by them was answered with a demand to look the name up again: it is made once.
+/// Opens that were answered with ESTALE, by thread and inode. The kernel then repeats lookup and open, and each open is asked to do
+/// so only once.
 #[derive(Debug, Default)]
-pub(crate) struct LookingAgain(Mutex<HashSet<(u32, Ino)>>);
+pub(crate) struct StaleOpens(Mutex<HashSet<(u32, Ino)>>);
 
-impl LookingAgain {
-    fn must_look(&self, thread: u32, ino: Ino, was_replaced: bool) -> bool {
+impl StaleOpens {
+    fn demand_retry(&self, thread: u32, ino: Ino, was_replaced: bool) -> bool {
         let mut demands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if demands.remove(&(thread, ino)) || !was_replaced {
             return false;
         }
-        if demands.len() >= LOOKING_AGAIN_MAX {
+        if demands.len() >= STALE_OPENS_MAX {
             demands.clear();
         }
         demands.insert((thread, ino))
@@ -45,49 +46,50 @@ impl Adapter {
         reply: ReplyCreate,
     ) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.found(parent, &name);
-        let sharing = self.sharing.clone();
+        let found = self.found_by_name(parent, &name);
+        let shared = self.shared.clone();
         self.answer(Operation::Create, reply, async move {
             let made = fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await;
             let (attr, opened) = match made {
-                // Without `O_EXCL` the program gets what is there.
+                // Without `O_EXCL`, open(2) returns the existing file: ESTALE makes the kernel look it up again and open it.
                 Err(error) if error.errno() == libc::EEXIST && flags & libc::O_EXCL == 0 => {
                     return Err(Error::LookAgain(
-                        "another client made the file since its name was looked up",
+                        "another client made the file after its name was looked up",
                     ));
                 }
                 made => made?,
             };
-            // Its close stores the file, so the kernel must say when that is.
-            let file = open_file(sharing.as_deref(), attr.ino, opened, flags | libc::O_RDWR);
+            // Closing the file stores it, so the kernel must send FLUSH even if the descriptor is read-only.
+            let file = open_file(shared.as_deref(), attr.ino, opened, flags | libc::O_RDWR);
             Ok((found(attr), file))
         });
     }
 
-    /// A truncation comes as a request of its own.
+    /// Opens a file. Truncation arrives as a request of its own.
     ///
-    /// Where other bytes were found than the kernel knows, it is told to look the name up again, once: else it would append, and
-    /// end a read, where it takes the end to be. One that keeps nothing need not be told.
+    /// If the file's content is not the one that the kernel knows, ESTALE makes the kernel look the name up again, once. With the old
+    /// length it would append at the wrong offset and end reads at the wrong place. A shared mount caches nothing, so it needs no retry.
     pub(crate) fn open_file(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (fs, ino, looking_again) = (Arc::clone(&self.fs), convert::ino(ino), self.looking_again.clone());
-        let (sharing, thread) = (self.sharing.clone(), request.pid());
+        let (fs, ino, stale_opens) = (Arc::clone(&self.fs), convert::ino(ino), self.stale_opens.clone());
+        let (shared, thread) = (self.shared.clone(), request.pid());
         self.answer(Operation::Open, reply, async move {
             let opened = match fs.open(ino, flags.0).await {
-                // By `O_CREAT`, which the kernel keeps to itself, the program gets what has the name now, or a new file.
+                // With `O_CREAT`, which the kernel does not pass on, the retry opens the file that has the name now, or creates it.
                 Err(error) if error.errno() == libc::ENOENT => {
-                    return Err(Error::LookAgain("the file was removed since its name was looked up"));
+                    return Err(Error::LookAgain("the file was removed after its name was looked up"));
                 }
                 opened => opened?,
             };
-            if sharing.is_none() && looking_again.must_look(thread, ino, opened.was_replaced) {
+            if shared.is_none() && stale_opens.demand_retry(thread, ino, opened.was_replaced) {
                 fs.release(opened.handle).await?;
-                return Err(Error::LookAgain("other bytes were found than the kernel knows"));
+                return Err(Error::LookAgain("the object was replaced after the kernel last looked at it"));
             }
-            Ok(open_file(sharing.as_deref(), ino, opened, flags.0))
+            Ok(open_file(shared.as_deref(), ino, opened, flags.0))
         });
     }
 
-    /// The kernel leaves it to the file system to drop set-id bits here, and does not say so in the request.
+    /// Changes a range of a file as fallocate(2) does. The kernel leaves dropping set-id bits to the file system, without saying so in
+    /// the request.
     pub(crate) fn allocate(
         &self,
         request: &Request,
@@ -103,7 +105,7 @@ impl Adapter {
         });
     }
 
-    /// The kernel asks only for data and holes; other seeks are its own.
+    /// Finds data or a hole. The kernel handles all other seeks itself.
     pub(crate) fn seek(&self, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let fs = Arc::clone(&self.fs);
         let whence = match whence {
@@ -124,8 +126,8 @@ impl Adapter {
         );
     }
 
-    /// A write that has to wait keeps a copy of its bytes: the next request overwrites the reader thread's buffer. Of one that
-    /// appends the offset is what the kernel takes for the end.
+    /// Writes bytes. A write that must wait copies its bytes, because the next request overwrites the reader thread's buffer. The offset
+    /// of an appending write is the end of the file as the kernel knows it.
     pub(crate) fn write_bytes(
         &self,
         (ino, handle): (INodeNo, FileHandle),
@@ -135,11 +137,11 @@ impl Adapter {
         reply: ReplyWrite,
     ) {
         let (ino, handle, written) = (convert::ino(ino), Handle(handle.0), data.len() as u32);
-        // What was written through a mapping comes by whichever descriptor there is.
+        // Writing back a memory mapping may use any descriptor of the file, so the flags of that descriptor do not apply.
         let has_flag = |flag: i32| open_flags.0 & flag != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let appends = has_flag(libc::O_APPEND);
-        // After an asynchronous direct write the kernel does not drop the pages of the range.
-        let passes_cache = has_flag(libc::O_DIRECT) && self.keeps();
+        // After an asynchronous direct write the kernel does not drop the cached pages of the range, so it is told to.
+        let passes_cache = has_flag(libc::O_DIRECT) && self.may_cache();
         let is_set_id = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => self.fs.drop_set_id(ino),
             false => Ok(false),
@@ -185,20 +187,20 @@ impl Adapter {
         let (fs, ino, is_root) = (Arc::clone(&self.fs), convert::ino(ino), request.uid() == 0);
         let (from, to) = ((Handle(from.0.0), from.1), (Handle(to.0.0), to.1));
         self.answer(Operation::CopyFileRange, reply, async move {
-            // No more than the answer can say.
+            // The reply holds at most 32 bits.
             let copied = fs.copy_range(from, to, len.min(u32::MAX.into())).await?;
             drop_set_id(&fs, ino, is_root).await?;
             Ok(copied as u32)
         });
     }
 
-    /// Comes with each `close`, which ends the locks of whoever closes.
+    /// Handles a `close` of any descriptor, which ends the locks of the process that closes.
     pub(crate) fn flush_file(&self, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        let (fs, sharing) = (Arc::clone(&self.fs), self.sharing.clone());
+        let (fs, shared) = (Arc::clone(&self.fs), self.shared.clone());
         self.answer(Operation::Flush, reply, async move {
             let flushed = fs.flush(Handle(handle.0)).await;
-            if let Some(sharing) = sharing {
-                sharing.flushed(&fs, Handle(handle.0), ino, owner);
+            if let Some(shared) = shared {
+                shared.release_owner_locks(&fs, Handle(handle.0), ino, owner);
             }
             flushed
         });
@@ -206,8 +208,8 @@ impl Adapter {
 
     pub(crate) fn release_file(&self, handle: FileHandle, reply: ReplyEmpty) {
         let fs = Arc::clone(&self.fs);
-        if let Some(sharing) = &self.sharing {
-            sharing.released(&fs, Handle(handle.0));
+        if let Some(shared) = &self.shared {
+            shared.remove_file(&fs, Handle(handle.0));
         }
         self.answer(Operation::Release, reply, async move { fs.release(Handle(handle.0)).await });
     }
@@ -218,7 +220,7 @@ impl Adapter {
     }
 }
 
-/// Drops the set-id bits of a file that somebody else than root has changed, also in what the kernel believes.
+/// Drops the set-id bits of a file that a user other than root has changed, also from the kernel's cached attributes.
 async fn drop_set_id(fs: &Filesystem, ino: Ino, is_root: bool) -> Result<(), Error> {
     if !is_root && fs.drop_set_id(ino)? {
         fs.forget_attributes_above(ino).await;
@@ -226,12 +228,13 @@ async fn drop_set_id(fs: &Filesystem, ino: Ino, is_root: bool) -> Result<(), Err
     Ok(())
 }
 
-/// A descriptor that cannot write has nothing to flush, which saves a request per close; but locks may end with it.
-fn open_file(sharing: Option<&Sharing>, ino: Ino, opened: Opened, flags: i32) -> OpenFile {
-    if let Some(sharing) = sharing {
-        sharing.opened(opened.handle, ino);
+/// Makes the reply to an open. A descriptor that cannot write needs no FLUSH, which saves a request per close; with a shared mount it
+/// does, because a close may end locks.
+fn open_file(shared: Option<&SharedMount>, ino: Ino, opened: Opened, flags: i32) -> OpenFile {
+    if let Some(shared) = shared {
+        shared.add_file(opened.handle, ino);
     }
-    let (is_alone, is_read) = (sharing.is_none(), flags & libc::O_ACCMODE == libc::O_RDONLY);
+    let (is_alone, is_read) = (shared.is_none(), flags & libc::O_ACCMODE == libc::O_RDONLY);
     let is_cached = is_alone && !opened.is_uncached;
     let mut kernel = FopenFlags::empty();
     kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && is_alone);
@@ -244,16 +247,16 @@ fn open_file(sharing: Option<&Sharing>, ino: Ino, opened: Opened, flags: i32) ->
 mod tests {
     use super::*;
 
-    /// Two programs opened a file that another client had just replaced, and one of them got ESTALE: the kernel asks a second
-    /// time, not a third, and the first program's second open was taken for the other's.
+    /// Two programs opened a file that another client had just replaced, and one of them got ESTALE. The kernel retries an open once
+    /// only, and the first program's second open was taken for the other program's.
     #[test]
-    fn who_was_told_to_look_again_is_not_told_twice() {
-        let looking_again = LookingAgain::default();
-        assert!(looking_again.must_look(1, Ino(7), true));
-        assert!(looking_again.must_look(2, Ino(7), true));
-        assert!(!looking_again.must_look(1, Ino(7), true));
-        assert!(!looking_again.must_look(2, Ino(7), true));
-        assert!(looking_again.must_look(1, Ino(7), true), "another open");
-        assert!(!looking_again.must_look(3, Ino(7), false));
+    fn an_open_is_asked_to_retry_only_once() {
+        let stale_opens = StaleOpens::default();
+        assert!(stale_opens.demand_retry(1, Ino(7), true));
+        assert!(stale_opens.demand_retry(2, Ino(7), true));
+        assert!(!stale_opens.demand_retry(1, Ino(7), true));
+        assert!(!stale_opens.demand_retry(2, Ino(7), true));
+        assert!(stale_opens.demand_retry(1, Ino(7), true), "another open");
+        assert!(!stale_opens.demand_retry(3, Ino(7), false));
     }
 }

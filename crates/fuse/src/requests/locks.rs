@@ -1,11 +1,11 @@
-//! Locks, which the kernel keeps by itself unless the file system is mounted elsewhere too: by this process, where the
-//! file system keeps them, or by other machines, where nobody can.
+//! Requests for locks. The kernel keeps locks itself while this is the file system's only mount. If this process has further mounts
+//! of it, the file system keeps them. If other machines mount it, locks are refused.
 //!
-//! The transport does not say whether a lock is one of fcntl(2) or of flock(2), so both are of one kind, as they are on NFS.
+//! The transport does not say whether a lock is one of fcntl(2) or of flock(2), so both exclude each other, as on NFS.
 
 use crate::adapter::Adapter;
 use crate::operations::Operation;
-use crate::reply::failed;
+use crate::reply::log_errno;
 use crate::session::Locks;
 use crate::{convert, signals};
 use fuser::{Errno, FileHandle, INodeNo, LockOwner, ReplyEmpty, ReplyLock, Request};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::{Error, Filesystem, Handle, Ino, Lock, LockKind};
 
-/// How long a try waits for a lock whose open file may be closed already: the kernel says so in the background, and who
-/// closed it must not find it locked.
-const TRY_FOR: Duration = Duration::from_millis(500);
+/// Maximum wait of a non-blocking request for a lock whose open file may be closed already. The kernel announces a close in the
+/// background, and the program that closed the file must not find it still locked.
+const TRY_LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a request says of a lock: `struct file_lock` of `linux/fuse.h`.
-pub(crate) struct Asked {
+/// The lock in a request: `struct file_lock` of `linux/fuse.h`.
+pub(crate) struct LockRequest {
     pub(crate) owner: LockOwner,
     pub(crate) handle: FileHandle,
     pub(crate) first: u64,
@@ -28,18 +28,18 @@ pub(crate) struct Asked {
 }
 
 impl Adapter {
-    pub(crate) fn test_lock(&self, ino: INodeNo, asked: &Asked, reply: ReplyLock) {
+    pub(crate) fn test_lock(&self, ino: INodeNo, lock: &LockRequest, reply: ReplyLock) {
         self.count(Operation::GetLk);
         if self.locks == Locks::Refused {
             return reply.error(Errno::ENOLCK);
         }
-        let Some(wanted) = self.lock(asked) else { return reply.error(Errno::EINVAL) };
+        let Some(wanted) = self.parse_lock(lock) else { return reply.error(Errno::EINVAL) };
         match self.fs.locks().against(convert::ino(ino), &wanted) {
             Some(Lock { first, last, kind, pid, .. }) => {
                 let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
                 reply.locked(first, last, kind, pid);
             }
-            None => reply.locked(asked.first, asked.last, libc::F_UNLCK, 0),
+            None => reply.locked(lock.first, lock.last, libc::F_UNLCK, 0),
         }
     }
 
@@ -47,7 +47,7 @@ impl Adapter {
         &self,
         request: &Request,
         ino: INodeNo,
-        asked: &Asked,
+        lock: &LockRequest,
         waits: bool,
         reply: ReplyEmpty,
     ) {
@@ -56,34 +56,34 @@ impl Adapter {
         if self.locks == Locks::Refused {
             return self.refuse(Errno::ENOLCK, reply);
         }
-        let Some(sharing) = &self.sharing else { return self.refuse(Errno::ENOSYS, reply) };
-        if asked.kind == libc::F_UNLCK {
-            fs.locks().release(ino, sharing.owner(asked.owner), asked.first, asked.last);
+        let Some(shared) = &self.shared else { return self.refuse(Errno::ENOSYS, reply) };
+        if lock.kind == libc::F_UNLCK {
+            fs.locks().release(ino, shared.owner(lock.owner), lock.first, lock.last);
             self.count(operation);
             return reply.ok();
         }
-        let Some(wanted) = self.lock(asked) else { return self.refuse(Errno::EINVAL, reply) };
+        let Some(wanted) = self.parse_lock(lock) else { return self.refuse(Errno::EINVAL, reply) };
         self.count(operation);
-        self.carry_out(async move {
+        self.run(async move {
             let taken = match waits {
-                true => fs.locks().take(ino, wanted, signals::arrive_at(thread)).await,
+                true => fs.locks().take(ino, wanted, signals::wait_for_signal(thread)).await,
                 false => try_lock(&fs, ino, wanted).await,
             };
             match taken {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(failed(&error)),
+                Err(error) => reply.error(log_errno(&error)),
             }
         });
     }
 
-    fn lock(&self, asked: &Asked) -> Option<Lock> {
-        let kind = match asked.kind {
+    fn parse_lock(&self, lock: &LockRequest) -> Option<Lock> {
+        let kind = match lock.kind {
             libc::F_RDLCK => LockKind::Shared,
             libc::F_WRLCK => LockKind::Exclusive,
             _ => return None,
         };
-        let owner = self.sharing.as_ref()?.owner(asked.owner);
-        let &Asked { first, last, pid, handle, .. } = asked;
+        let owner = self.shared.as_ref()?.owner(lock.owner);
+        let &LockRequest { first, last, pid, handle, .. } = lock;
         (first <= last).then_some(Lock { owner, handle: Handle(handle.0), first, last, kind, pid })
     }
 
@@ -96,7 +96,7 @@ impl Adapter {
 async fn try_lock(fs: &Filesystem, ino: Ino, wanted: Lock) -> Result<(), Error> {
     match fs.locks().try_take(ino, wanted) {
         Err(error) if error.errno() == libc::EAGAIN && fs.locks().may_be_free_soon(ino, &wanted) => {
-            let taken = fs.locks().take(ino, wanted, tokio::time::sleep(TRY_FOR)).await;
+            let taken = fs.locks().take(ino, wanted, tokio::time::sleep(TRY_LOCK_TIMEOUT)).await;
             taken.map_err(|later| if later.errno() == libc::ENOLCK { later } else { error })
         }
         taken => taken,

@@ -1,4 +1,4 @@
-//! The requests by family: each decodes its own, names the call of `vfs`, and shapes the result.
+//! The families of requests. Each decodes its requests, calls `vfs`, and shapes the result.
 
 mod attributes;
 mod directories;
@@ -7,5 +7,5 @@ mod locks;
 mod names;
 mod xattrs;
 
-pub(crate) use files::LookingAgain;
-pub(crate) use locks::Asked;
+pub(crate) use files::StaleOpens;
+pub(crate) use locks::LockRequest;

@@ -1,8 +1,8 @@
-//! Extended attributes.
+//! Requests for extended attributes.
 
 use crate::adapter::Adapter;
 use crate::operations::Operation;
-use crate::reply::failed;
+use crate::reply::log_errno;
 use crate::{convert, requester};
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ impl Adapter {
     pub(crate) fn get_xattr(&self, ino: INodeNo, name: &[u8], size: u32, reply: ReplyXattr) {
         let (fs, name) = (Arc::clone(&self.fs), name.to_vec());
         self.count(Operation::GetXattr);
-        self.carry_out(async move { answer(fs.getxattr(convert::ino(ino), &name).await, size, reply) });
+        self.run(async move { reply_with_value(fs.getxattr(convert::ino(ino), &name).await, size, reply) });
     }
 
-    /// The names, each with a NUL after it.
+    /// Replies with the names, each followed by a NUL.
     pub(crate) fn list_xattrs(&self, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let fs = Arc::clone(&self.fs);
         let joined = |names: Vec<Box<[u8]>>| {
             names.iter().flat_map(|name| [name, &b"\0"[..]].concat()).collect::<Vec<u8>>()
         };
         self.count(Operation::ListXattr);
-        self.carry_out(async move {
-            answer(fs.listxattr(convert::ino(ino)).await.map(joined), size, reply);
+        self.run(async move {
+            reply_with_value(fs.listxattr(convert::ino(ino)).await.map(joined), size, reply);
         });
     }
 
@@ -37,9 +37,9 @@ impl Adapter {
         reply: ReplyEmpty,
     ) {
         let (fs, name, value) = (Arc::clone(&self.fs), name.to_vec(), value.to_vec());
-        let who = requester::Caller::of(request);
+        let requester = requester::Requester::of(request);
         self.answer(Operation::SetXattr, reply, async move {
-            fs.setxattr(convert::ino(ino), &name, &value, flags, |gid| who.has(gid)).await
+            fs.setxattr(convert::ino(ino), &name, &value, flags, |gid| requester.is_in_group(gid)).await
         });
     }
 
@@ -53,10 +53,10 @@ impl Adapter {
     }
 }
 
-/// A caller with no room asks how much there must be.
-fn answer(value: Result<impl AsRef<[u8]>, Error>, size: u32, reply: ReplyXattr) {
+/// Replies with a value. With size 0 the program asks only for the length of the value.
+fn reply_with_value(value: Result<impl AsRef<[u8]>, Error>, size: u32, reply: ReplyXattr) {
     match value {
-        Err(error) => reply.error(failed(&error)),
+        Err(error) => reply.error(log_errno(&error)),
         Ok(value) => match value.as_ref() {
             value if size == 0 => reply.size(value.len() as u32),
             value if value.len() > size as usize => reply.error(Errno::ERANGE),
