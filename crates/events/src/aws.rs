@@ -1,8 +1,8 @@
-//! AWS's way of writing events (S3 User Guide, "Event message structure").
+//! AWS's event format (S3 User Guide, "Event message structure").
 //!
-//! Three fields of an object are not AWS's: `contentType` and `userMetadata` are where MinIO has them, with names as HTTP
-//! writes them (`X-Amz-Meta-Project`), and `tags` is Tenon's, an object of names and values. A key is written as in a query:
-//! `+` for a space, `%` and two digits for what is no letter, digit or `-_.*/`.
+//! Three fields of an object are extensions: `contentType` and `userMetadata` are where MinIO writes them, with metadata names
+//! capitalised like HTTP headers (`X-Amz-Meta-Project`); `tags` is Tenon's own, an object of names and values. Keys are URL-encoded
+//! as in a query: `+` for a space, `%` and two digits for every byte but letters, digits and `-_.*/`.
 
 use crate::{Described, EventKind, ObjectEvent, Sequence};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
@@ -15,29 +15,29 @@ const SCHEMA: &str = "1.0";
 const SOURCE: &str = "aws:s3";
 const USER_PREFIX: &str = "x-amz-meta-";
 
-/// What keys do not keep as it is; a space has a sign of its own.
+/// The bytes that are percent-encoded in keys. A space is left to be replaced by `+`.
 const ENCODED: AsciiSet =
     NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/').remove(b' ');
 
-/// Why a message is no event of AWS's form.
+/// An error of parsing a message in AWS's format.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
-    /// It is not the JSON that it should be.
-    #[error("not a message of S3 events: {0}")]
+    /// The message is not the JSON that it should be.
+    #[error("not a message with S3 events: {0}")]
     Json(#[from] serde_json::Error),
-    /// A field has no sense.
-    #[error("an event's {0} cannot be read")]
+    /// A field is missing or invalid.
+    #[error("the field {0} of an event is missing or invalid")]
     Field(&'static str),
 }
 
-/// The message that tells of one event, because of the bucket's configuration with this id.
+/// Returns the message for one event that the bucket's notification configuration with this id selected.
 pub fn message(event: &ObjectEvent, configuration: &str) -> Vec<u8> {
     let message = Message { records: vec![Record::of(event, configuration)] };
-    // Texts and numbers alone cannot fail to be written.
+    // Serialising plain strings and numbers cannot fail.
     serde_json::to_vec(&message).unwrap_or_default()
 }
 
-/// Reads a message of AWS's form, whoever wrote it. Events of kinds that Tenon does not know are left out.
+/// Parses a message in AWS's format, from any writer. Events of kinds unknown to Tenon are left out.
 pub fn parse(message: &[u8]) -> Result<Vec<ObjectEvent>, ParseError> {
     let message: Message<'_> = serde_json::from_slice(message)?;
     message.records.into_iter().filter_map(|record| record.read().transpose()).collect()
@@ -64,12 +64,12 @@ struct Record<'a> {
     request_parameters: RequestParameters<'a>,
     #[serde(default)]
     response_elements: ResponseElements<'a>,
-    s3: About<'a>,
+    s3: S3Element<'a>,
 }
 
 #[derive(Serialize, Deserialize, Default)]
 struct Identity<'a> {
-    // versitygw writes it with a capital.
+    // versitygw capitalises the name.
     #[serde(rename = "principalId", alias = "PrincipalId", default)]
     principal_id: Cow<'a, str>,
 }
@@ -90,7 +90,7 @@ struct ResponseElements<'a> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct About<'a> {
+struct S3Element<'a> {
     #[serde(default)]
     s3_schema_version: Cow<'a, str>,
     #[serde(default)]
@@ -135,10 +135,10 @@ impl<'a> Record<'a> {
         let bucket = Bucket { name: Cow::from(&event.bucket), owner_identity: owner, arn };
         let source = event.source.map(|address| address.to_string());
         Self {
-            event_version: Cow::from(version(event.kind)),
+            event_version: Cow::from(event_version(event.kind)),
             event_source: Cow::from(SOURCE),
             aws_region: Cow::from(&event.region),
-            event_time: Cow::from(time_text(event.time)),
+            event_time: Cow::from(format_time(event.time)),
             event_name: Cow::from(event.kind.name()),
             user_identity: Identity { principal_id: Cow::from(&event.principal) },
             request_parameters: RequestParameters {
@@ -148,7 +148,7 @@ impl<'a> Record<'a> {
                 request_id: Cow::from(&event.request_id),
                 id_2: Cow::from(&event.request_id),
             },
-            s3: About {
+            s3: S3Element {
                 s3_schema_version: Cow::from(SCHEMA),
                 configuration_id: Cow::from(configuration),
                 bucket,
@@ -162,12 +162,12 @@ impl<'a> Record<'a> {
         let sequencer = &self.s3.object.sequencer;
         Ok(Some(ObjectEvent {
             kind,
-            time: time(&self.event_time).ok_or(ParseError::Field("eventTime"))?,
+            time: parse_time(&self.event_time).ok_or(ParseError::Field("eventTime"))?,
             sequence: Sequence::parse(sequencer).ok_or(ParseError::Field("sequencer"))?,
             region: self.aws_region.into_owned(),
             bucket: self.s3.bucket.name.into_owned(),
             owner: self.s3.bucket.owner_identity.principal_id.into_owned(),
-            key: key(&self.s3.object.key)?,
+            key: decode_key(&self.s3.object.key)?,
             object: self.s3.object.read(),
             principal: self.user_identity.principal_id.into_owned(),
             source: self.request_parameters.source_ip_address.parse().ok(),
@@ -179,27 +179,28 @@ impl<'a> Record<'a> {
 impl<'a> Object<'a> {
     fn of(event: &'a ObjectEvent) -> Self {
         let object = &event.object;
-        let is_there = !event.kind.is_removed();
+        let exists = !event.kind.is_removed();
         let user = object.user.iter();
-        let user =
-            user.map(|(name, value)| (Cow::from(header(&format!("{USER_PREFIX}{name}"))), Cow::from(value)));
+        let user = user.map(|(name, value)| {
+            (Cow::from(capitalise_header(&format!("{USER_PREFIX}{name}"))), Cow::from(value))
+        });
         Self {
-            key: Cow::from(key_text(&event.key)),
+            key: Cow::from(encode_key(&event.key)),
             size: object.size_bytes,
             e_tag: object.etag.as_ref().map(|etag| Cow::from(etag.as_str())),
             version_id: object.version.as_deref().map(Cow::from),
             sequencer: Cow::from(event.sequence.to_string()),
             content_type: object.content_type.as_deref().map(Cow::from),
-            // Of what is there it is all, so that nobody has to look whether there is more.
-            user_metadata: is_there.then(|| user.collect()),
-            tags: is_there.then(|| object.tags.clone()),
+            // For an existing object these fields are always written, so that a reader knows there is nothing more.
+            user_metadata: exists.then(|| user.collect()),
+            tags: exists.then(|| object.tags.clone()),
         }
     }
 
     fn read(self) -> Described {
         let user = self.user_metadata.into_iter().flatten().filter_map(|(name, value)| {
             let name = name.to_ascii_lowercase();
-            // MinIO has the type among them too.
+            // MinIO lists the content type here, too.
             Some((name.strip_prefix(USER_PREFIX)?.to_owned(), value.into_owned()))
         });
         Described {
@@ -213,8 +214,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// AWS's version of the form, which depends on the kind.
-fn version(kind: EventKind) -> &'static str {
+/// Returns AWS's version of the format, which depends on the kind.
+fn event_version(kind: EventKind) -> &'static str {
     match kind {
         EventKind::TaggingPut
         | EventKind::TaggingDelete
@@ -224,30 +225,30 @@ fn version(kind: EventKind) -> &'static str {
     }
 }
 
-/// ISO 8601 with milliseconds.
-pub(crate) fn time_text(time: Timestamp) -> String {
+/// Formats a time in ISO 8601 with milliseconds.
+pub(crate) fn format_time(time: Timestamp) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// A moment as ISO 8601 has it.
-pub(crate) fn time(text: &str) -> Option<Timestamp> {
+/// Parses a time in ISO 8601.
+pub(crate) fn parse_time(text: &str) -> Option<Timestamp> {
     let time: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(time.as_nanosecond()).ok().map(Timestamp)
 }
 
-fn key_text(key: &ObjectKey) -> String {
+fn encode_key(key: &ObjectKey) -> String {
     percent_encode(key.as_bytes(), &ENCODED).to_string().replace(' ', "+")
 }
 
-fn key(text: &str) -> Result<ObjectKey, ParseError> {
+fn decode_key(text: &str) -> Result<ObjectKey, ParseError> {
     let spaced = text.replace('+', " ");
     let bytes: Vec<u8> = percent_decode(spaced.as_bytes()).collect();
     ObjectKey::new(bytes).map_err(|_| ParseError::Field("key"))
 }
 
-/// A header's name as Go writes it: every word with a capital.
-fn header(name: &str) -> String {
+/// Capitalises every word of a header's name, as Go does.
+fn capitalise_header(name: &str) -> String {
     let word = |word: &str| {
         let (first, rest) = word.split_at_checked(1).unwrap_or((word, ""));
         format!("{}{rest}", first.to_ascii_uppercase())
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_back_with_their_keys_bytes() {
+    fn events_keep_the_bytes_of_their_keys() {
         for key in [b"a".as_slice(), b" +%/.*", b"\xff\x00~\n", "ü".as_bytes()] {
             let event = event(key);
             assert_eq!(parse(&message(&event, "id")).unwrap(), [event]);
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn others_write_it_otherwise() {
+    fn messages_of_other_writers_are_read() {
         let minio = br#"{"EventName":"s3:ObjectCreated:Put","Key":"b/a","Records":[{"eventVersion":"2.0",
             "eventSource":"minio:s3","awsRegion":"","eventTime":"2026-09-21T14:13:20.1Z","eventName":"s3:ObjectCreated:Put",
             "userIdentity":{"principalId":"minio"},"requestParameters":{"sourceIPAddress":"127.0.0.1","region":""},
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_refused() {
+    fn invalid_messages_are_refused() {
         assert!(parse(b"no JSON").is_err());
         assert!(parse(br#"{"Event":"s3:TestEvent"}"#).is_err());
         let odd = String::from_utf8(message(&event(b"a"), "")).unwrap().replace("18D7", "xyz");

@@ -1,23 +1,23 @@
-//! Events for subscribers in this process.
+//! Publishes events to subscribers in this process.
 
 use crate::ObjectEvent;
 use std::sync::Arc;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// Events that a subscriber may be behind.
+/// Maximum number of events that a subscriber may lag behind.
 const BEHIND_MAX: usize = 4096;
 
-/// What a subscriber hears.
+/// An item that a subscriber receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// Something happened.
+    /// An event.
     Event(Arc<ObjectEvent>),
-    /// So many events, or more, passed unheard: only a look at all objects says what is.
+    /// At least this many events were lost. Only listing all objects shows their current state.
     Lost(u64),
 }
 
-/// Where events are told to everybody who subscribed. Nobody who tells waits.
+/// A broadcast channel for events. Publishing never waits.
 #[derive(Debug, Clone)]
 pub struct Channel(broadcast::Sender<Heard>);
 
@@ -28,29 +28,29 @@ impl Default for Channel {
 }
 
 impl Channel {
-    /// Hears everything from now on.
+    /// Subscribes to everything published from now on.
     pub fn subscribe(&self) -> Subscription {
         Subscription(self.0.subscribe())
     }
 
-    /// Whether anybody listens.
+    /// Returns whether there is a subscriber.
     pub fn is_heard(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
-    /// Tells all subscribers.
+    /// Publishes an item to all subscribers.
     pub fn tell(&self, heard: Heard) {
-        // An error says that nobody listens.
+        // An error means that there is no subscriber.
         drop(self.0.send(heard));
     }
 }
 
-/// A subscriber's end of a channel.
+/// The receiving end of a channel.
 #[derive(Debug)]
 pub struct Subscription(broadcast::Receiver<Heard>);
 
 impl Subscription {
-    /// The next, in the order of telling; `None` when the channel is gone.
+    /// Returns the next item in the order of publication; `None` when the channel is gone.
     pub async fn next(&mut self) -> Option<Heard> {
         match self.0.recv().await {
             Ok(heard) => Some(heard),
@@ -59,7 +59,7 @@ impl Subscription {
         }
     }
 
-    /// The next, if there is one already.
+    /// Returns the next item if one is available without waiting.
     pub fn next_ready(&mut self) -> Option<Heard> {
         match self.0.try_recv() {
             Ok(heard) => Some(heard),

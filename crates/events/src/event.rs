@@ -1,11 +1,11 @@
-//! What happened to an object.
+//! Events: what happened to an object.
 
 use crate::Sequence;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use store::{ETag, ObjectKey, Tags, Timestamp, VersionId};
 
-/// What kinds of events there are (S3 User Guide, "Supported event types"), as far as Tenon has them.
+/// The kinds of events that Tenon has, a subset of AWS's (S3 User Guide, "Supported event types").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are AWS's")]
 pub enum EventKind {
@@ -22,7 +22,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::CreatedPut,
         Self::CreatedPost,
@@ -36,7 +36,7 @@ impl EventKind {
         Self::ExpirationDeleteMarkerCreated,
     ];
 
-    /// AWS's name, without the `s3:` that configurations write before it.
+    /// Returns AWS's name, without the prefix `s3:` that configurations use.
     pub fn name(self) -> &'static str {
         match self {
             Self::CreatedPut => "ObjectCreated:Put",
@@ -52,18 +52,18 @@ impl EventKind {
         }
     }
 
-    /// The kind that has this name, with `s3:` before it or without.
+    /// Returns the kind with this name, which may have the prefix `s3:`.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.strip_prefix("s3:").unwrap_or(name);
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether the key shows an object by what happened.
+    /// Returns whether the key has an object after an event of this kind.
     pub fn is_created(self) -> bool {
         self.name().starts_with("ObjectCreated:")
     }
 
-    /// Whether the key's object is gone by what happened.
+    /// Returns whether the key's object is gone after an event of this kind.
     pub fn is_removed(self) -> bool {
         self.name().starts_with("ObjectRemoved:") || self.name().starts_with("LifecycleExpiration:")
     }
@@ -72,43 +72,43 @@ impl EventKind {
 /// Something that happened to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectEvent {
-    /// What.
+    /// The kind of event.
     pub kind: EventKind,
-    /// When.
+    /// The time of the event.
     pub time: Timestamp,
-    /// Its place among the events of the key.
+    /// The position among the events of the key.
     pub sequence: Sequence,
-    /// The region that the bucket says it is in.
+    /// The region that the bucket reports.
     pub region: String,
-    /// The bucket.
+    /// The bucket's name.
     pub bucket: String,
-    /// Who owns the bucket.
+    /// The owner of the bucket.
     pub owner: String,
-    /// The object's name.
+    /// The object's key.
     pub key: ObjectKey,
-    /// What is known of the object; of one that is gone, its version at most.
+    /// The description of the object. For an object that is gone, at most its version.
     pub object: Described,
-    /// Who asked for it.
+    /// The user who made the request.
     pub principal: String,
-    /// From where, if that is known.
+    /// The address that the request came from, if it is known.
     pub source: Option<IpAddr>,
-    /// By which request.
+    /// The id of the request.
     pub request_id: String,
 }
 
-/// An object as an event describes it. What is `None` is not known, or is not.
+/// An object as an event describes it. `None` means unknown or absent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Described {
-    /// Length in bytes.
+    /// The length in bytes.
     pub size_bytes: Option<u64>,
-    /// Which bytes.
+    /// The etag of the object's bytes.
     pub etag: Option<ETag>,
-    /// Which version, in a bucket that keeps versions.
+    /// The version id, in a bucket that keeps versions.
     pub version: Option<VersionId>,
-    /// `Content-Type`.
+    /// The value of `Content-Type`.
     pub content_type: Option<String>,
-    /// User metadata: names in lower case without `x-amz-meta-`.
+    /// The user metadata: names in lower case without `x-amz-meta-`.
     pub user: BTreeMap<String, String>,
-    /// Tags.
+    /// The tags.
     pub tags: Tags,
 }

@@ -1,11 +1,11 @@
-//! Targets of the crate `fuzz`: whatever the bytes are, nothing panics, and what was read makes sense.
+//! Fuzz targets for the crate `fuzz`: for any input nothing panics, and the hints read are plausible.
 
 pub use crate::source::fuzz_jobs as jobs;
 
 use crate::{Dialect, Message};
 use store::KEY_BYTES_MAX;
 
-/// Messages of every dialect; with lines of attributes before them, up to an empty one, if they begin with `#`.
+/// Reads the input as a message in every dialect. If it begins with `#`, attribute lines precede the body, up to an empty line.
 pub fn messages(bytes: &[u8]) {
     crate::dialect::fuzz_json(bytes);
     let (attributes, body) = match bytes.strip_prefix(b"#") {

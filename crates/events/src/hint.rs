@@ -1,57 +1,58 @@
-//! What an event source says.
+//! Hints: what an event source says about objects.
 
 use crate::{EventKind, ObjectEvent, Sequence};
 use std::borrow::Cow;
 use store::Timestamp;
 
-/// What somebody says happened to an object: late, twice, out of order or untrue, so whoever needs to be sure looks at the
-/// object. Borrows from the message that said it.
+/// A statement about an object from an event source. It may be late, repeated, out of order or wrong, so a consumer that needs
+/// certainty must check the object. The hint borrows from the message that contained it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint<'a> {
     /// The bucket (container).
     pub bucket: Cow<'a, str>,
     /// The object's exact key.
     pub key: Cow<'a, [u8]>,
-    /// What.
+    /// The kind of change.
     pub what: What,
-    /// Its place among the hints of the key that come from sources of one kind, where the source says it.
+    /// The position among the hints for the key from sources of one kind, if the source states it.
     pub order: Option<Order>,
-    /// When it happened, by the source's clock.
+    /// The time of the change by the source's clock.
     pub time: Option<Timestamp>,
-    /// What the source says of the object besides.
+    /// Further statements of the source about the object.
     pub said: Said<'a>,
 }
 
-/// What can happen to an object, as far as anybody here needs to know.
+/// The kinds of changes of an object that consumers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
-    /// It has these bytes and this metadata now.
+    /// The object has new bytes and new metadata.
     Stored,
-    /// It is gone.
+    /// The object is gone.
     Removed,
-    /// The same bytes have other metadata, tags or permissions; or a version is gone, and what is there now is not said.
+    /// The object has the same bytes with other metadata, tags or permissions; or a version was removed and the event does not say what
+    /// is current now.
     Changed,
-    /// Somebody read it.
+    /// The object was read.
     Read,
 }
 
-/// Greater is later. Of different keys, or of different sources, it says nothing.
+/// The order of hints: a greater value is later. Values of different keys or different sources cannot be compared.
 ///
 /// Sources write a number of up to 128 bits: AWS, MinIO and Ceph a hexadecimal `sequencer`, GCS a generation and a
 /// metageneration (here the upper and the lower half), OpenIO the microseconds of `when`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(pub u128);
 
-/// What a source says of an object. `None` is "not said".
+/// The statements of a source about an object. `None` means that the source does not say it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said<'a> {
-    /// Length in bytes.
+    /// The length in bytes.
     pub size_bytes: Option<u64>,
-    /// Which bytes, without quotes.
+    /// The etag, without quotes.
     pub etag: Option<Cow<'a, str>>,
-    /// Which version.
+    /// The version id.
     pub version: Option<Cow<'a, str>>,
-    /// `Content-Type`.
+    /// The value of `Content-Type`.
     pub content_type: Option<Cow<'a, str>>,
     /// All of the user metadata: names in lower case without `x-amz-meta-`.
     pub properties: Option<Vec<(Cow<'a, str>, Cow<'a, str>)>>,
@@ -66,7 +67,7 @@ impl From<Sequence> for Order {
 }
 
 impl Hint<'_> {
-    /// The same, borrowing nothing.
+    /// Returns a copy that borrows nothing.
     pub fn into_owned(self) -> Hint<'static> {
         Hint {
             bucket: Cow::Owned(self.bucket.into_owned()),
@@ -96,14 +97,14 @@ impl Said<'_> {
     }
 }
 
-/// What this process's own endpoint did.
+/// Converts an event of this process's own endpoint.
 impl<'a> From<&'a ObjectEvent> for Hint<'a> {
     fn from(event: &'a ObjectEvent) -> Self {
-        let is_a_version = event.object.version.is_some();
+        let has_version = event.object.version.is_some();
         let what = match event.kind {
             EventKind::TaggingPut | EventKind::TaggingDelete => What::Changed,
-            // Only a version is gone, which may be an old one.
-            EventKind::RemovedDelete | EventKind::ExpirationDelete if is_a_version => What::Changed,
+            // Only one version was removed, which need not be the current one.
+            EventKind::RemovedDelete | EventKind::ExpirationDelete if has_version => What::Changed,
             kind if kind.is_removed() => What::Removed,
             _ => What::Stored,
         };
@@ -111,7 +112,7 @@ impl<'a> From<&'a ObjectEvent> for Hint<'a> {
             (Cow::Borrowed(name.as_str()), Cow::Borrowed(value.as_str()))
         };
         let object = &event.object;
-        let is_there = !event.kind.is_removed();
+        let exists = !event.kind.is_removed();
         Self {
             bucket: Cow::Borrowed(&event.bucket),
             key: Cow::Borrowed(event.key.as_bytes()),
@@ -123,8 +124,8 @@ impl<'a> From<&'a ObjectEvent> for Hint<'a> {
                 etag: object.etag.as_ref().map(|etag| Cow::Borrowed(etag.as_str())),
                 version: None,
                 content_type: object.content_type.as_deref().map(Cow::Borrowed),
-                properties: is_there.then(|| object.user.iter().map(pair).collect()),
-                tags: is_there.then(|| object.tags.iter().map(pair).collect()),
+                properties: exists.then(|| object.user.iter().map(pair).collect()),
+                tags: exists.then(|| object.tags.iter().map(pair).collect()),
             },
         }
     }

@@ -1,5 +1,5 @@
-//! Letters: messages kept in a file, a line of JSON each. Those that could not be read or delivered are dead letters; others somebody
-//! had recorded.
+//! Letters: messages kept in a file, one line of JSON each. Dead letters are messages that could not be read or delivered; other
+//! letters were recorded by a user.
 
 use crate::Message;
 use base64::Engine as _;
@@ -11,40 +11,40 @@ use store::Timestamp;
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
 
-/// The longest file of dead letters.
+/// Maximum length of a dead-letter file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A line of such a file.
+/// A line of a file of letters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Letter {
-    /// When it was given up or recorded, ISO 8601.
+    /// The time at which the message was given up or recorded, in ISO 8601.
     #[serde(default)]
     time: String,
     #[serde(default)]
     source: String,
-    /// Why it was given up.
+    /// The reason for giving the message up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     attributes: Vec<(String, String)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    /// Instead of `text`, for what is no UTF-8.
+    /// Replaces `text` if the body is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
 }
 
-/// A line that is no letter.
+/// The error for a line that is not a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is no line of a file of messages")]
+#[error("the line is not a message of a dead-letter file or recording")]
 pub struct NoLetter;
 
 impl Letter {
-    /// A message of a source, and why it was given up, if it was.
+    /// Makes a letter from a source's message. `reason` says why the message was given up, if it was.
     pub fn of(source: &str, reason: Option<&str>, message: &Message, now: Timestamp) -> Self {
         let text = std::str::from_utf8(&message.body).ok();
         Self {
-            time: crate::aws::time_text(now),
+            time: crate::aws::format_time(now),
             source: source.to_owned(),
             reason: reason.map(str::to_owned),
             attributes: message.attributes.clone(),
@@ -53,15 +53,15 @@ impl Letter {
         }
     }
 
-    /// As it is written, with its line feed.
+    /// Returns the line of the letter, with its line feed.
     pub fn line(&self) -> Vec<u8> {
-        // Texts alone cannot fail to be written.
+        // Serialising plain strings cannot fail.
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line
     }
 
-    /// The message of a line: a letter's, or where a webhook could not deliver an event the line itself.
+    /// Returns the message of a line. The line may be a letter, or an event that a webhook could not deliver, which is itself the message.
     pub fn message(line: &[u8]) -> Result<Message, NoLetter> {
         let letter: Self = serde_json::from_slice(line).map_err(|_| NoLetter)?;
         let body = match (letter.text, letter.base64) {
@@ -74,12 +74,12 @@ impl Letter {
     }
 }
 
-/// Adds a line, which ends with a line feed. The file is made when there is something to write; only who owns it can read it.
+/// Appends a line, which must end with a line feed. The file is created on first use, readable by its owner only.
 pub(crate) async fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file: File = options.create(true).append(true).mode(0o600).open(path).await?;
     if file.metadata().await?.len() + line.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other("the file of dead letters is full; look at its lines and remove it"));
+        return Err(io::Error::other("the dead-letter file is full; replay its messages, then remove it"));
     }
     file.write_all(line).await?;
     file.flush().await
@@ -90,11 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_as_they_were_written() {
+    fn messages_survive_a_round_trip() {
         let attributes = vec![("eventType".to_owned(), "OBJECT_FINALIZE".to_owned())];
         for (body, attributes, reason) in [
             (&b"{\"a\": \"line\\n\xc3\xbc\"}\n"[..], Vec::new(), None),
-            (b"\xff\x00", attributes.clone(), Some("it is no UTF-8")),
+            (b"\xff\x00", attributes.clone(), Some("it is not UTF-8")),
             (b"", attributes, Some("")),
         ] {
             let message = Message { body: body.into(), attributes };
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_letter_is_none() {
+    fn lines_that_are_no_letters_are_refused() {
         for line in ["", "{}", "[]", "text", r#"{"text":"a","base64":"YQ=="}"#, r#"{"base64":"%"}"#] {
             assert_eq!(Letter::message(line.as_bytes()), Err(NoLetter), "{line}");
         }

@@ -1,14 +1,14 @@
-//! What happened to objects: told to whoever wants to hear it, and heard from whoever tells it.
+//! Events about objects: published to subscribers and webhooks, and received from brokers and webhooks.
 //!
-//! Owns the word [`ObjectEvent`], its order per key ([`Sequencer`]), AWS's way of writing it ([`aws`]), and the ways out:
-//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). Of the way in it owns from where messages
-//! come ([`Source`], [`open`]), how they are read ([`Dialect`]), what they say ([`Hint`]), and how it gets to whoever takes it ([`Feed`],
+//! Owns [`ObjectEvent`], the order of a key's events ([`Sequencer`]), AWS's event format ([`aws`]), and two ways of publishing:
+//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). For receiving it owns where messages come from
+//! ([`Source`], [`open`]), how they are parsed ([`Dialect`]), what they say ([`Hint`]), and how hints reach their consumers ([`Feed`],
 //! [`Sink`]).
 //!
-//! Refuses: to know who makes events, or which of them a destination wants; to wait for a subscriber or a receiver.
+//! Refuses to know who makes events or which destination wants them, and to wait for a subscriber or a receiver.
 //!
-//! Invariants: an event is a hint, which may come twice and late, and the object is the truth; of the events of one key a
-//! later one has a greater [`Sequence`]; who lost events is told so; every queue is bounded.
+//! Invariants: an event is a hint, which may arrive late or twice; only the object itself is the truth. A later event of a key has a
+//! greater [`Sequence`]. A subscriber that lost events is told so. Every queue is bounded.
 
 pub mod aws;
 mod channel;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::Timestamp;
 
-/// The place of an event among those of its key: greater is later. Events of different keys say nothing of each other.
+/// The position of an event among those of its key; greater is later. Events of different keys have no order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
 
-/// As AWS writes a `sequencer`: hexadecimal, here of one length, so that text and number have one order.
+/// Writes a `sequencer` as AWS does: hexadecimal, here with a fixed length, so that texts sort like numbers.
 impl fmt::Display for Sequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016X}", self.0)
@@ -16,7 +16,7 @@ impl fmt::Display for Sequence {
 }
 
 impl Sequence {
-    /// Reads a `sequencer` of up to 16 digits after leading zeros (AWS: shorter ones are padded on the left).
+    /// Parses a `sequencer` of up to 16 digits after leading zeros. Shorter texts count as padded on the left, as AWS specifies.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.trim_start_matches('0');
         match digits {
@@ -26,13 +26,12 @@ impl Sequence {
     }
 }
 
-/// Gives out sequences: each greater than the one before, and after a restart greater than before it, as long as the clock was not
-/// set back.
+/// Generates sequences. Each is greater than the one before, also across restarts as long as the clock is not set back.
 #[derive(Debug, Default)]
 pub struct Sequencer(AtomicU64);
 
 impl Sequencer {
-    /// Two in a row at `now`; the first is returned, the second is one more.
+    /// Reserves two consecutive sequences, not below `now`, and returns the first.
     pub fn next_two(&self, now: Timestamp) -> Sequence {
         let now = u64::try_from(now.0).unwrap_or(0);
         let first = |last: u64| now.max(last.saturating_add(1));
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_the_order_of_numbers_and_comes_back() {
+    fn texts_sort_like_numbers_and_survive_a_round_trip() {
         let (low, high) = (Sequence(9), Sequence(0x10));
         assert!(low.to_string() < high.to_string());
         assert_eq!(Sequence::parse(&high.to_string()), Some(high));

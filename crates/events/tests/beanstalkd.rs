@@ -1,6 +1,6 @@
 //! A real beanstalkd.
 
-use super::recording_sink::{Fed, eventually, message};
+use super::recording_sink::{RunningFeed, eventually, message};
 use events::{Source, SourceAccess, Wanted, open};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ async fn source(url: &str) -> Box<dyn Source> {
     open(&format!("{url}/oio"), access()).await.unwrap()
 }
 
-/// Speaks to the server as OpenIO's services do.
-struct Speaker(BufReader<TcpStream>);
+/// A client that speaks to the server as OpenIO's services do.
+struct Client(BufReader<TcpStream>);
 
-impl Speaker {
+impl Client {
     async fn connect(address: SocketAddr) -> Self {
-        let mut speaker = Self(BufReader::new(TcpStream::connect(address).await.unwrap()));
-        assert_eq!(speaker.ask("use oio").await, "USING oio");
-        speaker
+        let mut client = Self(BufReader::new(TcpStream::connect(address).await.unwrap()));
+        assert_eq!(client.send("use oio").await, "USING oio");
+        client
     }
 
-    async fn ask(&mut self, command: &str) -> String {
+    async fn send(&mut self, command: &str) -> String {
         self.0.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
         let mut line = String::new();
         self.0.read_line(&mut line).await.unwrap();
@@ -35,12 +35,12 @@ impl Speaker {
     }
 
     async fn put(&mut self, job: &str) {
-        let said = self.ask(&format!("put 0 0 60 {}\r\n{job}", job.len())).await;
-        assert!(said.starts_with("INSERTED "), "{said}");
+        let response = self.send(&format!("put 0 0 60 {}\r\n{job}", job.len())).await;
+        assert!(response.starts_with("INSERTED "), "{response}");
     }
 
     async fn ready_and_reserved(&mut self) -> (String, String) {
-        let head = self.ask("stats-tube oio").await;
+        let head = self.send("stats-tube oio").await;
         assert!(head.starts_with("OK "), "{head}");
         let (mut ready, mut reserved) = (String::new(), String::new());
         loop {
@@ -57,11 +57,11 @@ impl Speaker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s234_jobs_are_deleted_when_they_were_taken() {
+async fn s234_jobs_are_deleted_after_sinks_took_them() {
     let server = servers::beanstalkd();
-    let mut speaker = Speaker::connect(server.address()).await;
+    let mut client = Client::connect(server.address()).await;
     for number in 0..1000 {
-        speaker.put(&message(&format!("key-{number}"), number)).await;
+        client.put(&message(&format!("key-{number}"), number)).await;
     }
     let mut source = source(&server.url_without_user()).await;
     let first = source.receive(300).await.unwrap();
@@ -69,23 +69,23 @@ async fn s234_jobs_are_deleted_when_they_were_taken() {
     drop(source);
     let dir = tempfile::tempdir().unwrap();
     let source = self::source(&server.url_without_user()).await;
-    let fed = Fed::start(source, &dir.path().join("dead"), Wanted::default());
-    fed.hearing.has(1000).await;
-    let mut keys = fed.hearing.keys();
+    let running = RunningFeed::start(source, &dir.path().join("dead"), Wanted::default());
+    running.sink.wait_for(1000).await;
+    let mut keys = running.sink.keys();
     keys.sort();
     keys.dedup();
-    assert_eq!(keys.len(), 1000, "what the first had received came again, and nothing twice");
-    speaker.put("nonsense").await;
-    speaker.put(&message("late", 1)).await;
-    fed.hearing.has(1001).await;
-    eventually("the unreadable was put aside", || fed.status.counts().unreadable == 1).await;
+    assert_eq!(keys.len(), 1000, "messages received by the first source must come again, each once");
+    client.put("nonsense").await;
+    client.put(&message("late", 1)).await;
+    running.sink.wait_for(1001).await;
+    eventually("the unreadable message is a dead letter", || running.status.counts().unreadable == 1).await;
     for _ in 0..500 {
-        if speaker.ready_and_reserved().await == ("0".to_owned(), "0".to_owned()) {
+        if client.ready_and_reserved().await == ("0".to_owned(), "0".to_owned()) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("jobs are left: {:?}", speaker.ready_and_reserved().await);
+    panic!("jobs are left: {:?}", client.ready_and_reserved().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,39 +93,39 @@ async fn s234_a_server_that_comes_back_is_found_again() {
     let mut server = servers::beanstalkd();
     let dir = tempfile::tempdir().unwrap();
     let source = source(&server.url_without_user()).await;
-    let fed = Fed::start(source, &dir.path().join("dead"), Wanted::default());
-    Speaker::connect(server.address()).await.put(&message("a", 1)).await;
-    fed.hearing.has(1).await;
+    let running = RunningFeed::start(source, &dir.path().join("dead"), Wanted::default());
+    Client::connect(server.address()).await.put(&message("a", 1)).await;
+    running.sink.wait_for(1).await;
     server.stop();
-    eventually("it was missed", || !fed.status.counts().is_connected).await;
+    eventually("the connection was lost", || !running.status.counts().is_connected).await;
     server.restart();
-    Speaker::connect(server.address()).await.put(&message("b", 2)).await;
-    eventually("the second was heard", || fed.hearing.keys().contains(&"b".to_owned())).await;
-    assert!(fed.status.counts().last_error.unwrap().contains("beanstalkd://127.0.0.1:"));
+    Client::connect(server.address()).await.put(&message("b", 2)).await;
+    eventually("the second event was recorded", || running.sink.keys().contains(&"b".to_owned())).await;
+    assert!(running.status.counts().last_error.unwrap().contains("beanstalkd://127.0.0.1:"));
 }
 
-/// Who stops waiting loses nothing.
+/// Dropping `receive` while it waits loses nothing.
 #[tokio::test]
-async fn a_wait_may_be_given_up() {
+async fn a_dropped_receive_loses_nothing() {
     let server = servers::beanstalkd();
     let mut source = source(&server.url_without_user()).await;
     for _ in 0..3 {
         assert!(tokio::time::timeout(Duration::from_millis(100), source.receive(10)).await.is_err());
     }
-    Speaker::connect(server.address()).await.put("job").await;
+    Client::connect(server.address()).await.put("job").await;
     let [got] = source.receive(10).await.unwrap().try_into().unwrap();
     assert_eq!(got.body, "job");
     source.acknowledge().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_is_no_source_is_refused() {
+async fn invalid_source_urls_are_refused() {
     for (url, expected) in [
-        ("no where", "no URL"),
+        ("no where", "not a URL"),
         ("/path", "SCHEME://"),
-        ("gopher://host/", "no source is called so"),
+        ("gopher://host/", "scheme is unknown"),
         ("beanstalkd://host:11300", "TUBE"),
-        ("beanstalkd://user:hush@host/oio", "apart"),
+        ("beanstalkd://user:hush@host/oio", "separately"),
         ("webhook://localhost:80/", "numeric"),
         ("sqs+http://127.0.0.1:9324/0/queue", "region"),
     ] {

@@ -1,10 +1,10 @@
-//! Subscribers in the process.
+//! Subscribers in the same process.
 
 use super::webhook::event;
 use events::{Channel, Heard};
 
 #[tokio::test]
-async fn subscribers_hear_what_happens_from_then_on() {
+async fn subscribers_receive_later_events() {
     let channel = Channel::default();
     channel.tell(Heard::Event(event("before", 1)));
     assert!(!channel.is_heard());
@@ -20,15 +20,15 @@ async fn subscribers_hear_what_happens_from_then_on() {
     assert_eq!(one.next().await, None);
 }
 
-/// Who tells never waits: a subscriber that stands still learns how much it missed, and goes on with what is left.
+/// Publishing never waits. A slow subscriber learns how many events it missed, and continues with the remaining ones.
 #[tokio::test]
-async fn s193_who_is_slow_is_told_so() {
+async fn s193_a_slow_subscriber_is_told_of_lost_events() {
     let channel = Channel::default();
     let mut slow = channel.subscribe();
     for number in 0..10_000 {
         channel.tell(Heard::Event(event("a", number)));
     }
-    let Some(Heard::Lost(lost)) = slow.next().await else { panic!("it did not hear of its loss") };
+    let Some(Heard::Lost(lost)) = slow.next().await else { panic!("the loss must be reported") };
     assert!((1..10_000).contains(&lost), "{lost}");
     assert_eq!(slow.next().await, Some(Heard::Event(event("a", lost))));
 }

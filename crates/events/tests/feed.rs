@@ -1,6 +1,6 @@
-//! Feeds: what is acknowledged, what is repeated, what nobody can read.
+//! Feeds: acknowledgements, repetitions, dead letters, filters.
 
-use super::recording_sink::{Fed, Hearing, body, eventually, feed, message};
+use super::recording_sink::{RecordingSink, RunningFeed, body, eventually, feed, message};
 use super::webhook::event;
 use async_trait::async_trait;
 use events::{Channel, Filter, Heard, Message, Source, SourceError, Wanted};
@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 
-/// A source that gives batches, then waits; what was not acknowledged is given again after a failure.
+/// A source that returns scripted batches, then waits. Messages whose acknowledgement failed are returned again.
 #[derive(Debug, Clone, Default)]
-struct Scripted(Arc<Mutex<Script>>);
+struct ScriptedSource(Arc<Mutex<Script>>);
 
 #[derive(Debug, Default)]
 struct Script {
@@ -20,12 +20,12 @@ struct Script {
     acknowledged: Vec<Message>,
     acknowledgements_fail: usize,
     has_lost: bool,
-    /// What it says waits, each time it is asked.
+    /// The answers to `waiting`, in order.
     waiting: VecDeque<Option<u64>>,
     asked: usize,
 }
 
-impl Scripted {
+impl ScriptedSource {
     fn new(steps: Vec<Result<Vec<Message>, SourceError>>) -> Self {
         Self(Arc::new(Mutex::new(Script { steps: steps.into(), ..Script::default() })))
     }
@@ -36,7 +36,7 @@ impl Scripted {
 }
 
 #[async_trait]
-impl Source for Scripted {
+impl Source for ScriptedSource {
     async fn receive(&mut self, _max: usize) -> Result<Vec<Message>, SourceError> {
         let step = self.0.lock().unwrap().steps.pop_front();
         let Some(step) = step else { std::future::pending().await };
@@ -74,68 +74,81 @@ fn messages(keys: &[&str]) -> Vec<Message> {
 }
 
 #[tokio::test]
-async fn s231_what_was_taken_is_acknowledged() {
+async fn s231_messages_are_acknowledged_after_sinks_took_them() {
     let dir = tempfile::tempdir().unwrap();
     let unavailable = || Err(SourceError::Unavailable("away".to_owned()));
-    let source =
-        Scripted::new(vec![unavailable(), Ok(messages(&["a", "b"])), unavailable(), Ok(messages(&["c"]))]);
-    let fed = Fed::start(Box::new(source.clone()), &dir.path().join("dead"), Wanted::default());
+    let source = ScriptedSource::new(vec![
+        unavailable(),
+        Ok(messages(&["a", "b"])),
+        unavailable(),
+        Ok(messages(&["c"])),
+    ]);
+    let running = RunningFeed::start(Box::new(source.clone()), &dir.path().join("dead"), Wanted::default());
     eventually("all is acknowledged", || source.acknowledged() == 3).await;
-    assert_eq!(fed.hearing.keys(), ["a", "b", "c"]);
-    let counts = fed.status.counts();
+    assert_eq!(running.sink.keys(), ["a", "b", "c"]);
+    let counts = running.status.counts();
     assert_eq!((counts.messages, counts.hints, counts.failures, counts.unreadable), (3, 3, 2, 0));
     assert_eq!((counts.last_error.as_deref(), counts.is_connected), (Some("away"), true));
     assert_eq!(counts.lag, std::time::Duration::from_secs(5));
 }
 
-/// A sink in trouble is asked until it takes the batch; meanwhile nothing is acknowledged and nothing more is received.
+/// A batch is given to a failing sink until the sink takes it. Meanwhile nothing is acknowledged and nothing more is received.
 #[tokio::test]
-async fn s231_what_was_not_taken_is_not_acknowledged() {
+async fn s231_a_batch_that_no_sink_took_is_not_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    let source = Scripted::new(vec![Ok(messages(&["a"])), Ok(messages(&["b"]))]);
-    let hearing = Arc::new(Hearing::default());
-    hearing.fails.store(usize::MAX, Ordering::Relaxed);
-    let fed =
-        Fed::into(hearing.clone(), Box::new(source.clone()), &dir.path().join("dead"), Wanted::default());
-    eventually("it was tried again", || fed.status.counts().repeated > 1).await;
+    let source = ScriptedSource::new(vec![Ok(messages(&["a"])), Ok(messages(&["b"]))]);
+    let sink = Arc::new(RecordingSink::default());
+    sink.fails.store(usize::MAX, Ordering::Relaxed);
+    let running = RunningFeed::start_with_sink(
+        sink.clone(),
+        Box::new(source.clone()),
+        &dir.path().join("dead"),
+        Wanted::default(),
+    );
+    eventually("the batch was delivered again", || running.status.counts().repeated > 1).await;
     assert_eq!((source.acknowledged(), source.0.lock().unwrap().steps.len()), (0, 1));
-    assert!(fed.status.counts().last_error.unwrap().contains("not now"));
-    hearing.fails.store(0, Ordering::Relaxed);
+    assert!(running.status.counts().last_error.unwrap().contains("not now"));
+    sink.fails.store(0, Ordering::Relaxed);
     eventually("all is acknowledged", || source.acknowledged() == 2).await;
-    assert_eq!(hearing.keys(), ["a", "b"]);
+    assert_eq!(sink.keys(), ["a", "b"]);
 }
 
-/// While something waits it is counted, and no more when nothing does.
+/// Waiting messages are counted while there are some, and no longer when there are none.
 #[tokio::test(start_paused = true)]
-async fn s290_what_waits_is_counted_while_something_does() {
+async fn s290_waiting_messages_are_counted_while_there_are_some() {
     let dir = tempfile::tempdir().unwrap();
-    let source = Scripted::new(vec![Ok(messages(&["a"])), Ok(messages(&["b"]))]);
+    let source = ScriptedSource::new(vec![Ok(messages(&["a"])), Ok(messages(&["b"]))]);
     source.0.lock().unwrap().waiting = [Some(7), Some(3), Some(0)].into();
-    let hearing = Arc::new(Hearing::default());
-    hearing.fails.store(1, Ordering::Relaxed);
-    let fed =
-        Fed::into(hearing.clone(), Box::new(source.clone()), &dir.path().join("dead"), Wanted::default());
-    eventually("it is counted while a sink is in trouble", || fed.status.counts().waiting == Some(7)).await;
-    eventually("it is counted again", || fed.status.counts().waiting == Some(3)).await;
-    eventually("until nothing is there", || fed.status.counts().waiting == Some(0)).await;
-    assert_eq!(hearing.keys(), ["a", "b"]);
+    let sink = Arc::new(RecordingSink::default());
+    sink.fails.store(1, Ordering::Relaxed);
+    let running = RunningFeed::start_with_sink(
+        sink.clone(),
+        Box::new(source.clone()),
+        &dir.path().join("dead"),
+        Wanted::default(),
+    );
+    eventually("messages are counted while a sink fails", || running.status.counts().waiting == Some(7))
+        .await;
+    eventually("messages are counted again", || running.status.counts().waiting == Some(3)).await;
+    eventually("no message is left", || running.status.counts().waiting == Some(0)).await;
+    assert_eq!(sink.keys(), ["a", "b"]);
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-    assert_eq!(source.0.lock().unwrap().asked, 3, "where nothing waits nobody asks");
+    assert_eq!(source.0.lock().unwrap().asked, 3, "without waiting messages the source is not asked");
 }
 
 #[tokio::test]
-async fn what_could_not_be_acknowledged_comes_again() {
+async fn messages_whose_acknowledgement_failed_come_again() {
     let dir = tempfile::tempdir().unwrap();
-    let source = Scripted::new(vec![Ok(messages(&["a"]))]);
+    let source = ScriptedSource::new(vec![Ok(messages(&["a"]))]);
     source.0.lock().unwrap().acknowledgements_fail = 1;
-    let fed = Fed::start(Box::new(source.clone()), &dir.path().join("dead"), Wanted::default());
-    eventually("it is acknowledged", || source.acknowledged() == 1).await;
-    assert_eq!(fed.hearing.keys(), ["a", "a"]);
+    let running = RunningFeed::start(Box::new(source.clone()), &dir.path().join("dead"), Wanted::default());
+    eventually("the message is acknowledged", || source.acknowledged() == 1).await;
+    assert_eq!(running.sink.keys(), ["a", "a"]);
 }
 
-/// A message that nobody can read is kept for people, and holds up nothing.
+/// An unreadable message becomes a dead letter and delays nothing.
 #[tokio::test]
-async fn s232_what_nobody_can_read_is_a_dead_letter() {
+async fn s232_an_unreadable_message_becomes_a_dead_letter() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let dead = dir.path().join("dead");
@@ -144,11 +157,11 @@ async fn s232_what_nobody_can_read_is_a_dead_letter() {
     let mut batch = messages(&["a"]);
     batch.extend([body("no \"event\""), bytes]);
     batch.extend(messages(&["b"]));
-    let source = Scripted::new(vec![Ok(batch)]);
-    let fed = Fed::start(Box::new(source.clone()), &dead, Wanted::default());
+    let source = ScriptedSource::new(vec![Ok(batch)]);
+    let running = RunningFeed::start(Box::new(source.clone()), &dead, Wanted::default());
     eventually("all is acknowledged", || source.acknowledged() == 4).await;
     assert_eq!(
-        (fed.hearing.keys(), fed.status.counts().unreadable),
+        (running.sink.keys(), running.status.counts().unreadable),
         (vec!["a".to_owned(), "b".to_owned()], 2)
     );
     let text = std::fs::read_to_string(&dead).unwrap();
@@ -162,16 +175,17 @@ async fn s232_what_nobody_can_read_is_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn dead_letters_that_cannot_be_written_hold_up_nothing() {
+async fn dead_letters_that_cannot_be_written_delay_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let source = Scripted::new(vec![Ok(vec![body("nonsense")]), Ok(messages(&["a"]))]);
-    let fed = Fed::start(Box::new(source.clone()), &dir.path().join("none/dead"), Wanted::default());
+    let source = ScriptedSource::new(vec![Ok(vec![body("nonsense")]), Ok(messages(&["a"]))]);
+    let running =
+        RunningFeed::start(Box::new(source.clone()), &dir.path().join("none/dead"), Wanted::default());
     eventually("all is acknowledged", || source.acknowledged() == 2).await;
-    assert_eq!((fed.status.counts().lost, fed.status.counts().unreadable), (1, 0));
+    assert_eq!((running.status.counts().lost, running.status.counts().unreadable), (1, 0));
 }
 
 #[tokio::test]
-async fn only_what_is_wanted_is_handed_on() {
+async fn only_hints_that_pass_the_filters_are_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let filter = |bucket: Option<&str>, prefix: &str| Filter {
         bucket: bucket.map(str::to_owned),
@@ -179,40 +193,40 @@ async fn only_what_is_wanted_is_handed_on() {
     };
     let wanted =
         Wanted::new(vec![filter(Some("bucket"), "a/"), filter(None, "b/"), filter(Some("other"), "")]);
-    let source = Scripted::new(vec![Ok(messages(&["a/1", "a2", "b/3", "c/4"]))]);
-    let fed = Fed::start(Box::new(source.clone()), &dir.path().join("dead"), wanted);
+    let source = ScriptedSource::new(vec![Ok(messages(&["a/1", "a2", "b/3", "c/4"]))]);
+    let running = RunningFeed::start(Box::new(source.clone()), &dir.path().join("dead"), wanted);
     eventually("all is acknowledged", || source.acknowledged() == 4).await;
-    assert_eq!(fed.hearing.keys(), ["a/1", "b/3"]);
+    assert_eq!(running.sink.keys(), ["a/1", "b/3"]);
 }
 
 #[tokio::test]
-async fn s231_who_lost_messages_says_so() {
+async fn s231_a_source_that_lost_messages_reports_it() {
     let dir = tempfile::tempdir().unwrap();
-    let source = Scripted::new(vec![Ok(messages(&["a"]))]);
+    let source = ScriptedSource::new(vec![Ok(messages(&["a"]))]);
     source.0.lock().unwrap().has_lost = true;
-    let fed = Fed::start(Box::new(source), &dir.path().join("dead"), Wanted::default());
-    fed.hearing.has(1).await;
-    assert_eq!(fed.hearing.losses.load(Ordering::Relaxed), 1);
+    let running = RunningFeed::start(Box::new(source), &dir.path().join("dead"), Wanted::default());
+    running.sink.wait_for(1).await;
+    assert_eq!(running.sink.losses.load(Ordering::Relaxed), 1);
 }
 
-/// The endpoint of this process tells without messages; who is slow hears that there was more.
+/// Events of this process's own endpoint arrive without messages. If the feed is slow, it learns that events were lost.
 #[tokio::test]
-async fn s231_the_process_hears_its_own_endpoint() {
+async fn s231_a_feed_reads_the_endpoint_of_its_process() {
     let dir = tempfile::tempdir().unwrap();
-    let (channel, hearing) = (Channel::default(), Arc::new(Hearing::default()));
-    let feed = feed(&dir.path().join("dead")).into_sink(hearing.clone());
+    let (channel, sink) = (Channel::default(), Arc::new(RecordingSink::default()));
+    let feed = feed(&dir.path().join("dead")).into_sink(sink.clone());
     let subscription = channel.subscribe();
     for number in 0..10_000 {
         channel.tell(Heard::Event(event("a", number)));
     }
     let mut running = JoinSet::new();
     running.spawn(feed.follow(subscription));
-    eventually("the last was heard", || {
-        hearing.heard().last().is_some_and(|hint| hint.order == Some(events::Order(9_999)))
+    eventually("the last event was recorded", || {
+        sink.hints().last().is_some_and(|hint| hint.order == Some(events::Order(9_999)))
     })
     .await;
-    assert!(hearing.heard().len() < 10_000);
-    assert_eq!(hearing.losses.load(Ordering::Relaxed), 1);
+    assert!(sink.hints().len() < 10_000);
+    assert_eq!(sink.losses.load(Ordering::Relaxed), 1);
     drop(channel);
     running.join_next().await.unwrap().unwrap();
 }

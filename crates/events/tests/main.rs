@@ -1,4 +1,4 @@
-//! Tests of the ways out and in.
+//! Tests of publishing and receiving events.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

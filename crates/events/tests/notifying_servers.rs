@@ -1,6 +1,6 @@
-//! Real servers that post what happens in their buckets: MinIO and versitygw.
+//! Real servers that post events of their buckets: MinIO and versitygw.
 
-use super::recording_sink::{Fed, body, eventually};
+use super::recording_sink::{RunningFeed, body, eventually};
 use events::{Authorization, Dialect, Hint, Wanted, WebhookSource, What};
 use servers::{self, S3Server};
 use std::borrow::Cow;
@@ -12,29 +12,33 @@ const KEY: &str = "2026/a b+c%ü.txt";
 const ETAG: &str = "5d41402abc4b2a76b9719d911017c592";
 
 /// A feed from a webhook, and a directory for it.
-struct Posted {
-    fed: Fed,
+struct WebhookFeed {
+    running: RunningFeed,
     url: String,
     dir: TempDir,
 }
 
-impl Posted {
+impl WebhookFeed {
     async fn start(secret: Option<&str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let secret = secret.map(|secret| Authorization::of(secret).unwrap());
         let source = WebhookSource::listen("127.0.0.1:0".parse().unwrap(), "/s3", secret).await.unwrap();
         let url = format!("http://{}/s3", source.address());
-        Self { fed: Fed::start(Box::new(source), &dir.path().join("dead"), Wanted::default()), url, dir }
+        Self {
+            running: RunningFeed::start(Box::new(source), &dir.path().join("dead"), Wanted::default()),
+            url,
+            dir,
+        }
     }
 
-    /// A file to store.
+    /// Writes a file with these bytes, to be stored.
     fn file(&self, bytes: &[u8]) -> PathBuf {
         let file = self.dir.path().join("file");
         std::fs::write(&file, bytes).unwrap();
         file
     }
 
-    /// Runs MinIO's client, while the feed goes on.
+    /// Runs MinIO's client while the feed continues.
     async fn mc(&self, server: &S3Server, arguments: &[&str]) {
         let login = format!("{}:{}", server.access_key(), server.secret_key());
         let mut command = Command::new(servers::program("mc"));
@@ -47,12 +51,12 @@ impl Posted {
         assert!(output.status.success(), "mc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The hint that comes after so many others, of what was not only read.
-    async fn change(&self, number: usize) -> Hint<'static> {
+    /// Waits for the hint with this number, not counting hints of reads.
+    async fn change_hint(&self, number: usize) -> Hint<'static> {
         let changes = || -> Vec<Hint<'static>> {
-            self.fed.hearing.heard().into_iter().filter(|hint| hint.what != What::Read).collect()
+            self.running.sink.hints().into_iter().filter(|hint| hint.what != What::Read).collect()
         };
-        eventually("something changed", || changes().len() > number).await;
+        eventually("an object changed", || changes().len() > number).await;
         changes().remove(number)
     }
 }
@@ -61,11 +65,11 @@ fn pair(name: &'static str, value: &'static str) -> (Cow<'static, str>, Cow<'sta
     (name.into(), value.into())
 }
 
-/// Everything that MinIO tells is understood: keys, user metadata, tags that changed, copies, uploads in parts, deletions.
+/// Every event of MinIO is understood: keys, user metadata, changed tags, copies, multipart uploads, deletions.
 #[tokio::test(flavor = "multi_thread")]
 async fn s230_s233_what_minio_posts() {
-    let posted = Posted::start(Some("hush")).await;
-    let url = posted.url.clone();
+    let feed = WebhookFeed::start(Some("hush")).await;
+    let url = feed.url.clone();
     let start = move || {
         servers::minio_with(&[
             ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
@@ -74,13 +78,13 @@ async fn s230_s233_what_minio_posts() {
         ])
     };
     let server = tokio::task::spawn_blocking(start).await.unwrap();
-    let file = posted.file(b"hello");
+    let file = feed.file(b"hello");
     let (file, key) = (file.to_str().unwrap(), format!("s/bucket/{KEY}"));
-    posted.mc(&server, &["mb", "s/bucket"]).await;
+    feed.mc(&server, &["mb", "s/bucket"]).await;
     let target = "arn:minio:sqs::TENON:webhook";
-    posted.mc(&server, &["event", "add", "s/bucket", target, "--event", "put,delete,get"]).await;
-    posted.mc(&server, &["cp", "--attr", "Project=apollo", file, &key]).await;
-    let stored = posted.change(0).await;
+    feed.mc(&server, &["event", "add", "s/bucket", target, "--event", "put,delete,get"]).await;
+    feed.mc(&server, &["cp", "--attr", "Project=apollo", file, &key]).await;
+    let stored = feed.change_hint(0).await;
     assert_eq!((&*stored.bucket, &*stored.key), ("bucket", KEY.as_bytes()));
     assert_eq!((stored.what, stored.said.size_bytes), (What::Stored, Some(5)));
     assert_eq!(
@@ -90,56 +94,56 @@ async fn s230_s233_what_minio_posts() {
     assert_eq!(stored.said.properties, Some(vec![pair("project", "apollo")]));
     assert!(stored.order.is_some() && stored.time.is_some() && stored.said.tags.is_none());
 
-    posted.mc(&server, &["tag", "set", &key, "class=raw"]).await;
-    let tagged = posted.change(1).await;
-    // MinIO repeats the sequencer of the object: a place in the order that is not this event's own is none.
+    feed.mc(&server, &["tag", "set", &key, "class=raw"]).await;
+    let tagged = feed.change_hint(1).await;
+    // MinIO repeats the object's sequencer. That is not the order of this event, so the hint has none.
     assert_eq!((tagged.what, tagged.order, tagged.said.tags), (What::Changed, None, None));
 
-    posted.mc(&server, &["cp", &key, "s/bucket/copy"]).await;
-    let copied = posted.change(2).await;
+    feed.mc(&server, &["cp", &key, "s/bucket/copy"]).await;
+    let copied = feed.change_hint(2).await;
     assert_eq!(
         (copied.what, &*copied.key, copied.said.etag.as_deref()),
         (What::Stored, b"copy".as_slice(), Some(ETAG))
     );
 
-    posted.mc(&server, &["rm", &key]).await;
-    let removed = posted.change(3).await;
+    feed.mc(&server, &["rm", &key]).await;
+    let removed = feed.change_hint(3).await;
     assert_eq!((removed.what, &removed.key), (What::Removed, &stored.key));
     assert!(removed.order > stored.order, "{removed:?} {stored:?}");
 
-    let file = posted.file(&vec![7; 6 << 20]);
-    posted.mc(&server, &["put", "--part-size", "5MiB", file.to_str().unwrap(), "s/bucket/parts"]).await;
-    let parts = posted.change(4).await;
+    let file = feed.file(&vec![7; 6 << 20]);
+    feed.mc(&server, &["put", "--part-size", "5MiB", file.to_str().unwrap(), "s/bucket/parts"]).await;
+    let parts = feed.change_hint(4).await;
     assert_eq!((parts.what, parts.said.size_bytes), (What::Stored, Some(6 << 20)));
     assert!(parts.said.etag.unwrap().ends_with("-2"));
-    assert_eq!(posted.fed.status.counts().unreadable, 0);
+    assert_eq!(feed.running.status.counts().unreadable, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s230_what_versitygw_posts() {
-    let posted = Posted::start(None).await;
-    let url = posted.url.clone();
+    let feed = WebhookFeed::start(None).await;
+    let url = feed.url.clone();
     let start = move || servers::versitygw_with(&[("VGW_EVENT_WEBHOOK_URL", &url)]);
     let server = tokio::task::spawn_blocking(start).await.unwrap();
-    let file = posted.file(b"hello");
+    let file = feed.file(b"hello");
     let (file, key) = (file.to_str().unwrap(), format!("s/bucket/{KEY}"));
-    posted.mc(&server, &["mb", "s/bucket"]).await;
-    posted.mc(&server, &["cp", file, &key]).await;
-    let stored = posted.change(0).await;
+    feed.mc(&server, &["mb", "s/bucket"]).await;
+    feed.mc(&server, &["cp", file, &key]).await;
+    let stored = feed.change_hint(0).await;
     assert_eq!((&*stored.bucket, &*stored.key), ("bucket", KEY.as_bytes()));
     assert_eq!((stored.what, stored.said.size_bytes), (What::Stored, Some(5)));
     assert_eq!((stored.said.etag.as_deref(), &stored.said.properties), (Some(ETAG), &None));
-    posted.mc(&server, &["tag", "set", &key, "class=raw"]).await;
-    assert_eq!(posted.change(1).await.what, What::Changed);
-    posted.mc(&server, &["rm", &key]).await;
-    let removed = posted.change(2).await;
+    feed.mc(&server, &["tag", "set", &key, "class=raw"]).await;
+    assert_eq!(feed.change_hint(1).await.what, What::Changed);
+    feed.mc(&server, &["rm", &key]).await;
+    let removed = feed.change_hint(2).await;
     assert_eq!((removed.what, &removed.key), (What::Removed, &stored.key));
-    // Its sequencer begins anew whenever it starts.
+    // The sequencer of versitygw begins anew whenever it starts.
     assert_eq!((stored.order, removed.order), (None, None));
-    assert_eq!(posted.fed.status.counts().unreadable, 0);
+    assert_eq!(feed.running.status.counts().unreadable, 0);
 }
 
-/// As MinIO wrote it for a change of tags, field by field.
+/// An event of MinIO for a change of tags, with all its fields.
 #[test]
 fn s230_a_tag_event_of_minio_leads_to_a_look() {
     let text = r#"{"EventName":"s3:ObjectCreated:PutTagging","Key":"b/a","Records":[{"eventVersion":"2.0",

@@ -1,4 +1,4 @@
-//! A receiver of events on loopback, which answers as it is told.
+//! A receiver of posts on loopback, whose responses a test chooses.
 
 use events::ObjectEvent;
 use http::{Request, Response, StatusCode};
@@ -9,33 +9,33 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A request as it came.
+/// A post that was received.
 #[derive(Debug, Clone)]
-pub(crate) struct Got {
+pub(crate) struct ReceivedPost {
     pub(crate) authorization: Option<String>,
     pub(crate) event: ObjectEvent,
 }
 
-/// What a receiver answers to its requests: the first, the second and so on.
+/// Returns status and delay of the response to a request, by the request's number.
 pub(crate) type Answers = Box<dyn Fn(usize) -> (StatusCode, Duration) + Send + Sync>;
 
 pub(crate) struct Receiver {
     listener: Listener,
-    got: Arc<Mutex<Vec<Got>>>,
+    posts: Arc<Mutex<Vec<ReceivedPost>>>,
 }
 
 impl Receiver {
-    /// Takes everything, at once.
+    /// Starts a receiver that accepts everything at once.
     pub(crate) async fn start() -> Self {
-        Self::answering("127.0.0.1:0", Box::new(|_| (StatusCode::OK, Duration::ZERO))).await
+        Self::start_with_answers("127.0.0.1:0", Box::new(|_| (StatusCode::OK, Duration::ZERO))).await
     }
 
-    pub(crate) async fn answering(address: &str, answers: Answers) -> Self {
-        let got: Arc<Mutex<Vec<Got>>> = Arc::default();
-        let (answers, noted) = (Arc::new(answers), got.clone());
-        let answer = move |request, _| answer(request, answers.clone(), noted.clone());
+    pub(crate) async fn start_with_answers(address: &str, answers: Answers) -> Self {
+        let posts: Arc<Mutex<Vec<ReceivedPost>>> = Arc::default();
+        let (answers, recorded) = (Arc::new(answers), posts.clone());
+        let answer = move |request, _| answer(request, answers.clone(), recorded.clone());
         let listener = Listener::start(address.parse().unwrap(), Limits::default(), None, answer);
-        Self { listener: listener.await.unwrap(), got }
+        Self { listener: listener.await.unwrap(), posts }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -46,24 +46,24 @@ impl Receiver {
         format!("{}/events", self.listener.url())
     }
 
-    pub(crate) fn got(&self) -> Vec<Got> {
-        self.got.lock().unwrap().clone()
+    pub(crate) fn posts(&self) -> Vec<ReceivedPost> {
+        self.posts.lock().unwrap().clone()
     }
 }
 
 async fn answer(
     request: Request<Incoming>,
     answers: Arc<Answers>,
-    noted: Arc<Mutex<Vec<Got>>>,
+    recorded: Arc<Mutex<Vec<ReceivedPost>>>,
 ) -> Response<Empty<Bytes>> {
     let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let authorization = header(http::header::AUTHORIZATION);
     let message = request.into_body().collect().await.unwrap().to_bytes();
     let [event] = events::aws::parse(&message).unwrap().try_into().unwrap();
     let number = {
-        let mut noted = noted.lock().unwrap();
-        noted.push(Got { authorization, event });
-        noted.len() - 1
+        let mut recorded = recorded.lock().unwrap();
+        recorded.push(ReceivedPost { authorization, event });
+        recorded.len() - 1
     };
     let (status, after) = answers(number);
     tokio::time::sleep(after).await;

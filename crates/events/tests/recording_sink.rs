@@ -1,4 +1,4 @@
-//! A sink that notes what it hears, and feeds into it.
+//! A sink that records hints, and feeds that deliver to it.
 
 use async_trait::async_trait;
 use events::{Dialect, Feed, FeedStatus, Hint, Message, Sink, SinkError, Source, Wanted};
@@ -10,21 +10,21 @@ use store::{Clock, Entropy, Timestamp};
 use tokio::task::JoinSet;
 
 #[derive(Debug, Default)]
-pub(crate) struct Hearing {
-    heard: Mutex<Vec<Hint<'static>>>,
-    /// How often it says that it cannot.
+pub(crate) struct RecordingSink {
+    hints: Mutex<Vec<Hint<'static>>>,
+    /// The number of further calls that fail.
     pub(crate) fails: AtomicUsize,
     pub(crate) losses: AtomicUsize,
 }
 
 #[async_trait]
-impl Sink for Hearing {
+impl Sink for RecordingSink {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
         let may_fail = |left: usize| left.checked_sub(1);
         if self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_fail).is_ok() {
             return Err(SinkError("not now".to_owned()));
         }
-        self.heard.lock().unwrap().extend(hints.iter().cloned().map(Hint::into_owned));
+        self.hints.lock().unwrap().extend(hints.iter().cloned().map(Hint::into_owned));
         Ok(())
     }
 
@@ -33,18 +33,18 @@ impl Sink for Hearing {
     }
 }
 
-impl Hearing {
-    pub(crate) fn heard(&self) -> Vec<Hint<'static>> {
-        self.heard.lock().unwrap().clone()
+impl RecordingSink {
+    pub(crate) fn hints(&self) -> Vec<Hint<'static>> {
+        self.hints.lock().unwrap().clone()
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.heard().iter().map(|hint| String::from_utf8(hint.key.to_vec()).unwrap()).collect()
+        self.hints().iter().map(|hint| String::from_utf8(hint.key.to_vec()).unwrap()).collect()
     }
 
-    /// Waits until so many hints were heard.
-    pub(crate) async fn has(&self, count: usize) {
-        eventually(&format!("{count} hints are heard"), || self.heard().len() >= count).await;
+    /// Waits until at least `count` hints were recorded.
+    pub(crate) async fn wait_for(&self, count: usize) {
+        eventually(&format!("{count} hints are recorded"), || self.hints().len() >= count).await;
     }
 }
 
@@ -55,50 +55,50 @@ pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it never came true that {what}");
+    panic!("timed out while waiting until {what}");
 }
 
-/// A feed that runs until it is dropped.
-pub(crate) struct Fed {
-    pub(crate) hearing: Arc<Hearing>,
+/// A feed that runs until this is dropped.
+pub(crate) struct RunningFeed {
+    pub(crate) sink: Arc<RecordingSink>,
     pub(crate) status: FeedStatus,
     _running: JoinSet<()>,
 }
 
-impl Fed {
+impl RunningFeed {
     pub(crate) fn start(source: Box<dyn Source>, dead_letters: &Path, wanted: Wanted) -> Self {
-        Self::into(Arc::default(), source, dead_letters, wanted)
+        Self::start_with_sink(Arc::default(), source, dead_letters, wanted)
     }
 
-    pub(crate) fn into(
-        hearing: Arc<Hearing>,
+    pub(crate) fn start_with_sink(
+        sink: Arc<RecordingSink>,
         source: Box<dyn Source>,
         dead_letters: &Path,
         wanted: Wanted,
     ) -> Self {
-        let feed = feed(dead_letters).wanting(wanted).into_sink(hearing.clone());
+        let feed = feed(dead_letters).wanting(wanted).into_sink(sink.clone());
         let (status, mut running) = (feed.status(), JoinSet::new());
         running.spawn(feed.run(source));
-        Self { hearing, status, _running: running }
+        Self { sink, status, _running: running }
     }
 }
 
-/// It is always five seconds after the time of all test events.
+/// A clock that is always five seconds ahead of the time of all test events.
 #[derive(Debug)]
-struct Late;
+struct LateClock;
 
-impl Clock for Late {
+impl Clock for LateClock {
     fn now(&self) -> Timestamp {
         super::webhook::event("a", 1).time.after(Duration::from_secs(5))
     }
 }
 
 pub(crate) fn feed(dead_letters: &Path) -> Feed {
-    let (clock, entropy) = (Arc::new(Late), Arc::new(Entropy::new(1)));
+    let (clock, entropy) = (Arc::new(LateClock), Arc::new(Entropy::new(1)));
     Feed::new("test", Dialect::Detected, dead_letters.to_owned(), clock, entropy)
 }
 
-/// An event of AWS's form.
+/// Returns a message with one event in AWS's format.
 pub(crate) fn message(key: &str, number: u64) -> String {
     let event = super::webhook::event(key, number);
     String::from_utf8(events::aws::message(&event, "all")).unwrap()

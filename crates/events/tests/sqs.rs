@@ -1,7 +1,7 @@
-//! A double of SQS, which checks signatures by code of its own.
+//! A fake SQS, which checks signatures by code of its own.
 
 use super::beanstalkd::access;
-use super::recording_sink::{Fed, eventually, message};
+use super::recording_sink::{RunningFeed, eventually, message};
 use events::{SourceAccess, Wanted, open};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -19,11 +19,11 @@ const REGION: &str = "eu-test-1";
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<String>,
-    /// With their receipts.
+    /// Received messages with their receipt handles.
     received: Vec<(String, String)>,
     requests: usize,
     unsigned: usize,
-    /// Further requests of one `receive` are not answered.
+    /// Whether further requests of one `receive` are left without a response.
     holds_further: bool,
 }
 
@@ -46,7 +46,7 @@ impl Sqs {
         format!("sqs+{}/000000000000/events", self.listener.url())
     }
 
-    fn left(&self) -> (usize, usize) {
+    fn counts(&self) -> (usize, usize) {
         let queue = self.queue.lock().unwrap();
         (queue.waiting.len(), queue.received.len())
     }
@@ -66,35 +66,35 @@ async fn answer(request: Request<Incoming>, queue: Arc<Mutex<Queue>>) -> Respons
         *refusal.status_mut() = StatusCode::FORBIDDEN;
         return refusal;
     }
-    let asked: Value = serde_json::from_slice(&body).unwrap();
-    assert!(asked["QueueUrl"].as_str().unwrap().ends_with("/000000000000/events"));
-    let said = match head.headers["x-amz-target"].to_str().unwrap() {
-        "AmazonSQS.ReceiveMessage" => receive(&asked, &queue).await,
-        "AmazonSQS.DeleteMessageBatch" => delete(&asked, &queue),
+    let body_json: Value = serde_json::from_slice(&body).unwrap();
+    assert!(body_json["QueueUrl"].as_str().unwrap().ends_with("/000000000000/events"));
+    let response = match head.headers["x-amz-target"].to_str().unwrap() {
+        "AmazonSQS.ReceiveMessage" => receive(&body_json, &queue).await,
+        "AmazonSQS.DeleteMessageBatch" => delete(&body_json, &queue),
         "AmazonSQS.GetQueueAttributes" => {
-            assert_eq!(asked["AttributeNames"], json!(["ApproximateNumberOfMessages"]));
+            assert_eq!(body_json["AttributeNames"], json!(["ApproximateNumberOfMessages"]));
             let waiting = queue.lock().unwrap().waiting.len().to_string();
             json!({"Attributes": {"ApproximateNumberOfMessages": waiting}})
         }
         other => panic!("{other}"),
     };
-    Response::new(Full::from(said.to_string()))
+    Response::new(Full::from(response.to_string()))
 }
 
-async fn receive(asked: &Value, queue: &Mutex<Queue>) -> Value {
-    let max = asked["MaxNumberOfMessages"].as_u64().unwrap() as usize;
+async fn receive(body_json: &Value, queue: &Mutex<Queue>) -> Value {
+    let max = body_json["MaxNumberOfMessages"].as_u64().unwrap() as usize;
     assert!((1..=10).contains(&max));
-    if queue.lock().unwrap().waiting.is_empty() && asked["WaitTimeSeconds"].as_u64().unwrap() > 0 {
+    if queue.lock().unwrap().waiting.is_empty() && body_json["WaitTimeSeconds"].as_u64().unwrap() > 0 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    while queue.lock().unwrap().holds_further && asked["WaitTimeSeconds"] == 0 {
+    while queue.lock().unwrap().holds_further && body_json["WaitTimeSeconds"] == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let mut queue = queue.lock().unwrap();
     let count = max.min(queue.waiting.len());
     let bodies: Vec<String> = queue.waiting.drain(..count).collect();
     if bodies.is_empty() {
-        // As AWS says it: no list at all.
+        // Like AWS: without messages there is no list at all.
         return json!({});
     }
     let mut messages = Vec::new();
@@ -106,8 +106,8 @@ async fn receive(asked: &Value, queue: &Mutex<Queue>) -> Value {
     json!({"Messages": messages})
 }
 
-fn delete(asked: &Value, queue: &Mutex<Queue>) -> Value {
-    let entries = asked["Entries"].as_array().unwrap();
+fn delete(body_json: &Value, queue: &Mutex<Queue>) -> Value {
+    let entries = body_json["Entries"].as_array().unwrap();
     assert!((1..=10).contains(&entries.len()));
     let mut queue = queue.lock().unwrap();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
@@ -120,7 +120,7 @@ fn delete(asked: &Value, queue: &Mutex<Queue>) -> Value {
     json!({"Successful": done, "Failed": failed})
 }
 
-/// Signature Version 4 as its documentation says it, for a POST to the root.
+/// Checks a Signature Version 4 after its documentation, for a POST to the root.
 fn is_signed(headers: &HeaderMap, body: &[u8]) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default();
     let Some(authorization) = text("authorization").strip_prefix("AWS4-HMAC-SHA256 ") else { return false };
@@ -170,36 +170,36 @@ fn messages(count: u64) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s235_messages_of_sqs_are_deleted_when_they_were_taken() {
+async fn s235_messages_are_deleted_after_sinks_took_them() {
     let dir = tempfile::tempdir().unwrap();
     let sqs = Sqs::start(messages(501)).await;
     let source = open(&sqs.url(), signed(SECRET)).await.unwrap();
-    let fed = Fed::start(source, &dir.path().join("dead"), Wanted::default());
-    fed.hearing.has(501).await;
-    eventually("all are deleted", || sqs.left() == (0, 0)).await;
+    let running = RunningFeed::start(source, &dir.path().join("dead"), Wanted::default());
+    running.sink.wait_for(501).await;
+    eventually("all are deleted", || sqs.counts() == (0, 0)).await;
     sqs.queue.lock().unwrap().waiting.extend(messages(1));
-    fed.hearing.has(502).await;
-    eventually("the last is deleted", || sqs.left() == (0, 0)).await;
+    running.sink.wait_for(502).await;
+    eventually("the last is deleted", || sqs.counts() == (0, 0)).await;
     let queue = sqs.queue.lock().unwrap();
-    assert_eq!((queue.unsigned, fed.status.counts().failures), (0, 0));
+    assert_eq!((queue.unsigned, running.status.counts().failures), (0, 0));
     assert!(queue.requests < 200, "{}", queue.requests);
 }
 
 #[tokio::test]
-async fn s235_what_was_not_acknowledged_is_not_deleted() {
+async fn s235_unacknowledged_messages_are_not_deleted() {
     let sqs = Sqs::start(messages(30)).await;
     let mut source = open(&sqs.url(), signed(SECRET)).await.unwrap();
     let received = source.receive(25).await.unwrap();
     assert!((10..=25).contains(&received.len()), "{}", received.len());
-    let (waiting, invisible) = sqs.left();
+    let (waiting, invisible) = sqs.counts();
     assert_eq!(waiting + invisible, 30);
     source.acknowledge().await.unwrap();
-    assert_eq!(sqs.left(), (waiting, 0));
+    assert_eq!(sqs.counts(), (waiting, 0));
     source.acknowledge().await.unwrap();
 }
 
-/// A feed drops `receive` every few seconds to count what waits. Between its two rounds of requests, the messages of the
-/// first answer were gone until their visibility timeout, and counted against the queue's `maxReceiveCount`.
+/// A feed drops `receive` every few seconds to count waiting messages. If that happened between the two rounds of requests, the
+/// messages of the first response were hidden until their visibility timeout, and counted against the queue's `maxReceiveCount`.
 #[tokio::test]
 async fn s235_a_receive_that_is_dropped_hides_no_message() {
     let sqs = Sqs::start(messages(30)).await;
@@ -207,15 +207,15 @@ async fn s235_a_receive_that_is_dropped_hides_no_message() {
     sqs.queue.lock().unwrap().holds_further = true;
     tokio::select! {
         received = source.receive(25) => panic!("{received:?}"),
-        () = eventually("a first answer", || sqs.left().1 == 10) => {}
+        () = eventually("a first answer", || sqs.counts().1 == 10) => {}
     }
     sqs.queue.lock().unwrap().holds_further = false;
     let received = source.receive(25).await.unwrap();
-    assert_eq!((received.len(), sqs.left()), (25, (5, 25)));
+    assert_eq!((received.len(), sqs.counts()), (25, (5, 25)));
 }
 
 #[tokio::test]
-async fn who_may_not_ask_is_told_so() {
+async fn a_wrong_secret_is_refused() {
     let sqs = Sqs::start(messages(1)).await;
     let mut source = open(&sqs.url(), signed("another-secret")).await.unwrap();
     let error = source.receive(1).await.unwrap_err().to_string();

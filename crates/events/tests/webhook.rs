@@ -1,4 +1,4 @@
-//! Webhooks: order, repetition, refusal, outages, the end.
+//! Webhooks: order, retries, refusals, outages, shutdown.
 
 use super::receiver::Receiver;
 use events::{Authorization, Described, EventKind, Notice, ObjectEvent, Sequence, Webhook, WebhookConfig};
@@ -50,7 +50,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it never came true that {what}");
+    panic!("timed out while waiting until {what}");
 }
 
 fn letters(dir: &Path) -> Vec<u64> {
@@ -67,42 +67,42 @@ async fn s196_events_of_a_key_arrive_in_order_with_the_token() {
         webhook.send(notice(&format!("key-{}", number % 7), number));
     }
     webhook.stop(Duration::from_secs(30)).await;
-    let got = receiver.got();
-    assert_eq!(got.len(), 300);
+    let posts = receiver.posts();
+    assert_eq!(posts.len(), 300);
     for key in 0..7 {
-        let of_key = got.iter().filter(|got| got.event.key.to_string() == format!("key-{key}"));
-        let numbers: Vec<u64> = of_key.map(|got| got.event.sequence.0).collect();
+        let of_key = posts.iter().filter(|post| post.event.key.to_string() == format!("key-{key}"));
+        let numbers: Vec<u64> = of_key.map(|post| post.event.sequence.0).collect();
         assert!(numbers.is_sorted(), "key-{key}: {numbers:?}");
     }
-    assert!(got.iter().all(|got| got.authorization.as_deref() == Some("Bearer hush")));
+    assert!(posts.iter().all(|post| post.authorization.as_deref() == Some("Bearer hush")));
     let counts = webhook.counts();
     assert_eq!((counts.sent, counts.queued, counts.failed, counts.dropped), (300, 0, 0, 0));
-    // After the end there is nobody to send it.
+    // A stopped webhook sends nothing more.
     webhook.send(notice("late", 1));
     assert_eq!(webhook.counts().dropped, 1);
 }
 
-/// A receiver in trouble gets the event again, before the next of its key.
+/// If the receiver fails, the event is posted again before the next event of its key.
 #[tokio::test]
-async fn s196_a_failure_is_repeated() {
+async fn s196_a_failed_post_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let answers = |number| match number {
         0 | 1 => (StatusCode::SERVICE_UNAVAILABLE, Duration::ZERO),
         2 => (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO),
         _ => (StatusCode::NO_CONTENT, Duration::ZERO),
     };
-    let receiver = Receiver::answering("127.0.0.1:0", Box::new(answers)).await;
+    let receiver = Receiver::start_with_answers("127.0.0.1:0", Box::new(answers)).await;
     let webhook = start(config(&receiver.url(), dir.path()));
     webhook.send(notice("a", 1));
     webhook.send(notice("a", 2));
     webhook.stop(Duration::from_secs(30)).await;
-    let numbers: Vec<u64> = receiver.got().iter().map(|got| got.event.sequence.0).collect();
+    let numbers: Vec<u64> = receiver.posts().iter().map(|post| post.event.sequence.0).collect();
     assert_eq!(numbers, [1, 1, 1, 1, 2]);
     assert_eq!((webhook.counts().sent, webhook.counts().retried), (2, 3));
 }
 
 #[tokio::test]
-async fn s196_what_came_while_the_receiver_was_down_arrives_when_it_is_back() {
+async fn s196_events_sent_while_the_receiver_is_down_arrive_later() {
     let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
     let (address, url) = (receiver.address().to_string(), receiver.url());
     drop(receiver);
@@ -113,18 +113,18 @@ async fn s196_what_came_while_the_receiver_was_down_arrives_when_it_is_back() {
     eventually("a post was repeated", || webhook.counts().retried > 0).await;
     assert_eq!((webhook.counts().queued, webhook.counts().sent), (20, 0));
     let answers = |_| (StatusCode::OK, Duration::ZERO);
-    let receiver = Receiver::answering(&address, Box::new(answers)).await;
+    let receiver = Receiver::start_with_answers(&address, Box::new(answers)).await;
     eventually("all arrived", || webhook.counts().sent == 20).await;
-    let mut numbers: Vec<u64> = receiver.got().iter().map(|got| got.event.sequence.0).collect();
+    let mut numbers: Vec<u64> = receiver.posts().iter().map(|post| post.event.sequence.0).collect();
     numbers.sort();
     assert_eq!(numbers, (0..20).collect::<Vec<_>>());
     assert_eq!(letters(dir.path()), [] as [u64; 0]);
 }
 
-/// Nobody is there for longer than events are tried: they are dead letters, in the order of their key, and readable by their
-/// owner only.
+/// If the receiver is down for longer than events are retried, they become dead letters, in the order of their key and readable by
+/// their owner only.
 #[tokio::test]
-async fn s196_what_was_tried_for_too_long_is_a_dead_letter() {
+async fn s196_an_event_retried_for_too_long_becomes_a_dead_letter() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let config =
@@ -141,14 +141,14 @@ async fn s196_what_was_tried_for_too_long_is_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn s196_what_is_refused_is_a_dead_letter_at_once() {
+async fn s196_a_refused_event_becomes_a_dead_letter_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let answers = |number| match number {
         0 => (StatusCode::FORBIDDEN, Duration::ZERO),
         1 => (StatusCode::FOUND, Duration::ZERO),
         _ => (StatusCode::OK, Duration::ZERO),
     };
-    let receiver = Receiver::answering("127.0.0.1:0", Box::new(answers)).await;
+    let receiver = Receiver::start_with_answers("127.0.0.1:0", Box::new(answers)).await;
     let webhook = start(config(&receiver.url(), dir.path()));
     for number in 0..3 {
         webhook.send(notice("a", number));
@@ -158,12 +158,12 @@ async fn s196_what_is_refused_is_a_dead_letter_at_once() {
     assert_eq!((letters(dir.path()), webhook.counts().retried), (vec![0, 1], 0));
 }
 
-/// Handing in never waits: what finds no place in the queue is a dead letter.
+/// Sending never waits: events that find the queue full become dead letters.
 #[tokio::test(flavor = "multi_thread")]
-async fn s193_s196_a_slow_receiver_makes_nobody_wait() {
+async fn s193_s196_a_slow_receiver_delays_no_sender() {
     let dir = tempfile::tempdir().unwrap();
     let answers = |_| (StatusCode::OK, Duration::from_secs(3600));
-    let receiver = Receiver::answering("127.0.0.1:0", Box::new(answers)).await;
+    let receiver = Receiver::start_with_answers("127.0.0.1:0", Box::new(answers)).await;
     let webhook = start(config(&receiver.url(), dir.path()));
     let began = tokio::time::Instant::now();
     for number in 0..1500 {
@@ -185,7 +185,7 @@ async fn s193_s196_a_slow_receiver_makes_nobody_wait() {
 }
 
 #[tokio::test]
-async fn what_is_no_receiver_is_refused() {
+async fn invalid_receiver_urls_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |url: &str| {
         let config = config(url, dir.path());

@@ -1,6 +1,6 @@
-//! Webhooks as a source: who may post what, and when a post is answered.
+//! Webhooks as a source: authentication of senders, limits, and the time of the response.
 
-use super::recording_sink::{Fed, Hearing, eventually, message};
+use super::recording_sink::{RecordingSink, RunningFeed, eventually, message};
 use super::webhook::event;
 use bytes::Bytes;
 use events::{Authorization, Notice, Source as _, Wanted, Webhook, WebhookConfig, WebhookSource};
@@ -28,26 +28,31 @@ async fn post(address: SocketAddr, method: &str, path: &str, secret: &str, body:
 }
 
 #[tokio::test]
-async fn s233_a_post_is_answered_when_its_hints_were_taken() {
+async fn s233_a_post_is_answered_after_sinks_took_its_hints() {
     let dir = tempfile::tempdir().unwrap();
     let source = listen(Some("hush")).await;
     let address = source.address();
-    let hearing = Arc::new(Hearing::default());
-    hearing.fails.store(usize::MAX, Ordering::Relaxed);
-    let fed = Fed::into(hearing.clone(), Box::new(source), &dir.path().join("dead"), Wanted::default());
+    let sink = Arc::new(RecordingSink::default());
+    sink.fails.store(usize::MAX, Ordering::Relaxed);
+    let running = RunningFeed::start_with_sink(
+        sink.clone(),
+        Box::new(source),
+        &dir.path().join("dead"),
+        Wanted::default(),
+    );
     let posted =
         tokio::spawn(async move { post(address, "POST", "/events", "Bearer hush", &message("a", 1)).await });
-    eventually("a sink was asked in vain", || fed.status.counts().repeated > 0).await;
+    eventually("a sink failed", || running.status.counts().repeated > 0).await;
     assert!(!posted.is_finished());
-    hearing.fails.store(0, Ordering::Relaxed);
-    assert_eq!((posted.await.unwrap(), hearing.keys()), (StatusCode::OK, vec!["a".to_owned()]));
-    // What nobody can read would be no better the next time.
+    sink.fails.store(0, Ordering::Relaxed);
+    assert_eq!((posted.await.unwrap(), sink.keys()), (StatusCode::OK, vec!["a".to_owned()]));
+    // An unreadable message would be no better the next time, so it is accepted.
     assert_eq!(post(address, "POST", "/events", "Bearer hush", "nonsense").await, StatusCode::OK);
-    assert_eq!(fed.status.counts().unreadable, 1);
+    assert_eq!(running.status.counts().unreadable, 1);
 }
 
 #[tokio::test]
-async fn s233_who_does_not_know_the_secret_is_turned_away() {
+async fn s233_a_post_without_the_secret_is_refused() {
     let source = listen(Some("hush")).await;
     let address = source.address();
     for secret in ["", "Bearer", "Bearer hus", "hush", "Bearer hush2"] {
@@ -63,7 +68,7 @@ async fn s233_who_does_not_know_the_secret_is_turned_away() {
 }
 
 #[tokio::test]
-async fn a_post_that_is_too_long_or_one_too_many_is_refused() {
+async fn a_post_that_is_too_long_or_exceeds_the_limit_is_refused() {
     let source = listen(None).await;
     let address = source.address();
     let long = "x".repeat((1 << 20) + 1);
@@ -74,18 +79,22 @@ async fn a_post_that_is_too_long_or_one_too_many_is_refused() {
         let full = full.clone();
         posts.spawn(async move { post(address, "POST", "/events", "", &full).await });
     }
-    // Nobody receives: what has found room waits, the rest is told to come again.
+    // Nothing receives the posts: those within the limit wait, the others get 503.
     for _ in 0..80 - 63 {
         assert_eq!(posts.join_next().await.unwrap().unwrap(), StatusCode::SERVICE_UNAVAILABLE);
     }
     drop(source);
     while let Some(status) = posts.join_next().await {
-        assert_eq!(status.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "who waited is told to come again");
+        assert_eq!(
+            status.unwrap(),
+            StatusCode::SERVICE_UNAVAILABLE,
+            "a waiting sender must be told to post again"
+        );
     }
 }
 
 #[tokio::test]
-async fn what_was_received_and_given_up_is_not_answered_with_success() {
+async fn an_unacknowledged_post_is_not_answered_with_success() {
     let mut source = listen(None).await;
     let address = source.address();
     let posted = tokio::spawn(async move { post(address, "POST", "/events", "", "{}").await });
@@ -94,9 +103,9 @@ async fn what_was_received_and_given_up_is_not_answered_with_success() {
     assert_eq!(posted.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
-/// What one Tenon's endpoint sends another's source understands, with its secret.
+/// A Tenon source understands what another Tenon's endpoint posts, with its secret.
 #[tokio::test]
-async fn s233_tenon_hears_tenon() {
+async fn s233_a_tenon_source_reads_a_tenon_endpoint() {
     let dir = tempfile::tempdir().unwrap();
     let source = listen(Some("hush")).await;
     let config = WebhookConfig {
@@ -107,16 +116,16 @@ async fn s233_tenon_hears_tenon() {
         retry_for: Duration::from_secs(60),
         dead_letters: dir.path().join("undelivered"),
     };
-    let fed = Fed::start(Box::new(source), &dir.path().join("dead"), Wanted::default());
+    let running = RunningFeed::start(Box::new(source), &dir.path().join("dead"), Wanted::default());
     let webhook = Webhook::start(config, Arc::new(Entropy::new(1))).unwrap();
     for number in 0..100 {
         webhook.send(Notice { event: event("a b+ü", number), configuration: "all".into() });
     }
-    fed.hearing.has(100).await;
-    let heard = fed.hearing.heard();
+    running.sink.wait_for(100).await;
+    let hints = running.sink.hints();
     let expected: Vec<_> =
         (0..100).map(|number| events::Hint::from(&*event("a b+ü", number)).into_owned()).collect();
-    assert_eq!(heard, expected);
+    assert_eq!(hints, expected);
     webhook.stop(Duration::from_secs(5)).await;
     assert_eq!(webhook.counts().sent, 100);
 }

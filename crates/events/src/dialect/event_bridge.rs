@@ -1,8 +1,8 @@
-//! Amazon EventBridge (S3 User Guide, "EventBridge event message structure"). A key is written as it is.
+//! Amazon EventBridge (S3 User Guide, "EventBridge event message structure"). Keys are not encoded.
 
 use super::json::Json;
-use super::s3::{Bucket, etag, order};
-use super::{DialectError, bytes, checked, filled};
+use super::s3::{Bucket, parse_order, unquote_etag};
+use super::{DialectError, bytes, check_names, non_empty};
 use crate::{Hint, Said, What};
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub(super) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn is_one(&self) -> bool {
+    pub(super) fn is_present(&self) -> bool {
         !self.kind.is_empty()
     }
 
@@ -42,7 +42,7 @@ impl<'a> Event<'a> {
             b"object" => json.fields(|json, name| {
                 match name {
                     b"key" => self.key = json.text()?,
-                    b"size" => self.size_bytes = json.whole()?,
+                    b"size" => self.size_bytes = json.integer()?,
                     b"etag" => self.etag = json.text()?,
                     b"version-id" => self.version = json.text()?,
                     b"sequencer" => self.sequencer = json.text()?,
@@ -56,32 +56,32 @@ impl<'a> Event<'a> {
     }
 
     pub(super) fn read(self, each: &mut dyn FnMut(Hint<'a>)) -> Result<(), DialectError> {
-        let Some(what) = self.what() else { return Ok(()) };
+        let Some(what) = self.classify() else { return Ok(()) };
         let said = match what {
             What::Stored => Said {
                 size_bytes: self.size_bytes,
-                etag: etag(self.etag),
-                version: filled(self.version),
+                etag: unquote_etag(self.etag),
+                version: non_empty(self.version),
                 ..Said::default()
             },
             _ => Said::default(),
         };
-        each(checked(Hint {
+        each(check_names(Hint {
             bucket: self.bucket,
             key: bytes(self.key),
             what,
-            order: order(&self.sequencer),
-            time: crate::aws::time(&self.time),
+            order: parse_order(&self.sequencer),
+            time: crate::aws::parse_time(&self.time),
             said,
         })?);
         Ok(())
     }
 
-    fn what(&self) -> Option<What> {
+    fn classify(&self) -> Option<What> {
         match &*self.kind {
             "Object Created" => Some(What::Stored),
             "Object Deleted" if self.deletion == "Delete Marker Created" => Some(What::Removed),
-            // Only a version is gone, which may be an old one.
+            // Only one version was removed, possibly not the current one.
             "Object Deleted" if !self.version.is_empty() => Some(What::Changed),
             "Object Deleted" => Some(What::Removed),
             "Object Tags Added" | "Object Tags Deleted" | "Object ACL Updated" => Some(What::Changed),

@@ -1,15 +1,15 @@
-//! Google Cloud Storage by Pub/Sub (Cloud Storage documentation, "Pub/Sub notifications"): attributes say what happened, and a
-//! payload, if one is sent, is the object's resource. A push has both in an envelope of its own.
+//! Google Cloud Storage through Pub/Sub (Cloud Storage documentation, "Pub/Sub notifications"). Attributes say what happened; the payload,
+//! if there is one, is the object's resource. A push delivery carries both in an envelope.
 
 use super::json::{Json, Pairs};
-use super::{DialectError, bytes, checked, filled, lower, unbase64};
+use super::{DialectError, bytes, check_names, decode_base64, non_empty, to_lowercase};
 use crate::{Hint, Message, Order, Said, What};
 use std::borrow::Cow;
 
-/// Greater than the metageneration of whatever was there.
-const AFTER_ALL: u64 = u64::MAX;
+/// The metageneration used for deletions: greater than any that the object can have had.
+const DELETION_METAGENERATION: u64 = u64::MAX;
 
-/// What the attributes say.
+/// The attributes of a message.
 #[derive(Default)]
 pub(super) struct Attributes<'a> {
     kind: Cow<'a, str>,
@@ -21,19 +21,19 @@ pub(super) struct Attributes<'a> {
 }
 
 impl<'m> Attributes<'m> {
-    /// Those of a message that has them.
+    /// Reads a message's attributes; `None` if they are not those of Cloud Storage.
     pub(super) fn of(message: &'m Message) -> Option<Self> {
         if message.attributes.is_empty() {
             return None;
         }
         let attributes = message.attributes.iter();
-        Self::among(attributes.map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str()))))
+        Self::from_pairs(attributes.map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str()))))
     }
 }
 
 impl<'a> Attributes<'a> {
-    /// Transports change the case of names.
-    fn among<'n>(attributes: impl Iterator<Item = (&'n str, Cow<'a, str>)>) -> Option<Self> {
+    /// Reads attributes from names and values. Names are compared without case, because transports change it.
+    fn from_pairs<'n>(attributes: impl Iterator<Item = (&'n str, Cow<'a, str>)>) -> Option<Self> {
         let mut all = Self::default();
         for (name, value) in attributes {
             let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -54,7 +54,7 @@ impl<'a> Attributes<'a> {
         (!all.bucket.is_empty() && all.kind.starts_with("OBJECT_")).then_some(all)
     }
 
-    /// Reads the payload besides, if there is one.
+    /// Passes on the hint made of the attributes and of the payload, if there is one.
     pub(super) fn read<'m>(
         self,
         payload: &'m [u8],
@@ -74,18 +74,18 @@ impl<'a> Attributes<'a> {
     }
 
     fn hint(self, resource: Resource<'a>) -> Result<Option<Hint<'a>>, DialectError> {
-        let Some(what) = self.what() else { return Ok(None) };
+        let Some(what) = self.classify() else { return Ok(None) };
         let meta_generation = match what {
-            What::Removed => AFTER_ALL,
+            What::Removed => DELETION_METAGENERATION,
             _ => resource.meta_generation.unwrap_or(0),
         };
         let order = |generation| Order(u128::from(generation) << 64 | u128::from(meta_generation));
-        let is_told = resource.generation.is_some();
+        let has_resource = resource.generation.is_some();
         let said = match what {
-            What::Stored | What::Changed if is_told => Said {
+            What::Stored | What::Changed if has_resource => Said {
                 size_bytes: resource.size_bytes,
                 version: self.generation.map(|generation| Cow::Owned(generation.to_string())),
-                content_type: filled(resource.content_type),
+                content_type: non_empty(resource.content_type),
                 properties: Some(resource.metadata.into_iter().map(named).collect()),
                 ..Said::default()
             },
@@ -96,14 +96,14 @@ impl<'a> Attributes<'a> {
             key: bytes(self.key),
             what,
             order: self.generation.map(order),
-            time: crate::aws::time(&self.time),
+            time: crate::aws::parse_time(&self.time),
             said,
         };
-        checked(hint).map(Some)
+        check_names(hint).map(Some)
     }
 
-    /// What was overwritten is there, as what another event tells.
-    fn what(&self) -> Option<What> {
+    /// Returns what happened; `None` if it is irrelevant here. Deletion of an overwritten generation is: another event reports the new one.
+    fn classify(&self) -> Option<What> {
         match &*self.kind {
             "OBJECT_FINALIZE" => Some(What::Stored),
             "OBJECT_METADATA_UPDATE" => Some(What::Changed),
@@ -114,10 +114,10 @@ impl<'a> Attributes<'a> {
 }
 
 fn named<'a>((name, value): (Cow<'a, str>, Cow<'a, str>)) -> (Cow<'a, str>, Cow<'a, str>) {
-    (lower(name), value)
+    (to_lowercase(name), value)
 }
 
-/// The object's resource, of which the etag is left out: it is not that of the S3 side.
+/// The object's resource. Its etag is left out, because it differs from the etag of the S3 interface.
 #[derive(Default)]
 struct Resource<'a> {
     generation: Option<u64>,
@@ -132,9 +132,9 @@ impl<'a> Resource<'a> {
         let (mut json, mut resource) = (Json::new(payload)?, Self::default());
         json.fields(|json, name| {
             match name {
-                b"generation" => resource.generation = json.whole()?,
-                b"metageneration" => resource.meta_generation = json.whole()?,
-                b"size" => resource.size_bytes = json.whole()?,
+                b"generation" => resource.generation = json.integer()?,
+                b"metageneration" => resource.meta_generation = json.integer()?,
+                b"size" => resource.size_bytes = json.integer()?,
                 b"contentType" => resource.content_type = json.text()?,
                 b"metadata" => resource.metadata = json.pairs()?,
                 _ => json.skip()?,
@@ -146,14 +146,14 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// What is pushed.
+/// The message in a push delivery's envelope.
 #[derive(Default)]
-pub(super) struct Pushed<'a> {
+pub(super) struct PushMessage<'a> {
     attributes: Pairs<'a>,
     data: Cow<'a, str>,
 }
 
-impl<'a> Pushed<'a> {
+impl<'a> PushMessage<'a> {
     pub(super) fn read_from(json: &mut Json<'a>) -> Result<Self, DialectError> {
         let mut pushed = Self::default();
         json.fields(|json, name| {
@@ -168,9 +168,9 @@ impl<'a> Pushed<'a> {
     }
 
     pub(super) fn read(self, each: &mut dyn FnMut(Hint<'a>)) -> Result<(), DialectError> {
-        let payload = unbase64(&self.data)?;
+        let payload = decode_base64(&self.data)?;
         let attributes = self.attributes.iter().map(|(name, value)| (&**name, Cow::Borrowed(&**value)));
-        let attributes = Attributes::among(attributes).ok_or(DialectError::Field("attributes"))?;
+        let attributes = Attributes::from_pairs(attributes).ok_or(DialectError::Field("attributes"))?;
         attributes.read(&payload, &mut |hint| each(hint.into_owned()))
     }
 }

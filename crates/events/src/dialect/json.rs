@@ -1,44 +1,44 @@
-//! JSON, read for a few of its fields: the rest is passed over without a closer look, several times as fast as a reader that
-//! checks it (see `docs/decisions/0033`).
+//! A JSON reader for messages of which only a few fields matter. It skips the rest without validating it, several times as fast as a
+//! validating reader (see `docs/decisions/0033`).
 //!
-//! Invariants: what is handed out is what a strict reader would hand out; what is passed over ends where a strict reader would
-//! say that it ends; nothing here calls itself, so that no depth of nesting matters.
+//! Invariants: values returned are those that a validating reader would return. A skipped value ends where a validating reader would end
+//! it. No function is recursive, so that nesting of any depth is harmless.
 
 use std::borrow::Cow;
 
-/// Bytes that are no JSON, or JSON of another form.
+/// The error for bytes that are not JSON, or not of the expected form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} is expected at byte {at}")]
-pub struct Broken {
+#[error("expected {wanted} at byte {at}")]
+pub struct JsonError {
     at: usize,
     wanted: &'static str,
 }
 
-/// A place in a document.
+/// A reading position in a document.
 #[derive(Debug, Clone)]
 pub(super) struct Json<'a> {
     text: &'a str,
     at: usize,
-    /// The block of the text that was last looked at, and where the quotes and backslashes in it are.
+    /// The number of the block of the text that was last scanned, and a bit mask of the quotes and backslashes in it.
     block: usize,
-    signs: u64,
+    special: u64,
 }
 
-/// So many bytes are searched at once for quotes and backslashes: a word has a bit of each.
+/// Number of bytes scanned at once for quotes and backslashes: one bit of a word each.
 const BLOCK_BYTES: usize = 64;
 
-/// Names and values.
+/// Pairs of names and values.
 pub(super) type Pairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 impl<'a> Json<'a> {
-    pub(super) fn new(body: &'a [u8]) -> Result<Self, Broken> {
+    pub(super) fn new(body: &'a [u8]) -> Result<Self, JsonError> {
         let text = std::str::from_utf8(body);
-        let text = text.map_err(|error| Broken { at: error.valid_up_to(), wanted: "UTF-8" })?;
-        // No text has a block of this number.
-        Ok(Self { text, at: 0, block: usize::MAX, signs: 0 })
+        let text = text.map_err(|error| JsonError { at: error.valid_up_to(), wanted: "UTF-8" })?;
+        // No block has this number, so the first access scans.
+        Ok(Self { text, at: 0, block: usize::MAX, special: 0 })
     }
 
-    /// The first byte of what comes next, after white space.
+    /// Skips white space and returns the next byte without consuming it.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
@@ -51,8 +51,8 @@ impl<'a> Json<'a> {
         None
     }
 
-    /// Reads an object: `field` reads or passes over each value.
-    pub(super) fn fields<E: From<Broken>>(
+    /// Reads an object. `field` must read or skip each value.
+    pub(super) fn fields<E: From<JsonError>>(
         &mut self,
         mut field: impl FnMut(&mut Self, &'a [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -61,7 +61,7 @@ impl<'a> Json<'a> {
             return Ok(());
         }
         loop {
-            // No name that is known has an escape in it.
+            // Names are compared without unescaping, because no known name contains an escape.
             let (start, end, _) = self.string()?;
             let name = &self.text.as_bytes()[start..end];
             self.expect(b':', "a colon")?;
@@ -72,12 +72,12 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Reads a list: `element` reads or passes over each value.
-    pub(super) fn elements<E: From<Broken>>(
+    /// Reads an array. `element` must read or skip each value.
+    pub(super) fn elements<E: From<JsonError>>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.expect(b'[', "a list")?;
+        self.expect(b'[', "an array")?;
         if self.take(b']') {
             return Ok(());
         }
@@ -89,8 +89,8 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Reads a text; a number is taken for its digits, and `null` for no text.
-    pub(super) fn text(&mut self) -> Result<Cow<'a, str>, Broken> {
+    /// Reads a string. A number is read as its digits, and `null` as an empty string.
+    pub(super) fn text(&mut self) -> Result<Cow<'a, str>, JsonError> {
         if self.peek() == Some(b'"') {
             let (start, end, is_escaped) = self.string()?;
             let raw = &self.text[start..end];
@@ -100,17 +100,17 @@ impl<'a> Json<'a> {
         match word.as_bytes().first() {
             Some(b'-' | b'0'..=b'9') => Ok(Cow::Borrowed(word)),
             _ if word == "null" => Ok(Cow::Borrowed("")),
-            _ => Err(self.broken("a text")),
+            _ => Err(self.error("a string")),
         }
     }
 
-    /// Reads a whole number, in digits or in a text of digits; anything else is not said.
-    pub(super) fn whole(&mut self) -> Result<Option<u64>, Broken> {
+    /// Reads an unsigned integer, as digits or as a string of digits; `None` for anything else.
+    pub(super) fn integer(&mut self) -> Result<Option<u64>, JsonError> {
         Ok(self.text()?.parse().ok())
     }
 
-    /// Reads names and values: an object, or a list of objects with `key` and `val` or `value`.
-    pub(super) fn pairs(&mut self) -> Result<Pairs<'a>, Broken> {
+    /// Reads names and values from an object, or from an array of objects with `decode_key` and `val` or `value`.
+    pub(super) fn pairs(&mut self) -> Result<Pairs<'a>, JsonError> {
         let mut pairs = Vec::new();
         match self.peek() {
             Some(b'{') => self.entries(|name, value| pairs.push((name, value)))?,
@@ -122,27 +122,27 @@ impl<'a> Json<'a> {
                         b"val" | b"value" => value = json.text()?,
                         _ => json.skip()?,
                     }
-                    Ok::<_, Broken>(())
+                    Ok::<_, JsonError>(())
                 })?;
                 pairs.push((name, value));
-                Ok::<_, Broken>(())
+                Ok::<_, JsonError>(())
             })?,
             _ => self.skip()?,
         }
         Ok(pairs)
     }
 
-    fn entries(&mut self, mut entry: impl FnMut(Cow<'a, str>, Cow<'a, str>)) -> Result<(), Broken> {
+    fn entries(&mut self, mut entry: impl FnMut(Cow<'a, str>, Cow<'a, str>)) -> Result<(), JsonError> {
         self.fields(|json, name| {
-            let name = std::str::from_utf8(name).map_err(|_| json.broken("a name"))?;
+            let name = std::str::from_utf8(name).map_err(|_| json.error("a name"))?;
             let name = if name.contains('\\') { json.unescaped(name)? } else { Cow::Borrowed(name) };
             entry(name, json.text()?);
             Ok(())
         })
     }
 
-    /// Passes over a value.
-    pub(super) fn skip(&mut self) -> Result<(), Broken> {
+    /// Skips a value.
+    pub(super) fn skip(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'"') => self.string().map(drop),
             Some(b'{' | b'[') => self.skip_nested(),
@@ -150,15 +150,15 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Nothing comes any more.
-    pub(super) fn end(&mut self) -> Result<(), Broken> {
+    /// Checks that nothing follows.
+    pub(super) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
-            Some(_) => Err(self.broken("the end")),
+            Some(_) => Err(self.error("the end")),
         }
     }
 
-    fn skip_nested(&mut self) -> Result<(), Broken> {
+    fn skip_nested(&mut self) -> Result<(), JsonError> {
         let mut depth = 0_usize;
         while let Some(byte) = self.text.as_bytes().get(self.at) {
             match byte {
@@ -177,28 +177,28 @@ impl<'a> Json<'a> {
                 _ => self.at += 1,
             }
         }
-        Err(self.broken("a brace or a bracket"))
+        Err(self.error("a closing brace or bracket"))
     }
 
-    /// A number, or one of JSON's three words.
-    fn word(&mut self) -> Result<&'a str, Broken> {
+    /// Reads a number, `true`, `false` or `null`.
+    fn word(&mut self) -> Result<&'a str, JsonError> {
         self.peek();
         let rest = &self.text[self.at..];
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         let len = rest.bytes().take_while(|byte| is_part(*byte)).count();
         if len == 0 {
-            return Err(self.broken("a value"));
+            return Err(self.error("a value"));
         }
         self.at += len;
         Ok(&rest[..len])
     }
 
-    /// Where what stands between quotes begins and ends, and whether there are escapes in it.
+    /// Reads a string. Returns the range between its quotes, and whether it contains escapes.
     #[inline]
-    fn string(&mut self) -> Result<(usize, usize, bool), Broken> {
-        self.expect(b'"', "a text")?;
+    fn string(&mut self) -> Result<(usize, usize, bool), JsonError> {
+        self.expect(b'"', "a string")?;
         let start = self.at;
-        let end = self.sign(start);
+        let end = self.next_special(start);
         if self.text.as_bytes().get(end) == Some(&b'"') {
             self.at = end + 1;
             return Ok((start, end, false));
@@ -206,93 +206,93 @@ impl<'a> Json<'a> {
         self.escaped(start, end)
     }
 
-    /// The same, from the first backslash on.
+    /// Continues [`Json::string`] at the first backslash.
     #[cold]
-    fn escaped(&mut self, start: usize, mut at: usize) -> Result<(usize, usize, bool), Broken> {
+    fn escaped(&mut self, start: usize, mut at: usize) -> Result<(usize, usize, bool), JsonError> {
         while self.text.as_bytes().get(at) == Some(&b'\\') {
-            at = self.sign(at + 2);
+            at = self.next_special(at + 2);
         }
         if at >= self.text.len() {
-            return Err(self.broken("a quote"));
+            return Err(self.error("a closing quote"));
         }
         self.at = at + 1;
         Ok((start, at, true))
     }
 
-    /// Where the next quote or backslash is from `at` on, or the end.
+    /// Returns the offset of the next quote or backslash at or after `at`, or the length of the text.
     #[inline]
-    fn sign(&mut self, at: usize) -> usize {
+    fn next_special(&mut self, at: usize) -> usize {
         let mut block = at / BLOCK_BYTES;
         if self.block != block {
-            self.see(block);
+            self.load_block(block);
         }
-        let mut ahead = self.signs & u64::MAX << (at % BLOCK_BYTES);
+        let mut ahead = self.special & u64::MAX << (at % BLOCK_BYTES);
         while ahead == 0 {
             block += 1;
             if block * BLOCK_BYTES >= self.text.len() {
                 return self.text.len();
             }
-            self.see(block);
-            ahead = self.signs;
+            self.load_block(block);
+            ahead = self.special;
         }
         block * BLOCK_BYTES + ahead.trailing_zeros() as usize
     }
 
     #[inline]
-    fn see(&mut self, block: usize) {
+    fn load_block(&mut self, block: usize) {
         let bytes = self.text.as_bytes().get(block * BLOCK_BYTES..).unwrap_or_default();
         self.block = block;
-        self.signs = match bytes.first_chunk() {
-            Some(bytes) => signs(bytes),
-            None => last_signs(bytes),
+        self.special = match bytes.first_chunk() {
+            Some(bytes) => special_mask(bytes),
+            None => special_mask_of_last(bytes),
         };
     }
 
-    /// Rare enough to be left to a strict reader.
-    fn unescaped(&self, raw: &str) -> Result<Cow<'a, str>, Broken> {
+    /// Unescapes a string. Escapes are rare enough to be left to a validating reader.
+    fn unescaped(&self, raw: &str) -> Result<Cow<'a, str>, JsonError> {
         let quoted = format!("\"{raw}\"");
-        serde_json::from_str(&quoted).map(Cow::Owned).map_err(|_| self.broken("a text"))
+        serde_json::from_str(&quoted).map(Cow::Owned).map_err(|_| self.error("a string"))
     }
 
     #[inline]
-    fn expect(&mut self, byte: u8, wanted: &'static str) -> Result<(), Broken> {
-        if self.take(byte) { Ok(()) } else { Err(self.broken(wanted)) }
+    fn expect(&mut self, byte: u8, wanted: &'static str) -> Result<(), JsonError> {
+        if self.take(byte) { Ok(()) } else { Err(self.error(wanted)) }
     }
 
     #[inline]
     fn take(&mut self, byte: u8) -> bool {
-        // Most have no white space.
+        // Most documents have no white space, so the byte is tried before `peek`.
         let is_next = self.text.as_bytes().get(self.at) == Some(&byte) || self.peek() == Some(byte);
         self.at += usize::from(is_next);
         is_next
     }
 
-    fn broken(&self, wanted: &'static str) -> Broken {
-        Broken { at: self.at, wanted }
+    fn error(&self, wanted: &'static str) -> JsonError {
+        JsonError { at: self.at, wanted }
     }
 }
 
-/// Which of the bytes are quotes or backslashes, a bit of each. As written, compilers make a dozen instructions on vectors of it.
+/// Returns a bit mask of the quotes and backslashes in a block. Compilers turn this code into a dozen vector instructions.
 #[inline]
-fn signs(block: &[u8; BLOCK_BYTES]) -> u64 {
+fn special_mask(block: &[u8; BLOCK_BYTES]) -> u64 {
     let mut bits = [0; BLOCK_BYTES];
     for (at, (bit, byte)) in bits.iter_mut().zip(block).enumerate() {
         let is_sign = (*byte == b'"') | (*byte == b'\\');
         *bit = if is_sign { 1 << (at % 8) } else { 0 };
     }
     let byte = |eight: &[u8; 8]| eight.iter().fold(0_u8, |byte, bit| byte.wrapping_add(*bit));
-    (0..).zip(bits.as_chunks().0).fold(0, |signs, (at, eight)| signs | u64::from(byte(eight)) << (8 * at))
+    (0..).zip(bits.as_chunks().0).fold(0, |special, (at, eight)| special | u64::from(byte(eight)) << (8 * at))
 }
 
-/// The same of what is left.
+/// Like [`special_mask`], for the incomplete last block.
 #[cold]
-fn last_signs(bytes: &[u8]) -> u64 {
+fn special_mask_of_last(bytes: &[u8]) -> u64 {
     let mut block = [0; BLOCK_BYTES];
     block[..bytes.len()].copy_from_slice(bytes);
-    signs(&block)
+    special_mask(&block)
 }
 
-/// What a strict reader takes, this one takes, and reads the same texts in it.
+/// Asserts that this reader accepts all that a validating reader accepts, and reads the same strings.
 #[cfg(feature = "fuzz")]
 pub(crate) fn fuzz_json(bytes: &[u8]) {
     let strict = serde_json::from_slice::<serde_json::Value>(bytes);
@@ -309,10 +309,10 @@ pub(crate) fn fuzz_json(bytes: &[u8]) {
     let read = json.fields(|json, name| {
         let text = if json.peek() == Some(b'"') { Some(json.text()?) } else { json.skip().map(|()| None)? };
         last.insert(String::from_utf8_lossy(name), text);
-        Ok::<_, Broken>(())
+        Ok::<_, JsonError>(())
     });
     assert_eq!(read, Ok(()));
-    // An escaped name may be one of the others.
+    // A name with an escape may equal another name once it is unescaped.
     if last.keys().all(|name| !name.contains('\\')) {
         for (name, text) in last {
             assert_eq!(text.as_deref(), strict[&*name].as_str());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_what_a_strict_reader_says() {
+    fn strings_and_numbers_equal_those_of_a_validating_reader() {
         for text in
             [r#""""#, r#" "a""#, r#""a\"b\\""#, r#""\u00fc\n""#, r#""ü ist kein \"u\"""#, r#""123456\"8""#]
         {
@@ -338,9 +338,9 @@ mod tests {
             assert_eq!(json.text().unwrap(), strict);
             json.end().unwrap();
         }
-        assert_eq!(json("17 ").whole(), Ok(Some(17)));
+        assert_eq!(json("17 ").integer(), Ok(Some(17)));
         assert_eq!(
-            (json("\"17\"").whole(), json("-1").whole(), json("null").whole()),
+            (json("\"17\"").integer(), json("-1").integer(), json("null").integer()),
             (Ok(Some(17)), Ok(None), Ok(None))
         );
         assert_eq!(json("null").text().unwrap(), "");
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_over_ends_where_it_ends() {
+    fn skipped_values_end_where_they_should() {
         for text in [r#"{"a":[1,{"]":"}\""}],"b":null}"#, "[[],[[]]]", "1.5e+3", "false", r#""\\""#] {
             let followed = format!(" {text} ,7");
             let mut json = json(&followed);
@@ -376,15 +376,15 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_is_passed_to_the_first_sign() {
+    fn scanning_stops_at_the_first_quote_or_backslash() {
         for before in 0..200 {
             for sign in ['"', '\\'] {
                 let text = format!("{}{sign}{}", "ü".repeat(before), "\"".repeat(9));
-                assert_eq!(json(&text).sign(0), 2 * before);
-                assert_eq!(json(&text).sign(2 * before + 5), 2 * before + 5);
+                assert_eq!(json(&text).next_special(0), 2 * before);
+                assert_eq!(json(&text).next_special(2 * before + 5), 2 * before + 5);
             }
-            assert_eq!(json(&"!".repeat(before)).sign(0), before);
+            assert_eq!(json(&"!".repeat(before)).next_special(0), before);
         }
-        assert_eq!((json("ab").sign(2), json("ab").sign(9)), (2, 2));
+        assert_eq!((json("ab").next_special(2), json("ab").next_special(9)), (2, 2));
     }
 }

@@ -1,12 +1,12 @@
-//! What others write: messages as bytes, read into hints that borrow from them.
+//! Parsers of event messages: turn the bytes of a message into hints that borrow from it.
 //!
-//! Owns the forms of event messages, known by what is in them or by name. Unknown fields are passed over without a copy, and an
-//! ordinary key costs no allocation.
+//! Owns the formats of event messages, which are detected or given by name. Unknown fields are skipped without a copy, and an ordinary key
+//! costs no allocation.
 //!
-//! Refuses: to ask anybody whether it is true; to put hints in order; to know where messages come from.
+//! Refuses to verify what a message says, to sort hints, and to know where messages come from.
 //!
-//! Invariants: whatever the bytes are, nothing panics; a message that tells of several things tells those that can be read even
-//! if one of them cannot; what is not said stays `None`, so that whoever needs it looks.
+//! Invariants: nothing panics, whatever the bytes are. In a message with several events, an unreadable one does not prevent the others
+//! from being read. What a message does not say stays `None`, so that a consumer that needs it checks the object.
 
 mod event_bridge;
 mod gcs;
@@ -19,52 +19,52 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 #[cfg(feature = "fuzz")]
 pub(crate) use json::fuzz_json;
-use json::{Broken, Json};
+use json::{Json, JsonError};
 use std::borrow::Cow;
 use std::fmt;
 use store::KEY_BYTES_MAX;
 
-/// A form of event messages.
+/// A format of event messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
-    /// Whichever of the others a message is in.
+    /// Any of the formats below, detected for each message.
     #[default]
     Detected,
-    /// Records as S3 has them: AWS, MinIO and its kin, Ceph RGW, versitygw, Tenon.
+    /// S3 event records: AWS, MinIO and its relatives, Ceph RGW, versitygw, Tenon.
     S3,
     /// Amazon EventBridge.
     EventBridge,
-    /// Amazon SNS around one of the others.
+    /// Amazon SNS, wrapped around one of the other formats.
     Sns,
-    /// Google Cloud Storage by Pub/Sub.
+    /// Google Cloud Storage through Pub/Sub.
     Gcs,
     /// OpenIO SDS.
     OpenIo,
 }
 
-/// Why a message cannot be read.
+/// An error of reading a message.
 #[derive(Debug, thiserror::Error)]
 pub enum DialectError {
-    /// It is not the JSON that it should be.
-    #[error("no JSON of events: {0}")]
-    Json(#[from] Broken),
-    /// It is JSON, of another kind.
-    #[error("no {0} message")]
+    /// The message is not the JSON that it should be.
+    #[error("invalid JSON: {0}")]
+    Json(#[from] JsonError),
+    /// The message is JSON, but not in this format.
+    #[error("the message does not have the expected format: {0}")]
     Unknown(Dialect),
-    /// A field is missing or has no sense.
-    #[error("an event's {0} cannot be read")]
+    /// A field is missing or invalid.
+    #[error("the field {0} of an event is missing or invalid")]
     Field(&'static str),
-    /// SNS asks whether we want to hear it.
-    #[error("SNS asks for a confirmation: open the SubscribeURL that is in the message")]
+    /// The message is SNS's request to confirm the subscription.
+    #[error("SNS waits for a confirmation of the subscription: open the SubscribeURL in the message")]
     Unconfirmed,
 }
 
 impl Dialect {
-    /// All that have a name, and the one that is found out.
+    /// All formats, and detection.
     pub const ALL: [Self; 6] =
         [Self::Detected, Self::S3, Self::EventBridge, Self::Sns, Self::Gcs, Self::OpenIo];
 
-    /// Its name, as configurations have it.
+    /// Returns the format's name in configurations.
     pub fn name(self) -> &'static str {
         match self {
             Self::Detected => "auto",
@@ -76,15 +76,15 @@ impl Dialect {
         }
     }
 
-    /// The dialect of this name.
+    /// Returns the format with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Reads a message, and hands on what it says: nothing, for a message that tells of nothing that matters here.
+    /// Reads a message and passes its hints to `each`. A message without relevant events has no hints.
     ///
     /// # Errors
-    /// The first thing that cannot be read; what comes before and after it is handed on all the same.
+    /// The first error. Hints before and after it are passed on all the same.
     pub fn read<'m>(
         &self,
         message: &'m Message,
@@ -112,49 +112,51 @@ impl Dialect {
             json.end()?;
             return records.outcome();
         }
-        let mut top = Top::default();
-        json.fields(|json, name| self.read_field(json, name, &mut top, &mut records, each))?;
+        let mut fields = TopLevel::default();
+        json.fields(|json, name| self.read_field(json, name, &mut fields, &mut records, each))?;
         json.end()?;
-        match top {
-            _ if records.were_there() => records.outcome(),
-            Top { is_test: true, .. } => Ok(()),
-            Top { open_io: event, .. } if event.is_one() => event.read(each),
-            Top { event_bridge: event, .. } if event.is_one() => event.read(each),
-            Top { pushed: Some(pushed), .. } => pushed.read(each),
-            Top { sns: Some(inner), .. } if may_be_wrapped => {
-                if top.sns_kind != "Notification" {
+        match fields {
+            _ if records.are_present() => records.outcome(),
+            TopLevel { is_test: true, .. } => Ok(()),
+            TopLevel { open_io: event, .. } if event.is_present() => event.read(each),
+            TopLevel { event_bridge: event, .. } if event.is_present() => event.read(each),
+            TopLevel { pushed: Some(pushed), .. } => pushed.read(each),
+            TopLevel { sns: Some(inner), .. } if may_be_wrapped => {
+                if fields.sns_kind != "Notification" {
                     return Err(DialectError::Unconfirmed);
                 }
-                // What was packed has to be unpacked: its hints are their own.
+                // The wrapped message is a temporary string, so its hints must own their data.
                 Self::Detected.read_body(inner.as_bytes(), false, &mut |hint| each(hint.into_owned()))
             }
             _ => Err(DialectError::Unknown(self)),
         }
     }
 
-    /// Reads a field at the top of a message; whose it is, is seen by its name.
+    /// Reads a top-level field of a message. Its name tells the format to which it belongs.
     fn read_field<'m>(
         self,
         json: &mut Json<'m>,
         name: &[u8],
-        top: &mut Top<'m>,
+        fields: &mut TopLevel<'m>,
         records: &mut s3::Records,
         each: &mut dyn FnMut(Hint<'m>),
     ) -> Result<(), DialectError> {
         match name {
             b"Records" if self.is(Self::S3) => return records.read(json, each),
-            b"Event" if self.is(Self::S3) => top.is_test = json.text()? == "s3:TestEvent",
-            b"event" if self.is(Self::OpenIo) => top.open_io.kind = json.text()?,
+            b"Event" if self.is(Self::S3) => fields.is_test = json.text()? == "s3:TestEvent",
+            b"event" if self.is(Self::OpenIo) => fields.open_io.kind = json.text()?,
             b"when" | b"url" | b"data" | b"parts" if self.is(Self::OpenIo) => {
-                top.open_io.read_field(json, name)?
+                fields.open_io.read_field(json, name)?
             }
-            b"detail-type" if self.is(Self::EventBridge) => top.event_bridge.kind = json.text()?,
-            b"time" | b"detail" if self.is(Self::EventBridge) => top.event_bridge.read_field(json, name)?,
+            b"detail-type" if self.is(Self::EventBridge) => fields.event_bridge.kind = json.text()?,
+            b"time" | b"detail" if self.is(Self::EventBridge) => {
+                fields.event_bridge.read_field(json, name)?
+            }
             b"message" if self.is(Self::Gcs) && json.peek() == Some(b'{') => {
-                top.pushed = Some(gcs::Pushed::read_from(json)?);
+                fields.pushed = Some(gcs::PushMessage::read_from(json)?);
             }
-            b"Type" if self.is(Self::Sns) => top.sns_kind = json.text()?,
-            b"Message" if self.is(Self::Sns) => top.sns = Some(json.text()?),
+            b"Type" if self.is(Self::Sns) => fields.sns_kind = json.text()?,
+            b"Message" if self.is(Self::Sns) => fields.sns = Some(json.text()?),
             _ => json.skip()?,
         }
         Ok(())
@@ -168,25 +170,25 @@ impl Dialect {
 impl fmt::Display for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Detected => "known",
+            Self::Detected => "any known format",
             named => named.name(),
         })
     }
 }
 
-/// What stands at the top of a message of any dialect but S3's, whose records are read as they come.
+/// Top-level fields of all formats but S3, whose records are passed on while they are read.
 #[derive(Default)]
-struct Top<'a> {
+struct TopLevel<'a> {
     is_test: bool,
     open_io: openio::Event<'a>,
     event_bridge: event_bridge::Event<'a>,
-    pushed: Option<gcs::Pushed<'a>>,
+    pushed: Option<gcs::PushMessage<'a>>,
     sns_kind: Cow<'a, str>,
     sns: Option<Cow<'a, str>>,
 }
 
-/// A hint whose names can be ones.
-fn checked(hint: Hint<'_>) -> Result<Hint<'_>, DialectError> {
+/// Checks that a hint has a bucket and a key of valid length.
+fn check_names(hint: Hint<'_>) -> Result<Hint<'_>, DialectError> {
     if hint.bucket.is_empty() {
         return Err(DialectError::Field("bucket"));
     }
@@ -196,11 +198,11 @@ fn checked(hint: Hint<'_>) -> Result<Hint<'_>, DialectError> {
     Ok(hint)
 }
 
-fn unbase64(text: &str) -> Result<Vec<u8>, DialectError> {
+fn decode_base64(text: &str) -> Result<Vec<u8>, DialectError> {
     BASE64_STANDARD.decode(text).map_err(|_| DialectError::Field("data"))
 }
 
-/// The bytes of a name.
+/// Converts a string to bytes.
 fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
@@ -208,16 +210,16 @@ fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     }
 }
 
-/// In lower case.
-fn lower(name: Cow<'_, str>) -> Cow<'_, str> {
+/// Converts a name to lower case.
+fn to_lowercase(name: Cow<'_, str>) -> Cow<'_, str> {
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return Cow::Owned(name.to_ascii_lowercase());
     }
     name
 }
 
-/// The text, unless it is empty.
-fn filled(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+/// Returns the text unless it is empty.
+fn non_empty(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     Some(text).filter(|text| !text.is_empty())
 }
 

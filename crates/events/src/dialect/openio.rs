@@ -1,7 +1,7 @@
-//! OpenIO SDS: what its metadata services tell about contents, by an event queue on every node.
+//! OpenIO SDS: events of its metadata services about contents, from the event queue on every node.
 
 use super::json::{Json, Pairs};
-use super::{DialectError, bytes, checked, filled, lower};
+use super::{DialectError, bytes, check_names, non_empty, to_lowercase};
 use crate::{Hint, Order, Said, What};
 use std::borrow::Cow;
 use store::Timestamp;
@@ -9,9 +9,9 @@ use store::Timestamp;
 #[derive(Default)]
 pub(super) struct Event<'a> {
     pub(super) kind: Cow<'a, str>,
-    /// Microseconds.
+    /// The time in microseconds.
     when: Option<u64>,
-    /// In how many messages it comes.
+    /// The number of messages over which the event is spread.
     parts: Option<u64>,
     user: Cow<'a, str>,
     bucket: Cow<'a, str>,
@@ -34,14 +34,14 @@ struct Bean<'a> {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn is_one(&self) -> bool {
+    pub(super) fn is_present(&self) -> bool {
         self.kind.starts_with("storage.")
     }
 
     pub(super) fn read_field(&mut self, json: &mut Json<'a>, name: &[u8]) -> Result<(), DialectError> {
         match (name, json.peek()) {
-            (b"when", _) => self.when = json.whole()?,
-            (b"parts", _) => self.parts = json.whole()?,
+            (b"when", _) => self.when = json.integer()?,
+            (b"parts", _) => self.parts = json.integer()?,
             (b"url", Some(b'{')) => json.fields(|json, name| {
                 match name {
                     b"user" => self.user = json.text()?,
@@ -52,7 +52,7 @@ impl<'a> Event<'a> {
                 }
                 Ok::<_, DialectError>(())
             })?,
-            // Events of containers have an object there.
+            // In events of containers, `data` is an object.
             (b"data", Some(b'[')) => json.elements(|json| {
                 self.add(Bean::read_from(json)?);
                 Ok::<_, DialectError>(())
@@ -68,15 +68,15 @@ impl<'a> Event<'a> {
                 (self.size_bytes, self.hash, self.content_type) =
                     (bean.size_bytes, bean.hash, bean.mime_type);
             }
-            "properties" => self.properties.push((lower(bean.key), bean.value)),
+            "properties" => self.properties.push((to_lowercase(bean.key), bean.value)),
             _ => {}
         }
     }
 
     pub(super) fn read(self, each: &mut dyn FnMut(Hint<'a>)) -> Result<(), DialectError> {
-        let Some(what) = self.what() else { return Ok(()) };
+        let Some(what) = self.classify() else { return Ok(()) };
         let micros = |when: u64| i64::try_from(when).unwrap_or(i64::MAX).saturating_mul(1000);
-        each(checked(Hint {
+        each(check_names(Hint {
             what,
             order: self.when.map(|when| Order(u128::from(when))),
             time: self.when.map(|when| Timestamp(micros(when))),
@@ -87,21 +87,22 @@ impl<'a> Event<'a> {
         Ok(())
     }
 
-    /// An append tells what is new, and a part of several not all.
+    /// Returns the description of the object. User metadata is left out for an append, which names only what is new, and for one message of
+    /// several, which has only a part.
     fn said(self) -> Said<'a> {
         let has_all = self.kind == "storage.content.new" && self.parts.is_none_or(|parts| parts <= 1);
         Said {
             size_bytes: self.size_bytes,
-            etag: filled(self.hash).map(lower),
-            version: filled(self.version),
-            content_type: filled(self.content_type),
+            etag: non_empty(self.hash).map(to_lowercase),
+            version: non_empty(self.version),
+            content_type: non_empty(self.content_type),
             properties: has_all.then_some(self.properties),
             tags: None,
         }
     }
 
-    /// `None` for containers, chunks and what else has no place here.
-    fn what(&self) -> Option<What> {
+    /// Returns what happened; `None` for containers, chunks and other irrelevant events.
+    fn classify(&self) -> Option<What> {
         match self.kind.strip_prefix("storage.content.")? {
             "new" | "append" => Some(What::Stored),
             "update" | "drained" | "transitioned" => Some(What::Changed),
@@ -117,7 +118,7 @@ impl<'a> Bean<'a> {
         json.fields(|json, name| {
             match name {
                 b"type" => bean.kind = json.text()?,
-                b"size" => bean.size_bytes = json.whole()?,
+                b"size" => bean.size_bytes = json.integer()?,
                 b"hash" => bean.hash = json.text()?,
                 b"mime-type" => bean.mime_type = json.text()?,
                 b"key" => bean.key = json.text()?,

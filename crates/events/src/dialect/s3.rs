@@ -1,21 +1,21 @@
-//! Records as S3 has them (S3 User Guide, "Event message structure"), and what others put into them.
+//! S3 event records (S3 User Guide, "Event message structure"), with the extensions and deviations of other servers.
 //!
-//! A key is written as in a query: `+` is a space, `%` and two digits a byte. MinIO and its kin say content type and user
-//! metadata, with names as Go writes headers; Ceph says metadata and tags as lists; Tenon says all of it as MinIO does. versitygw
-//! writes keys as they are, and counts from one whenever it starts, which is no order.
+//! Keys are URL-encoded as in a query: `+` is a space, `%` and two digits a byte. MinIO and its relatives add content type and user
+//! metadata, with names capitalised as Go does for headers. Ceph adds metadata and tags as lists. Tenon adds all of this in MinIO's form.
+//! versitygw does not encode keys, and its sequencer starts at one whenever it starts, so it gives no order.
 
 use super::json::{Json, Pairs};
-use super::{DialectError, bytes, checked, filled, lower};
+use super::{DialectError, bytes, check_names, non_empty, to_lowercase};
 use crate::{Hint, Order, Said, What};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 
-/// Before the names of user metadata.
+/// Prefix of user metadata names.
 const USER_PREFIX: &str = "x-amz-meta-";
-/// Begins what a header holds that is no ASCII (RFC 2047): the object says what it means.
+/// Beginning of a header value that is not ASCII (RFC 2047). The hint then leaves the metadata out, and the consumer must ask the object.
 const ENCODED_WORD: &str = "=?";
 
-/// The records of a message: they are handed on as they are read.
+/// The records of a message. Their hints are passed on while the records are read.
 #[derive(Default)]
 pub(super) struct Records {
     were_there: bool,
@@ -23,7 +23,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Reads a list of records. One that tells nothing of sense does not take the others with it.
+    /// Reads a list of records. An invalid record does not prevent the others from being read.
     pub(super) fn read<'m>(
         &mut self,
         json: &mut Json<'m>,
@@ -39,7 +39,7 @@ impl Records {
         })
     }
 
-    /// Reads what MinIO adds to a list in Redis.
+    /// Reads an element that MinIO appends to a list in Redis.
     pub(super) fn read_access<'m>(
         &mut self,
         json: &mut Json<'m>,
@@ -51,11 +51,11 @@ impl Records {
         })
     }
 
-    pub(super) fn were_there(&self) -> bool {
+    pub(super) fn are_present(&self) -> bool {
         self.were_there
     }
 
-    /// The first thing that made no sense.
+    /// Returns the first error.
     pub(super) fn outcome(self) -> Result<(), DialectError> {
         self.error.map_or(Ok(()), Err)
     }
@@ -118,22 +118,22 @@ impl<'a> Record<'a> {
             return Err(DialectError::Field("eventName"));
         }
         let mut object = self.object;
-        let Some(what) = what(name, &object.version) else { return Ok(None) };
+        let Some(what) = classify(name, &object.version) else { return Ok(None) };
         let is_ceph = self.source == "ceph:s3";
         let is_versitygw = self.bucket.is_versitygw();
         let has_order = !is_versitygw && has_order(what, &self.source);
         let text = std::mem::take(&mut object.key);
-        // versitygw has no lengths of copies.
+        // versitygw reports length 0 for copies.
         object.size_bytes = object.size_bytes.filter(|size| *size > 0 || !is_versitygw);
         let hint = Hint {
             bucket: self.bucket.name,
-            key: if is_versitygw { bytes(text) } else { key(text) },
+            key: if is_versitygw { bytes(text) } else { decode_key(text) },
             what,
-            order: order(&object.sequencer).filter(|_| has_order),
-            time: crate::aws::time(&self.time),
-            said: if says_what_is(name) { object.said(is_ceph) } else { Said::default() },
+            order: parse_order(&object.sequencer).filter(|_| has_order),
+            time: crate::aws::parse_time(&self.time),
+            said: if describes_current_object(name) { object.said(is_ceph) } else { Said::default() },
         };
-        checked(hint).map(Some)
+        check_names(hint).map(Some)
     }
 }
 
@@ -142,7 +142,7 @@ impl<'a> Object<'a> {
         json.fields(|json, name| {
             match name {
                 b"key" => self.key = json.text()?,
-                b"size" => self.size_bytes = json.whole()?,
+                b"size" => self.size_bytes = json.integer()?,
                 b"eTag" => self.etag = json.text()?,
                 b"versionId" => self.version = json.text()?,
                 b"sequencer" => self.sequencer = json.text()?,
@@ -159,15 +159,15 @@ impl<'a> Object<'a> {
     fn said(self, is_ceph: bool) -> Said<'a> {
         Said {
             size_bytes: self.size_bytes,
-            etag: etag(self.etag),
-            version: filled(self.version),
-            content_type: filled(self.content_type),
+            etag: unquote_etag(self.etag),
+            version: non_empty(self.version),
+            content_type: non_empty(self.content_type),
             properties: match self.user {
                 Some(user) => properties(user),
                 None if self.metadata.is_empty() => None,
                 None => properties(self.metadata),
             },
-            // Ceph writes the lists also where it did not look.
+            // Ceph writes empty lists also when it has not looked for tags.
             tags: self.tags.filter(|tags| !is_ceph || !tags.is_empty()),
         }
     }
@@ -187,19 +187,19 @@ impl<'a> Bucket<'a> {
         Ok(bucket)
     }
 
-    /// versitygw calls itself AWS; it alone names the whole path there.
+    /// Returns whether versitygw wrote the event. It calls itself AWS, but only it writes the whole path in the ARN.
     fn is_versitygw(&self) -> bool {
         self.arn.starts_with("arn:aws:s3:::/")
     }
 }
 
-/// Whether an event of this name describes the object that is there now.
-fn says_what_is(name: &str) -> bool {
+/// Returns whether an event of this name describes the current object.
+fn describes_current_object(name: &str) -> bool {
     name.starts_with("ObjectCreated:") || name.starts_with("ObjectTagging:")
 }
 
-/// What a kind of event means; `None` is nothing that matters here.
-fn what(name: &str, version: &str) -> Option<What> {
+/// Returns what a kind of event means; `None` if it is irrelevant here.
+fn classify(name: &str, version: &str) -> Option<What> {
     let (family, kind) = name.split_once(':').unwrap_or((name, ""));
     match (family, kind) {
         ("ObjectCreated", "PutTagging" | "DeleteTagging" | "PutRetention" | "PutLegalHold") => {
@@ -207,40 +207,40 @@ fn what(name: &str, version: &str) -> Option<What> {
         }
         ("ObjectCreated", _) | ("ObjectSynced", "Create") => Some(What::Stored),
         ("ObjectTagging" | "ObjectAcl", _) => Some(What::Changed),
-        // Only a version is gone, which may be an old one: what is there now is not said.
+        // Only one version was removed, possibly not the current one; the event does not say what is current now.
         ("ObjectRemoved" | "LifecycleExpiration" | "ObjectSynced", "Delete") if !version.is_empty() => {
             Some(What::Changed)
         }
         ("ObjectRemoved" | "LifecycleExpiration", _)
         | ("ObjectSynced", "Delete" | "DeletionMarkerCreated") => Some(What::Removed),
-        // Ceph; the rest of the family is about what is not current.
+        // Written by Ceph. The rest of the family concerns versions that are not current.
         ("ObjectLifecycle", "Expiration:Current") => Some(What::Removed),
         ("ObjectAccessed", _) => Some(What::Read),
         _ => None,
     }
 }
 
-/// Whether an event's sequencer is its own: MinIO has the object's there, which a change of tags repeats.
+/// Returns whether an event has a sequencer of its own. MinIO writes the object's sequencer, so a change of tags repeats the last one.
 fn has_order(what: What, source: &str) -> bool {
     what != What::Changed || matches!(source, "aws:s3" | "ceph:s3")
 }
 
-/// A `sequencer`: hexadecimal, shorter ones are padded on the left.
-pub(super) fn order(sequencer: &str) -> Option<Order> {
+/// Parses a `sequencer`: hexadecimal; shorter ones count as padded on the left.
+pub(super) fn parse_order(sequencer: &str) -> Option<Order> {
     u128::from_str_radix(sequencer, 16).ok().map(Order)
 }
 
-/// An etag without its quotes.
-pub(super) fn etag(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
-    let text = filled(text)?;
+/// Returns an etag without its quotes.
+pub(super) fn unquote_etag(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    let text = non_empty(text)?;
     if !text.starts_with('"') {
         return Some(text);
     }
     Some(Cow::Owned(text.trim_matches('"').to_owned()))
 }
 
-/// The bytes of a key that is written as in a query.
-fn key(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+/// Decodes a URL-encoded key.
+fn decode_key(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     let bytes = bytes(text);
     if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return bytes;
@@ -249,7 +249,7 @@ fn key(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     Cow::Owned(percent_decode(&spaced).collect())
 }
 
-/// The user metadata among headers; `None` where a value is not written as it is.
+/// Returns the user metadata among headers; `None` if a value is encoded (RFC 2047).
 fn properties(headers: Pairs<'_>) -> Option<Pairs<'_>> {
     if headers.iter().any(|(_, value)| value.starts_with(ENCODED_WORD)) {
         return None;
@@ -258,13 +258,13 @@ fn properties(headers: Pairs<'_>) -> Option<Pairs<'_>> {
     Some(headers.into_iter().filter_map(named).collect())
 }
 
-/// The name of user metadata, in lower case; `None` for other headers.
+/// Returns the name of user metadata in lower case without its prefix; `None` for other headers.
 fn without_prefix(name: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let (prefix, _) = name.split_at_checked(USER_PREFIX.len())?;
     if !prefix.eq_ignore_ascii_case(USER_PREFIX) {
         return None;
     }
-    Some(lower(match name {
+    Some(to_lowercase(match name {
         Cow::Borrowed(name) => Cow::Borrowed(&name[USER_PREFIX.len()..]),
         Cow::Owned(name) => Cow::Owned(name[USER_PREFIX.len()..].to_owned()),
     }))

@@ -1,4 +1,4 @@
-//! Messages of every dialect, written after their documentation.
+//! Tests with messages of every format, written after their documentation.
 
 use super::*;
 use crate::{Order, Said, What};
@@ -54,7 +54,7 @@ fn read(text: &str) -> Vec<Hint<'static>> {
     read_as(Dialect::Detected, &body(text)).unwrap()
 }
 
-fn one(text: &str) -> Hint<'static> {
+fn read_one(text: &str) -> Hint<'static> {
     let [hint] = read(text).try_into().unwrap();
     hint
 }
@@ -86,7 +86,7 @@ fn s230_what_aws_writes() {
         },
         ..hint("photos", "2026/a b+ü.jpg".as_bytes(), What::Stored, 0x55ae_d6dc_d902_81e5)
     };
-    assert_eq!(one(AWS), expected);
+    assert_eq!(read_one(AWS), expected);
     assert_eq!(
         read(
             r#"{"Service":"Amazon S3","Event":"s3:TestEvent","Time":"2014-10-13T15:57:02.089Z","Bucket":"b"}"#
@@ -95,7 +95,7 @@ fn s230_what_aws_writes() {
     );
 }
 
-/// A message of 64 KB is mostly what nobody needs: the needed is not copied.
+/// Most of a message of 64 KB is irrelevant, and the relevant parts are not copied.
 #[test]
 fn an_ordinary_key_is_borrowed() {
     let message = body(&AWS.replace("a+b%2B%C3%BC", "a"));
@@ -112,42 +112,42 @@ fn an_ordinary_key_is_borrowed() {
 
 #[test]
 fn what_kinds_of_events_mean() {
-    let what = |name: &str| read(&AWS.replace("ObjectCreated:Put", name)).first().map(|hint| hint.what);
+    let what_of = |name: &str| read(&AWS.replace("ObjectCreated:Put", name)).first().map(|hint| hint.what);
     for name in [
         "ObjectCreated:Copy",
         "s3:ObjectCreated:CompleteMultipartUpload",
         "ObjectCreated:Unheard",
         "ObjectSynced:Create",
     ] {
-        assert_eq!(what(name), Some(What::Stored), "{name}");
+        assert_eq!(what_of(name), Some(What::Stored), "{name}");
     }
     for name in
         ["ObjectTagging:Put", "ObjectAcl:Put", "s3:ObjectCreated:PutRetention", "s3:ObjectCreated:PutTagging"]
     {
-        assert_eq!(what(name), Some(What::Changed), "{name}");
+        assert_eq!(what_of(name), Some(What::Changed), "{name}");
     }
     for name in [
         "ObjectRemoved:DeleteMarkerCreated",
         "LifecycleExpiration:DeleteMarkerCreated",
         "ObjectLifecycle:Expiration:Current",
     ] {
-        assert_eq!(what(name), Some(What::Removed), "{name}");
+        assert_eq!(what_of(name), Some(What::Removed), "{name}");
     }
-    assert_eq!(what("s3:ObjectAccessed:Head"), Some(What::Read));
+    assert_eq!(what_of("s3:ObjectAccessed:Head"), Some(What::Read));
     for name in [
         "Replication:OperationFailedReplication",
         "ObjectLifecycle:Expiration:Noncurrent",
         "Unheard:Of",
         "ObjectRestore:Post",
     ] {
-        assert_eq!(what(name), None, "{name}");
+        assert_eq!(what_of(name), None, "{name}");
     }
-    // An old version may be gone while the object is there.
+    // An old version may be gone while the object still exists.
     for name in ["ObjectRemoved:Delete", "LifecycleExpiration:Delete"] {
-        assert_eq!(what(name), Some(What::Changed), "{name}");
+        assert_eq!(what_of(name), Some(What::Changed), "{name}");
         let plain = AWS.replace("096fKKXTRTtl3on89fVO.nfljtsv6qko", "").replace("ObjectCreated:Put", name);
-        assert_eq!(one(&plain).what, What::Removed, "{name}");
-        assert_eq!(one(&plain).said, Said::default());
+        assert_eq!(read_one(&plain).what, What::Removed, "{name}");
+        assert_eq!(read_one(&plain).said, Said::default());
     }
 }
 
@@ -164,20 +164,21 @@ fn s230_what_ceph_writes() {
         },
         ..hint("b", b"k", What::Stored, 0xf7e6_d75d_c742_d108)
     };
-    assert_eq!(one(CEPH), expected);
+    assert_eq!(read_one(CEPH), expected);
     let bare = CEPH.replace(r#"[{"key":"class","val":"raw"}]"#, "[]");
-    assert_eq!(one(&bare).said.tags, None, "an empty list is what Ceph writes when it did not look");
+    assert_eq!(read_one(&bare).said.tags, None, "Ceph writes an empty list when it has not looked for tags");
 }
 
-/// Its keys are as they are, its sequencer begins anew with each start, and a copy has no length.
+/// versitygw does not encode keys, starts its sequencer anew with each start, and reports no length for copies.
 #[test]
 fn s230_what_versitygw_writes() {
     let said = Said { size_bytes: Some(3), etag: Some("abc".into()), ..Said::default() };
     let expected = Hint { said, order: None, ..hint("b", b"a+b c%20", What::Stored, 0) };
-    assert_eq!(one(VERSITYGW), expected);
-    let copied = one(&VERSITYGW.replace("Created:Put", "Created:Copy").replace(r#""size":3"#, r#""size":0"#));
+    assert_eq!(read_one(VERSITYGW), expected);
+    let copied =
+        read_one(&VERSITYGW.replace("Created:Put", "Created:Copy").replace(r#""size":3"#, r#""size":0"#));
     assert_eq!((copied.what, copied.said.size_bytes), (What::Stored, None));
-    let removed = one(&VERSITYGW.replace("s3:ObjectCreated:Put", "s3:ObjectRemoved:DeleteObjects"));
+    let removed = read_one(&VERSITYGW.replace("s3:ObjectCreated:Put", "s3:ObjectRemoved:DeleteObjects"));
     assert_eq!((removed.what, removed.order), (What::Removed, None));
 }
 
@@ -190,15 +191,15 @@ fn s230_event_bridge_writes_keys_as_they_are() {
         ..Said::default()
     };
     let expected = Hint { said, ..hint("b", b"a+b %20", What::Stored, 0x617f_0829_9329_d189) };
-    assert_eq!(one(EVENT_BRIDGE), expected);
+    assert_eq!(read_one(EVENT_BRIDGE), expected);
     let deleted = EVENT_BRIDGE.replace("Object Created", "Object Deleted");
-    assert_eq!(one(&deleted).what, What::Changed, "a version is gone");
+    assert_eq!(read_one(&deleted).what, What::Changed, "only one version was deleted");
     let unversioned = deleted.replace(r#""version-id":"IYV3","#, "");
-    assert_eq!(one(&unversioned).what, What::Removed);
+    assert_eq!(read_one(&unversioned).what, What::Removed);
     let marked =
         deleted.replace(r#""PutObject""#, r#""DeleteObject","deletion-type":"Delete Marker Created""#);
-    assert_eq!(one(&marked).what, What::Removed);
-    assert_eq!(one(&EVENT_BRIDGE.replace("Created", "Tags Added")).what, What::Changed);
+    assert_eq!(read_one(&marked).what, What::Removed);
+    assert_eq!(read_one(&EVENT_BRIDGE.replace("Created", "Tags Added")).what, What::Changed);
     assert_eq!(read(&EVENT_BRIDGE.replace("Object Created", "Object Restore Completed")), []);
 }
 
@@ -209,7 +210,10 @@ fn s230_sns_is_a_wrapper() {
             "Subject": "Amazon S3 Notification", "Message": inner, "Timestamp": "2026-09-21T14:13:20.500Z"});
         assert_eq!(read(&wrapped.to_string()), read(inner));
         let again = serde_json::json!({"Type": "Notification", "Message": wrapped.to_string()});
-        assert!(read_as(Dialect::Detected, &body(&again.to_string())).is_err(), "one wrapper is enough");
+        assert!(
+            read_as(Dialect::Detected, &body(&again.to_string())).is_err(),
+            "nested wrappers are refused"
+        );
     }
     let asks =
         r#"{"Type":"SubscriptionConfirmation","Message":"You have chosen","SubscribeURL":"https://sns/"}"#;
@@ -252,7 +256,7 @@ fn s230_gcs_says_it_in_attributes_and_in_a_payload() {
     );
     let updated = read_as(Dialect::Gcs, &gcs("OBJECT_METADATA_UPDATE", RESOURCE)).unwrap();
     assert_eq!(updated, [Hint { what: What::Changed, ..full.clone() }]);
-    // A deletion comes after whatever happened to the generation.
+    // A deletion is later than all changes of the same generation.
     let [deleted] = read_as(Dialect::Gcs, &gcs("OBJECT_DELETE", RESOURCE)).unwrap().try_into().unwrap();
     assert_eq!((deleted.what, deleted.order > full.order), (What::Removed, true));
     assert!(deleted.order < Some(Order(8 << 64)));
@@ -287,14 +291,14 @@ fn s230_what_openio_writes() {
         },
         ..hint("images", b"2026/cat.jpg", What::Stored, 1_790_000_000_123_456)
     };
-    assert_eq!(one(OPENIO), expected);
+    assert_eq!(read_one(OPENIO), expected);
     let bucket = OPENIO.replace(r#""path""#, r#""bucket":"public","path""#);
-    assert_eq!(one(&bucket).bucket, "public");
+    assert_eq!(read_one(&bucket).bucket, "public");
     let part = OPENIO.replace(r#""origin""#, r#""part":0,"parts":2,"origin""#);
-    assert_eq!(one(&part).said.properties, None);
-    let updated = one(&OPENIO.replace("content.new", "content.update"));
+    assert_eq!(read_one(&part).said.properties, None);
+    let updated = read_one(&OPENIO.replace("content.new", "content.update"));
     assert_eq!((updated.what, updated.said), (What::Changed, Said::default()));
-    assert_eq!(one(&OPENIO.replace("content.new", "content.deleted")).what, What::Removed);
+    assert_eq!(read_one(&OPENIO.replace("content.new", "content.deleted")).what, What::Removed);
     for kind in ["chunk.new", "container.state", "content.broken", "account.services"] {
         assert_eq!(read(&OPENIO.replace("content.new", kind)), [], "{kind}");
     }
@@ -312,7 +316,7 @@ fn a_list_of_redis_has_several() {
 }
 
 #[test]
-fn one_that_is_broken_does_not_take_the_others_with_it() {
+fn an_invalid_record_does_not_prevent_the_others() {
     let record = AWS.trim_start_matches(r#"{"Records":["#).trim_end_matches("]}");
     let broken = record.replace("2026/a+b%2B%C3%BC.jpg", "");
     let message = body(&format!(r#"{{"Records":[{record},{broken},{record}]}}"#));
@@ -323,7 +327,7 @@ fn one_that_is_broken_does_not_take_the_others_with_it() {
 }
 
 #[test]
-fn what_is_no_message_of_events_is_refused() {
+fn messages_of_no_known_format_are_refused() {
     for text in
         ["", "no JSON", "{}", "[1]", "7", r#"{"Records":7}"#, r#"{"event":"other"}"#, "{}{}", "\u{feff}{}"]
     {
@@ -334,17 +338,17 @@ fn what_is_no_message_of_events_is_refused() {
 }
 
 #[test]
-fn a_name_asks_for_one_form() {
+fn a_named_format_reads_no_other() {
     for dialect in Dialect::ALL {
         assert_eq!(Dialect::named(dialect.name()), Some(dialect));
     }
     assert_eq!(Dialect::named("klingon"), None);
     assert!(read_as(Dialect::S3, &body(AWS)).is_ok());
-    assert!(read_as(Dialect::OpenIo, &body(AWS)).unwrap_err().contains("no openio message"));
+    assert!(read_as(Dialect::OpenIo, &body(AWS)).unwrap_err().contains("format: openio"));
     assert!(read_as(Dialect::S3, &body(OPENIO)).is_err());
 }
 
-/// What Tenon's endpoint writes says all that a rule may ask for, also where there is nothing to say.
+/// Messages of Tenon's endpoint state everything that a rule may ask for, also when it is empty.
 #[test]
 fn s230_what_tenon_writes() {
     use crate::{Described, EventKind, ObjectEvent, Sequence, aws};
@@ -366,10 +370,10 @@ fn s230_what_tenon_writes() {
         for kind in EventKind::ALL {
             event.kind = kind;
             let message = Message { body: aws::message(&event, "c").into(), attributes: Vec::new() };
-            let told = read_as(Dialect::Detected, &message).unwrap();
-            let heard = Hint::from(&event).into_owned();
-            let said = if kind.is_removed() { Said::default() } else { heard.said };
-            assert_eq!(told, [Hint { said, ..heard }], "{kind:?}");
+            let read_hint = read_as(Dialect::Detected, &message).unwrap();
+            let expected_hint = Hint::from(&event).into_owned();
+            let said = if kind.is_removed() { Said::default() } else { expected_hint.said };
+            assert_eq!(read_hint, [Hint { said, ..expected_hint }], "{kind:?}");
         }
     }
 }

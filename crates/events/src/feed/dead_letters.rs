@@ -1,4 +1,4 @@
-//! Messages that nobody can read, kept for people.
+//! The dead letters of a feed: messages that cannot be read, kept for inspection.
 
 use super::status::Counters;
 use crate::Message;
@@ -7,21 +7,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store::Timestamp;
 
-/// Where they go.
+/// The dead-letter file of a feed.
 #[derive(Debug)]
-pub(super) struct DeadLetters {
+pub(super) struct DeadLetterFile {
     pub(super) path: PathBuf,
     pub(super) counters: Arc<Counters>,
 }
 
-impl DeadLetters {
-    /// Keeps a message. If that fails nobody waits for it: it is counted, and in the log.
-    pub(super) async fn put(&self, source: &str, reason: &str, message: &Message, now: Timestamp) {
+impl DeadLetterFile {
+    /// Appends a message to the file. A failure is counted and logged, and the feed goes on.
+    pub(super) async fn append(&self, source: &str, reason: &str, message: &Message, now: Timestamp) {
         let line = Letter::of(source, Some(reason), message, now).line();
         let kept = letter::append(&self.path, &line).await;
         if let Err(error) = &kept {
-            tracing::error!(source, "an unreadable message is lost: {}: {error}", self.path.display());
+            tracing::error!(
+                source,
+                "an unreadable message is lost, because the dead-letter file cannot be written: {}: {error}",
+                self.path.display()
+            );
         }
-        self.counters.unreadable(kept.is_ok());
+        self.counters.add_unreadable(kept.is_ok());
     }
 }

@@ -1,12 +1,12 @@
-//! From a source to whoever wants to know: receive, read, hand on, acknowledge.
+//! A feed: receives messages from a source, reads them, delivers their hints to sinks, and acknowledges them.
 //!
-//! Owns the word [`Sink`], the loop of one source, what happens to messages that nobody can read, and what is told of all that.
+//! Owns the trait [`Sink`], the loop that reads one source, the treatment of unreadable messages, and the status of all this.
 //!
-//! Refuses: to put the hints of a key in order, or to leave out one that came before (the sinks know what they have heard); to
-//! receive more while a sink does not take what is there.
+//! Refuses to sort the hints of a key or to drop repeated ones (sinks know what they have seen), and to receive more messages while a
+//! sink has not taken the last ones.
 //!
-//! Invariants: a message is acknowledged only when every sink has taken its hints, or when it is among the dead letters; a feed
-//! holds one batch; a pause is bounded.
+//! Invariants: a message is acknowledged only after every sink has taken its hints, or after it has become a dead letter. A feed holds
+//! one batch at a time. Every pause is bounded.
 
 mod dead_letters;
 mod status;
@@ -14,7 +14,7 @@ mod status;
 pub use status::{FeedCounts, FeedStatus};
 
 use crate::{Dialect, Heard, Hint, Message, Source, SourceError, Subscription};
-use dead_letters::DeadLetters;
+use dead_letters::DeadLetterFile;
 use status::Counters;
 use std::fmt;
 use std::path::PathBuf;
@@ -23,57 +23,57 @@ use std::time::Duration;
 use store::{Clock, Entropy};
 use tokio::time::Instant;
 
-/// Messages of a batch.
+/// Maximum number of messages in a batch.
 const BATCH_MAX: usize = 512;
-/// The bound of the first pause after a failure; it doubles with each further one.
+/// Upper bound of the first pause after a failure. It doubles with each further failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The bound of every pause.
+/// Upper bound of all pauses.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How often a source is asked how much waits there.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// Interval at which a source is asked for its number of waiting messages.
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// When it was last asked.
-type Counted = Option<Instant>;
+/// The time at which the waiting messages were last counted.
+type LastCounted = Option<Instant>;
 
-/// Who takes hints.
+/// A consumer of hints.
 #[async_trait::async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
-    /// Takes hints, in the order of their source; returns when what they say will not be lost.
+    /// Takes hints in the order of their source. Returns when the information in them can no longer be lost.
     ///
     /// # Errors
-    /// The batch is not acknowledged, and comes again.
+    /// The batch is not acknowledged and is delivered again.
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError>;
 
-    /// Hints were lost, of one bucket or of any: only a look at all of it says what is there.
+    /// Reports that hints of one bucket, or of any bucket, were lost. Only listing the objects shows their current state.
     async fn lost(&self, _bucket: Option<&str>) {}
 }
 
-/// Why hints were not taken.
+/// The reason why a sink did not take hints.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SinkError(pub String);
 
-/// What is wanted of what a source tells.
+/// The filters that decide which hints of a source a feed delivers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wanted(Vec<Filter>);
 
-/// Objects of a bucket.
+/// A filter for the objects of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// Which; `None` is any.
+    /// The bucket; `None` means any bucket.
     pub bucket: Option<String>,
-    /// Whose keys begin so.
+    /// The prefix that keys must have.
     pub prefix: Vec<u8>,
 }
 
 impl Wanted {
-    /// What one of the filters lets pass; with none of them, everything.
+    /// Accepts hints that pass at least one of the filters. Without filters all hints pass.
     pub fn new(filters: Vec<Filter>) -> Self {
         Self(filters)
     }
 
-    fn has(&self, hint: &Hint<'_>) -> bool {
+    fn matches(&self, hint: &Hint<'_>) -> bool {
         let passes = |filter: &Filter| {
             filter.bucket.as_deref().is_none_or(|bucket| hint.bucket == bucket)
                 && hint.key.starts_with(&filter.prefix)
@@ -82,21 +82,21 @@ impl Wanted {
     }
 }
 
-/// What a feed is made of.
+/// A feed: reads one source and delivers to its sinks.
 #[derive(Debug)]
 pub struct Feed {
     name: String,
     dialect: Dialect,
     wanted: Wanted,
     sinks: Vec<Arc<dyn Sink>>,
-    dead: DeadLetters,
+    dead_letters: DeadLetterFile,
     clock: Arc<dyn Clock>,
     entropy: Arc<Entropy>,
     counters: Arc<Counters>,
 }
 
 impl Feed {
-    /// A feed that is called so in the log; what cannot be read goes to the file `dead_letters`.
+    /// Returns a feed without sinks. `name` appears in the log; unreadable messages go to the file `dead_letters`.
     pub fn new(
         name: &str,
         dialect: Dialect,
@@ -110,46 +110,46 @@ impl Feed {
             dialect,
             wanted: Wanted::default(),
             sinks: Vec::new(),
-            dead: DeadLetters { path: dead_letters, counters: counters.clone() },
+            dead_letters: DeadLetterFile { path: dead_letters, counters: counters.clone() },
             clock,
             entropy,
             counters,
         }
     }
 
-    /// Hands on what is wanted, and nothing else.
+    /// Sets the filters: other hints are not delivered.
     pub fn wanting(mut self, wanted: Wanted) -> Self {
         self.wanted = wanted;
         self
     }
 
-    /// Hands on to this sink, too.
+    /// Adds a sink.
     pub fn into_sink(mut self, sink: Arc<dyn Sink>) -> Self {
         self.sinks.push(sink);
         self
     }
 
-    /// Where to ask how it goes.
+    /// Returns a handle for reading the feed's status.
     pub fn status(&self) -> FeedStatus {
         FeedStatus(self.counters.clone())
     }
 
-    /// Feeds from a source, forever: it ends when it is dropped, and what was not acknowledged then comes again.
+    /// Reads a source until the future is dropped. Messages that were not acknowledged by then are delivered again.
     pub async fn run(self, mut source: Box<dyn Source>) {
-        let (mut failures, mut counted) = (Failures::default(), None);
+        let (mut failures, mut last_counted) = (Failures::default(), None);
         loop {
-            let messages = match self.receive(&mut *source, &mut counted).await {
+            let messages = match self.receive(&mut *source, &mut last_counted).await {
                 Ok(messages) => messages,
                 Err(error) => {
                     self.source_failed(&error, &mut failures).await;
                     continue;
                 }
             };
-            self.counters.is_connected(true);
+            self.counters.set_connected(true);
             if source.take_lost() {
-                self.tell_lost().await;
+                self.report_loss().await;
             }
-            self.process_and_count(&messages, &mut *source, &mut counted).await;
+            self.process_and_count(&messages, &mut *source, &mut last_counted).await;
             match source.acknowledge().await {
                 Ok(()) => failures = Failures::default(),
                 Err(error) => self.source_failed(&error, &mut failures).await,
@@ -157,90 +157,95 @@ impl Feed {
         }
     }
 
-    /// What comes next. Where something waited when it was last counted, it is counted again while nothing comes.
+    /// Receives the next messages. If messages were waiting at the last count, they are counted again while none arrives.
     async fn receive(
         &self,
         source: &mut dyn Source,
-        counted: &mut Counted,
+        last_counted: &mut LastCounted,
     ) -> Result<Vec<Message>, SourceError> {
         while self.counters.waiting().is_some_and(|waiting| waiting > 0) {
-            match tokio::time::timeout(COUNT_EVERY, source.receive(BATCH_MAX)).await {
+            match tokio::time::timeout(COUNT_INTERVAL, source.receive(BATCH_MAX)).await {
                 Ok(received) => return received,
-                Err(_) => self.count(source, counted).await,
+                Err(_) => self.count_waiting(source, last_counted).await,
             }
         }
         source.receive(BATCH_MAX).await
     }
 
-    /// Counts now and then what waits, while messages are processed and after.
-    async fn process_and_count(&self, messages: &[Message], source: &mut dyn Source, counted: &mut Counted) {
+    /// Processes messages and counts the waiting ones at intervals, during the processing and after it.
+    async fn process_and_count(
+        &self,
+        messages: &[Message],
+        source: &mut dyn Source,
+        last_counted: &mut LastCounted,
+    ) {
         let mut processing = std::pin::pin!(self.process(messages));
         loop {
-            let due = counted.map_or_else(Instant::now, |counted| counted + COUNT_EVERY);
+            let due = last_counted.map_or_else(Instant::now, |last_counted| last_counted + COUNT_INTERVAL);
             tokio::select! {
                 biased;
                 () = &mut processing => {
                     if due <= Instant::now() {
-                        self.count(source, counted).await;
+                        self.count_waiting(source, last_counted).await;
                     }
                     return;
                 }
-                () = tokio::time::sleep_until(due) => self.count(source, counted).await,
+                () = tokio::time::sleep_until(due) => self.count_waiting(source, last_counted).await,
             }
         }
     }
 
-    /// Asks the source how much waits there.
-    async fn count(&self, source: &mut dyn Source, counted: &mut Counted) {
+    /// Asks the source for its number of waiting messages.
+    async fn count_waiting(&self, source: &mut dyn Source, last_counted: &mut LastCounted) {
         let waiting = source.waiting().await;
         if let Err(error) = &waiting {
-            tracing::debug!(feed = self.name, %error, "a source does not say how much waits");
+            tracing::debug!(feed = self.name, %error, "a source could not report its number of waiting messages");
         }
         self.counters.set_waiting(waiting.ok().flatten());
-        *counted = Some(Instant::now());
+        *last_counted = Some(Instant::now());
     }
 
-    /// Feeds from this process's own endpoint, until the channel is gone.
+    /// Reads the channel of this process's own endpoint until the channel is gone.
     pub async fn follow(self, mut subscription: Subscription) {
-        let mut heard = Vec::with_capacity(BATCH_MAX);
+        let mut received = Vec::with_capacity(BATCH_MAX);
         while let Some(first) = subscription.next().await {
-            self.counters.is_connected(true);
-            heard.push(first);
-            heard.extend(std::iter::from_fn(|| subscription.next_ready()).take(BATCH_MAX - 1));
-            self.pass_on(&heard).await;
-            heard.clear();
+            self.counters.set_connected(true);
+            received.push(first);
+            received.extend(std::iter::from_fn(|| subscription.next_ready()).take(BATCH_MAX - 1));
+            self.forward(&received).await;
+            received.clear();
         }
-        self.counters.is_connected(false);
+        self.counters.set_connected(false);
     }
 
-    async fn pass_on(&self, heard: &[Heard]) {
-        if heard.iter().any(|heard| matches!(heard, Heard::Lost(_))) {
-            self.tell_lost().await;
+    async fn forward(&self, received: &[Heard]) {
+        if received.iter().any(|received| matches!(received, Heard::Lost(_))) {
+            self.report_loss().await;
         }
-        let events = heard.iter().filter_map(|heard| match heard {
+        let events = received.iter().filter_map(|received| match received {
             Heard::Event(event) => Some(Hint::from(&**event)),
             Heard::Lost(_) => None,
         });
-        let hints: Vec<Hint<'_>> = events.filter(|hint| self.wanted.has(hint)).collect();
-        self.counters.messages(heard.len());
-        self.give(&hints).await;
+        let hints: Vec<Hint<'_>> = events.filter(|hint| self.wanted.matches(hint)).collect();
+        self.counters.add_messages(received.len());
+        self.deliver(&hints).await;
     }
 
-    async fn tell_lost(&self) {
-        tracing::warn!(feed = self.name, "events were lost; only a look at all objects says what is there");
+    async fn report_loss(&self) {
+        tracing::warn!(feed = self.name, "events were lost; all objects must be listed again");
         for sink in &self.sinks {
             sink.lost(None).await;
         }
     }
 
-    /// Reads messages and sees to it that what they say is not lost.
+    /// Reads messages and delivers their hints. Unreadable messages become dead letters.
     async fn process(&self, messages: &[Message]) {
-        self.counters.messages(messages.len());
+        self.counters.add_messages(messages.len());
         let mut hints = Vec::with_capacity(messages.len());
         let mut unreadable = Vec::new();
         for message in messages {
             let read = self.dialect.read(message, &mut |hint| {
-                if self.wanted.has(&hint) {
+                if self.wanted.matches(&hint) {
                     hints.push(hint);
                 }
             });
@@ -248,60 +253,60 @@ impl Feed {
                 unreadable.push((message, error));
             }
         }
-        self.give(&hints).await;
+        self.deliver(&hints).await;
         for (message, error) in unreadable {
-            tracing::warn!(feed = self.name, %error, "a message cannot be read; it is a dead letter");
-            self.dead.put(&self.name, &error.to_string(), message, self.clock.now()).await;
+            tracing::warn!(feed = self.name, %error, "a message cannot be read and becomes a dead letter");
+            self.dead_letters.append(&self.name, &error.to_string(), message, self.clock.now()).await;
         }
     }
 
-    /// Hands hints to every sink until each has taken them.
-    async fn give(&self, hints: &[Hint<'_>]) {
+    /// Delivers hints to every sink, repeating until each sink has taken them.
+    async fn deliver(&self, hints: &[Hint<'_>]) {
         if hints.is_empty() {
             return;
         }
         for sink in &self.sinks {
             let mut failures = Failures::default();
             while let Err(error) = sink.take(hints).await {
-                self.counters.repeated();
-                self.failed(&format!("nobody takes what is heard: {error}"), &mut failures).await;
+                self.counters.add_repeated();
+                self.record_failure(&format!("a sink did not take hints: {error}"), &mut failures).await;
             }
         }
-        self.counters.took(hints, self.clock.now());
+        self.counters.add_hints(hints, self.clock.now());
     }
 
     async fn source_failed(&self, error: &SourceError, failures: &mut Failures) {
-        self.counters.is_connected(false);
+        self.counters.set_connected(false);
         self.counters.set_waiting(None);
         if matches!(error, SourceError::Refused(_)) {
-            failures.are_lasting();
+            failures.mark_permanent();
         }
-        self.failed(&error.to_string(), failures).await;
+        self.record_failure(&error.to_string(), failures).await;
     }
 
-    /// Notes a failure, and waits.
-    async fn failed(&self, why: &str, failures: &mut Failures) {
-        self.counters.failed(why);
+    /// Records a failure and pauses.
+    async fn record_failure(&self, why: &str, failures: &mut Failures) {
+        self.counters.record_failure(why);
         match failures.0 {
-            0 => tracing::warn!(feed = self.name, why, "a feed stands still; it tries again"),
-            _ => tracing::debug!(feed = self.name, why, "a feed stands still"),
+            0 => tracing::warn!(feed = self.name, why, "a feed failed; it is retried"),
+            _ => tracing::debug!(feed = self.name, why, "a feed failed again"),
         }
-        tokio::time::sleep(failures.pause(&self.entropy)).await;
+        tokio::time::sleep(failures.next_pause(&self.entropy)).await;
     }
 }
 
-/// Failures in a row.
+/// The number of consecutive failures.
 #[derive(Debug, Default)]
 struct Failures(u32);
 
 impl Failures {
-    /// A lasting reason is not asked for often.
-    fn are_lasting(&mut self) {
+    /// Raises the count so that the next pauses have the maximum length, because the reason will not go away by itself.
+    fn mark_permanent(&mut self) {
         self.0 = self.0.max(PAUSE_MAX.as_millis().ilog2());
     }
 
-    /// How long to wait after one more: at random a half to all of a bound that grows.
-    fn pause(&mut self, entropy: &Entropy) -> Duration {
+    /// Counts a failure and returns the pause after it: random, between half of an exponentially growing bound and the bound.
+    fn next_pause(&mut self, entropy: &Entropy) -> Duration {
         let bound = PAUSE_FIRST.saturating_mul(1 << self.0.min(16)).min(PAUSE_MAX);
         self.0 = self.0.saturating_add(1);
         let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What a feed did so far, and how far it is behind.
+//! The status of a feed: counters, lag and the last failure.
 
 use crate::Hint;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -15,43 +15,43 @@ pub(super) struct Counters {
     repeated: AtomicU64,
     failures: AtomicU64,
     is_connected: AtomicBool,
-    /// Nanoseconds.
+    /// The lag in nanoseconds.
     lag: AtomicI64,
     waiting: Mutex<Option<u64>>,
     last_error: Mutex<Option<String>>,
 }
 
-/// Where to ask how a feed goes.
+/// A handle for reading a feed's status.
 #[derive(Debug, Clone)]
 pub struct FeedStatus(pub(super) Arc<Counters>);
 
-/// What a feed did so far.
+/// The counters of a feed since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedCounts {
-    /// Messages that were received.
+    /// Messages received.
     pub messages: u64,
     /// Hints that all sinks have taken.
     pub hints: u64,
-    /// Messages that are dead letters, for nobody could read all of them.
+    /// Messages that became dead letters, because they could not be read completely.
     pub unreadable: u64,
-    /// Messages that should be dead letters and could not be written.
+    /// Unreadable messages that could not be written as dead letters.
     pub lost: u64,
-    /// Batches that were handed to a sink again.
+    /// Batches that were delivered to a sink again.
     pub repeated: u64,
     /// Failures of the source or of a sink.
     pub failures: u64,
-    /// Whether the source answered when it was last asked.
+    /// Whether the source's last answer was a success.
     pub is_connected: bool,
-    /// How old the newest hint of the last batch was when all sinks had taken it, by the clocks of both sides.
+    /// The age of the newest hint of the last batch when all sinks had taken it. It compares the clocks of both sides.
     pub lag: Duration,
-    /// How many messages the source had that nobody had received, a few seconds ago; `None` if it does not tell.
+    /// The number of messages that nobody had received yet, a few seconds ago; `None` if the source does not report it.
     pub waiting: Option<u64>,
-    /// The last failure.
+    /// The text of the last failure.
     pub last_error: Option<String>,
 }
 
 impl FeedStatus {
-    /// What the feed did so far.
+    /// Returns the current counters.
     pub fn counts(&self) -> FeedCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.0;
@@ -71,27 +71,27 @@ impl FeedStatus {
 }
 
 impl Counters {
-    pub(super) fn messages(&self, count: usize) {
+    pub(super) fn add_messages(&self, count: usize) {
         self.messages.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn took(&self, hints: &[Hint<'_>], now: Timestamp) {
+    pub(super) fn add_hints(&self, hints: &[Hint<'_>], now: Timestamp) {
         self.hints.fetch_add(hints.len() as u64, Ordering::Relaxed);
         if let Some(newest) = hints.iter().filter_map(|hint| hint.time).max() {
             self.lag.store(now.0.saturating_sub(newest.0), Ordering::Relaxed);
         }
     }
 
-    pub(super) fn unreadable(&self, is_kept: bool) {
+    pub(super) fn add_unreadable(&self, is_kept: bool) {
         let counter = if is_kept { &self.unreadable } else { &self.lost };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn repeated(&self) {
+    pub(super) fn add_repeated(&self) {
         self.repeated.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn failed(&self, why: &str) {
+    pub(super) fn record_failure(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
     }
@@ -104,7 +104,7 @@ impl Counters {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 
-    pub(super) fn is_connected(&self, is_connected: bool) {
+    pub(super) fn set_connected(&self, is_connected: bool) {
         self.is_connected.store(is_connected, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! Where events come from.
+//! Sources of events.
 
 mod beanstalkd;
 mod broker;
@@ -18,45 +18,45 @@ use std::fmt;
 
 /// A queue, stream or subscription of messages, each of which says what happened to objects.
 ///
-/// At least once: what was received and not acknowledged comes again, to this source or to another that shares the work, after
-/// the connection or the process ended.
+/// Delivery is at least once: a message that was received and not acknowledged is delivered again after the connection or the process
+/// has ended, to this source or to another one that shares the queue.
 #[async_trait::async_trait]
 pub trait Source: Send + fmt::Debug {
-    /// Waits for messages: one at least, `max` at most, in the order of the source; none only where `take_lost` has something to
-    /// say. May be dropped while it waits; nothing is lost by that.
+    /// Waits for messages and returns at least one and at most `max`, in the order of the source. Returns none only if `take_lost` has
+    /// something to report. The future may be dropped while it waits without losing messages.
     ///
     /// # Errors
-    /// Whatever ends the connection. Whoever asks waits a little and asks again, which connects anew.
+    /// The connection has ended. The caller pauses and calls again, which connects anew.
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError>;
 
-    /// Says that everything received so far was processed, durably.
+    /// Acknowledges that everything received so far was processed durably.
     ///
     /// # Errors
-    /// As `receive`; the messages then come again.
+    /// As for `receive`; the messages are then delivered again.
     async fn acknowledge(&mut self) -> Result<(), SourceError>;
 
-    /// How many messages are there that nobody has received yet, as the source tells it; `None` if it does not tell, or is not
-    /// connected.
+    /// Returns the number of messages that nobody has received yet, as the source reports it. `None` if the source does not report it or
+    /// is not connected.
     ///
     /// # Errors
-    /// As `receive`.
+    /// As for `receive`.
     async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
         Ok(None)
     }
 
-    /// Whether messages may have been lost since this was last asked, so that somebody has to list again. Only of sources that
-    /// nobody keeps anything for; asked after `receive`.
+    /// Returns whether messages may have been lost since the last call, so that the objects must be listed again, and resets this. Only
+    /// sources without storage lose messages. Called after `receive`.
     fn take_lost(&mut self) -> bool {
         false
     }
 }
 
-/// One message: events in some dialect.
+/// A message: events in some dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
-    /// What it says.
+    /// The content.
     pub body: Bytes,
-    /// What the transport says besides: header names in lower case.
+    /// Attributes that the transport carries besides the content, with names in lower case.
     pub attributes: Vec<(String, String)>,
 }
 
@@ -66,13 +66,13 @@ impl From<Bytes> for Message {
     }
 }
 
-/// A source that could not be asked.
+/// An error of a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It may go well later.
+    /// The source is unavailable; a retry may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// It will not go well without somebody's help.
+    /// The source refuses; a retry fails until somebody fixes the cause.
     #[error("{0}")]
     Refused(String),
 }

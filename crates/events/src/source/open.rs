@@ -1,4 +1,4 @@
-//! The source that a URL names.
+//! Opens the source to which a URL refers.
 
 use super::beanstalkd::Beanstalkd;
 use super::broker::{BrokerAccess, Login, is_broker, is_encrypted, open_broker};
@@ -12,23 +12,23 @@ use std::sync::Arc;
 use store::s3::{CredentialsSource, tls_config};
 use store::{Clock, Entropy};
 
-/// What a source needs besides its URL.
+/// Settings of a source besides its URL.
 #[derive(Clone)]
 pub struct SourceAccess {
-    /// What a webhook's sender has to know: a token, sent as `Bearer TOKEN`, or the whole of `Authorization`. Who logs in to a
-    /// broker: `USER:PASSWORD`, or a password alone.
+    /// For a webhook: the token that senders must present, sent as `Bearer TOKEN`, or the whole value of `Authorization`. For a broker:
+    /// `USER:PASSWORD`, or a password alone.
     pub secret: Option<String>,
-    /// Who asks services of AWS.
+    /// The credentials for services of AWS.
     pub credentials: CredentialsSource,
-    /// The region of services of AWS whose address does not say it.
+    /// The region of an AWS service whose address does not contain it.
     pub region: Option<String>,
-    /// PEM file of certificate authorities to trust besides the system's.
+    /// A PEM file of certificate authorities to trust besides the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// A directory for the positions of sources that are not kept where they come from: Kafka.
+    /// A directory for the positions of sources that do not store them on the broker: Kafka.
     pub positions: Option<PathBuf>,
-    /// The time, for signatures.
+    /// The clock, for signatures.
     pub clock: Arc<dyn Clock>,
-    /// Chance, for pauses.
+    /// The random numbers, for pauses.
     pub entropy: Arc<Entropy>,
 }
 
@@ -38,19 +38,21 @@ impl fmt::Debug for SourceAccess {
     }
 }
 
-/// Opens the source that a URL names: `webhook://ADDRESS:PORT/PATH`, `beanstalkd://HOST[:PORT]/TUBE`, `sqs+https://HOST/ACCOUNT/QUEUE`, or
-/// a broker's ([`open_broker`]). Only a webhook does something at once: it listens.
+/// Opens the source to which a URL refers: `webhook://ADDRESS:PORT/PATH`, `beanstalkd://HOST[:PORT]/TUBE`,
+/// `sqs+https://HOST/ACCOUNT/QUEUE`, or a broker's URL ([`open_broker`]). Only a webhook acts at once: it starts to listen.
 ///
 /// # Errors
-/// [`SourceError::Refused`], which says what is wrong.
+/// [`SourceError::Refused`], which states what is wrong.
 pub async fn open(url: &str, access: SourceAccess) -> Result<Box<dyn Source>, SourceError> {
     let refuse = |what: &str| Err(SourceError::Refused(format!("the source '{}': {what}", redacted(url))));
-    let Ok(place) = url.parse::<Uri>() else { return refuse("this is no URL") };
-    let (Some(scheme), Some(authority)) = (place.scheme_str(), place.authority()) else {
+    let Ok(parsed) = url.parse::<Uri>() else { return refuse("it is not a URL") };
+    let (Some(scheme), Some(authority)) = (parsed.scheme_str(), parsed.authority()) else {
         return refuse("write it as SCHEME://HOST/NAME");
     };
     if authority.as_str().contains('@') {
-        return refuse("a URL with a user or a password shows them to everybody; give them apart from it");
+        return refuse(
+            "a URL must not contain a user or a password, because it is visible to others; give them separately",
+        );
     }
     match scheme {
         "webhook" => {
@@ -59,10 +61,10 @@ pub async fn open(url: &str, access: SourceAccess) -> Result<Box<dyn Source>, So
             let Ok(address) = authority.as_str().parse() else {
                 return refuse("write it as webhook://ADDRESS:PORT/PATH, with a numeric address");
             };
-            Ok(Box::new(WebhookSource::listen(address, place.path(), secret).await?))
+            Ok(Box::new(WebhookSource::listen(address, parsed.path(), secret).await?))
         }
         "beanstalkd" | "beanstalk" => {
-            let tube = place.path().trim_start_matches('/');
+            let tube = parsed.path().trim_start_matches('/');
             if tube.is_empty() || tube.len() > 200 || !tube.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return refuse("write it as beanstalkd://HOST:11300/TUBE");
             }
@@ -70,14 +72,12 @@ pub async fn open(url: &str, access: SourceAccess) -> Result<Box<dyn Source>, So
         }
         "sqs+http" | "sqs+https" => Ok(Box::new(Sqs::new(url.trim_start_matches("sqs+"), access)?)),
         _ if is_broker(scheme) => open_broker(url, &access.for_broker(scheme)?),
-        _ => refuse(
-            "no source is called so; there are webhook, beanstalkd, sqs+https, nats, redis, kafka and amqp",
-        ),
+        _ => refuse("its scheme is unknown; use webhook, beanstalkd, sqs+https, nats, redis, kafka or amqp"),
     }
 }
 
 impl SourceAccess {
-    /// Of a source that wants to know nothing.
+    /// Returns settings for a source that needs none.
     pub fn unsigned(clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Self {
         Self {
             secret: None,
@@ -101,7 +101,7 @@ impl SourceAccess {
     }
 }
 
-/// A URL as it may be shown: without a user and a password, if somebody put them in.
+/// Returns the URL without user and password, so that it can be shown.
 fn redacted(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let end = rest.find('/').unwrap_or(rest.len());

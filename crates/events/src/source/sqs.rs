@@ -1,4 +1,4 @@
-//! Amazon SQS, and what speaks as it does (SQS API reference, JSON protocol).
+//! Amazon SQS and compatible services (SQS API reference, JSON protocol).
 
 use super::{Message, Source, SourceAccess, SourceError};
 use bytes::Bytes;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use store::s3::{AwsService, AwsServiceError};
 use tokio::task::JoinHandle;
 
-/// Messages of a request, which SQS limits.
+/// Maximum number of messages in a request, a limit of SQS.
 const REQUEST_MAX: usize = 10;
-/// Requests at the same time.
+/// Maximum number of requests in flight.
 const REQUESTS_MAX: usize = 16;
-/// How long SQS waits for a first message, in seconds: the most that it allows.
-const WAIT_SECS: u32 = 20;
-/// How long an answer may take beyond that.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Time for which SQS holds a request until a first message arrives, in seconds: the maximum that SQS allows.
+const LONG_POLL_SECS: u32 = 20;
+/// Timeout of a response, beyond the time for which SQS holds the request.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A queue. A message that was received and not deleted comes again when its visibility timeout is over.
+/// A queue. A message that was received and not deleted is delivered again after its visibility timeout.
 ///
-/// A request in flight belongs to a task, since SQS hides the messages of an answer that nobody reads: a caller that drops
-/// `receive` finds them at its next call.
+/// A receive request runs in a task of its own, because SQS hides the messages of a response even if nobody reads it. If the caller
+/// drops `receive`, its next call gets the result of the same request.
 #[derive(Debug)]
 pub(super) struct Sqs {
     queue: Arc<Queue>,
-    receiving: Option<JoinHandle<Result<Vec<Got>, SourceError>>>,
-    /// Messages handed out and not deleted yet.
+    receiving: Option<JoinHandle<Result<Vec<ReceivedMessage>, SourceError>>>,
+    /// Receipt handles of messages that were delivered and not deleted yet.
     receipts: Vec<String>,
 }
 
@@ -39,66 +39,68 @@ struct Queue {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Receive<'a> {
+struct ReceiveRequest<'a> {
     queue_url: &'a str,
     max_number_of_messages: usize,
     wait_time_seconds: u32,
 }
 
 #[derive(Deserialize)]
-struct Received {
+struct ReceiveResponse {
     #[serde(rename = "Messages", default)]
-    messages: Vec<Got>,
+    messages: Vec<ReceivedMessage>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Got {
+struct ReceivedMessage {
     body: String,
     receipt_handle: String,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Delete<'a> {
+struct DeleteRequest<'a> {
     queue_url: &'a str,
-    entries: Vec<Entry>,
+    entries: Vec<DeleteEntry>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Entry {
+struct DeleteEntry {
     id: String,
     receipt_handle: String,
 }
 
 #[derive(Deserialize)]
-struct Deleted {
+struct DeleteResponse {
     #[serde(rename = "Failed", default)]
     failed: Vec<serde::de::IgnoredAny>,
 }
 
-/// How many messages there are, about.
-const WAITING: &str = "ApproximateNumberOfMessages";
+/// The queue attribute with the approximate number of messages.
+const WAITING_ATTRIBUTE: &str = "ApproximateNumberOfMessages";
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Ask<'a> {
+struct AttributesRequest<'a> {
     queue_url: &'a str,
     attribute_names: [&'a str; 1],
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct AttributesResponse {
     #[serde(rename = "Attributes", default)]
     attributes: BTreeMap<String, String>,
 }
 
 impl Sqs {
-    /// The queue of this URL.
+    /// Opens the queue with this URL. Nothing is sent yet.
     pub(super) fn new(url: &str, access: SourceAccess) -> Result<Self, SourceError> {
-        let region = access.region.clone().or_else(|| region(url)).ok_or_else(|| {
-            SourceError::Refused(format!("the queue {url}: its address does not say its region; give one"))
+        let region = access.region.clone().or_else(|| region_of_url(url)).ok_or_else(|| {
+            SourceError::Refused(format!(
+                "the queue {url}: its address does not contain the region; give one"
+            ))
         })?;
         let service = AwsService::new(
             "sqs",
@@ -116,46 +118,54 @@ impl Sqs {
 }
 
 impl Queue {
-    /// Waits for messages; asks for more at once where there may be more.
-    async fn receive(&self, max: usize) -> Result<Vec<Got>, SourceError> {
-        let mut got = Vec::new();
-        while got.is_empty() {
-            got = self.receive_some(max, WAIT_SECS).await?;
+    /// Waits for messages, and requests more at once if there may be more.
+    async fn receive(&self, max: usize) -> Result<Vec<ReceivedMessage>, SourceError> {
+        let mut messages = Vec::new();
+        while messages.is_empty() {
+            messages = self.receive_some(max, LONG_POLL_SECS).await?;
         }
-        // A full answer says that there may be more: several requests ask for it at once.
-        if got.len() == REQUEST_MAX {
-            let left = max.saturating_sub(got.len());
+        // A full response means that there may be more messages, so several further requests are sent at once.
+        if messages.len() == REQUEST_MAX {
+            let left = max.saturating_sub(messages.len());
             let more = (0..left).step_by(REQUEST_MAX).take(REQUESTS_MAX);
             for more in join_all(more.map(|asked| self.receive_some(left - asked, 0))).await {
                 match more {
-                    Ok(more) => got.extend(more),
-                    Err(error) => tracing::debug!(%error, "less was received than there may be"),
+                    Ok(more) => messages.extend(more),
+                    Err(error) => tracing::debug!(%error, "a request for further messages failed"),
                 }
             }
         }
-        Ok(got)
+        Ok(messages)
     }
 
-    async fn receive_some(&self, max: usize, wait_time_seconds: u32) -> Result<Vec<Got>, SourceError> {
-        let request = Receive {
+    async fn receive_some(
+        &self,
+        max: usize,
+        wait_time_seconds: u32,
+    ) -> Result<Vec<ReceivedMessage>, SourceError> {
+        let request = ReceiveRequest {
             queue_url: &self.url,
             max_number_of_messages: max.clamp(1, REQUEST_MAX),
             wait_time_seconds,
         };
-        let received: Received = self.call("AmazonSQS.ReceiveMessage", &request).await?;
+        let received: ReceiveResponse = self.call("AmazonSQS.ReceiveMessage", &request).await?;
         Ok(received.messages)
     }
 
     async fn delete(&self, receipts: &[String]) -> Result<(), SourceError> {
-        let entry = |(number, receipt): (usize, &'_ String)| Entry {
+        let entry = |(number, receipt): (usize, &'_ String)| DeleteEntry {
             id: number.to_string(),
             receipt_handle: receipt.clone(),
         };
         let entries = receipts.iter().enumerate().map(entry).collect();
-        let request = Delete { queue_url: &self.url, entries };
-        let deleted: Deleted = self.call("AmazonSQS.DeleteMessageBatch", &request).await?;
+        let request = DeleteRequest { queue_url: &self.url, entries };
+        let deleted: DeleteResponse = self.call("AmazonSQS.DeleteMessageBatch", &request).await?;
         if !deleted.failed.is_empty() {
-            tracing::debug!(queue = self.url, count = deleted.failed.len(), "messages come again");
+            tracing::debug!(
+                queue = self.url,
+                count = deleted.failed.len(),
+                "some messages could not be deleted and are delivered again"
+            );
         }
         Ok(())
     }
@@ -168,7 +178,7 @@ impl Queue {
         let unavailable =
             |reason: String| SourceError::Unavailable(format!("the queue {}: {reason}", self.url));
         let body = serde_json::to_vec(request).map_err(|error| unavailable(error.to_string()))?;
-        let limit = ANSWER_WITHIN + Duration::from_secs(u64::from(WAIT_SECS));
+        let limit = RESPONSE_TIMEOUT + Duration::from_secs(u64::from(LONG_POLL_SECS));
         let headers = [("content-type", "application/x-amz-json-1.0"), ("x-amz-target", target)];
         let answer = self.service.post(&headers, Bytes::from(body), limit).await;
         let answer = answer.map_err(|error| match error {
@@ -178,7 +188,7 @@ impl Queue {
             other => unavailable(other.to_string()),
         })?;
         serde_json::from_slice(&answer)
-            .map_err(|error| unavailable(format!("an answer of no sense: {error}")))
+            .map_err(|error| unavailable(format!("the response cannot be parsed: {error}")))
     }
 }
 
@@ -190,12 +200,12 @@ impl Source for Sqs {
             self.receiving.get_or_insert_with(|| tokio::spawn(async move { queue.receive(max).await }));
         let received = receiving.await;
         self.receiving = None;
-        let got = received.map_err(|error| SourceError::Unavailable(error.to_string()))??;
-        let message = |got: Got| {
-            self.receipts.push(got.receipt_handle);
-            Message::from(Bytes::from(got.body))
+        let messages = received.map_err(|error| SourceError::Unavailable(error.to_string()))??;
+        let to_message = |message: ReceivedMessage| {
+            self.receipts.push(message.receipt_handle);
+            Message::from(Bytes::from(message.body))
         };
-        Ok(got.into_iter().map(message).collect())
+        Ok(messages.into_iter().map(to_message).collect())
     }
 
     async fn acknowledge(&mut self) -> Result<(), SourceError> {
@@ -209,9 +219,9 @@ impl Source for Sqs {
     }
 
     async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
-        let request = Ask { queue_url: &self.queue.url, attribute_names: [WAITING] };
-        let said: Said = self.queue.call("AmazonSQS.GetQueueAttributes", &request).await?;
-        Ok(said.attributes.get(WAITING).and_then(|count| count.parse().ok()))
+        let request = AttributesRequest { queue_url: &self.queue.url, attribute_names: [WAITING_ATTRIBUTE] };
+        let response: AttributesResponse = self.queue.call("AmazonSQS.GetQueueAttributes", &request).await?;
+        Ok(response.attributes.get(WAITING_ATTRIBUTE).and_then(|count| count.parse().ok()))
     }
 }
 
@@ -223,8 +233,8 @@ impl Drop for Sqs {
     }
 }
 
-/// The region that an address of AWS says: `sqs.REGION.amazonaws.com`, or the older `REGION.queue.amazonaws.com`.
-fn region(url: &str) -> Option<String> {
+/// Returns the region in an AWS address: `sqs.REGION.amazonaws.com`, or the older `REGION.queue.amazonaws.com`.
+fn region_of_url(url: &str) -> Option<String> {
     let host = url.split_once("://")?.1.split(['/', ':']).next()?;
     let (host, _) = host.split_once(".amazonaws.com")?;
     let region = host.strip_prefix("sqs.").or_else(|| host.strip_suffix(".queue"))?;
@@ -237,7 +247,7 @@ mod tests {
 
     #[test]
     fn addresses_of_aws_say_their_region() {
-        let of = |url: &str| region(url);
+        let of = |url: &str| region_of_url(url);
         assert_eq!(of("https://sqs.eu-west-1.amazonaws.com/1/q").as_deref(), Some("eu-west-1"));
         assert_eq!(of("https://sqs.cn-north-1.amazonaws.com.cn/1/q").as_deref(), Some("cn-north-1"));
         assert_eq!(of("https://us-west-2.queue.amazonaws.com/1/q").as_deref(), Some("us-west-2"));

@@ -1,8 +1,9 @@
-//! A source that others post to: MinIO, Ceph, Tenon's endpoint, EventBridge, SNS, Pub/Sub.
+//! A source to which others post: MinIO, Ceph, Tenon's endpoint, EventBridge, SNS, Pub/Sub.
 //!
-//! Owns the listener, who may post, and how much. A post is answered with success once what it says will not be lost.
+//! Owns the listener, the authentication of senders, and the limits on posts. A post is answered with success once its events can no
+//! longer be lost.
 //!
-//! Refuses: to keep what it cannot hand on; a sender that is told 503 sends it again.
+//! Refuses to store messages that it cannot pass on. A sender that gets 503 posts again.
 
 use super::{Message, Source, SourceError};
 use crate::Authorization;
@@ -17,30 +18,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// The longest post: AWS, OpenIO and Pub/Sub stay far below it.
+/// Maximum length of a post. AWS, OpenIO and Pub/Sub stay far below it.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// What posts may take together, in units of [`UNIT_BYTES`].
+/// Maximum memory of all posts together, in units of [`UNIT_BYTES`].
 const UNITS_MAX: usize = 64 << 10;
 const UNIT_BYTES: usize = 1 << 10;
-/// Posts that may wait to be received.
-const WAITING_MAX: usize = 4096;
-/// How long a body may take.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// How long a sender waits for its answer, before it is told to come again.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// Attributes of Pub/Sub, which a push without an envelope has as headers.
+/// Maximum number of posts that wait to be received.
+const QUEUE_MAX: usize = 4096;
+/// Timeout for the arrival of a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time until a post is acknowledged; then the sender gets 503 and posts again.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Prefix of the headers in which a Pub/Sub push without an envelope carries the message's attributes.
 pub(crate) const ATTRIBUTE_PREFIX: &str = "x-goog-pubsub-attr-";
 
-/// A source that listens. Dropping it closes the listener; who waits for an answer is told to come again.
+/// A source that listens for posts. Dropping it closes the listener; senders that wait for a response get 503.
 #[derive(Debug)]
 pub struct WebhookSource {
     listener: Listener,
     posts: mpsc::Receiver<Post>,
-    /// Who waits for the end of what was received.
+    /// Waiting senders of the posts that were received and not acknowledged yet.
     answers: Vec<oneshot::Sender<()>>,
 }
 
-/// A post on its way.
+/// A post that waits to be received.
 #[derive(Debug)]
 struct Post {
     message: Message,
@@ -48,10 +49,10 @@ struct Post {
 }
 
 impl WebhookSource {
-    /// Listens at an address, for posts to a path; port 0 takes a free one.
+    /// Listens at an address for posts to a path. Port 0 chooses a free port.
     ///
     /// # Errors
-    /// [`SourceError::Refused`] if the address is not to be had, or if others could post to it without a secret.
+    /// [`SourceError::Refused`] if the address cannot be bound, or if other machines could post to it without a secret.
     pub async fn listen(
         address: SocketAddr,
         path: &str,
@@ -59,20 +60,24 @@ impl WebhookSource {
     ) -> Result<Self, SourceError> {
         if secret.is_none() && !address.ip().is_loopback() {
             let reason = format!(
-                "a webhook at {address} is open to everybody: give it a secret, or listen at 127.0.0.1"
+                "a webhook at {address} would accept posts from anybody: give it a secret, or listen at 127.0.0.1"
             );
             return Err(SourceError::Refused(reason));
         }
-        let (sender, posts) = mpsc::channel(WAITING_MAX);
-        let gate =
-            Arc::new(Gate { path: path.into(), secret, sender, units: Arc::new(Semaphore::new(UNITS_MAX)) });
-        let answer = move |request, _| gate.clone().answer(request);
+        let (sender, posts) = mpsc::channel(QUEUE_MAX);
+        let handler = Arc::new(PostHandler {
+            path: path.into(),
+            secret,
+            sender,
+            units: Arc::new(Semaphore::new(UNITS_MAX)),
+        });
+        let answer = move |request, _| handler.clone().handle(request);
         let listener = Listener::start(address, Limits::default(), None, answer).await;
         let listener = listener.map_err(|error| SourceError::Refused(error.to_string()))?;
         Ok(Self { listener, posts, answers: Vec::new() })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listening socket.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
@@ -83,7 +88,7 @@ impl Source for WebhookSource {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         let mut posts = Vec::new();
         if self.posts.recv_many(&mut posts, max).await == 0 {
-            return Err(SourceError::Unavailable(format!("nobody listens at {} any more", self.address())));
+            return Err(SourceError::Unavailable(format!("the listener at {} has ended", self.address())));
         }
         let (messages, answers): (Vec<_>, Vec<_>) =
             posts.into_iter().map(|post| (post.message, post.answer)).unzip();
@@ -93,7 +98,7 @@ impl Source for WebhookSource {
 
     async fn acknowledge(&mut self) -> Result<(), SourceError> {
         for answer in self.answers.drain(..) {
-            // An error says that the sender waits no longer; it will come again.
+            // An error means that the sender no longer waits; it will post again.
             answer.send(()).ok();
         }
         Ok(())
@@ -104,18 +109,18 @@ impl Source for WebhookSource {
     }
 }
 
-/// What a connection needs to know.
+/// The handler of posts, shared by all connections.
 #[derive(Debug)]
-struct Gate {
+struct PostHandler {
     path: Box<str>,
     secret: Option<Authorization>,
     sender: mpsc::Sender<Post>,
     units: Arc<Semaphore>,
 }
 
-impl Gate {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Empty<Bytes>> {
-        let status = match self.take(request).await {
+impl PostHandler {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<Empty<Bytes>> {
+        let status = match self.accept(request).await {
             Ok(()) => StatusCode::OK,
             Err(status) => status,
         };
@@ -127,8 +132,8 @@ impl Gate {
         answer
     }
 
-    /// Takes a post, and waits until what it says will not be lost.
-    async fn take(&self, request: Request<Incoming>) -> Result<(), StatusCode> {
+    /// Accepts a post, and waits until it was received and acknowledged.
+    async fn accept(&self, request: Request<Incoming>) -> Result<(), StatusCode> {
         let secret = self.secret.as_ref();
         if secret.is_some_and(|secret| !secret.is(request.headers().get(AUTHORIZATION))) {
             return Err(StatusCode::UNAUTHORIZED);
@@ -139,23 +144,23 @@ impl Gate {
         if request.method() != Method::POST {
             return Err(StatusCode::METHOD_NOT_ALLOWED);
         }
-        let units = units(&request)?;
+        let units = reserved_units(&request)?;
         let Ok(_room) = self.units.try_acquire_many(units) else {
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         };
-        let message = message(request).await?;
+        let message = read_message(request).await?;
         let (answer, answered) = oneshot::channel();
         let post = Post { message, answer };
         self.sender.try_send(post).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-        match tokio::time::timeout(ANSWER_WITHIN, answered).await {
+        match tokio::time::timeout(ACKNOWLEDGE_TIMEOUT, answered).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(StatusCode::SERVICE_UNAVAILABLE),
         }
     }
 }
 
-/// How much room a post may take: what it says, or the most that it may.
-fn units(request: &Request<Incoming>) -> Result<u32, StatusCode> {
+/// Returns the memory to reserve for a post: its stated length, or the maximum if it states none.
+fn reserved_units(request: &Request<Incoming>) -> Result<u32, StatusCode> {
     let length = match request.headers().get(CONTENT_LENGTH) {
         None => BODY_BYTES_MAX,
         Some(length) => {
@@ -169,10 +174,10 @@ fn units(request: &Request<Incoming>) -> Result<u32, StatusCode> {
     Ok((length / UNIT_BYTES + 1) as u32)
 }
 
-async fn message(request: Request<Incoming>) -> Result<Message, StatusCode> {
+async fn read_message(request: Request<Incoming>) -> Result<Message, StatusCode> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, BODY_BYTES_MAX).collect();
-    let body = tokio::time::timeout(BODY_WITHIN, body).await.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
+    let body = tokio::time::timeout(BODY_TIMEOUT, body).await.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
     let body = body.map_err(|error| {
         let is_long = error.is::<http_body_util::LengthLimitError>();
         if is_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }

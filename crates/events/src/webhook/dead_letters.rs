@@ -1,4 +1,4 @@
-//! What could not be delivered, in a file: a line for each message, so that it can be posted by hand.
+//! The dead letters of a webhook: undeliverable events in a file, one line for each message, so that they can be posted by hand.
 
 use super::{Counters, Notice, count};
 use crate::{aws, letter};
@@ -8,41 +8,41 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// Letters that may wait to be written.
-const WAITING_MAX: usize = 1024;
+/// Maximum number of letters that wait to be written.
+const QUEUE_MAX: usize = 1024;
 
-/// Where letters are handed in.
+/// The queue of letters that a task writes to the file.
 #[derive(Debug, Clone)]
-pub(super) struct DeadLetters {
+pub(super) struct DeadLetterQueue {
     letters: mpsc::Sender<Notice>,
     closing: Arc<watch::Sender<bool>>,
     counters: Arc<Counters>,
 }
 
-impl DeadLetters {
-    /// The file is made when there is something to write; who owns it alone can read it.
+impl DeadLetterQueue {
+    /// Starts the task that writes the file. The file is created on first use, readable by its owner only.
     pub(super) fn open(path: PathBuf, counters: Arc<Counters>) -> (Self, JoinHandle<()>) {
-        let (letters, waiting) = mpsc::channel(WAITING_MAX);
-        let (closing, closes) = watch::channel(false);
-        let writing = tokio::spawn(write_all(path, waiting, closes, Arc::clone(&counters)));
+        let (letters, waiting) = mpsc::channel(QUEUE_MAX);
+        let (closing, closing_receiver) = watch::channel(false);
+        let writing = tokio::spawn(write_all(path, waiting, closing_receiver, Arc::clone(&counters)));
         (Self { letters, closing: Arc::new(closing), counters }, writing)
     }
 
-    /// Hands in a letter. Where there is no place it is dropped, and counted.
-    pub(super) fn put(&self, notice: Notice) {
+    /// Queues a letter. If the queue is full, the letter is dropped and counted.
+    pub(super) fn try_append(&self, notice: Notice) {
         if self.letters.try_send(notice).is_err() {
             count(&self.counters.dropped);
         }
     }
 
-    /// As [`DeadLetters::put`], for who may wait for a place.
-    pub(super) async fn put_waiting(&self, notice: Notice) {
+    /// Like [`DeadLetterQueue::try_append`], but waits while the queue is full.
+    pub(super) async fn append(&self, notice: Notice) {
         if self.letters.send(notice).await.is_err() {
             count(&self.counters.dropped);
         }
     }
 
-    /// Takes no more.
+    /// Closes the queue. The task ends after the letters that are queued.
     pub(super) fn close(&self) {
         self.closing.send_replace(true);
     }
@@ -51,14 +51,14 @@ impl DeadLetters {
 async fn write_all(
     path: PathBuf,
     mut waiting: mpsc::Receiver<Notice>,
-    mut closes: watch::Receiver<bool>,
+    mut closing_receiver: watch::Receiver<bool>,
     counters: Arc<Counters>,
 ) {
     loop {
         let notice = tokio::select! {
             biased;
             notice = waiting.recv() => notice,
-            _ = closes.wait_for(|is_closing| *is_closing), if !waiting.is_closed() => {
+            _ = closing_receiver.wait_for(|is_closing| *is_closing), if !waiting.is_closed() => {
                 waiting.close();
                 continue;
             }
@@ -67,7 +67,10 @@ async fn write_all(
         match append(&path, &notice).await {
             Ok(()) => count(&counters.failed),
             Err(error) => {
-                tracing::error!("an event is lost: {}: {error}", path.display());
+                tracing::error!(
+                    "an event is lost, because the dead-letter file cannot be written: {}: {error}",
+                    path.display()
+                );
                 count(&counters.dropped);
             }
         }

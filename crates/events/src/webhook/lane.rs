@@ -1,6 +1,6 @@
-//! One lane of a webhook: its events go out one after the other.
+//! One lane of a webhook: posts its events one after the other.
 
-use super::dead_letters::DeadLetters;
+use super::dead_letters::DeadLetterQueue;
 use super::post::{Outcome, Post};
 use super::{Counters, Notice, count};
 use crate::{Message, aws};
@@ -12,37 +12,38 @@ use store::Entropy;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// How long a receiver may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The bound of the first pause before a repetition; it doubles with each further one.
+/// Timeout for the receiver's response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Upper bound of the first pause before a retry. It doubles with each further retry.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The bound of every pause.
+/// Upper bound of all pauses.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Who sends the events of some keys.
+/// The task that posts the events of some of the keys.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) name: String,
     pub(super) post: Arc<Post>,
     pub(super) retry_for: Duration,
     pub(super) counters: Arc<Counters>,
-    pub(super) dead: DeadLetters,
+    pub(super) dead_letters: DeadLetterQueue,
     pub(super) entropy: Arc<Entropy>,
-    pub(super) ends: watch::Receiver<Option<Instant>>,
-    /// Whether the last event was given up because nobody took it.
+    pub(super) stop_at: watch::Receiver<Option<Instant>>,
+    /// The time after which queued events are given up, once the webhook is being stopped.
+    /// Whether the last event was given up because the receiver did not respond or failed.
     pub(super) is_down: bool,
 }
 
 impl Lane {
-    /// Sends what comes until nobody can hand in more, or until the end is near.
-    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Waiting>) {
-        let mut ends = self.ends.clone();
+    /// Posts queued events until the webhook is dropped, or is stopped and the queue is empty.
+    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<QueuedEvent>) {
+        let mut stop_at = self.stop_at.clone();
         loop {
             let notice = tokio::select! {
                 biased;
                 notice = waiting.recv() => notice,
-                // What is handed in still waits; nothing comes after it.
-                _ = ends.wait_for(Option::is_some), if !waiting.is_closed() => {
+                // The webhook is being stopped: queued events are still delivered, new ones are rejected.
+                _ = stop_at.wait_for(Option::is_some), if !waiting.is_closed() => {
                     waiting.close();
                     continue;
                 }
@@ -53,30 +54,31 @@ impl Lane {
         }
     }
 
-    async fn deliver(&mut self, Waiting { notice, since }: Waiting) {
-        let until = since + self.retry_for;
+    async fn deliver(&mut self, QueuedEvent { notice, queued_at }: QueuedEvent) {
+        let until = queued_at + self.retry_for;
         let message = Message::from(Bytes::from(aws::message(&notice.event, &notice.configuration)));
         let mut pause = PAUSE_FIRST;
-        // Behind an event that nobody took the next has waited as long: it need not show again that nobody is there.
-        let mut may_try = !(self.is_over(until) && (self.is_down || self.has_ended()));
+        // An event that has already waited for `retry_for` is still tried once. If the event before it was given up, or the webhook
+        // has ended, this attempt is skipped: the receiver is known to be down.
+        let mut may_try = !(self.is_expired(until) && (self.is_down || self.is_past_deadline()));
         while may_try {
-            let sent = self.before_end(self.post.send(&message, ANSWER_WITHIN)).await;
-            match sent.unwrap_or_else(|| Outcome::Failed("the end came first".to_owned())) {
+            let sent = self.until_deadline(self.post.send(&message, RESPONSE_TIMEOUT)).await;
+            match sent.unwrap_or_else(|| Outcome::Failed("the webhook was stopped".to_owned())) {
                 Outcome::Taken => {
                     count(&self.counters.sent);
-                    self.has_recovered();
+                    self.mark_recovered();
                     return;
                 }
                 Outcome::Refused(status) => {
-                    tracing::warn!(webhook = self.name, %status, "the receiver refuses an event; it is a dead letter");
+                    tracing::warn!(webhook = self.name, %status, "the receiver refused an event, which becomes a dead letter");
                     self.is_down = false;
-                    self.dead.put_waiting(notice).await;
+                    self.dead_letters.append(notice).await;
                     return;
                 }
                 Outcome::Failed(why) => {
-                    may_try = !self.is_over(until);
+                    may_try = !self.is_expired(until);
                     if may_try {
-                        tracing::debug!(webhook = self.name, why, "an event is posted again");
+                        tracing::debug!(webhook = self.name, why, "posting an event failed; it is retried");
                         count(&self.counters.retried);
                         self.pause(pause).await;
                         pause = (pause * 2).min(PAUSE_MAX);
@@ -84,44 +86,44 @@ impl Lane {
                         tracing::warn!(
                             webhook = self.name,
                             why,
-                            "events are dead letters until the receiver is back"
+                            "the receiver is down; events become dead letters until it is back"
                         );
                     }
                 }
             }
         }
         self.is_down = true;
-        self.dead.put_waiting(notice).await;
+        self.dead_letters.append(notice).await;
     }
 
-    fn has_recovered(&mut self) {
+    fn mark_recovered(&mut self) {
         if std::mem::take(&mut self.is_down) {
-            tracing::info!(webhook = self.name, "the receiver takes events again");
+            tracing::info!(webhook = self.name, "the receiver accepts events again");
         }
     }
 
-    /// When everything has to be done; at once, where nobody holds the webhook any more.
-    fn end(&self) -> Option<Instant> {
-        match self.ends.has_changed() {
-            Ok(_) => *self.ends.borrow(),
+    /// Returns the time at which remaining events are given up: now, if the webhook was dropped.
+    fn deadline(&self) -> Option<Instant> {
+        match self.stop_at.has_changed() {
+            Ok(_) => *self.stop_at.borrow(),
             Err(_) => Some(Instant::now()),
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.end().is_some_and(|end| Instant::now() >= end)
+    fn is_past_deadline(&self) -> bool {
+        self.deadline().is_some_and(|end| Instant::now() >= end)
     }
 
-    fn is_over(&self, until: Instant) -> bool {
-        Instant::now() >= until || self.has_ended()
+    fn is_expired(&self, until: Instant) -> bool {
+        Instant::now() >= until || self.is_past_deadline()
     }
 
-    /// What comes of some work, if it is done before the end.
-    async fn before_end<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut ends = self.ends.clone();
+    /// Returns the result of `work`, or `None` if the webhook ends first.
+    async fn until_deadline<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut stop_at = self.stop_at.clone();
         let ended = async {
-            // An error says that nobody holds the webhook any more.
-            let end = ends.wait_for(Option::is_some).await.ok().and_then(|end| *end);
+            // An error means that the webhook was dropped.
+            let end = stop_at.wait_for(Option::is_some).await.ok().and_then(|end| *end);
             if let Some(end) = end {
                 tokio::time::sleep_until(end).await;
             }
@@ -133,18 +135,18 @@ impl Lane {
         }
     }
 
-    /// Waits for a part of `bound`, or until the end.
+    /// Pauses for a random time between half of `bound` and `bound`, or until the webhook ends.
     async fn pause(&self, bound: Duration) {
         let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX).max(2);
         let pause = Duration::from_micros(micros / 2 + self.entropy.below(micros / 2));
-        self.before_end(tokio::time::sleep(pause)).await;
+        self.until_deadline(tokio::time::sleep(pause)).await;
     }
 }
 
-/// An event in a lane.
+/// An event in the queue of a lane.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedEvent {
     pub(super) notice: Notice,
-    /// Since when it waits.
-    pub(super) since: Instant,
+    /// The time at which the event was queued.
+    pub(super) queued_at: Instant,
 }

@@ -1,10 +1,10 @@
-//! Events for a receiver behind a URL: one POST of AWS's form each.
+//! Webhooks: post events to a receiver behind a URL, one POST in AWS's format for each event.
 //!
-//! Owns a bounded queue in several lanes: a key's events are in one of them, so that they arrive in their order. An event is
-//! posted until the receiver takes it (any answer of 200 to 299), so it may arrive twice; what the receiver refuses, what has been tried
-//! for too long, and what found no place goes to a file of dead letters, as a line that is the message.
+//! Owns a bounded queue in several lanes. All events of a key go to the same lane, so that they arrive in order. An event is posted
+//! until the receiver accepts it (any status from 200 to 299), so it may arrive twice. An event becomes a dead letter if the receiver
+//! refuses it, if it was retried for too long, or if the queue is full: the message is written as a line to a file.
 //!
-//! Refuses: to let whoever hands in an event wait.
+//! Refuses to make the caller wait who sends an event.
 
 mod dead_letters;
 mod lane;
@@ -13,9 +13,9 @@ mod post;
 pub use post::{Outcome, Post};
 
 use crate::ObjectEvent;
-use dead_letters::DeadLetters;
+use dead_letters::DeadLetterQueue;
 use http::{HeaderValue, Uri};
-use lane::{Lane, Waiting};
+use lane::{Lane, QueuedEvent};
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -28,17 +28,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Events that are on their way at the same time.
+/// Number of lanes, and so of events in flight.
 const LANES: usize = 8;
-/// Events that may wait in each lane; one with all the metadata and tags there may be has some 8 KiB.
-const WAITING_MAX: usize = 1024;
+/// Maximum number of events queued in each lane. An event with the maximum of metadata and tags has about 8 KiB.
+const QUEUE_MAX: usize = 1024;
 
-/// What tells a receiver that it is us: the value of the header `Authorization`.
+/// The value of the header `Authorization`, which authenticates Tenon to a receiver, or a sender to Tenon.
 #[derive(Clone)]
 pub struct Authorization(HeaderValue);
 
 impl Authorization {
-    /// Of a token, which is sent as `Bearer TOKEN`, or of two words, which are sent as they are (`Basic ...`).
+    /// Makes the header from a token, sent as `Bearer TOKEN`, or from two words, sent unchanged (`Basic ...`).
     pub fn of(token: &str) -> Result<Self, WebhookError> {
         let value = if token.contains(' ') { token.to_owned() } else { format!("Bearer {token}") };
         let mut value = HeaderValue::try_from(value).map_err(|_| WebhookError::Token)?;
@@ -46,7 +46,7 @@ impl Authorization {
         Ok(Self(value))
     }
 
-    /// Whether a header says the same; how long that takes does not say how much of it is right.
+    /// Returns whether a header has the same value. The comparison takes constant time.
     pub fn is(&self, header: Option<&HeaderValue>) -> bool {
         let said = header.map(HeaderValue::as_bytes).unwrap_or_default();
         aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), said).is_ok()
@@ -59,36 +59,38 @@ impl fmt::Debug for Authorization {
     }
 }
 
-/// Where events are posted, and how.
+/// The configuration of a webhook.
 #[derive(Debug, Clone)]
 pub struct WebhookConfig {
-    /// The receiver's name, for the log.
+    /// The receiver's name in the log.
     pub name: String,
-    /// Where it is: `http` or `https`.
+    /// The receiver's URL: `http` or `https`.
     pub url: String,
-    /// What is sent as `Authorization`, if anything is.
+    /// The value of the header `Authorization`, if one is sent.
     pub authorization: Option<Authorization>,
-    /// PEM file of certificate authorities to trust besides the system's.
+    /// A PEM file of certificate authorities to trust besides the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// How long an event is tried.
+    /// The time for which posting an event is retried.
     pub retry_for: Duration,
-    /// Where what could not be delivered goes.
+    /// The file for events that could not be delivered.
     pub dead_letters: PathBuf,
 }
 
-/// Why a webhook cannot be.
+/// An error of a webhook's configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The URL is none.
-    #[error("'{0}' is no URL of a receiver; give one like https://host/path")]
+    /// The URL is invalid.
+    #[error("'{0}' is not a receiver's URL; write it as https://host/path")]
     Url(String),
-    /// The URL holds a secret, which would be seen.
-    #[error("a URL with a user or a password shows them to everybody; give a token instead")]
+    /// The URL contains a secret, which would be visible.
+    #[error(
+        "a URL must not contain a user or a password, because it is visible to others; use a token instead"
+    )]
     Credentials,
-    /// The token cannot be sent.
-    #[error("the token holds characters that a header cannot hold")]
+    /// The token cannot be sent in a header.
+    #[error("the token contains characters that an HTTP header cannot have")]
     Token,
-    /// There is nothing to trust, or the CA bundle cannot be read.
+    /// No certificate authority is trusted, or the CA bundle cannot be read.
     #[error(transparent)]
     Connect(#[from] store::s3::ConfigError),
 }
@@ -96,24 +98,24 @@ pub enum WebhookError {
 /// An event for one destination.
 #[derive(Debug, Clone)]
 pub struct Notice {
-    /// What happened.
+    /// The event.
     pub event: Arc<ObjectEvent>,
-    /// The id of the configuration that sends it there.
+    /// The id of the bucket notification configuration that selected the event.
     pub configuration: Arc<str>,
 }
 
-/// What a webhook did so far.
+/// The counters of a webhook since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WebhookCounts {
-    /// Events that wait or are on their way.
+    /// Events that are queued or in flight.
     pub queued: u64,
-    /// Events that the receiver took.
+    /// Events that the receiver accepted.
     pub sent: u64,
-    /// Posts that were repeated.
+    /// Retries.
     pub retried: u64,
-    /// Events that are among the dead letters instead.
+    /// Events that became dead letters.
     pub failed: u64,
-    /// Events that are not even there.
+    /// Events that could not even become dead letters.
     pub dropped: u64,
 }
 
@@ -130,61 +132,62 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A receiver of events. Clones share it; it ends when the last is dropped, or stopped.
+/// A receiver of events. Clones share one queue. Sending ends when the webhook is stopped or its last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct Webhook(Arc<Sending>);
+pub struct Webhook(Arc<Dispatcher>);
 
 #[derive(Debug)]
-struct Sending {
-    lanes: Vec<mpsc::Sender<Waiting>>,
-    dead: DeadLetters,
+struct Dispatcher {
+    lanes: Vec<mpsc::Sender<QueuedEvent>>,
+    dead_letters: DeadLetterQueue,
     counters: Arc<Counters>,
-    /// When what is left must be given up, once that is known.
+    /// The time after which remaining events are given up, once the webhook is being stopped.
     ending: watch::Sender<Option<Instant>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Webhook {
-    /// Begins to send, in the runtime that this is called in.
+    /// Starts sending, in the current runtime.
     pub fn start(config: WebhookConfig, entropy: Arc<Entropy>) -> Result<Self, WebhookError> {
         let (authorization, ca_bundle) = (config.authorization.clone(), config.ca_bundle.as_deref());
         let post = Arc::new(Post::new(&config.url, authorization, ca_bundle)?);
         let counters = Arc::new(Counters::default());
-        let (dead, writing) = DeadLetters::open(config.dead_letters.clone(), Arc::clone(&counters));
-        let (ending, ends) = watch::channel(None);
+        let (dead_letters, writing) =
+            DeadLetterQueue::open(config.dead_letters.clone(), Arc::clone(&counters));
+        let (ending, stop_at) = watch::channel(None);
         let mut tasks = vec![writing];
         let mut lanes = Vec::with_capacity(LANES);
         for _ in 0..LANES {
-            let (sender, waiting) = mpsc::channel(WAITING_MAX);
+            let (sender, waiting) = mpsc::channel(QUEUE_MAX);
             let lane = Lane {
                 name: config.name.clone(),
                 post: Arc::clone(&post),
                 retry_for: config.retry_for,
                 counters: Arc::clone(&counters),
-                dead: dead.clone(),
+                dead_letters: dead_letters.clone(),
                 entropy: Arc::clone(&entropy),
-                ends: ends.clone(),
+                stop_at: stop_at.clone(),
                 is_down: false,
             };
             tasks.push(tokio::spawn(lane.run(waiting)));
             lanes.push(sender);
         }
-        Ok(Self(Arc::new(Sending { lanes, dead, counters, ending, tasks: Mutex::new(tasks) })))
+        Ok(Self(Arc::new(Dispatcher { lanes, dead_letters, counters, ending, tasks: Mutex::new(tasks) })))
     }
 
-    /// Takes an event on its way. Where too many wait it becomes a dead letter at once.
+    /// Queues an event. If its lane is full, the event becomes a dead letter at once.
     pub fn send(&self, notice: Notice) {
         let mut hasher = DefaultHasher::new();
         (&notice.event.bucket, &notice.event.key).hash(&mut hasher);
         let lane = &self.0.lanes[(hasher.finish() % LANES as u64) as usize];
         count(&self.0.counters.queued);
-        if let Err(error) = lane.try_send(Waiting { notice, since: Instant::now() }) {
+        if let Err(error) = lane.try_send(QueuedEvent { notice, queued_at: Instant::now() }) {
             self.0.counters.queued.fetch_sub(1, Ordering::Relaxed);
-            self.0.dead.put(error.into_inner().notice);
+            self.0.dead_letters.try_append(error.into_inner().notice);
         }
     }
 
-    /// What it did so far.
+    /// Returns the current counters.
     pub fn counts(&self) -> WebhookCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.0.counters;
@@ -197,7 +200,7 @@ impl Webhook {
         }
     }
 
-    /// Takes no more events, and returns when those that wait are delivered or, after `patience`, among the dead letters.
+    /// Accepts no further events and waits until the queued ones are delivered. After `patience` the rest become dead letters.
     pub async fn stop(&self, patience: Duration) {
         self.0.ending.send_replace(Some(Instant::now() + patience));
         let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -206,17 +209,17 @@ impl Webhook {
         for lane in tasks {
             lane.await.ok();
         }
-        self.0.dead.close();
+        self.0.dead_letters.close();
         if let Some(writing) = writing {
             writing.await.ok();
         }
     }
 }
 
-/// A receiver's address.
+/// Parses a receiver's URL.
 fn parse_url(url: &str) -> Result<Uri, WebhookError> {
     let invalid = || WebhookError::Url(url.to_owned());
-    // Before anything else: no error shows a secret.
+    // Checked first, so that no error message shows a secret.
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     if rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
         return Err(WebhookError::Credentials);

@@ -1,4 +1,4 @@
-//! One POST, and what its answer means.
+//! One POST to a receiver, and the meaning of the response.
 
 use super::{Authorization, WebhookError, parse_url};
 use crate::Message;
@@ -11,23 +11,23 @@ use std::path::Path;
 use std::time::Duration;
 use store::s3::{HttpClient, http_client, innermost};
 
-/// How long a connection may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// How much of an answer is read, so that its connection can be used again.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Timeout of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum length of a response that is read, so that the connection can be reused.
+const RESPONSE_BYTES_MAX: usize = 64 << 10;
 
-/// What became of a POST.
+/// The outcome of a POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver has it.
+    /// The receiver accepted the message.
     Taken,
-    /// The receiver will not have it however often it is asked.
+    /// The receiver will not accept the message, however often it is retried.
     Refused(StatusCode),
-    /// Nobody answered, or the receiver is in trouble.
+    /// There was no response, or the receiver has a temporary problem.
     Failed(String),
 }
 
-/// How messages are posted to a receiver.
+/// A client that posts messages to one receiver.
 #[derive(Debug)]
 pub struct Post {
     url: Uri,
@@ -36,7 +36,7 @@ pub struct Post {
 }
 
 impl Post {
-    /// To a URL (`http` or `https`), as somebody; trusts the certificate authorities of a PEM file besides the system's.
+    /// Returns a client for an `http` or `https` URL. It trusts the certificate authorities of a PEM file besides the system's.
     pub fn new(
         url: &str,
         authorization: Option<Authorization>,
@@ -44,16 +44,16 @@ impl Post {
     ) -> Result<Self, WebhookError> {
         let url = parse_url(url)?;
         let is_tls = url.scheme() == Some(&http::uri::Scheme::HTTPS);
-        let client = http_client(CONNECT_WITHIN, ca_bundle, is_tls)?;
+        let client = http_client(CONNECT_TIMEOUT, ca_bundle, is_tls)?;
         Ok(Self { url, authorization, client })
     }
 
-    /// Posts a message, and waits at most so long for the whole answer. Attributes go as headers, as Pub/Sub writes them.
+    /// Posts a message and waits at most `within` for the whole response. Attributes are sent as headers, as Pub/Sub does.
     pub async fn send(&self, message: &Message, within: Duration) -> Outcome {
         match tokio::time::timeout(within, self.exchange(message)).await {
-            Ok(Ok(status)) => judged(status),
+            Ok(Ok(status)) => classify(status),
             Ok(Err(why)) => Outcome::Failed(why),
-            Err(_) => Outcome::Failed("no answer in time".to_owned()),
+            Err(_) => Outcome::Failed("no response in time".to_owned()),
         }
     }
 
@@ -69,25 +69,27 @@ impl Post {
         }
         for (name, value) in &message.attributes {
             let name = HeaderName::try_from(format!("{ATTRIBUTE_PREFIX}{name}"));
-            // What no header can hold no webhook can have said.
+            // An attribute that no header can carry cannot have come from a webhook, so it is skipped.
             if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
                 headers.append(name, value);
             }
         }
         let answer = self.client.request(request).await.map_err(|error| innermost(&error))?;
         let status = answer.status();
-        // What it says does not matter, and a long or broken answer costs the connection only.
-        Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.ok();
+        // The content does not matter. A long or broken response only prevents reuse of the connection.
+        Limited::new(answer.into_body(), RESPONSE_BYTES_MAX).collect().await.ok();
         Ok(status)
     }
 }
 
-/// A receiver that wants something else of us will want it the next time too; one in trouble may recover.
-fn judged(status: StatusCode) -> Outcome {
-    let passes = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+/// Classifies a status. Server errors and some others are temporary; all other failures would be repeated.
+fn classify(status: StatusCode) -> Outcome {
+    let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     match status {
         status if status.is_success() => Outcome::Taken,
-        status if status.is_server_error() || passes.contains(&status) => Outcome::Failed(status.to_string()),
+        status if status.is_server_error() || temporary.contains(&status) => {
+            Outcome::Failed(status.to_string())
+        }
         status => Outcome::Refused(status),
     }
 }

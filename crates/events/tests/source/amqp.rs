@@ -1,4 +1,4 @@
-//! AMQP, of RabbitMQ.
+//! AMQP, with RabbitMQ.
 
 use super::{Queue, assert_refused, drain, open, open_url, receive};
 use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
@@ -12,29 +12,29 @@ pub(super) struct Rabbitmq {
     broker: Broker,
 }
 
-/// With a queue that outlasts the broker.
+/// Starts a broker with a queue that survives restarts.
 pub(super) async fn queue() -> Rabbitmq {
     let queue = Rabbitmq { broker: servers::rabbitmq() };
     make_queue(&queue.broker).await;
     queue
 }
 
-async fn connected(broker: &Broker) -> (Connection, Channel) {
+async fn connect(broker: &Broker) -> (Connection, Channel) {
     let connection = Connection::connect(&broker.url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     (connection, channel)
 }
 
 async fn make_queue(broker: &Broker) {
-    let (_connection, channel) = connected(broker).await;
+    let (_connection, channel) = connect(broker).await;
     let durable = QueueDeclareOptions { durable: true, ..Default::default() };
     channel.queue_declare("events".into(), durable, FieldTable::default()).await.unwrap();
 }
 
-/// Makes the queue of all that is sent to an exchange.
+/// Creates the queue and binds it to everything that is sent to an exchange.
 pub(super) async fn bind_to_exchange(broker: &Broker, exchange: &str) {
     make_queue(broker).await;
-    let (_connection, channel) = connected(broker).await;
+    let (_connection, channel) = connect(broker).await;
     let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
     let made =
         channel.exchange_declare(exchange.into(), ExchangeKind::Fanout, durable, FieldTable::default());
@@ -47,7 +47,7 @@ pub(super) async fn bind_to_exchange(broker: &Broker, exchange: &str) {
 
 impl Rabbitmq {
     async fn send(&self, bodies: Vec<String>, properties: BasicProperties) {
-        let (connection, channel) = connected(&self.broker).await;
+        let (connection, channel) = connect(&self.broker).await;
         channel.confirm_select(Default::default()).await.unwrap();
         let mut confirmed = Vec::new();
         for body in bodies {
@@ -99,16 +99,16 @@ async fn headers_are_attributes() {
 }
 
 #[tokio::test]
-async fn what_has_to_be_put_right_is_said() {
+async fn errors_state_the_remedy() {
     let mut queue = queue().await;
     let url = queue.url();
     assert_refused(
         &url.replace(queue.broker().password(), "secret"),
         &queue.access(),
-        "does not let this user in",
+        "denies this user access",
     )
     .await;
-    assert_refused(&url.replace("/?", "/nowhere?"), &queue.access(), "does not let this user in").await;
+    assert_refused(&url.replace("/?", "/nowhere?"), &queue.access(), "denies this user access").await;
     assert_refused(&url.replace("events", "others"), &queue.access(), "there is no queue 'others': make it")
         .await;
     queue.publish(0..3).await;

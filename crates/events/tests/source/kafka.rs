@@ -17,7 +17,7 @@ pub(super) struct Kafka {
     compression: Compression,
 }
 
-/// With a topic of so many partitions.
+/// Starts a broker with a topic of `partitions` partitions.
 pub(super) async fn topic(partitions: i32) -> Kafka {
     let positions = TempDir::new().unwrap();
     let kafka = Kafka { broker: servers::kafka(), positions, compression: Compression::NoCompression };
@@ -29,7 +29,7 @@ pub(super) async fn topic(partitions: i32) -> Kafka {
 impl Kafka {
     async fn client(&self) -> Client {
         let login = Credentials::new(self.broker.user().to_owned(), self.broker.password().to_owned());
-        // By itself it tries for ever, after pauses of minutes.
+        // By default the client retries for ever, after pauses of minutes.
         let (max_backoff, deadline) = (Duration::from_millis(200), Some(Duration::from_secs(60)));
         let backoff = BackoffConfig { max_backoff, deadline, ..BackoffConfig::default() };
         let builder = ClientBuilder::new(vec![self.broker.address().to_string()]).backoff_config(backoff);
@@ -71,9 +71,9 @@ impl Queue for Kafka {
 
 super::every_queue!(super::kafka::topic(1).await);
 
-/// Two who were told to share, and what producers compress.
+/// Two sources share the partitions as their URLs say, and compressed records are readable.
 #[tokio::test]
-async fn partitions_are_read_by_whom_they_are_given() {
+async fn sources_share_partitions_as_their_urls_say() {
     let mut queue = topic(3).await;
     let all = [Compression::Gzip, Compression::Lz4, Compression::Snappy, Compression::Zstd];
     for (index, compression) in (0..).zip(all) {
@@ -82,11 +82,11 @@ async fn partitions_are_read_by_whom_they_are_given() {
     }
     let access = queue.access();
     let mut one = open_url(&format!("{}&partitions=0,2", queue.url()), &access);
-    let mut came = drain(&mut *one, 0..100).await;
-    while came.len() < 300 {
-        came.extend(super::numbers(&receive(&mut *one, super::PATIENCE).await));
+    let mut arrived = drain(&mut *one, 0..100).await;
+    while arrived.len() < 300 {
+        arrived.extend(super::numbers(&receive(&mut *one, super::PATIENCE).await));
     }
-    assert!(came.iter().all(|number| !(100..200).contains(number)), "{came:?}");
+    assert!(arrived.iter().all(|number| !(100..200).contains(number)), "{arrived:?}");
     let mut other = open_url(&queue.url().replace("views", "other"), &access);
     drain(&mut *other, 0..400).await;
 }
@@ -99,9 +99,9 @@ async fn records_have_attributes() {
     assert_eq!(messages[0].attributes, [("kind".to_owned(), "x".to_owned())]);
 }
 
-/// What the broker removed before it was read is lost, and is said to be.
+/// Records that the broker removed before they were read are reported as lost.
 #[tokio::test]
-async fn records_that_were_removed_unread_are_told_of() {
+async fn records_removed_unread_are_reported_as_lost() {
     let mut queue = topic(1).await;
     queue.publish(0..10).await;
     let mut source = open(&queue);
@@ -119,11 +119,11 @@ async fn records_that_were_removed_unread_are_told_of() {
 }
 
 #[tokio::test]
-async fn what_has_to_be_put_right_is_said() {
+async fn errors_state_the_remedy() {
     let mut queue = topic(1).await;
     let url = queue.url();
     let wrong = url.replace(queue.broker().password(), "secret");
-    assert_refused(&wrong, &queue.access(), "no such user with this password").await;
+    assert_refused(&wrong, &queue.access(), "rejected the user or the password").await;
     let other = url.replace("/events", "/others");
     assert_refused(&other, &queue.access(), "there is no topic 'others': make it").await;
     let fourth = format!("{url}&partitions=3");

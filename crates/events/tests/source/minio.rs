@@ -1,4 +1,4 @@
-//! MinIO's notifications, through real brokers.
+//! Notifications of MinIO, through real brokers.
 
 use super::{BATCH, open_url};
 use events::{BrokerAccess, Source};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// MinIO that sends events to a target of this kind, with a bucket whose events go there.
+/// Starts a MinIO with a notification target of this kind, and a bucket whose events go there.
 fn minio(kind: &str, settings: &[(&str, &str)]) -> S3Server {
     let kind_upper = kind.to_uppercase();
     let named: Vec<_> = settings
@@ -23,7 +23,7 @@ fn minio(kind: &str, settings: &[(&str, &str)]) -> S3Server {
     server
 }
 
-/// Runs MinIO's client, which calls the server `it`.
+/// Runs MinIO's client. It calls the server `it`.
 fn mc(server: &S3Server, arguments: &[&str], input: &str) {
     use std::io::Write;
     let host = format!("http://{}:{}@{}", server.access_key(), server.secret_key(), server.address());
@@ -40,24 +40,24 @@ fn mc(server: &S3Server, arguments: &[&str], input: &str) {
     assert!(child.wait().unwrap().success(), "mc {arguments:?}");
 }
 
-/// What was heard of a PUT with metadata, of tags, and of a deletion: name, key, and user metadata of each event.
-async fn heard(server: &S3Server, source: &mut dyn Source) -> Vec<(String, String, Value)> {
+/// Makes a PUT with metadata, a change of tags and a deletion. Returns name, key and user metadata of each event received.
+async fn receive_events(server: &S3Server, source: &mut dyn Source) -> Vec<(String, String, Value)> {
     mc(server, &["pipe", "--attr", "project=apollo", "it/bucket/a dir/b.txt"], "hello");
     mc(server, &["tag", "set", "it/bucket/a dir/b.txt", "colour=red"], "");
     mc(server, &["rm", "it/bucket/a dir/b.txt"], "");
-    let mut heard = Vec::new();
-    while heard.len() < 3 {
+    let mut events = Vec::new();
+    while events.len() < 3 {
         let received = timeout(super::PATIENCE, source.receive(BATCH)).await.unwrap().unwrap();
         for message in received {
             let said: Value = serde_json::from_slice(&message.body).unwrap();
-            heard.extend(records(&said).iter().map(summary));
+            events.extend(records(&said).iter().map(summary));
         }
         source.acknowledge().await.unwrap();
     }
-    heard
+    events
 }
 
-/// The records of an envelope, or of what the format `access` makes of it.
+/// Returns the records of a message, or of an element of the format `access`.
 fn records(said: &Value) -> &[Value] {
     said["Records"].as_array().or_else(|| said[0]["Event"].as_array()).unwrap()
 }
@@ -68,8 +68,8 @@ fn summary(record: &Value) -> (String, String, Value) {
     (text(&record["eventName"]), text(&object["key"]), object["userMetadata"]["X-Amz-Meta-Project"].clone())
 }
 
-fn assert_heard(heard: &[(String, String, Value)]) {
-    let names: Vec<_> = heard.iter().map(|(name, ..)| name.as_str()).collect();
+fn assert_events(events: &[(String, String, Value)]) {
+    let names: Vec<_> = events.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(
         names,
         [
@@ -78,8 +78,8 @@ fn assert_heard(heard: &[(String, String, Value)]) {
             "s3:ObjectRemoved:Delete"
         ]
     );
-    assert!(heard.iter().all(|(_, key, _)| key == "a+dir%2Fb.txt"), "{heard:?}");
-    assert_eq!(heard[0].2, "apollo");
+    assert!(events.iter().all(|(_, key, _)| key == "a+dir%2Fb.txt"), "{events:?}");
+    assert_eq!(events[0].2, "apollo");
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn events_come_through_jetstream() {
     );
     super::nats::make_stream(&broker).await;
     let mut source = open_url(&format!("{}/EVENTS?consumer=views", broker.url()), &BrokerAccess::default());
-    assert_heard(&heard(&server, &mut *source).await);
+    assert_events(&receive_events(&server, &mut *source).await);
 }
 
 fn through_redis(broker: &Broker, format: &str) -> S3Server {
@@ -119,10 +119,10 @@ async fn events_come_through_a_list_of_redis() {
     let broker = servers::redis();
     let server = through_redis(&broker, "access");
     let mut source = open_url(&format!("{}/0?list=events", broker.url()), &BrokerAccess::default());
-    assert_heard(&heard(&server, &mut *source).await);
+    assert_events(&receive_events(&server, &mut *source).await);
 }
 
-/// MinIO's other format keeps the last event of each object in a hash: that is no queue, and is refused with words.
+/// MinIO's other format stores the last event of each object in a hash. A hash is no queue, so the source refuses it.
 #[tokio::test]
 async fn a_hash_of_redis_is_no_queue() {
     let broker = servers::redis();
@@ -130,7 +130,7 @@ async fn a_hash_of_redis_is_no_queue() {
     mc(&server, &["pipe", "it/bucket/a"], "hello");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let url = format!("{}/0?list=events", broker.url());
-    super::assert_refused(&url, &BrokerAccess::default(), "holds something else").await;
+    super::assert_refused(&url, &BrokerAccess::default(), "has another type").await;
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn events_come_through_amqp() {
         ],
     );
     let mut source = open_url(&format!("{}/?queue=events", broker.url()), &BrokerAccess::default());
-    assert_heard(&heard(&server, &mut *source).await);
+    assert_events(&receive_events(&server, &mut *source).await);
 }
 
 #[tokio::test]
@@ -168,5 +168,5 @@ async fn events_come_through_kafka() {
         ],
     );
     let mut source = super::open(&topic);
-    assert_heard(&heard(&server, &mut *source).await);
+    assert_events(&receive_events(&server, &mut *source).await);
 }

@@ -1,4 +1,4 @@
-//! What every source over a broker does, on the real broker.
+//! Behaviour that all sources have in common, tested with real brokers.
 
 mod amqp;
 mod kafka;
@@ -15,28 +15,28 @@ use std::time::Duration;
 use store::Entropy;
 use tokio::time::{Instant, timeout};
 
-/// A queue of some broker, which the test fills.
+/// A queue of a broker, to which the test publishes.
 #[async_trait::async_trait]
 trait Queue: Send {
-    /// Where it is.
+    /// Returns the broker.
     fn broker(&mut self) -> &mut Broker;
 
-    /// The URL of its source.
+    /// Returns the URL of the source.
     fn url(&self) -> String;
 
-    /// What it needs besides.
+    /// Returns the source's settings besides the URL.
     fn access(&self) -> BrokerAccess {
         BrokerAccess::default()
     }
 
-    /// Sends a message for each number.
+    /// Publishes one message for each number.
     async fn publish(&mut self, numbers: Range<u32>);
 }
 
-/// Longer than any broker or source takes a consumer that is gone for one that is slow.
+/// Longer than any broker or source needs to notice that a consumer is gone.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long nothing comes until nothing is there.
+/// Silence after which no further message is expected.
 const QUIET: Duration = Duration::from_secs(3);
 
 const BATCH: usize = 256;
@@ -49,7 +49,7 @@ fn open_url(url: &str, access: &BrokerAccess) -> Box<dyn Source> {
     events::open_broker(url, access).unwrap()
 }
 
-/// What comes within the time; tries again as a feed does.
+/// Returns the next messages, or none after the time `within`. Retries as a feed does.
 async fn receive(source: &mut dyn Source, within: Duration) -> Vec<Message> {
     let end = Instant::now() + within;
     while Instant::now() < end {
@@ -73,25 +73,30 @@ fn numbers(messages: &[Message]) -> Vec<u32> {
     messages.iter().map(|message| std::str::from_utf8(&message.body).unwrap().parse().unwrap()).collect()
 }
 
-/// Receives and acknowledges until all of these were there.
+/// Receives and acknowledges until all wanted messages have arrived.
 async fn drain(source: &mut dyn Source, wanted: Range<u32>) -> Vec<u32> {
     receive_all(source, wanted.collect()).await
 }
 
 async fn receive_all(source: &mut dyn Source, mut missing: BTreeSet<u32>) -> Vec<u32> {
-    let mut came = Vec::new();
+    let mut arrived = Vec::new();
     while !missing.is_empty() {
         let messages = receive(source, PATIENCE).await;
-        assert!(!messages.is_empty(), "{} never came, as {:?}", missing.len(), missing.first());
-        strike(&mut missing, &messages);
-        came.extend(numbers(&messages));
-        // That they come again is no failure.
+        assert!(
+            !messages.is_empty(),
+            "{} messages never arrived, for example {:?}",
+            missing.len(),
+            missing.first()
+        );
+        remove_received(&mut missing, &messages);
+        arrived.extend(numbers(&messages));
+        // If the acknowledgement fails, the messages come again, which is allowed.
         let _ = source.acknowledge().await;
     }
-    came
+    arrived
 }
 
-fn strike(missing: &mut BTreeSet<u32>, messages: &[Message]) {
+fn remove_received(missing: &mut BTreeSet<u32>, messages: &[Message]) {
     for number in numbers(messages) {
         missing.remove(&number);
     }
@@ -99,10 +104,10 @@ fn strike(missing: &mut BTreeSet<u32>, messages: &[Message]) {
 
 async fn assert_quiet(source: &mut dyn Source) {
     let messages = receive(source, QUIET).await;
-    assert!(messages.is_empty(), "came again: {:?}", numbers(&messages));
+    assert!(messages.is_empty(), "unexpected messages: {:?}", numbers(&messages));
 }
 
-/// In order, each once, and what was acknowledged does not come again, not even from a broker that was killed.
+/// Messages arrive in order and once. Acknowledged messages do not come again, not even after the broker was killed.
 async fn order_and_acknowledgement(queue: &mut dyn Queue) {
     queue.publish(0..1000).await;
     let mut source = open(queue);
@@ -116,7 +121,7 @@ async fn order_and_acknowledgement(queue: &mut dyn Queue) {
     assert_eq!(drain(&mut *source, 1000..1010).await, Vec::from_iter(1000..1010));
 }
 
-/// What was received and not acknowledged comes again: to somebody else, and after the broker was killed.
+/// Unacknowledged messages come again: to another source, and after the broker was killed.
 async fn unacknowledged_comes_again(queue: &mut dyn Queue) {
     queue.publish(0..500).await;
     let mut source = open(queue);
@@ -128,25 +133,25 @@ async fn unacknowledged_comes_again(queue: &mut dyn Queue) {
     drain(&mut *source, 0..500).await;
 }
 
-/// Two share the messages; one dies with some of them.
+/// Two sources share the messages, and one dies with some of them.
 async fn two_share_and_one_dies(queue: &mut dyn Queue) {
     let (mut one, mut two) = (open(queue), open(queue));
-    // Both are known before there is anything.
+    // Both sources must be known to the broker before the first message.
     let _ = tokio::join!(receive(&mut *one, QUIET), receive(&mut *two, QUIET));
     queue.publish(0..2000).await;
     let (of_one, of_two) = tokio::join!(receive(&mut *one, PATIENCE), receive(&mut *two, PATIENCE));
     assert!(!of_one.is_empty() && !of_two.is_empty());
     let seen = numbers(&of_two);
-    assert!(numbers(&of_one).iter().all(|number| !seen.contains(number)), "both have the same");
+    assert!(numbers(&of_one).iter().all(|number| !seen.contains(number)), "no message may go to both");
     two.acknowledge().await.unwrap();
     drop(one);
     let missing = (0..2000).filter(|number| !seen.contains(number)).collect();
     receive_all(&mut *two, missing).await;
 }
 
-/// The first answer that is not of messages before this one. A client that publishes while its broker restarts may send a
-/// message twice.
-async fn receive_no_more(source: &mut dyn Source, before: u32) -> Result<Vec<Message>, SourceError> {
+/// Returns the first result that contains more than messages before `before`. A client that publishes while its broker restarts may
+/// send a message twice.
+async fn receive_beyond(source: &mut dyn Source, before: u32) -> Result<Vec<Message>, SourceError> {
     loop {
         match source.receive(BATCH).await {
             Ok(again) if numbers(&again).iter().all(|number| *number < before) => {}
@@ -155,33 +160,33 @@ async fn receive_no_more(source: &mut dyn Source, before: u32) -> Result<Vec<Mes
     }
 }
 
-/// A broker that is away for a while, and one that does not answer.
+/// The source survives a broker that is down for a while, and one that hangs.
 async fn outages_end(queue: &mut dyn Queue) {
     let mut source = open(queue);
     queue.publish(0..10).await;
     drain(&mut *source, 0..10).await;
     queue.broker().stop();
-    let away = timeout(PATIENCE, receive_no_more(&mut *source, 10)).await.unwrap();
+    let away = timeout(PATIENCE, receive_beyond(&mut *source, 10)).await.unwrap();
     assert!(matches!(away, Err(SourceError::Unavailable(_))), "{away:?}");
     queue.broker().restart();
     queue.publish(10..20).await;
     drain(&mut *source, 10..20).await;
     queue.broker().freeze();
-    let silent = timeout(PATIENCE, receive_no_more(&mut *source, 20)).await.unwrap();
+    let silent = timeout(PATIENCE, receive_beyond(&mut *source, 20)).await.unwrap();
     queue.broker().thaw();
     assert!(matches!(silent, Err(SourceError::Unavailable(_))), "{silent:?}");
     queue.publish(20..30).await;
     drain(&mut *source, 20..30).await;
 }
 
-/// A question that is dropped loses nothing, and what it brought is not acknowledged with others.
-async fn dropped_questions_lose_nothing(queue: &mut dyn Queue) {
+/// A dropped `receive` loses nothing, and its messages are not acknowledged together with others.
+async fn dropped_receives_lose_nothing(queue: &mut dyn Queue) {
     let mut source = open(queue);
     let mut missing: BTreeSet<u32> = (0..300).collect();
     for start in (0..300).step_by(10) {
         for micros in [100, 200, 300, 2000] {
             if let Ok(Ok(messages)) = timeout(Duration::from_micros(micros), source.receive(BATCH)).await {
-                strike(&mut missing, &messages);
+                remove_received(&mut missing, &messages);
                 source.acknowledge().await.unwrap();
             }
         }
@@ -190,9 +195,9 @@ async fn dropped_questions_lose_nothing(queue: &mut dyn Queue) {
     receive_all(&mut *source, missing).await;
 }
 
-/// Consumers that die with what they have, questions that are dropped, and a broker that is killed, at any time: what was not
-/// acknowledged comes again.
-async fn whatever_dies_nothing_is_missed(queue: &mut dyn Queue) {
+/// Consumers die with unacknowledged messages, calls are dropped, and the broker is killed, in random order: unacknowledged messages
+/// come again.
+async fn random_failures_lose_nothing(queue: &mut dyn Queue) {
     let chance = Entropy::new(7);
     let mut source = open(queue);
     let (mut published, mut restarts) = (0, 0);
@@ -206,13 +211,13 @@ async fn whatever_dies_nothing_is_missed(queue: &mut dyn Queue) {
             }
             5..=7 => {
                 let messages = receive(&mut *source, Duration::from_millis(300)).await;
-                // An acknowledgement whose answer was lost may have been made.
+                // An acknowledgement whose response was lost may have taken effect.
                 let _ = source.acknowledge().await;
-                strike(&mut missing, &messages);
+                remove_received(&mut missing, &messages);
             }
             8 => {
                 let asked = timeout(Duration::from_micros(chance.below(3000)), source.receive(BATCH)).await;
-                // What it brought dies with the consumer.
+                // The messages of a completed call are lost with the consumer, and must come again.
                 if matches!(asked, Ok(Ok(_))) {
                     source = open(queue);
                 }
@@ -232,21 +237,21 @@ async fn whatever_dies_nothing_is_missed(queue: &mut dyn Queue) {
     receive_all(&mut *open(queue), missing).await;
 }
 
-/// What somebody must put right is refused, in words that say what.
-async fn assert_refused(url: &str, access: &BrokerAccess, said: &str) {
+/// Asserts that a problem that somebody must fix is refused, with a message that contains `expected`.
+async fn assert_refused(url: &str, access: &BrokerAccess, expected: &str) {
     let refused = timeout(PATIENCE, open_url(url, access).receive(1)).await.unwrap();
     let Err(SourceError::Refused(reason)) = refused else { panic!("{refused:?}") };
-    assert!(reason.contains(said), "{reason}");
+    assert!(reason.contains(expected), "{reason}");
     assert!(!reason.contains("secret") && !reason.contains('\n'), "{reason}");
 }
 
-/// What was sent ahead to the source waits for nobody any more.
-async fn what_waits_is_counted(queue: &mut dyn Queue) {
+/// Messages that were sent ahead to the source no longer count as waiting.
+async fn waiting_messages_are_counted(queue: &mut dyn Queue) {
     const SENT: u32 = 4000;
     const AHEAD_MAX: u64 = 2560;
     queue.publish(0..SENT).await;
     let mut source = open(queue);
-    assert_eq!(source.waiting().await.unwrap(), None, "nobody has asked yet");
+    assert_eq!(source.waiting().await.unwrap(), None, "there is no connection yet");
     let first = receive(&mut *source, PATIENCE).await;
     let waiting = source.waiting().await.unwrap().unwrap();
     let left = u64::from(SENT) - first.len() as u64;
@@ -256,43 +261,43 @@ async fn what_waits_is_counted(queue: &mut dyn Queue) {
     assert_eq!(source.waiting().await.unwrap(), Some(0));
 }
 
-/// Runs what every queue does on fresh ones.
+/// Runs the tests that all queues have in common, each with a fresh queue.
 macro_rules! every_queue {
     ($fresh:expr) => {
         #[tokio::test]
-        async fn messages_come_in_order_and_once_acknowledged_never_again() {
+        async fn messages_arrive_in_order_and_acknowledged_ones_never_again() {
             crate::source::order_and_acknowledgement(&mut $fresh).await;
         }
 
         #[tokio::test]
-        async fn messages_that_were_not_acknowledged_come_again() {
+        async fn unacknowledged_messages_come_again() {
             crate::source::unacknowledged_comes_again(&mut $fresh).await;
         }
 
         #[tokio::test]
-        async fn whatever_dies_at_random_nothing_is_missed() {
-            crate::source::whatever_dies_nothing_is_missed(&mut $fresh).await;
+        async fn random_failures_lose_no_message() {
+            crate::source::random_failures_lose_nothing(&mut $fresh).await;
         }
 
         #[tokio::test]
-        async fn a_broker_that_is_away_or_silent_is_waited_for() {
+        async fn a_broker_that_is_down_or_hangs_is_retried() {
             crate::source::outages_end(&mut $fresh).await;
         }
 
         #[tokio::test]
-        async fn a_question_that_is_dropped_loses_nothing() {
-            crate::source::dropped_questions_lose_nothing(&mut $fresh).await;
+        async fn a_dropped_receive_loses_nothing() {
+            crate::source::dropped_receives_lose_nothing(&mut $fresh).await;
         }
 
         #[tokio::test]
-        async fn s290_a_source_says_how_much_waits() {
-            crate::source::what_waits_is_counted(&mut $fresh).await;
+        async fn s290_a_source_reports_waiting_messages() {
+            crate::source::waiting_messages_are_counted(&mut $fresh).await;
         }
     };
 }
 use every_queue;
 
-/// And on those whose broker shares the messages out.
+/// Like `every_queue`, for queues whose broker distributes messages among consumers.
 macro_rules! every_shared_queue {
     ($fresh:expr) => {
         crate::source::every_queue!($fresh);

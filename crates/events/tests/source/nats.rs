@@ -17,15 +17,15 @@ async fn stream(tail: &'static str) -> Nats {
     nats
 }
 
-async fn connected(broker: &Broker) -> async_nats::Client {
+async fn connect(broker: &Broker) -> async_nats::Client {
     let (user, password) = (broker.user().to_owned(), broker.password().to_owned());
     let options = async_nats::ConnectOptions::with_user_and_password(user, password);
     options.connect(broker.url_without_user()).await.unwrap()
 }
 
-/// Makes a stream of all that is published below `events`.
+/// Creates a stream of everything that is published below `events`.
 pub(super) async fn make_stream(broker: &Broker) {
-    make_stream_by(connected(broker).await).await;
+    make_stream_by(connect(broker).await).await;
 }
 
 pub(super) async fn make_stream_by(client: async_nats::Client) -> jetstream::Context {
@@ -41,12 +41,12 @@ pub(super) async fn make_stream_by(client: async_nats::Client) -> jetstream::Con
 
 impl Nats {
     async fn publish_to(&self, subject: &'static str, numbers: Range<u32>) {
-        let client = connected(&self.broker).await;
+        let client = connect(&self.broker).await;
         for number in numbers {
             client.publish(subject, number.to_string().into()).await.unwrap();
         }
         client.flush().await.unwrap();
-        // An answer comes after all that was published before.
+        // The response arrives after all that was published before.
         let _ = client.request("events-nobody", "".into()).await;
     }
 }
@@ -62,7 +62,7 @@ impl Queue for Nats {
     }
 
     async fn publish(&mut self, numbers: Range<u32>) {
-        let context = jetstream::new(connected(&self.broker).await);
+        let context = jetstream::new(connect(&self.broker).await);
         let mut stored = Vec::new();
         for number in numbers {
             stored.push(context.publish("events.x", number.to_string().into()).await.unwrap());
@@ -82,13 +82,13 @@ async fn subjects_are_filtered_by_the_server() {
     queue.publish_to("events.mine.a", 10..20).await;
     let mut source = open(&queue);
     assert_eq!(drain(&mut *source, 10..20).await, Vec::from_iter(10..20));
-    // The consumer that is there now has another filter.
-    assert_refused(&queue.url().replace("mine", "yours"), &queue.access(), "is not one as is wanted").await;
+    // The existing consumer has another filter.
+    assert_refused(&queue.url().replace("mine", "yours"), &queue.access(), "has another configuration").await;
 }
 
-/// What is published while nobody listens is lost, and whoever listens is told that something may be.
+/// Messages published without a subscriber are lost, and a new subscriber is told that some may be.
 #[tokio::test]
-async fn a_plain_subject_says_that_messages_may_be_lost() {
+async fn a_plain_subject_reports_possible_loss() {
     let mut queue = Nats { broker: servers::nats(), tail: "?subject=plain" };
     let mut source = open(&queue);
     assert!(receive(&mut *source, Duration::from_millis(500)).await.is_empty());
@@ -104,13 +104,13 @@ async fn a_plain_subject_says_that_messages_may_be_lost() {
 }
 
 #[tokio::test]
-async fn what_has_to_be_put_right_is_said() {
+async fn errors_state_the_remedy() {
     let mut queue = stream("EVENTS?consumer=views").await;
     let url = queue.url();
     assert_refused(
         &url.replace(queue.broker().password(), "secret"),
         &queue.access(),
-        "no such user with this password",
+        "rejected the user or the password",
     )
     .await;
     assert_refused(&url.replace("EVENTS", "OTHERS"), &queue.access(), "there is no stream 'OTHERS': make it")

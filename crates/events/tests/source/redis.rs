@@ -63,9 +63,9 @@ mod streams {
     super::super::every_shared_queue!(super::stream());
 }
 
-/// What is published while nobody listens is lost, and whoever listens is told that something may be.
+/// Messages published without a subscriber are lost, and a new subscriber is told that some may be.
 #[tokio::test]
-async fn a_channel_says_that_messages_may_be_lost() {
+async fn a_channel_reports_possible_loss() {
     let mut queue = channel();
     let mut source = open(&queue);
     assert!(receive(&mut *source, Duration::from_millis(500)).await.is_empty());
@@ -81,7 +81,7 @@ async fn a_channel_says_that_messages_may_be_lost() {
     assert!(!source.take_lost());
 }
 
-/// A stream's further fields, and an entry that was deleted between its reading and its claiming.
+/// Further fields of a stream entry are attributes. An entry may be deleted between its delivery and its claiming.
 #[tokio::test]
 async fn entries_of_streams_have_attributes_and_may_be_deleted() {
     let queue = stream();
@@ -103,22 +103,22 @@ async fn entries_of_streams_have_attributes_and_may_be_deleted() {
 }
 
 #[tokio::test]
-async fn what_has_to_be_put_right_is_said() {
+async fn errors_state_the_remedy() {
     let mut queue = list();
     let url = queue.url();
     assert_refused(
         &url.replace(queue.broker().password(), "secret"),
         &queue.access(),
-        "no such user with this password",
+        "rejected the user or the password",
     )
     .await;
     assert_refused(
         &url.replace("tenon:no-secret-either@", ""),
         &queue.access(),
-        "no such user with this password",
+        "rejected the user or the password",
     )
     .await;
     queue.publish(0..1).await;
     let url = url.replace("list=events", "stream=events&group=x");
-    assert_refused(&url, &queue.access(), "holds something else").await;
+    assert_refused(&url, &queue.access(), "has another type").await;
 }

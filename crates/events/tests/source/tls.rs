@@ -1,4 +1,4 @@
-//! TLS to brokers.
+//! TLS connections to brokers.
 
 use super::{Queue, drain, nats::Nats, open_url};
 use events::{BrokerAccess, SourceError};
@@ -12,12 +12,12 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate of `localhost` by an authority of our own.
-struct Certified {
+/// A certificate for `localhost`, issued by a certificate authority made for the test.
+struct TestAuthority {
     dir: TempDir,
 }
 
-impl Certified {
+impl TestAuthority {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let script = "
@@ -35,13 +35,13 @@ impl Certified {
         self.dir.path().join(name)
     }
 
-    /// Of who trusts the authority.
+    /// Returns settings that trust the certificate authority.
     fn access(&self) -> BrokerAccess {
         let tls = store::s3::tls_config(Some(&self.file("ca.pem"))).unwrap();
         BrokerAccess { tls: Some(Arc::new(tls)), ..BrokerAccess::default() }
     }
 
-    /// TLS in front of a broker that has none.
+    /// Starts a TLS proxy in front of a broker without TLS.
     async fn in_front_of(&self, broker: SocketAddr) -> SocketAddr {
         let acceptor = acceptor(&self.file("it.pem"), &self.file("key.pem"));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -69,11 +69,11 @@ fn acceptor(certificate: &Path, key: &Path) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config.with_single_cert(vec![certificate], key).unwrap()))
 }
 
-/// What was published arrives with the authority, and nothing does without.
-async fn arrives_only_from_whom_is_trusted(url: &str, certified: &Certified) {
-    let mut source = open_url(url, &certified.access());
+/// Asserts that messages arrive if the authority is trusted, and that connecting fails otherwise.
+async fn assert_connects_only_to_trusted(url: &str, authority: &TestAuthority) {
+    let mut source = open_url(url, &authority.access());
     drain(&mut *source, 0..3).await;
-    let stranger = Certified::new();
+    let stranger = TestAuthority::new();
     let refused = open_url(url, &stranger.access()).receive(1).await;
     assert!(matches!(&refused, Err(SourceError::Unavailable(_))), "{refused:?}");
     let without = events::open_broker(url, &BrokerAccess::default()).unwrap_err().to_string();
@@ -82,34 +82,34 @@ async fn arrives_only_from_whom_is_trusted(url: &str, certified: &Certified) {
 
 #[tokio::test]
 async fn redis_is_reached_by_tls() {
-    let certified = Certified::new();
+    let authority = TestAuthority::new();
     let mut queue = super::redis::list();
     queue.publish(0..3).await;
-    let port = certified.in_front_of(queue.broker().address()).await.port();
+    let port = authority.in_front_of(queue.broker().address()).await.port();
     let url = queue.url().replace("redis://", "rediss://");
     let url = url.replace(&queue.broker().address().to_string(), &format!("localhost:{port}"));
-    arrives_only_from_whom_is_trusted(&url, &certified).await;
+    assert_connects_only_to_trusted(&url, &authority).await;
 }
 
 #[tokio::test]
 async fn amqp_is_reached_by_tls() {
-    let certified = Certified::new();
+    let authority = TestAuthority::new();
     let mut queue = super::amqp::queue().await;
     queue.publish(0..3).await;
-    let port = certified.in_front_of(queue.broker().address()).await.port();
+    let port = authority.in_front_of(queue.broker().address()).await.port();
     let url = queue.url().replace("amqp://", "amqps://");
     let url = url.replace(&queue.broker().address().to_string(), &format!("localhost:{port}"));
-    arrives_only_from_whom_is_trusted(&url, &certified).await;
+    assert_connects_only_to_trusted(&url, &authority).await;
 }
 
 #[tokio::test]
 async fn nats_is_reached_by_tls() {
-    let certified = Certified::new();
-    let broker = servers::nats_with_tls(&certified.file("it.pem"), &certified.file("key.pem"));
+    let authority = TestAuthority::new();
+    let broker = servers::nats_with_tls(&authority.file("it.pem"), &authority.file("key.pem"));
     let queue = Nats { broker, tail: "EVENTS?consumer=views" };
     let (user, password) = (queue.broker.user().to_owned(), queue.broker.password().to_owned());
     let options = async_nats::ConnectOptions::with_user_and_password(user, password);
-    let options = options.tls_client_config((*certified.access().tls.unwrap()).clone());
+    let options = options.tls_client_config((*authority.access().tls.unwrap()).clone());
     let place = format!("tls://localhost:{}", queue.broker.address().port());
     let client = options.connect(place).await.unwrap();
     let context = super::nats::make_stream_by(client).await;
@@ -117,5 +117,5 @@ async fn nats_is_reached_by_tls() {
         context.publish("events.x", number.to_string().into()).await.unwrap().await.unwrap();
     }
     let url = queue.url().replace("127.0.0.1", "localhost");
-    arrives_only_from_whom_is_trusted(&url, &certified).await;
+    assert_connects_only_to_trusted(&url, &authority).await;
 }

@@ -1,6 +1,6 @@
-//! Connections to brokers: TCP, and TLS over it where the URL wants it.
+//! Connections to brokers: TCP, with TLS over it if the URL asks for it.
 
-use super::broker_url::Place;
+use super::broker_url::BrokerUrl;
 use crate::source::SourceError;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use rustls::pki_types::ServerName;
@@ -9,11 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// A broker that has not taken a connection, or answered a request that it answers at once, after this has vanished.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for connecting, and for responses that a broker sends at once. A broker that exceeds it counts as gone.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The first of a stream and what follows it without a wait, `max` in all. What ended is told when it is asked again.
-pub(super) fn with_ready<T, E>(
+/// Returns `first` and the items of a stream that are ready without waiting, at most `max` in all. An error or the end of the stream is
+/// not reported here, but at the next call.
+pub(super) fn take_ready<T, E>(
     first: T,
     stream: &mut (impl Stream<Item = Result<T, E>> + Unpin),
     max: usize,
@@ -22,28 +23,31 @@ pub(super) fn with_ready<T, E>(
     std::iter::once(first).chain(std::iter::from_fn(next)).take(max.max(1)).collect()
 }
 
-/// Bytes in both directions.
+/// A stream of bytes in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A connection to the broker itself, in the clear or not.
-pub(super) async fn connect(place: &Place) -> Result<Box<dyn Duplex>, SourceError> {
-    let stream = connect_tcp(place).await?;
-    let Some(tls) = &place.tls else { return Ok(Box::new(stream)) };
-    let name = ServerName::try_from(place.host.clone()).map_err(|error| place.refused(error))?;
-    let stream = within(place, TlsConnector::from(tls.clone()).connect(name, stream)).await?;
-    Ok(Box::new(stream.map_err(|error| place.unavailable(format_args!("no TLS: {error}")))?))
+/// Connects to the broker, with or without TLS.
+pub(super) async fn connect(url: &BrokerUrl) -> Result<Box<dyn Duplex>, SourceError> {
+    let stream = connect_tcp(url).await?;
+    let Some(tls) = &url.tls else { return Ok(Box::new(stream)) };
+    let name = ServerName::try_from(url.host.clone()).map_err(|error| url.refused(error))?;
+    let stream = with_timeout(url, TlsConnector::from(tls.clone()).connect(name, stream)).await?;
+    Ok(Box::new(stream.map_err(|error| url.unavailable(format_args!("TLS failed: {error}")))?))
 }
 
-/// A connection to the broker's address.
-pub(super) async fn connect_tcp(place: &Place) -> Result<TcpStream, SourceError> {
-    let connected = within(place, TcpStream::connect((place.host.as_str(), place.port))).await?;
+/// Opens a TCP connection to the broker's address.
+pub(super) async fn connect_tcp(url: &BrokerUrl) -> Result<TcpStream, SourceError> {
+    let connected = with_timeout(url, TcpStream::connect((url.host.as_str(), url.port))).await?;
     let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-    connected.map_err(|error| place.unavailable(format_args!("no connection: {error}")))
+    connected.map_err(|error| url.unavailable(format_args!("connecting failed: {error}")))
 }
 
-/// What comes of `work`, which takes no longer than [`PATIENCE`].
-pub(super) async fn within<T>(place: &Place, work: impl Future<Output = T>) -> Result<T, SourceError> {
-    let done = tokio::time::timeout(PATIENCE, work).await;
-    done.map_err(|_| place.unavailable(format_args!("no answer within {} s", PATIENCE.as_secs())))
+/// Runs `work` with the timeout [`TIMEOUT`].
+pub(super) async fn with_timeout<T>(
+    url: &BrokerUrl,
+    work: impl Future<Output = T>,
+) -> Result<T, SourceError> {
+    let done = tokio::time::timeout(TIMEOUT, work).await;
+    done.map_err(|_| url.unavailable(format_args!("no response within {} s", TIMEOUT.as_secs())))
 }

@@ -1,12 +1,12 @@
-//! AMQP 0.9.1: queues of RabbitMQ, say.
+//! AMQP 0.9.1: queues of RabbitMQ and similar brokers.
 //!
-//! A queue gives each of those who consume it a share of what comes, and what one had not acknowledged when its connection ended to
-//! another. An acknowledgement has no answer: what was acknowledged on a connection that then ended may come again.
+//! A queue distributes its messages among its consumers. When a consumer's connection ends, its unacknowledged messages go to another
+//! consumer. Acknowledgements have no response: messages acknowledged on a connection that then ended may be delivered again.
 
 mod transport;
 
-use super::broker_url::{BrokerAccess, Form, Place};
-use super::connection::{with_ready, within};
+use super::broker_url::{BrokerAccess, BrokerUrl, UrlForm};
+use super::connection::{take_ready, with_timeout};
 use crate::source::{Message, Source, SourceError};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -17,7 +17,7 @@ use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserIn
 use lapin::{Channel, Connection, Consumer, ErrorKind};
 use url::Url;
 
-const FORM: Form = Form {
+const FORM: UrlForm = UrlForm {
     scheme: "amqp",
     tls_scheme: Some("amqps"),
     port: 5672,
@@ -25,197 +25,209 @@ const FORM: Form = Form {
     example: "amqp://HOST:PORT/VHOST?queue=NAME",
 };
 
-/// How many messages the broker sends before it waits for an acknowledgement.
-const UNACKNOWLEDGED_MAX: u16 = 2048;
+/// Maximum number of unacknowledged messages that the broker sends ahead.
+const PREFETCH_MAX: u16 = 2048;
 
-/// Who has said nothing for twice this is gone.
+/// Heartbeat interval. A peer that is silent for twice this time counts as gone.
 const HEARTBEAT_SECS: u16 = 5;
 
-/// What AMQP calls its errors (its specification, 1.2).
+/// Reply codes of AMQP (specification 0.9.1, section 1.2).
 const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
 const RESOURCE_LOCKED: u16 = 405;
 const NOT_ALLOWED: u16 = 530;
 
-/// How RabbitMQ ends a NOT_FOUND for a queue that is there, and not up again since its node or its process was restarted.
-const NOT_UP: [&str; 3] = ["is down or inaccessible", "is stopped by supervisor", "due to timeout"];
+/// The ends of RabbitMQ's NOT_FOUND texts for a queue that exists but is not available yet after a restart of its node or process.
+const UNAVAILABLE_TEXTS: [&str; 3] =
+    ["is down or inaccessible", "is stopped by supervisor", "due to timeout"];
 
-/// The source of an `amqp:` URL. Nothing is asked of the broker yet.
+/// Opens the source of an `amqp:` URL. Nothing is sent to the broker yet.
 ///
 /// # Errors
-/// If the URL says no source.
+/// If the URL does not describe a source.
 pub(super) fn open(url: &Url, access: &BrokerAccess) -> Result<Box<dyn Source>, SourceError> {
-    let place = Place::read(url, access, &FORM)?;
-    let queue = place.required("queue", &FORM)?.to_owned();
-    Ok(Box::new(Queue { at: At { place, queue }, joining: None, share: None }))
+    let url = BrokerUrl::parse(url, access, &FORM)?;
+    let queue = url.required("queue", &FORM)?.to_owned();
+    Ok(Box::new(Queue { address: QueueAddress { url, queue }, connecting: None, session: None }))
 }
 
-/// A queue's source.
+/// The source of a queue.
 struct Queue {
-    at: At,
-    /// A connection that is being made. It outlives the question that began it: the broker would send messages to a connection that
-    /// was given up on the way, and the source would not get them until that connection has ended.
-    joining: Option<BoxFuture<'static, Result<Share, SourceError>>>,
-    share: Option<Share>,
+    address: QueueAddress,
+    /// A connection attempt in progress. It survives a dropped call: if the attempt were dropped too, the broker might send messages to
+    /// the abandoned connection, and they would not be delivered to the source until that connection has ended.
+    connecting: Option<BoxFuture<'static, Result<Session, SourceError>>>,
+    session: Option<Session>,
 }
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").field("at", &self.at).field("share", &self.share).finish_non_exhaustive()
+        f.debug_struct("Queue")
+            .field("address", &self.address)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }
 
 /// A queue of a broker.
 #[derive(Clone, Debug)]
-struct At {
-    place: Place,
+struct QueueAddress {
+    url: BrokerUrl,
     queue: String,
 }
 
-struct Share {
+struct Session {
     messages: Consumer,
-    /// The last that was handed out and not yet acknowledged.
+    /// The last delivery tag that was delivered and not acknowledged yet.
     last: Option<u64>,
     channel: Channel,
-    /// Ends when this does.
+    /// The connection, which is closed when this is dropped.
     _connection: Connection,
 }
 
-impl std::fmt::Debug for Share {
+impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Share").field("last", &self.last).finish_non_exhaustive()
+        f.debug_struct("Session").field("last", &self.last).finish_non_exhaustive()
     }
 }
 
 #[async_trait::async_trait]
 impl Source for Queue {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
-        let share = self.share().await?;
-        let first = match share.messages.next().await {
+        let session = self.session().await?;
+        let first = match session.messages.next().await {
             Some(Ok(first)) => first,
             Some(Err(error)) => {
-                self.share = None;
-                return Err(self.at.error(&error));
+                self.session = None;
+                return Err(self.address.error(&error));
             }
             None => {
-                self.share = None;
-                return Err(self.at.place.unavailable("the broker ended it, as when the queue was deleted"));
+                self.session = None;
+                return Err(self.address.url.unavailable(
+                    "the broker cancelled the consumer, for example because the queue was deleted",
+                ));
             }
         };
-        let came = with_ready(first, &mut share.messages, max);
-        share.last = came.last().map(|last| last.delivery_tag);
-        Ok(came.into_iter().map(message).collect())
+        let deliveries = take_ready(first, &mut session.messages, max);
+        session.last = deliveries.last().map(|last| last.delivery_tag);
+        Ok(deliveries.into_iter().map(to_message).collect())
     }
 
     async fn acknowledge(&mut self) -> Result<(), SourceError> {
-        let Some(share) = &mut self.share else { return Ok(()) };
-        let Some(last) = share.last.take() else { return Ok(()) };
-        let said =
-            within(&self.at.place, share.channel.basic_ack(last, BasicAckOptions { multiple: true })).await;
-        match said {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let Some(last) = session.last.take() else { return Ok(()) };
+        let reply = with_timeout(
+            &self.address.url,
+            session.channel.basic_ack(last, BasicAckOptions { multiple: true }),
+        )
+        .await;
+        match reply {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                self.share = None;
-                Err(self.at.error(&error))
+                self.session = None;
+                Err(self.address.error(&error))
             }
             Err(error) => {
-                self.share = None;
+                self.session = None;
                 Err(error)
             }
         }
     }
 
     async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
-        let Some(share) = &self.share else { return Ok(None) };
-        let queue = within(&self.at.place, self.at.look(&share.channel)).await?;
-        let queue = queue.map_err(|error| self.at.error(&error))?;
+        let Some(session) = &self.session else { return Ok(None) };
+        let queue = with_timeout(&self.address.url, self.address.check_queue(&session.channel)).await?;
+        let queue = queue.map_err(|error| self.address.error(&error))?;
         Ok(Some(u64::from(queue.message_count())))
     }
 }
 
 impl Queue {
-    /// This source's share of the queue; takes one if it has none.
-    async fn share(&mut self) -> Result<&mut Share, SourceError> {
-        if self.share.is_none() {
-            let joining = self.joining.get_or_insert_with(|| Box::pin(self.at.clone().joined()));
-            let joined = joining.await;
-            self.joining = None;
-            self.share = Some(joined?);
+    /// Returns the session, and opens one if there is none.
+    async fn session(&mut self) -> Result<&mut Session, SourceError> {
+        if self.session.is_none() {
+            let connecting = self
+                .connecting
+                .get_or_insert_with(|| Box::pin(self.address.clone().open_session_with_timeout()));
+            let session = connecting.await;
+            self.connecting = None;
+            self.session = Some(session?);
         }
-        self.share.as_mut().ok_or_else(|| self.at.place.unavailable("there is no connection"))
+        self.session.as_mut().ok_or_else(|| self.address.url.unavailable("there is no connection"))
     }
 }
 
-impl At {
-    async fn joined(self) -> Result<Share, SourceError> {
-        within(&self.place, self.join()).await?.map_err(|error| self.error(&error))
+impl QueueAddress {
+    async fn open_session_with_timeout(self) -> Result<Session, SourceError> {
+        with_timeout(&self.url, self.open_session()).await?.map_err(|error| self.error(&error))
     }
 
-    async fn join(&self) -> lapin::Result<Share> {
-        let connection = transport::greet(&self.place, self.uri()).await?;
+    async fn open_session(&self) -> lapin::Result<Session> {
+        let connection = transport::connect_client(&self.url, self.uri()).await?;
         let channel = connection.create_channel().await?;
-        channel.basic_qos(UNACKNOWLEDGED_MAX, BasicQosOptions::default()).await?;
-        self.look(&channel).await?;
+        channel.basic_qos(PREFETCH_MAX, BasicQosOptions::default()).await?;
+        self.check_queue(&channel).await?;
         let queue = self.queue.as_str();
         let options = BasicConsumeOptions::default();
         let messages = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
-        Ok(Share { messages, last: None, channel, _connection: connection })
+        Ok(Session { messages, last: None, channel, _connection: connection })
     }
 
-    /// Asks whether it is there, and makes none: what is bound to it is whoever's who made it.
-    async fn look(&self, channel: &Channel) -> lapin::Result<lapin::Queue> {
+    /// Checks that the queue exists. It is not created here, because whoever creates it also decides which exchange it is bound to.
+    async fn check_queue(&self, channel: &Channel) -> lapin::Result<lapin::Queue> {
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         channel.queue_declare(self.queue.as_str().into(), passive, FieldTable::default()).await
     }
 
     fn uri(&self) -> AMQPUri {
-        let place = &self.place;
-        let login = place.login.clone();
-        let (username, password) = login.map_or_else(guest, |login| (login.user, login.password));
+        let url = &self.url;
+        let login = url.login.clone();
+        let (username, password) = login.map_or_else(guest_login, |login| (login.user, login.password));
         AMQPUri {
-            // TLS is below it.
+            // TLS is handled below the client.
             scheme: AMQPScheme::AMQP,
             authority: AMQPAuthority {
                 userinfo: AMQPUserInfo { username, password },
-                host: place.host.clone(),
-                port: place.port,
+                host: url.host.clone(),
+                port: url.port,
             },
-            vhost: if place.path.is_empty() { "/".to_owned() } else { place.path.clone() },
+            vhost: if url.path.is_empty() { "/".to_owned() } else { url.path.clone() },
             query: AMQPQueryString { heartbeat: Some(HEARTBEAT_SECS), ..AMQPQueryString::default() },
         }
     }
 
-    /// What an error means to who has to do something about it.
+    /// Converts an error. Those that somebody must fix become [`SourceError::Refused`].
     fn error(&self, error: &lapin::Error) -> SourceError {
-        let ErrorKind::ProtocolError(said) = error.kind() else { return self.place.unavailable(error) };
-        let text = said.get_message();
-        match said.get_id() {
-            NOT_FOUND if is_not_up(text.as_str()) => self.place.unavailable(error),
+        let ErrorKind::ProtocolError(reply) = error.kind() else { return self.url.unavailable(error) };
+        let text = reply.get_message();
+        match reply.get_id() {
+            NOT_FOUND if is_unavailable(text.as_str()) => self.url.unavailable(error),
             NOT_FOUND => {
                 let make = "make it and bind it to the exchange of the events, or name another";
-                self.place.refused(format_args!("there is no queue '{}': {make}", self.queue))
+                self.url.refused(format_args!("there is no queue '{}': {make}", self.queue))
             }
             ACCESS_REFUSED | NOT_ALLOWED => {
-                self.place.refused(format_args!("the broker does not let this user in: {text}"))
+                self.url.refused(format_args!("the broker denies this user access: {text}"))
             }
-            RESOURCE_LOCKED => self
-                .place
-                .refused(format_args!("the queue '{}' is somebody else's alone: {text}", self.queue)),
-            _ => self.place.unavailable(error),
+            RESOURCE_LOCKED => self.url.refused(format_args!(
+                "the queue '{}' belongs exclusively to another connection: {text}",
+                self.queue
+            )),
+            _ => self.url.unavailable(error),
         }
     }
 }
 
-fn is_not_up(said: &str) -> bool {
-    NOT_UP.iter().any(|end| said.ends_with(end))
+fn is_unavailable(reply: &str) -> bool {
+    UNAVAILABLE_TEXTS.iter().any(|end| reply.ends_with(end))
 }
 
-/// Who logs in at a broker on the same machine without a name.
-fn guest() -> (String, String) {
+/// Returns RabbitMQ's default login, which is allowed only from the same machine.
+fn guest_login() -> (String, String) {
     ("guest".to_owned(), "guest".to_owned())
 }
 
-fn message(delivery: Delivery) -> Message {
+fn to_message(delivery: Delivery) -> Message {
     let headers = delivery.properties.headers().iter().flat_map(|headers| headers.inner());
     let text = |value: &AMQPValue| match value {
         AMQPValue::LongString(text) => Some(text.to_string()),
@@ -228,18 +240,18 @@ fn message(delivery: Delivery) -> Message {
 
 #[cfg(test)]
 mod tests {
-    use super::is_not_up;
+    use super::is_unavailable;
 
-    /// Right after a restart of the broker its durable queue was said not to be there.
+    /// Right after a restart of the broker, its durable queue was reported as missing.
     #[test]
     fn a_queue_that_is_not_up_yet_is_not_one_that_is_missing() {
-        for said in [
+        for reply in [
             "NOT_FOUND - home node 'rabbit@host' of durable queue 'q' in vhost '/' is down or inaccessible",
             "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
             "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout",
         ] {
-            assert!(is_not_up(said), "{said}");
+            assert!(is_unavailable(reply), "{reply}");
         }
-        assert!(!is_not_up("NOT_FOUND - no queue 'is down or inaccessible' in vhost '/'"));
+        assert!(!is_unavailable("NOT_FOUND - no queue 'is down or inaccessible' in vhost '/'"));
     }
 }

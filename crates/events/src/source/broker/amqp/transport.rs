@@ -1,10 +1,10 @@
-//! The client's way to the network.
+//! The transport of the AMQP client.
 //!
-//! The client takes nothing but a TCP connection, and its own TLS would bring fifty dependencies. So a connection with TLS is made
-//! here, and the client has one to this process, from which the bytes are carried over.
+//! The client accepts nothing but a TCP connection, and its own TLS support would add fifty dependencies. For TLS, the connection is
+//! therefore made here, and the client gets a local connection to this process, which copies the bytes in both directions.
 
 use crate::source::SourceError;
-use crate::source::broker::broker_url::Place;
+use crate::source::broker::broker_url::BrokerUrl;
 use crate::source::broker::connection::{connect, connect_tcp};
 use async_compat::CompatExt;
 use async_rs::TokioRuntime;
@@ -13,35 +13,35 @@ use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use std::io;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connects to `place` and greets as `uri` says.
-pub(super) async fn greet(place: &Place, uri: AMQPUri) -> lapin::Result<Connection> {
-    let place = place.clone();
+/// Connects to the broker and opens an AMQP connection with the settings of `uri`.
+pub(super) async fn connect_client(url: &BrokerUrl, uri: AMQPUri) -> lapin::Result<Connection> {
+    let url = url.clone();
     let open = async move |_: AMQPUri, _: TokioRuntime| {
-        let stream = reach(&place).await.map_err(io::Error::other)?;
+        let stream = connect_transport(&url).await.map_err(io::Error::other)?;
         Ok(AsyncTcpStream::Plain(stream.compat()))
     };
     let properties = ConnectionProperties::default().with_connection_name("tenon".into());
     Connection::connector(uri, TokioRuntime::tokio_current(), open, properties).await
 }
 
-async fn reach(place: &Place) -> Result<TcpStream, SourceError> {
-    if place.tls.is_none() {
-        return connect_tcp(place).await;
+async fn connect_transport(url: &BrokerUrl) -> Result<TcpStream, SourceError> {
+    if url.tls.is_none() {
+        return connect_tcp(url).await;
     }
-    let mut far = connect(place).await?;
-    let (theirs, mut ours) = pair().await.map_err(|error| place.unavailable(error))?;
-    // It ends with either of them.
+    let mut far = connect(url).await?;
+    let (theirs, mut ours) = local_pair().await.map_err(|error| url.unavailable(error))?;
+    // Copying ends when either side ends.
     tokio::spawn(async move { tokio::io::copy_bidirectional(&mut ours, &mut far).await });
     Ok(theirs)
 }
 
-/// Both ends of a connection within this process.
-async fn pair() -> io::Result<(TcpStream, TcpStream)> {
+/// Returns both ends of a TCP connection within this process.
+async fn local_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let one = TcpStream::connect(listener.local_addr()?).await?;
     loop {
         let (other, from) = listener.accept().await?;
-        // Anybody on this machine may have come first.
+        // Another process on this machine may have connected first.
         if from == one.local_addr()? {
             return Ok((one, other));
         }

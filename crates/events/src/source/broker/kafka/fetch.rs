@@ -1,6 +1,6 @@
-//! Reading partitions in the background, each as fast as what it brings is taken.
+//! Background tasks: one fetches each partition, at the pace at which its records are received; one watches for new partitions.
 
-use crate::source::broker::connection::PATIENCE;
+use crate::source::broker::connection::TIMEOUT;
 use rskafka::client::Client;
 use rskafka::client::error::Error;
 use rskafka::client::partition::PartitionClient;
@@ -11,32 +11,32 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// A partition, and records of it in their order.
+/// A partition and some of its records, in order.
 pub(super) type Fetched = (i32, Vec<RecordAndOffset>);
 
-/// How many bytes one answer has at most, unless one record is larger.
+/// Maximum length of a response, unless a single record is larger.
 const FETCH_BYTES_MAX: i32 = 1 << 20;
 
-/// How long a broker keeps a question open while there is nothing.
-const WAIT_MS: i32 = 2_000;
+/// Time for which a broker holds a request if there are no records.
+const FETCH_WAIT_MS: i32 = 2_000;
 
-/// After an answer without records, which also comes at once where there are none but those of the broker itself.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Pause after a response without records. Such a response arrives at once if a range holds only the broker's control records.
+const EMPTY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often somebody looks whether there are more partitions.
-const LOOK: Duration = Duration::from_secs(60);
+/// Interval at which the list of partitions is checked.
+const WATCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Reads a partition from `offset` on, until it fails.
-pub(super) async fn follow(
+/// Fetches a partition from `offset` on until an error.
+pub(super) async fn fetch_partition(
     reader: Arc<PartitionClient>,
     mut offset: i64,
     sender: mpsc::Sender<Result<Fetched, Error>>,
 ) {
     loop {
-        let asked = timeout(PATIENCE, reader.fetch_records(offset, 1..FETCH_BYTES_MAX, WAIT_MS)).await;
+        let asked = timeout(TIMEOUT, reader.fetch_records(offset, 1..FETCH_BYTES_MAX, FETCH_WAIT_MS)).await;
         let fetched = match asked {
             Ok(Ok((records, _))) if records.is_empty() => {
-                sleep(PAUSE).await;
+                sleep(EMPTY_PAUSE).await;
                 continue;
             }
             Ok(fetched) => fetched.map(|(records, _)| records),
@@ -53,19 +53,19 @@ pub(super) async fn follow(
     }
 }
 
-/// Says so when a topic has other partitions than these.
-pub(super) async fn watch(
+/// Sends an error when the topic's partitions differ from `known`.
+pub(super) async fn watch_partitions(
     client: Client,
     topic: String,
     known: BTreeSet<i32>,
     sender: mpsc::Sender<Result<Fetched, Error>>,
 ) {
     loop {
-        sleep(LOOK).await;
-        let Ok(Ok(topics)) = timeout(PATIENCE, client.list_topics()).await else { continue };
+        sleep(WATCH_INTERVAL).await;
+        let Ok(Ok(topics)) = timeout(TIMEOUT, client.list_topics()).await else { continue };
         let now = topics.into_iter().find(|one| one.name == topic).map(|one| one.partitions);
         if now.is_none_or(|now| now != known) {
-            let other = Error::InvalidResponse("the topic has other partitions now".to_owned());
+            let other = Error::InvalidResponse("the partitions of the topic have changed".to_owned());
             let _ = sender.send(Err(other)).await;
             return;
         }

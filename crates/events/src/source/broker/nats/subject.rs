@@ -1,65 +1,66 @@
-//! A plain subject, which nobody keeps: what is published while this is not connected, or faster than it is read, is lost.
+//! A source that subscribes to a plain subject. NATS does not store its messages: whatever is published while the source is not
+//! connected, or faster than it is read, is lost.
 
-use super::{Link, message};
-use crate::source::broker::broker_url::Place;
-use crate::source::broker::connection::within;
+use super::{Link, to_message};
+use crate::source::broker::broker_url::BrokerUrl;
+use crate::source::broker::connection::with_timeout;
 use crate::source::{Message, Source, SourceError};
 use async_nats::Subscriber;
 use futures_util::{FutureExt, StreamExt};
 use std::sync::atomic::Ordering;
 
-/// A subject's source.
+/// The source of a subject.
 #[derive(Debug)]
-pub(super) struct Subscribed {
-    place: Place,
+pub(super) struct SubjectSource {
+    url: BrokerUrl,
     subject: String,
-    /// Of those who subscribe with one name each message goes to one.
+    /// The queue group: each message goes to one of the subscribers with the same group name.
     queue: Option<String>,
     subscription: Option<(Link, Subscriber)>,
-    is_anew: bool,
+    is_new_subscription: bool,
 }
 
-impl Subscribed {
-    pub(super) fn new(subject: String, queue: Option<String>, place: Place) -> Self {
-        Self { place, subject, queue, subscription: None, is_anew: false }
+impl SubjectSource {
+    pub(super) fn new(subject: String, queue: Option<String>, url: BrokerUrl) -> Self {
+        Self { url, subject, queue, subscription: None, is_new_subscription: false }
     }
 
     async fn subscribe(&self) -> Result<(Link, Subscriber), SourceError> {
-        let link = Link::connect(&self.place).await?;
+        let link = Link::connect(&self.url).await?;
         let subject = self.subject.clone();
         let subscribed = match self.queue.clone() {
             Some(queue) => link.client.queue_subscribe(subject, queue).await,
             None => link.client.subscribe(subject).await,
         };
         let refused =
-            |error| self.place.refused(format_args!("cannot subscribe to '{}': {error}", self.subject));
+            |error| self.url.refused(format_args!("cannot subscribe to '{}': {error}", self.subject));
         let subscriber = subscribed.map_err(refused)?;
-        let known = within(&self.place, link.client.flush()).await?;
-        known.map_err(|error| self.place.unavailable(error))?;
+        let known = with_timeout(&self.url, link.client.flush()).await?;
+        known.map_err(|error| self.url.unavailable(error))?;
         Ok((link, subscriber))
     }
 }
 
 #[async_trait::async_trait]
-impl Source for Subscribed {
+impl Source for SubjectSource {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         if self.subscription.is_none() {
             self.subscription = Some(self.subscribe().await?);
-            // What was published until now nobody kept.
-            self.is_anew = true;
+            // Messages published before the subscription are lost.
+            self.is_new_subscription = true;
             return Ok(Vec::new());
         }
         let Some((link, subscriber)) = &mut self.subscription else { return Ok(Vec::new()) };
-        let mut came = link.until_it_ends(&self.place, subscriber.next()).await.ok().flatten();
+        let mut next = link.while_connected(&self.url, subscriber.next()).await.ok().flatten();
         let mut messages = Vec::new();
-        while let Some(one) = came {
-            messages.push(message(one));
+        while let Some(one) = next {
+            messages.push(to_message(one));
             let is_more = messages.len() < max;
-            came = is_more.then(|| subscriber.next().now_or_never()).flatten().flatten();
+            next = is_more.then(|| subscriber.next().now_or_never()).flatten().flatten();
         }
         if messages.is_empty() {
             self.subscription = None;
-            return Err(self.place.unavailable("the connection ended"));
+            return Err(self.url.unavailable("the connection ended"));
         }
         Ok(messages)
     }
@@ -71,6 +72,6 @@ impl Source for Subscribed {
     fn take_lost(&mut self) -> bool {
         let overflown = |(link, _): &(Link, Subscriber)| link.has_overflown.swap(false, Ordering::Relaxed);
         let has_overflown = self.subscription.as_ref().is_some_and(overflown);
-        std::mem::take(&mut self.is_anew) || has_overflown
+        std::mem::take(&mut self.is_new_subscription) || has_overflown
     }
 }

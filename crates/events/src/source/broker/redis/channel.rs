@@ -1,4 +1,5 @@
-//! A channel, which nobody keeps: what is published while this is not connected, or faster than it is read, is lost.
+//! A source that subscribes to a channel. Redis does not store its messages: whatever is published while the source is not connected,
+//! or faster than it is read, is lost.
 
 use super::{Link, Server};
 use crate::source::{Message, Source, SourceError};
@@ -7,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// How many messages may wait to be received.
+/// Maximum number of messages that wait to be received.
 const WAITING_MAX: usize = 65_536;
 
-/// A channel's source.
+/// The source of a channel.
 #[derive(Debug)]
-pub(super) struct Subscribed {
+pub(super) struct ChannelSource {
     channel: Channel,
     subscription: Option<Subscription>,
 }
@@ -21,7 +22,7 @@ pub(super) struct Subscribed {
 struct Channel {
     name: String,
     server: Server,
-    /// Whether something may have been lost since this was last said.
+    /// Whether messages may have been lost since `take_lost` was last called.
     has_lost: Arc<AtomicBool>,
 }
 
@@ -31,7 +32,7 @@ struct Subscription {
     messages: mpsc::Receiver<Message>,
 }
 
-impl Subscribed {
+impl ChannelSource {
     pub(super) fn new(name: String, server: Server) -> Self {
         Self { channel: Channel { name, server, has_lost: Arc::default() }, subscription: None }
     }
@@ -41,9 +42,9 @@ impl Channel {
     async fn subscribe(&self) -> Result<Subscription, SourceError> {
         let (sender, messages) = mpsc::channel(WAITING_MAX);
         let has_lost = self.has_lost.clone();
-        // The sender goes with the connection, which ends the receiver.
+        // The sender is dropped with the connection, which ends the receiver.
         let push = move |push: PushInfo| -> Result<(), mpsc::error::SendError<()>> {
-            let Some(message) = published(push) else { return Ok(()) };
+            let Some(message) = message_of_push(push) else { return Ok(()) };
             if sender.try_send(message).is_err() {
                 has_lost.store(true, Ordering::Relaxed);
             }
@@ -53,14 +54,14 @@ impl Channel {
         let mut link = self.server.connect(config).await?;
         let subscribed = link.connection.subscribe(&self.name).await;
         subscribed.map_err(|error| self.server.error(&error))?;
-        // What was published until now nobody kept.
+        // Messages published before the subscription are lost.
         self.has_lost.store(true, Ordering::Relaxed);
         Ok(Subscription { _link: link, messages })
     }
 }
 
 #[async_trait::async_trait]
-impl Source for Subscribed {
+impl Source for ChannelSource {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         if self.subscription.is_none() {
             self.subscription = Some(self.channel.subscribe().await?);
@@ -72,7 +73,7 @@ impl Source for Subscribed {
             return Ok(messages);
         }
         self.subscription = None;
-        Err(self.channel.server.place.unavailable("the connection ended"))
+        Err(self.channel.server.url.unavailable("the connection ended"))
     }
 
     async fn acknowledge(&mut self) -> Result<(), SourceError> {
@@ -84,11 +85,11 @@ impl Source for Subscribed {
     }
 }
 
-/// The message in what the server sent unasked: its channel, and its bytes.
-fn published(push: PushInfo) -> Option<Message> {
+/// Returns the message in a push of the server, whose data are the channel and the body.
+fn message_of_push(push: PushInfo) -> Option<Message> {
     if push.kind != PushKind::Message {
         return None;
     }
     let body = push.data.into_iter().nth(1)?;
-    super::bytes(body).map(Message::from)
+    super::string_bytes(body).map(Message::from)
 }

@@ -1,26 +1,27 @@
-//! A list to which somebody appends, as MinIO does in its format `access`.
+//! A source that reads a list to which others append, as MinIO does in its format `access`.
 //!
-//! What is received moves to a list of this source's own, from which it is taken when it was processed. Each connection takes a
-//! number from the server, and its list is called after it:
+//! Received messages move to a private list of the source and are removed from it when they are acknowledged. Each connection takes a
+//! number from the server, after which its private list is named:
 //!
-//! | key | |
+//! | key | content |
 //! |---|---|
-//! | `KEY:tenon:last` | the last number |
-//! | `KEY:tenon:alive` | the set of numbers whose lists may hold something |
-//! | `KEY:tenon:N` | what N received and did not acknowledge, oldest first |
-//! | `KEY:tenon:N:lease` | there while N lives; ends by itself |
+//! | `KEY:tenon:last` | the last number given out |
+//! | `KEY:tenon:alive` | the set of numbers whose private lists may hold messages |
+//! | `KEY:tenon:N` | the messages that N received and did not acknowledge, oldest first |
+//! | `KEY:tenon:N:lease_key` | exists while N is alive; expires by itself |
 //!
-//! Invariants: a list gets messages only while its number is in the set; who takes over a list, after its lease ended, takes the
-//! number from the set in the same step; who finds his number gone hands out his list anew.
+//! Invariants: a private list gets messages only while its number is in the set. A source that takes over a list whose lease has
+//! expired removes the number from the set in the same step. A source that finds its own number gone delivers its private list anew.
 
-use super::{DEAD, LOOK_FOR_LEFT, Link, Server, WAIT, bytes, elements};
+use super::{BLOCK_TIME, DEAD_AFTER, Link, Server, TAKEOVER_INTERVAL, elements, string_bytes};
 use crate::source::{Message, Source, SourceError};
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 use tokio::time::Instant;
 
-/// Renews the lease, moves what there is, and says whether the number is new in the set, and what comes after what was handed out.
-/// Keys: the list, the own list, the lease, the set. Arguments: number, milliseconds, handed out, how many.
-const MOVE: &str = "
+/// Renews the lease and moves available messages to the private list. Returns whether the number was added to the set anew, and the
+/// messages after those already delivered. Keys: the list, the private list, the lease, the set. Arguments: number, lease in
+/// milliseconds, count of delivered messages, maximum count.
+const MOVE_SCRIPT: &str = "
 redis.call('SET', KEYS[3], 1, 'PX', ARGV[2])
 local new = redis.call('SADD', KEYS[4], ARGV[1])
 local handed = new == 1 and 0 or tonumber(ARGV[3])
@@ -28,187 +29,201 @@ local missing = tonumber(ARGV[4]) - (redis.call('LLEN', KEYS[2]) - handed)
 while missing > 0 and redis.call('LMOVE', KEYS[1], KEYS[2], 'LEFT', 'RIGHT') do missing = missing - 1 end
 return {new, redis.call('LRANGE', KEYS[2], handed, handed + ARGV[4] - 1)}";
 
-/// Takes what was handed out from the own list, unless it was taken over. Keys: the own list, the set. Arguments: number, how many.
-const TAKE: &str = "
+/// Removes delivered messages from the private list, unless the list was taken over. Keys: the private list, the set. Arguments: number,
+/// count.
+const REMOVE_SCRIPT: &str = "
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 0 then return 0 end
 redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 return 1";
 
-/// Takes over what a dead one left. Keys: its list, its lease, the own list, the set. Argument: its number.
-const TAKE_OVER: &str = "
+/// Takes over the private list of a dead source. Keys: its list, its lease, the own private list, the set. Argument: its number.
+const TAKE_OVER_SCRIPT: &str = "
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
 local moved = 0
 while redis.call('LMOVE', KEYS[1], KEYS[3], 'LEFT', 'RIGHT') do moved = moved + 1 end
 redis.call('SREM', KEYS[4], ARGV[1])
 return moved";
 
-/// A list's source.
+/// The source of a list.
 #[derive(Debug)]
-pub(super) struct List {
-    queue: Queue,
-    share: Option<Share>,
+pub(super) struct ListSource {
+    list: SharedList,
+    session: Option<Session>,
 }
 
-/// The list that all who share the work have.
+/// The list, which all sources of it share.
 #[derive(Debug)]
-struct Queue {
+struct SharedList {
     key: String,
     server: Server,
 }
 
-/// What one connection has of it.
+/// The state of one connection.
 #[derive(Debug)]
-struct Share {
+struct Session {
     link: Link,
     number: u64,
-    /// How many of the own list's messages were handed out.
-    handed: usize,
-    looked: Option<Instant>,
+    /// The number of messages of the private list that were delivered and not acknowledged.
+    delivered: usize,
+    last_takeover: Option<Instant>,
 }
 
-impl List {
+impl ListSource {
     pub(super) fn new(key: String, server: Server) -> Self {
-        Self { queue: Queue { key, server }, share: None }
+        Self { list: SharedList { key, server }, session: None }
     }
 }
 
 #[async_trait::async_trait]
-impl Source for List {
-    /// What a question that was dropped has moved is in the own list, and is found there.
+impl Source for ListSource {
+    /// If a call is dropped, the messages that it moved are in the private list, where the next call finds them.
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
-        let share = match &mut self.share {
-            Some(share) => share,
-            none => none.insert(self.queue.join().await?),
+        let session = match &mut self.session {
+            Some(session) => session,
+            none => none.insert(self.list.open_session().await?),
         };
-        let received = self.queue.next(share, max).await;
+        let received = self.list.next_messages(session, max).await;
         if received.is_err() {
-            self.share = None;
+            self.session = None;
         }
         received
     }
 
     async fn acknowledge(&mut self) -> Result<(), SourceError> {
-        let Some(share) = &mut self.share else { return Ok(()) };
-        let taken = self.queue.take_handed(share).await;
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let taken = self.list.remove_delivered(session).await;
         if taken.is_err() {
-            self.share = None;
+            self.session = None;
         }
         taken
     }
 
     async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
-        let Some(share) = &mut self.share else { return Ok(None) };
+        let Some(session) = &mut self.session else { return Ok(None) };
         let mut length = redis::cmd("LLEN");
-        length.arg(&self.queue.key);
-        self.queue.ask(&mut share.link, &length).await.map(Some)
+        length.arg(&self.list.key);
+        self.list.call(&mut session.link, &length).await.map(Some)
     }
 }
 
-impl Queue {
-    async fn join(&self) -> Result<Share, SourceError> {
+impl SharedList {
+    async fn open_session(&self) -> Result<Session, SourceError> {
         let mut link = self.server.connect(AsyncConnectionConfig::new()).await?;
         let mut next = redis::cmd("INCR");
-        next.arg(self.named("last"));
-        let number = self.ask(&mut link, &next).await?;
-        Ok(Share { link, number, handed: 0, looked: None })
+        next.arg(self.derived_key("last"));
+        let number = self.call(&mut link, &next).await?;
+        Ok(Session { link, number, delivered: 0, last_takeover: None })
     }
 
-    async fn next(&self, share: &mut Share, max: usize) -> Result<Vec<Message>, SourceError> {
+    async fn next_messages(&self, session: &mut Session, max: usize) -> Result<Vec<Message>, SourceError> {
         loop {
-            if share.looked.is_none_or(|looked| looked.elapsed() >= LOOK_FOR_LEFT) {
-                self.take_over(share).await?;
-                share.looked = Some(Instant::now());
+            if session.last_takeover.is_none_or(|last_takeover| last_takeover.elapsed() >= TAKEOVER_INTERVAL)
+            {
+                self.take_over(session).await?;
+                session.last_takeover = Some(Instant::now());
             }
-            let messages = self.take_some(share, max).await?;
+            let messages = self.move_messages(session, max).await?;
             if !messages.is_empty() {
                 return Ok(messages);
             }
-            self.wait(share).await?;
+            self.wait_for_message(session).await?;
         }
     }
 
-    async fn take_some(&self, share: &mut Share, max: usize) -> Result<Vec<Message>, SourceError> {
-        let number = share.number;
+    async fn move_messages(&self, session: &mut Session, max: usize) -> Result<Vec<Message>, SourceError> {
+        let number = session.number;
         let mut script = redis::cmd("EVAL");
-        script.arg(MOVE).arg(4).arg(&self.key).arg(self.own(number)).arg(self.lease(number));
-        script.arg(self.named("alive")).arg(number).arg(dead_ms()).arg(share.handed).arg(max);
-        let (is_new, moved): (bool, Value) = self.ask(&mut share.link, &script).await?;
+        script
+            .arg(MOVE_SCRIPT)
+            .arg(4)
+            .arg(&self.key)
+            .arg(self.private_list(number))
+            .arg(self.lease_key(number));
+        script.arg(self.derived_key("alive")).arg(number).arg(lease_ms()).arg(session.delivered).arg(max);
+        let (is_new, moved): (bool, Value) = self.call(&mut session.link, &script).await?;
         if is_new {
-            share.handed = 0;
+            session.delivered = 0;
         }
-        let messages: Vec<_> = elements(moved).into_iter().filter_map(bytes).map(Message::from).collect();
-        share.handed += messages.len();
+        let messages: Vec<_> =
+            elements(moved).into_iter().filter_map(string_bytes).map(Message::from).collect();
+        session.delivered += messages.len();
         Ok(messages)
     }
 
-    /// Until there is something, which is then in the own list, or a moment has passed.
-    async fn wait(&self, share: &mut Share) -> Result<(), SourceError> {
-        let number = share.number;
-        let questions = || {
-            let mut questions = redis::pipe();
-            questions.cmd("SADD").arg(self.named("alive")).arg(number);
-            questions.cmd("SET").arg(self.lease(number)).arg(1).arg("PX").arg(dead_ms()).ignore();
-            questions.cmd("BLMOVE").arg(&self.key).arg(self.own(number)).arg("LEFT").arg("RIGHT");
-            questions.arg(WAIT.as_secs()).ignore();
-            questions
+    /// Waits until a message has moved to the private list, or for a moment.
+    async fn wait_for_message(&self, session: &mut Session) -> Result<(), SourceError> {
+        let number = session.number;
+        let requests = || {
+            let mut requests = redis::pipe();
+            requests.cmd("SADD").arg(self.derived_key("alive")).arg(number);
+            requests.cmd("SET").arg(self.lease_key(number)).arg(1).arg("PX").arg(lease_ms()).ignore();
+            requests.cmd("BLMOVE").arg(&self.key).arg(self.private_list(number)).arg("LEFT").arg("RIGHT");
+            requests.arg(BLOCK_TIME.as_secs()).ignore();
+            requests
         };
-        let answer = share.link.wait(questions).await.map_err(|error| self.server.error(&error))?;
+        let answer =
+            session.link.blocking_request(requests).await.map_err(|error| self.server.error(&error))?;
         if elements(answer).first() == Some(&Value::Int(1)) {
-            share.handed = 0;
+            session.delivered = 0;
         }
         Ok(())
     }
 
-    async fn take_over(&self, share: &mut Share) -> Result<(), SourceError> {
+    async fn take_over(&self, session: &mut Session) -> Result<(), SourceError> {
         let mut members = redis::cmd("SMEMBERS");
-        members.arg(self.named("alive"));
-        let alive: Vec<u64> = self.ask(&mut share.link, &members).await?;
-        for other in alive.into_iter().filter(|number| *number != share.number) {
+        members.arg(self.derived_key("alive"));
+        let alive: Vec<u64> = self.call(&mut session.link, &members).await?;
+        for other in alive.into_iter().filter(|number| *number != session.number) {
             let mut script = redis::cmd("EVAL");
-            script.arg(TAKE_OVER).arg(4).arg(self.own(other)).arg(self.lease(other));
-            script.arg(self.own(share.number)).arg(self.named("alive")).arg(other);
-            let moved: u64 = self.ask(&mut share.link, &script).await?;
+            script.arg(TAKE_OVER_SCRIPT).arg(4).arg(self.private_list(other)).arg(self.lease_key(other));
+            script.arg(self.private_list(session.number)).arg(self.derived_key("alive")).arg(other);
+            let moved: u64 = self.call(&mut session.link, &script).await?;
             if moved > 0 {
                 tracing::info!(
                     list = self.key,
                     moved,
-                    "took over what a source that ended had not acknowledged"
+                    "took over unacknowledged messages of a source that has ended"
                 );
             }
         }
         Ok(())
     }
 
-    async fn take_handed(&self, share: &mut Share) -> Result<(), SourceError> {
+    async fn remove_delivered(&self, session: &mut Session) -> Result<(), SourceError> {
         let mut script = redis::cmd("EVAL");
-        script.arg(TAKE).arg(2).arg(self.own(share.number)).arg(self.named("alive"));
-        script.arg(share.number).arg(share.handed);
-        let is_taken: bool = self.ask(&mut share.link, &script).await?;
+        script
+            .arg(REMOVE_SCRIPT)
+            .arg(2)
+            .arg(self.private_list(session.number))
+            .arg(self.derived_key("alive"));
+        script.arg(session.number).arg(session.delivered);
+        let is_taken: bool = self.call(&mut session.link, &script).await?;
         if is_taken {
-            share.handed = 0;
+            session.delivered = 0;
             return Ok(());
         }
-        let late = "messages were processed so slowly that another source took them over; they come again";
-        Err(self.server.place.unavailable(late))
+        let late =
+            "processing took so long that another source took the messages over; they are delivered again";
+        Err(self.server.url.unavailable(late))
     }
 
-    async fn ask<T: FromRedisValue>(&self, link: &mut Link, question: &Cmd) -> Result<T, SourceError> {
-        question.query_async(&mut link.connection).await.map_err(|error| self.server.error(&error))
+    async fn call<T: FromRedisValue>(&self, link: &mut Link, command: &Cmd) -> Result<T, SourceError> {
+        command.query_async(&mut link.connection).await.map_err(|error| self.server.error(&error))
     }
 
-    fn named(&self, what: &str) -> String {
+    fn derived_key(&self, what: &str) -> String {
         format!("{}:tenon:{what}", self.key)
     }
 
-    fn own(&self, number: u64) -> String {
-        self.named(&number.to_string())
+    fn private_list(&self, number: u64) -> String {
+        self.derived_key(&number.to_string())
     }
 
-    fn lease(&self, number: u64) -> String {
-        self.named(&format!("{number}:lease"))
+    fn lease_key(&self, number: u64) -> String {
+        self.derived_key(&format!("{number}:lease"))
     }
 }
 
-fn dead_ms() -> u64 {
-    u64::try_from(DEAD.as_millis()).unwrap_or(u64::MAX)
+fn lease_ms() -> u64 {
+    u64::try_from(DEAD_AFTER.as_millis()).unwrap_or(u64::MAX)
 }
