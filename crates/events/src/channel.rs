@@ -39,9 +39,9 @@ impl Channel {
     }
 
     /// Publishes an item to all subscribers.
-    pub fn tell(&self, heard: Heard) {
+    pub fn tell(&self, item: Heard) {
         // An error means that there is no subscriber.
-        drop(self.0.send(heard));
+        drop(self.0.send(item));
     }
 }
 
@@ -53,7 +53,7 @@ impl Subscription {
     /// Returns the next item in the order of publication; `None` when the channel is gone.
     pub async fn next(&mut self) -> Option<Heard> {
         match self.0.recv().await {
-            Ok(heard) => Some(heard),
+            Ok(item) => Some(item),
             Err(RecvError::Lagged(count)) => Some(Heard::Lost(count)),
             Err(RecvError::Closed) => None,
         }
@@ -62,7 +62,7 @@ impl Subscription {
     /// Returns the next item if one is available without waiting.
     pub fn next_ready(&mut self) -> Option<Heard> {
         match self.0.try_recv() {
-            Ok(heard) => Some(heard),
+            Ok(item) => Some(item),
             Err(TryRecvError::Lagged(count)) => Some(Heard::Lost(count)),
             Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }

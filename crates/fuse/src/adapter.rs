@@ -118,7 +118,7 @@ impl Adapter {
     }
 
     /// Like [`Adapter::with_ttl`], for an inode that was looked up by name: the kernel gains a reference to it.
-    pub(crate) fn found_by_name(
+    pub(crate) fn with_entry_ttl(
         &self,
         parent: INodeNo,
         name: &Bytes,

@@ -48,8 +48,8 @@ impl Authorization {
 
     /// Returns whether a header has the same value. The comparison takes constant time.
     pub fn is(&self, header: Option<&HeaderValue>) -> bool {
-        let said = header.map(HeaderValue::as_bytes).unwrap_or_default();
-        aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), said).is_ok()
+        let value = header.map(HeaderValue::as_bytes).unwrap_or_default();
+        aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), value).is_ok()
     }
 }
 

@@ -49,8 +49,8 @@ async fn receive_events(server: &S3Server, source: &mut dyn Source) -> Vec<(Stri
     while events.len() < 3 {
         let received = timeout(super::PATIENCE, source.receive(BATCH)).await.unwrap().unwrap();
         for message in received {
-            let said: Value = serde_json::from_slice(&message.body).unwrap();
-            events.extend(records(&said).iter().map(summary));
+            let message: Value = serde_json::from_slice(&message.body).unwrap();
+            events.extend(records(&message).iter().map(summary));
         }
         source.acknowledge().await.unwrap();
     }
@@ -58,8 +58,8 @@ async fn receive_events(server: &S3Server, source: &mut dyn Source) -> Vec<(Stri
 }
 
 /// Returns the records of a message, or of an element of the format `access`.
-fn records(said: &Value) -> &[Value] {
-    said["Records"].as_array().or_else(|| said[0]["Event"].as_array()).unwrap()
+fn records(message: &Value) -> &[Value] {
+    message["Records"].as_array().or_else(|| message[0]["Event"].as_array()).unwrap()
 }
 
 fn summary(record: &Value) -> (String, String, Value) {

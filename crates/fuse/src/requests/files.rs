@@ -23,6 +23,7 @@ const STALE_OPENS_MAX: usize = 1024;
 pub(crate) struct StaleOpens(Mutex<HashSet<(u32, Ino)>>);
 
 impl StaleOpens {
+    /// Returns whether this open must be retried, and remembers that it was asked to. The second attempt of an open is never asked again.
     fn demand_retry(&self, thread: u32, ino: Ino, was_replaced: bool) -> bool {
         let mut demands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if demands.remove(&(thread, ino)) || !was_replaced {
@@ -46,7 +47,7 @@ impl Adapter {
         reply: ReplyCreate,
     ) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.found_by_name(parent, &name);
+        let found = self.with_entry_ttl(parent, &name);
         let shared = self.shared.clone();
         self.answer(Operation::Create, reply, async move {
             let made = fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await;

@@ -11,7 +11,7 @@ use vfs::Caller;
 impl Adapter {
     pub(crate) fn look_up(&self, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.found_by_name(parent, &name);
+        let found = self.with_entry_ttl(parent, &name);
         self.answer(Operation::Lookup, reply, async move {
             fs.lookup(convert::ino(parent), &name).await.map(found)
         });
@@ -31,7 +31,7 @@ impl Adapter {
             return reply.error(Errno::EINVAL);
         };
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.found_by_name(parent, &name);
+        let found = self.with_entry_ttl(parent, &name);
         self.answer(Operation::MkNod, reply, async move {
             fs.mknod(caller, convert::ino(parent), &name, kind, permissions(mode), rdev).await.map(found)
         });
@@ -46,7 +46,7 @@ impl Adapter {
         reply: ReplyEntry,
     ) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.found_by_name(parent, &name);
+        let found = self.with_entry_ttl(parent, &name);
         self.answer(Operation::MkDir, reply, async move {
             fs.mkdir(caller, convert::ino(parent), &name, permissions(mode)).await.map(found)
         });
@@ -61,7 +61,7 @@ impl Adapter {
         reply: ReplyEntry,
     ) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.found_by_name(parent, &name);
+        let found = self.with_entry_ttl(parent, &name);
         let target = Bytes::copy_from_slice(target);
         self.answer(Operation::Symlink, reply, async move {
             fs.symlink(caller, convert::ino(parent), &name, &target).await.map(found)
@@ -70,7 +70,7 @@ impl Adapter {
 
     pub(crate) fn add_name(&self, ino: INodeNo, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
-        let found = self.found_by_name(parent, &name);
+        let found = self.with_entry_ttl(parent, &name);
         self.answer(Operation::Link, reply, async move {
             fs.link(convert::ino(ino), convert::ino(parent), &name).await.map(found)
         });

@@ -70,7 +70,7 @@ impl JetStreamSource {
         let mut context = jetstream::new(link.client.clone());
         context.set_timeout(TIMEOUT);
         let found = context.get_stream(stream).await.map_err(|error| match error.kind() {
-            GetStreamErrorKind::JetStream(said) if said.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+            GetStreamErrorKind::JetStream(reply) if reply.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 let make = "make it (nats stream add), or name another";
                 self.url.refused(format_args!("there is no stream '{stream}': {make}"))
             }
