@@ -4,7 +4,7 @@ use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use store::{ETag, ObjectKey, ObjectMeta, Precondition, StoreError};
 
-use crate::buckets::Bucket;
+use crate::bucket::Bucket;
 use crate::error::{from_store, precondition_failed};
 use crate::headers;
 

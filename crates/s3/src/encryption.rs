@@ -8,9 +8,9 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use s3s::{S3Result, s3_error};
 
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::error::not_implemented;
-use crate::query::{Target, has_word};
+use crate::operation_table::{Target, has_word};
 
 const HEADER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ALGORITHM: HeaderValue = HeaderValue::from_static("AES256");

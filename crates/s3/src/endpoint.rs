@@ -16,23 +16,23 @@ use std::time::Duration;
 use store::{Buckets, Clock, Entropy};
 use tokio::sync::watch;
 
-use crate::access::Gate;
 use crate::access_log::{AccessLog, Answered, Learned, key_of};
+use crate::addressing::{Hosts, Named, encoded_path};
 use crate::admission::{Admission, Admitted, Client, Holder, Share};
-use crate::authorization;
-use crate::buckets::Bucket;
+use crate::authentication;
+use crate::authorizer::Gate;
+use crate::bucket::Bucket;
 use crate::conditions;
 use crate::cors::Asked;
-use crate::early_access::EarlyAccess;
 use crate::encryption;
 use crate::error::{custom, from_store};
 use crate::lifecycle::{self, Expired};
-use crate::mending::Mending;
-use crate::named::{Hosts, Named, encoded_path};
 use crate::notify::{Notifier, Received};
+use crate::operation_table::{self, Target};
 use crate::ops::settings;
 use crate::policy_condition::Peer;
-use crate::query::{self, Target};
+use crate::preauthorizer::EarlyAccess;
+use crate::response_fixups::Mending;
 use crate::routes::{Routes, is_sts};
 use crate::service::Service;
 use crate::sessions::Sessions;
@@ -291,7 +291,7 @@ impl Endpoint {
             put.extensions_mut().insert(admitted);
             return Ok(posted.answer(self.call(put).await?));
         }
-        authorization::check(signed, &shared.region, &shared.sessions, now)?;
+        authentication::check(signed, &shared.region, &shared.sessions, now)?;
         let (body, form) = match is_sts(&head.method, &head.uri) {
             false => (body, Body::empty()),
             true => shared.admission.read_unproven(peer, twice(body)).await?,
@@ -302,7 +302,7 @@ impl Endpoint {
         };
         // The key whose signature was checked counts, whatever else the request says.
         let access_key = signer.as_ref().map(|signer| signer.access_key.as_str());
-        authorization::check_token(signed, access_key, &shared.sessions)?;
+        authentication::check_token(signed, access_key, &shared.sessions)?;
         let reads_body_first = wire::reads_body_first(&head, named) && !body.is_end_stream();
         if reads_body_first && let Err(answer) = self.early_access.check(&head, signer.as_ref()).await {
             return Ok(*answer);
@@ -366,7 +366,7 @@ fn resolve(head: &mut Parts, named: &Named) -> S3Result<()> {
 fn refused(head: &Parts, named: &Named, is_encrypted: bool) -> Option<S3Error> {
     let query = head.uri.query().unwrap_or_default();
     if head.method != Method::OPTIONS
-        && let Err(error) = query::check(&head.method, named.target(), query)
+        && let Err(error) = operation_table::check(&head.method, named.target(), query)
     {
         return Some(error);
     }
@@ -395,7 +395,7 @@ fn refused(head: &Parts, named: &Named, is_encrypted: bool) -> Option<S3Error> {
 /// Whether a request that is to have a body does not say how long it is.
 fn lacks_length(head: &Parts) -> bool {
     let has = |name: &HeaderName| head.headers.contains_key(name);
-    let has_no_body = wire::copies(head) || query::has_word(&head.uri, "renameObject");
+    let has_no_body = wire::copies(head) || operation_table::has_word(&head.uri, "renameObject");
     head.method == Method::PUT && !has_no_body && !has(&CONTENT_LENGTH) && !has(&TRANSFER_ENCODING)
 }
 

@@ -16,12 +16,12 @@ use store::memory::MemoryBuckets;
 use store::{Buckets, Clock, Entropy, ObjectStore, SystemClock};
 
 use crate::checksums::Checksum;
+use crate::operation_table::{self, Target};
 use crate::policy::{self, Asked, Policy};
 use crate::policy_condition::Circumstances;
-use crate::query::{self, Target};
 use crate::sessions::Sessions;
 use crate::users::{Role, User, Users};
-use crate::{Endpoint, EndpointOptions, authorization, headers, ops, parts};
+use crate::{Endpoint, EndpointOptions, authentication, headers, ops, part_metadata};
 
 /// An answer to a request that is no object holds no more than this, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -52,8 +52,8 @@ pub fn operations(bytes: &[u8]) {
         return;
     };
     let (method, query) = (request.method().clone(), request.uri().query().unwrap_or_default().to_owned());
-    let is_operation = query::check(&method, target, &query).is_ok();
-    let writes = query::writes_bytes(&method, target, &query);
+    let is_operation = operation_table::check(&method, target, &query).is_ok();
+    let writes = operation_table::writes_bytes(&method, target, &query);
     within(async {
         let (endpoint, store) = endpoint().await;
         let status = must_be_answered(&endpoint, request).await;
@@ -149,7 +149,7 @@ pub fn authorization(bytes: &[u8]) {
 }
 
 fn checked(head: Parts) -> Result<(), S3Error> {
-    authorization::check(&head, "us-east-1", &sessions(), store::Timestamp(0))
+    authentication::check(&head, "us-east-1", &sessions(), store::Timestamp(0))
 }
 
 /// A policy is understood or refused, and what is understood answers every question.
@@ -174,16 +174,17 @@ pub fn policy(bytes: &[u8]) {
 /// Short texts in headers, forms and metadata.
 pub fn texts(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    if let Some(sizes) = parts::from_text(&text)
-        && let Some(written) = parts::to_text(&sizes)
+    if let Some(sizes) = part_metadata::from_text(&text)
+        && let Some(written) = part_metadata::to_text(&sizes)
     {
-        assert_eq!(parts::from_text(&written), Some(sizes));
+        assert_eq!(part_metadata::from_text(&written), Some(sizes));
     }
     for count in 0..3 {
-        if let Some(found) = parts::checksums_from_text(&text, count) {
-            let written = parts::checksums_to_text(&found.iter().collect::<Vec<_>>());
+        if let Some(found) = part_metadata::checksums_from_text(&text, count) {
+            let written = part_metadata::checksums_to_text(&found.iter().collect::<Vec<_>>());
             assert!(
-                count == 0 || parts::checksums_from_text(&written.unwrap_or_default(), count) == Some(found)
+                count == 0
+                    || part_metadata::checksums_from_text(&written.unwrap_or_default(), count) == Some(found)
             );
         }
     }

@@ -6,7 +6,7 @@ use s3s::{S3Result, s3_error};
 use std::collections::BTreeMap;
 use store::{Attributes, Tags};
 
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::body::{CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
 use crate::error::{bad_request, custom, malformed_xml};
 use crate::error_document::with_details;

@@ -9,43 +9,43 @@
 //! Invariants: nothing is visible of an upload that did not arrive whole and as its checksums say; a request holds a
 //! bounded share of memory, whatever its length; an error is S3's, and its text holds no secret.
 
-mod access;
 mod access_log;
+mod addressing;
 mod admission;
-mod authorization;
+mod authentication;
+mod authorizer;
 mod body;
-mod buckets;
+mod bucket;
+mod checksum_elements;
 mod checksums;
 mod conditions;
 mod cors;
-mod early_access;
-mod elements;
 mod encryption;
 mod endpoint;
 mod error;
 mod error_document;
 mod file_mode;
-mod fold;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod headers;
 mod lifecycle;
-mod mending;
-mod named;
 mod notify;
+mod operation_table;
 mod ops;
 mod owners;
-mod parts;
+mod pagination;
+mod part_metadata;
 mod policy;
 mod policy_condition;
 mod policy_variable;
-mod query;
+mod preauthorizer;
+mod response_fixups;
 mod routes;
 mod server;
 mod service;
 mod sessions;
 mod users;
-mod versioned;
+mod version_lookup;
 mod wire;
 
 pub use access_log::{AccessLog, AccessRecord};

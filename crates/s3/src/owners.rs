@@ -6,7 +6,7 @@
 use s3s::S3Result;
 use s3s::dto;
 
-use crate::buckets::Bucket;
+use crate::bucket::Bucket;
 use crate::users::Users;
 
 /// The document that says who made a bucket.

@@ -6,14 +6,14 @@ use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
 
-use crate::access::Gate;
 use crate::access_log::Learned;
+use crate::authorizer::Gate;
 use crate::body::broken;
 use crate::endpoint::{STS_BYTES_MAX, Shared};
 use crate::notify::Action;
+use crate::operation_table::has_word;
 use crate::ops;
 use crate::policy_condition::Circumstances;
-use crate::query::has_word;
 use crate::wire::Signer;
 
 /// RenameObject, and AssumeRole.

@@ -7,14 +7,14 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::access::Gate;
+use crate::authorizer::Gate;
 use crate::checksums;
 use crate::conditions::Lists;
 use crate::endpoint::{Shared, location};
 use crate::error::from_store;
 use crate::lifecycle;
 use crate::notify::{self, Action};
-use crate::ops::rows::Rows;
+use crate::ops::contents_xml::Rows;
 use crate::ops::{self, acl, lock, settings};
 use crate::owners;
 use crate::policy::Policy;
@@ -30,7 +30,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// Who owns a bucket and its objects.
-    async fn owner(&self, bucket: &crate::buckets::Bucket) -> S3Result<Owner> {
+    async fn owner(&self, bucket: &crate::bucket::Bucket) -> S3Result<Owner> {
         Ok(owners::shown(owners::of(bucket, &self.shared.users).await?))
     }
 
@@ -38,11 +38,11 @@ impl Service {
         self.shared.clock.now()
     }
 
-    async fn bucket(&self, name: &str) -> S3Result<crate::buckets::Bucket> {
+    async fn bucket(&self, name: &str) -> S3Result<crate::bucket::Bucket> {
         self.shared.bucket(name).await
     }
 
-    async fn source(&self, source: &CopySource) -> S3Result<crate::buckets::Bucket> {
+    async fn source(&self, source: &CopySource) -> S3Result<crate::bucket::Bucket> {
         self.bucket(ops::copy::named(source)?.0).await
     }
 }
@@ -320,7 +320,7 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        let kept = crate::versioned::state(&self.bucket(&request.input.bucket).await?).await?;
+        let kept = crate::version_lookup::state(&self.bucket(&request.input.bucket).await?).await?;
         let deleted = self.shared.buckets.delete(&request.input.bucket).await;
         deleted.map_err(|error| match error {
             store::StoreError::BucketState { .. } => {
@@ -444,8 +444,8 @@ impl S3 for Service {
         request: S3Request<GetObjectAclInput>,
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let key = crate::buckets::key(&request.input.key)?;
-        crate::versioned::look(&bucket, &key, request.input.version_id.as_deref()).await?;
+        let key = crate::bucket::key(&request.input.key)?;
+        crate::version_lookup::look(&bucket, &key, request.input.version_id.as_deref()).await?;
         let owner = self.owner(&bucket).await?;
         let grants = Some(vec![acl::of_owner(&owner)]);
         ok(GetObjectAclOutput { grants, owner: Some(owner), ..Default::default() })

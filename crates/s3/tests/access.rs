@@ -1,7 +1,7 @@
 //! Who may do what: lists, policies with conditions, and owners.
 
 use super::raw::send;
-use super::world::{KEY, World, first_users, user};
+use super::test_server::{KEY, World, first_users, user};
 use s3::Role;
 
 const PREFERRED: [(&str, &str); 1] = [("x-amz-object-ownership", "BucketOwnerPreferred")];

@@ -1,7 +1,7 @@
 //! Which requests have a place, and what the access log says of them.
 
 use super::raw::{send, signed};
-use super::world::{KEY, SECRET, World, first_users};
+use super::test_server::{KEY, SECRET, World, first_users};
 use s3::{AccessLog, Endpoint, EndpointOptions, Limits, Server, Users};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 
 use super::raw::{send, sha256};
-use super::world::{KEY, World};
+use super::test_server::{KEY, World};
 
 /// Of `abc`, by the reference implementations.
 const KNOWN: [(&str, &str); 5] = [

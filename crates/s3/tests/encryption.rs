@@ -1,7 +1,7 @@
 //! Server-side encryption: refused, or true.
 
 use super::raw::send;
-use super::world::{KEY, World};
+use super::test_server::{KEY, World};
 
 const HEADER: &str = "x-amz-server-side-encryption";
 

@@ -1,7 +1,7 @@
 //! POST Object: what a form may do, and what it is answered.
 
 use super::raw::{Answer, now, scope, send, signature};
-use super::world::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, World};
 use base64::Engine as _;
 use std::fmt::Write as _;
 

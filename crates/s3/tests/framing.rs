@@ -1,7 +1,7 @@
 //! Bodies in frames: in chunks, signed or not, with trailers or without, and with their hash.
 
 use super::raw::{Answer, now, scope, send, send_signed, send_with, sha256, signature, signed};
-use super::world::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, World};
 
 const UNSIGNED: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 const CRC: &str = "x-amz-checksum-crc64nvme";

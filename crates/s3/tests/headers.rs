@@ -1,7 +1,7 @@
 //! Headers in the forms in which clients write them, and those that are refused.
 
 use super::raw::{send, send_signed, signed};
-use super::world::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, World};
 
 async fn world() -> World {
     let world = World::start().await;

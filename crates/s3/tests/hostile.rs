@@ -1,6 +1,6 @@
 //! Clients that are slow, broken or hostile: each hears an error of S3 or loses its connection, and the others are served.
 
-use super::world::{KEY, World};
+use super::test_server::{KEY, World};
 use bytes::Bytes;
 use s3::Limits;
 use std::sync::Arc;
@@ -282,7 +282,7 @@ async fn who_signs_wrongly_is_denied() {
         };
         S3Buckets::new(config, clock, Arc::new(Entropy::new(7))).unwrap()
     };
-    let right = super::world::SECRET;
+    let right = super::test_server::SECRET;
     for (access_key, secret, clock) in [
         (KEY, "another-secret", Arc::new(SystemClock) as Arc<dyn Clock>),
         ("nobody", right, Arc::new(SystemClock)),

@@ -1,7 +1,7 @@
 //! Lifecycle rules: what is due is deleted, and nothing else.
 
 use super::raw::{Answer, send};
-use super::world::{KEY, OneBucket, World};
+use super::test_server::{KEY, OneBucket, World};
 use events::{EventKind, Heard, Subscription};
 use s3::Expired;
 use std::sync::Arc;

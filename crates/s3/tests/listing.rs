@@ -1,7 +1,7 @@
 //! Details of listings that clients rely on.
 
 use super::raw::{Answer, send};
-use super::world::{KEY, World};
+use super::test_server::{KEY, World};
 
 async fn world(keys: &[&str]) -> World {
     let world = World::start().await;

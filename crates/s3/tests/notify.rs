@@ -1,7 +1,7 @@
 //! Events: what is told of which request, to whom, and in what order.
 
 use super::raw::{Answer, send};
-use super::world::{KEY, OneBucket, World};
+use super::test_server::{KEY, OneBucket, World};
 use events::{EventKind, Heard, ObjectEvent, Subscription, Webhook, WebhookConfig};
 use std::collections::BTreeMap;
 use std::path::Path;

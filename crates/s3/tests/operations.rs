@@ -1,7 +1,7 @@
 //! Operations that a request can name: each method with each sub-resource, of the service, a bucket and an object.
 
 use super::raw::send;
-use super::world::{KEY, World};
+use super::test_server::{KEY, World};
 
 /// Sub-resources of S3 (API Reference), by target, with the methods that the endpoint implements.
 const IMPLEMENTED: [(&str, &str, &str); 31] = [

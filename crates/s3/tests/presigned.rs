@@ -1,7 +1,7 @@
 //! Presigned URLs: which signatures count, and the headers that SDKs move into the query.
 
 use super::raw::{Answer, now, scope, send, send_signed, sha256, signature};
-use super::world::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, World};
 
 async fn world() -> World {
     let world = World::start().await;

@@ -1,6 +1,6 @@
 //! Requests that Tenon's own client does not send: signed by hand, one connection each.
 
-use super::world::{SECRET, World};
+use super::test_server::{SECRET, World};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

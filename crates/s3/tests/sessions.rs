@@ -1,7 +1,7 @@
 //! Credentials that end by themselves.
 
 use super::raw::{send, send_with};
-use super::world::{KEY, World};
+use super::test_server::{KEY, World};
 
 const FORM: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlencoded")];
 const ASSUME: &str = "Action=AssumeRole&Version=2011-06-15&RoleArn=any&RoleSessionName=test";

@@ -1,7 +1,7 @@
 //! Users that come and go, and the buckets that are theirs.
 
 use super::raw::{send, send_with};
-use super::world::{KEY, SECRET, World, first_users, user};
+use super::test_server::{KEY, SECRET, World, first_users, user};
 use s3::{Role, User};
 
 const PREFERRED: [(&str, &str); 1] = [("x-amz-object-ownership", "BucketOwnerPreferred")];

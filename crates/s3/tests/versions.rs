@@ -1,7 +1,7 @@
 //! Versions of objects and their locks.
 
 use super::raw::{Answer, send};
-use super::world::{KEY, World};
+use super::test_server::{KEY, World};
 use std::sync::Arc;
 use store::dir::{DirBuckets, DirOptions};
 use store::{Entropy, SystemClock};

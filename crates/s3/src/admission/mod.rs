@@ -10,7 +10,7 @@
 //! back; a body is not read before its bytes are taken.
 
 mod pool;
-mod unproven;
+mod pre_auth;
 
 use s3s::{S3Error, S3Result, s3_error};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::access_log::Learned;
 use pool::Pool;
-use unproven::Unproven;
+use pre_auth::Unproven;
 
 pub(crate) use pool::{Client, Holder, Share};
 

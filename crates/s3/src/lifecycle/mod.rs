@@ -5,9 +5,9 @@
 //!
 //! Invariant: what is deleted is what was judged. An object that was stored since is not.
 
-mod check;
 mod rule;
 mod sweep;
+mod validation;
 mod worker;
 
 pub use sweep::Expired;
@@ -18,7 +18,7 @@ use s3s::dto::{LifecycleRule, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use store::{Entropy, ObjectMeta, ObjectRef, Tags, Timestamp};
 
-use crate::buckets::Bucket;
+use crate::bucket::Bucket;
 use crate::headers;
 use crate::ops::{settings, tagging};
 use rule::Rule;
@@ -28,7 +28,7 @@ const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 
 /// Sets a bucket's rules. What has no id gets one.
 pub(crate) async fn put(bucket: &Bucket, mut rules: Vec<LifecycleRule>, entropy: &Entropy) -> S3Result<()> {
-    check::check(&rules)?;
+    validation::check(&rules)?;
     for rule in &mut rules {
         let id = rule.id.take().filter(|id| !id.is_empty());
         rule.id = Some(id.unwrap_or_else(|| format!("{:016x}", entropy.next_u64())));

@@ -10,11 +10,11 @@ use store::{
 };
 
 use super::rule::{Rule, after};
-use crate::buckets::Bucket;
+use crate::bucket::Bucket;
 use crate::error::from_store;
 use crate::notify::{Action, Cause, Notifier};
 use crate::ops::tagging;
-use crate::versioned;
+use crate::version_lookup;
 
 /// Entries of a page.
 const PAGE_ENTRIES: usize = 1000;
@@ -91,7 +91,7 @@ impl Sweep {
         for prefix in self.prefixes(|rule| rule.aborts_after_days.is_some()) {
             self.uploads(&prefix).await?;
         }
-        let is_versioned = versioned::state(&self.bucket).await? != Versioning::Never;
+        let is_versioned = version_lookup::state(&self.bucket).await? != Versioning::Never;
         match self.bucket.store.versions().filter(|_| is_versioned) {
             Some(versions) => {
                 let is_about = |rule: &Rule| {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use store::{Entropy, ObjectKey};
 
 use super::Notifier;
-use crate::authorization::argument;
-use crate::buckets::Bucket;
+use crate::authentication::argument;
+use crate::bucket::Bucket;
 use crate::error::{malformed_xml, not_implemented};
 use crate::ops::settings;
 

@@ -1,6 +1,6 @@
 //! What happened to objects, told to subscribers and webhooks.
 //!
-//! Owns the way from a call that a store has done to the events of it. [`Watched`](watched::Watched) stands around the bucket's store in a
+//! Owns the way from a call that a store has done to the events of it. [`Watched`](observed_store::Watched) stands around the bucket's store in a
 //! request that changes something, and knows what was done; lanes bring it into the form of events, and look at objects where the call
 //! did not say enough. The request does not wait for any of it.
 //!
@@ -9,8 +9,8 @@
 //! event says it. Whoever follows the sequences of a key ends with what is there.
 
 pub(crate) mod configuration;
-mod underway;
-mod watched;
+mod in_flight;
+mod observed_store;
 
 use events::{Channel, Described, EventKind, Heard, Notice, ObjectEvent, Sequence, Sequencer, Subscription};
 use events::{Webhook, WebhookCounts};
@@ -26,7 +26,7 @@ use store::{Attributes, Clock, NULL_VERSION, ObjectKey, ObjectMeta, Tags, Timest
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::buckets::Bucket;
+use crate::bucket::Bucket;
 use crate::endpoint::Shared;
 use crate::headers;
 use crate::ops::{settings, tagging};
@@ -35,8 +35,8 @@ use crate::policy_condition::Peer;
 use crate::sessions::Sessions;
 use crate::users::Users;
 use crate::wire::Signer;
-use underway::{Turn, Underway};
-use watched::Watched;
+use in_flight::{Turn, Underway};
+use observed_store::Watched;
 
 /// Changes that are made events of at the same time.
 const LANES: usize = 8;

@@ -6,8 +6,8 @@ use s3s::dto::{self, AccessControlPolicy};
 use s3s::{S3Error, S3Result, s3_error};
 use serde::{Deserialize, Serialize};
 
-use crate::authorization::argument;
-use crate::buckets::Bucket;
+use crate::authentication::argument;
+use crate::bucket::Bucket;
 use crate::error::{custom, not_implemented};
 use crate::ops::settings::{ENFORCED, OWNERSHIP};
 use crate::users::Users;

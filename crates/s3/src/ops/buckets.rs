@@ -3,8 +3,8 @@
 use s3s::dto::{Bucket, CreateBucketInput, ListBucketsInput, ListBucketsOutput};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::access;
-use crate::authorization::argument;
+use crate::authentication::argument;
+use crate::authorizer;
 use crate::endpoint::Shared;
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
@@ -52,7 +52,7 @@ pub(crate) async fn list(
 
 async fn is_seen(shared: &Shared, user: Option<&str>, bucket: &str) -> S3Result<bool> {
     let found = user.and_then(|user| shared.users.get(user));
-    if found.is_some_and(|user| access::sees_all_buckets(user.role)) {
+    if found.is_some_and(|user| authorizer::sees_all_buckets(user.role)) {
         return Ok(true);
     }
     // One that was removed meanwhile is nobody's.

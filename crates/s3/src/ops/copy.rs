@@ -7,16 +7,16 @@ use std::ops::Range;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, Tags};
 
 use crate::admission::Admitted;
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::body::{self, CHECKSUM, Incoming, PART_CHECKSUMS, PARTS, Target};
-use crate::buckets::{Bucket, key};
+use crate::bucket::{Bucket, key};
 use crate::checksums::{Algorithm, Checksum, Declared, Digests, write_checksum};
 use crate::conditions::{self, Conditions};
 use crate::error::from_store;
 use crate::headers::{self, WEBSITE_REDIRECT, given_attributes};
 use crate::lifecycle;
 use crate::ops::{get, lock, tagging};
-use crate::versioned;
+use crate::version_lookup;
 
 /// S3's longest object that one CopyObject copies.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
@@ -44,7 +44,7 @@ pub(crate) async fn find(
     version: Option<&str>,
     conditions: &Conditions,
 ) -> S3Result<Source> {
-    let meta = versioned::look(&bucket, key, version).await?;
+    let meta = version_lookup::look(&bucket, key, version).await?;
     conditions.check_source(&meta)?;
     Ok(Source { bucket, meta })
 }
@@ -150,7 +150,7 @@ pub(crate) async fn copy(
         expiration: lifecycle::expiration_of_made(&to, &object).await,
         copy_object_result: Some(result),
         copy_source_version_id: source.meta.object.version.map(String::from),
-        version_id: versioned::of_write(&object),
+        version_id: version_lookup::of_write(&object),
         ..Default::default()
     })
 }

@@ -7,10 +7,10 @@ use s3s::{S3Result, s3_error};
 use std::collections::BTreeSet;
 use store::{Deleted, ETag, NULL_VERSION, ObjectKey, ObjectMeta, Precondition, Removal};
 
-use crate::buckets::{Bucket, key};
+use crate::bucket::{Bucket, key};
 use crate::error::{from_store, malformed_xml, precondition_failed};
 use crate::headers;
-use crate::versioned::{self, from_versions};
+use crate::version_lookup::{self, from_versions};
 
 /// S3's most keys of one DeleteObjects.
 const KEYS_MAX: usize = 1000;
@@ -132,7 +132,7 @@ async fn delete_one(
             versions.remove(&key, id, removal).await.map_err(|error| from_versions(error, id))
         }
         (Some(versions), None) => versions.mark(&key, precondition).await.map_err(from_store),
-        (None, Some(id)) if id != NULL_VERSION => Err(versioned::unknown(&key, id)),
+        (None, Some(id)) if id != NULL_VERSION => Err(version_lookup::unknown(&key, id)),
         (None, _) => {
             bucket.store.delete(&key, precondition).await.map_err(from_store)?;
             Ok(Deleted::default())
@@ -143,6 +143,6 @@ async fn delete_one(
 async fn find(bucket: &Bucket, key: &ObjectKey, version: Option<&str>) -> S3Result<Option<ObjectMeta>> {
     match version {
         None => bucket.store.find(key).await.map_err(from_store),
-        Some(id) => Ok(versioned::find(bucket, key, id).await?.stored),
+        Some(id) => Ok(version_lookup::find(bucket, key, id).await?.stored),
     }
 }

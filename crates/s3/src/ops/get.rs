@@ -7,19 +7,19 @@ use s3s::{S3Error, S3Result, s3_error};
 use std::ops::Range;
 use store::{GetOptions, ObjectMeta, StoreError};
 
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::body::{self, CHECKSUM, PART_CHECKSUMS, PARTS};
-use crate::buckets::{Bucket, key};
+use crate::bucket::{Bucket, key};
 use crate::checksums::{Checksum, show_checksum, show_header, write_checksum};
 use crate::conditions::{Conditions, Lists};
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
-use crate::fold;
 use crate::headers::{self, show_attributes};
 use crate::lifecycle;
 use crate::ops::{copy, tagging};
-use crate::parts;
-use crate::versioned;
+use crate::pagination;
+use crate::part_metadata;
+use crate::version_lookup;
 
 /// A part whose checksum is not kept with its object is read to compute it if it is at most this long.
 const COMPUTED_BYTES_MAX: u64 = 64 << 20;
@@ -115,7 +115,7 @@ pub(crate) async fn get(
         id.is_some() || input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
     let mut options = GetOptions::default();
     if needs_look {
-        let meta = versioned::look(&bucket, &key, id).await?;
+        let meta = version_lookup::look(&bucket, &key, id).await?;
         conditions.check(&meta)?;
         options.range = wanted(&meta, input.range.as_ref(), input.part_number)?.range().cloned();
         options.if_match = Some(meta.object.etag);
@@ -128,9 +128,9 @@ pub(crate) async fn get(
         options.range = None;
     }
     let object = match bucket.store.get(&key, options).await {
-        Err(StoreError::NotFound(_)) => return Err(versioned::missing(&bucket, &key).await),
+        Err(StoreError::NotFound(_)) => return Err(version_lookup::missing(&bucket, &key).await),
         Err(StoreError::InvalidRange(_)) => {
-            let meta = versioned::look(&bucket, &key, id).await?;
+            let meta = version_lookup::look(&bucket, &key, id).await?;
             return Err(range_not_satisfiable(&meta, input.range.as_ref()));
         }
         object => object.map_err(from_store)?,
@@ -158,7 +158,7 @@ pub(crate) async fn head(
     let key = key(&input.key)?;
     check_part_number(input.part_number)?;
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
-    let meta = versioned::look(&bucket, &key, id).await?;
+    let meta = version_lookup::look(&bucket, &key, id).await?;
     conditions!(input, lists).check(&meta)?;
     let wanted = wanted(&meta, input.range.as_ref(), input.part_number)?;
     let checksum = shown_checksum(&bucket, &meta, &wanted, input.checksum_mode.is_some()).await?;
@@ -202,7 +202,7 @@ pub(crate) async fn attributes(
         return Err(argument(message, "x-amz-object-attributes", odd));
     }
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
-    let meta = versioned::look(&bucket, &key, id).await?;
+    let meta = version_lookup::look(&bucket, &key, id).await?;
     let mut output = GetObjectAttributesOutput {
         last_modified: meta.object.last_modified.map(headers::timestamp),
         version_id: meta.object.version.as_deref().map(str::to_owned),
@@ -245,7 +245,7 @@ fn object_parts(
     let after = usize::try_from(marker.unwrap_or(0)).map_err(|_| {
         s3_error!(InvalidArgument, "Argument part-number-marker must be an integer between 0 and 2147483647")
     })?;
-    let limit = fold::limit(max, "max-parts")?;
+    let limit = pagination::limit(max, "max-parts")?;
     let shown = sizes.iter().enumerate().skip(after).take(limit);
     let parts: Vec<dto::ObjectPart> = shown
         .map(|(at, size)| {
@@ -297,7 +297,7 @@ async fn shown_checksum(
 
 /// The checksums of an object's parts, as far as they are kept with it.
 fn part_checksums(meta: &ObjectMeta, parts: usize) -> Option<Vec<Checksum>> {
-    parts::checksums_from_text(meta.attributes.user.get(PART_CHECKSUMS)?, parts)
+    part_metadata::checksums_from_text(meta.attributes.user.get(PART_CHECKSUMS)?, parts)
 }
 
 /// The checksum kept with an object.
@@ -306,7 +306,7 @@ pub(crate) fn checksum(meta: &ObjectMeta) -> Option<Checksum> {
 }
 
 fn part_sizes(meta: &ObjectMeta) -> Option<Vec<u64>> {
-    let sizes = parts::from_text(meta.attributes.user.get(PARTS)?)?;
+    let sizes = part_metadata::from_text(meta.attributes.user.get(PARTS)?)?;
     (sizes.iter().sum::<u64>() == meta.size_bytes).then_some(sizes)
 }
 

@@ -7,11 +7,11 @@ use s3s::dto::{self, EncodingType};
 use s3s::{S3Result, s3_error};
 use store::ListEntry;
 
-use crate::buckets::Bucket;
-use crate::fold::{self, Listing, Page};
+use crate::bucket::Bucket;
 use crate::headers;
 use crate::ops;
-use crate::ops::rows::Rows;
+use crate::ops::contents_xml::Rows;
+use crate::pagination::{self, Listing, Page};
 
 /// What `encoding-type=url` encodes.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
@@ -93,7 +93,7 @@ pub(crate) async fn v1(
     input: dto::ListObjectsInput,
 ) -> S3Result<(dto::ListObjectsOutput, Rows)> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = fold::limit(input.max_keys, "max-keys")?;
+    let limit = pagination::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
     let listing = Listing {
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
@@ -102,7 +102,7 @@ pub(crate) async fn v1(
         shows_begun_prefix: false,
         limit,
     };
-    let page = fold::page(bucket.store.as_ref(), &listing).await?;
+    let page = pagination::page(bucket.store.as_ref(), &listing).await?;
     let output = dto::ListObjectsOutput {
         name: Some(bucket.name.clone()),
         prefix: encoding.given(input.prefix),
@@ -125,7 +125,7 @@ pub(crate) async fn v2(
     input: dto::ListObjectsV2Input,
 ) -> S3Result<(dto::ListObjectsV2Output, Rows)> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = fold::limit(input.max_keys, "max-keys")?;
+    let limit = pagination::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
     let starts = input.continuation_token.is_none();
     let after = match &input.continuation_token {
@@ -139,7 +139,7 @@ pub(crate) async fn v2(
         shows_begun_prefix: starts,
         limit,
     };
-    let page = fold::page(bucket.store.as_ref(), &listing).await?;
+    let page = pagination::page(bucket.store.as_ref(), &listing).await?;
     let owner = input.fetch_owner.unwrap_or(false).then_some(owner);
     let output = dto::ListObjectsV2Output {
         name: Some(bucket.name.clone()),
@@ -171,7 +171,7 @@ pub(crate) async fn versions(
         return ops::versions::list(bucket, kept, owner, input).await;
     }
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = fold::limit(input.max_keys, "max-keys")?;
+    let limit = pagination::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
     if input.version_id_marker.is_some() && input.key_marker.is_none() {
         return Err(s3_error!(
@@ -186,7 +186,7 @@ pub(crate) async fn versions(
         shows_begun_prefix: false,
         limit,
     };
-    let page = fold::page(bucket.store.as_ref(), &listing).await?;
+    let page = pagination::page(bucket.store.as_ref(), &listing).await?;
     let versions = objects(&page, encoding, Some(owner)).map(|object| dto::ObjectVersion {
         key: object.key,
         e_tag: object.e_tag,

@@ -4,11 +4,11 @@ use s3s::dto::{self, ObjectLockConfiguration, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result, s3_error};
 use store::{Attributes, Lock, LockMode, ObjectKey, Retention, Versioning, Versions};
 
-use crate::authorization::argument;
-use crate::buckets::{Bucket, key};
+use crate::authentication::argument;
+use crate::bucket::{Bucket, key};
 use crate::error::{custom, malformed_xml, not_implemented};
 use crate::headers;
-use crate::versioned::{self, Named, from_versions};
+use crate::version_lookup::{self, Named, from_versions};
 
 const SETTING: &str = "object-lock";
 const ENABLED: &str = "Enabled";
@@ -141,7 +141,7 @@ pub(crate) async fn put_configuration(
         check_default(rule.default_retention.as_ref().ok_or_else(malformed_xml)?)?;
     }
     versions(bucket)?;
-    if versioned::state(bucket).await? != Versioning::Enabled {
+    if version_lookup::state(bucket).await? != Versioning::Enabled {
         let message = "Versioning must be 'Enabled' on the bucket to apply a Object Lock configuration";
         return Err(custom("InvalidBucketState", http::StatusCode::CONFLICT, message));
     }
@@ -226,7 +226,7 @@ pub(crate) async fn put_legal_hold(bucket: &Bucket, input: dto::PutObjectLegalHo
 
 /// The version of a request about a lock. `InvalidRequest` where nothing can be locked.
 async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
-    let found = versioned::named(bucket, key, id).await?;
+    let found = version_lookup::named(bucket, key, id).await?;
     match is_enabled(bucket).await? {
         true => Ok(found),
         false => Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration")),

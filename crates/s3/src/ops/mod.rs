@@ -2,6 +2,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod buckets;
+pub(crate) mod contents_xml;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod get;
@@ -11,7 +12,6 @@ pub(crate) mod multipart;
 mod part_etags;
 pub(crate) mod put;
 pub(crate) mod rename;
-pub(crate) mod rows;
 pub(crate) mod settings;
 pub(crate) mod sts;
 pub(crate) mod tagging;

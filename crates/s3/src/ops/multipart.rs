@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::{CompleteOptions, GetOptions, ObjectKey, ObjectRef, Part, StoreError, Upload};
 
 use crate::admission::Admitted;
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::body::{self, CHECKSUM, INITIATOR, Incoming, PART_CHECKSUMS, PARTS, UPLOAD};
-use crate::buckets::{Bucket, key};
+use crate::bucket::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests};
 use crate::checksums::{given_checksums, show_checksum, write_checksum};
 use crate::conditions;
 use crate::error::{from_store, from_upload, malformed_xml, no_such_upload};
-use crate::fold;
 use crate::headers::{self, given_attributes};
 use crate::lifecycle;
 use crate::ops::copy;
@@ -22,8 +21,9 @@ use crate::ops::listing::Encoding;
 use crate::ops::lock;
 use crate::ops::part_etags::{completed_etag, part_checksums, part_etag};
 use crate::ops::put;
-use crate::parts;
-use crate::versioned;
+use crate::pagination;
+use crate::part_metadata;
+use crate::version_lookup;
 use crate::wire::Trailer;
 
 /// S3's shortest part but the last.
@@ -277,9 +277,9 @@ pub(crate) async fn complete(
     let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
     let mut user = BTreeMap::from([(UPLOAD.to_owned(), input.upload_id.clone())]);
     user.extend(checksum.as_ref().map(|checksum| (CHECKSUM.to_owned(), checksum.to_text())));
-    user.extend(parts::to_text(&sizes).map(|text| (PARTS.to_owned(), text)));
+    user.extend(part_metadata::to_text(&sizes).map(|text| (PARTS.to_owned(), text)));
     if let Some(text) = part_checksums(kind, &parts)
-        && parts::have_room([&upload.attributes.user, &user], PART_CHECKSUMS, &text)
+        && part_metadata::have_room([&upload.attributes.user, &user], PART_CHECKSUMS, &text)
     {
         user.insert(PART_CHECKSUMS.to_owned(), text);
     }
@@ -322,7 +322,7 @@ fn completed(
         bucket: Some(bucket.name.clone()),
         key: Some(key),
         e_tag: Some(headers::etag(&object.etag)),
-        version_id: versioned::of_write(object),
+        version_id: version_lookup::of_write(object),
         checksum_type: checksum.map(Checksum::kind),
         ..Default::default()
     };
@@ -513,7 +513,7 @@ pub(crate) async fn list_parts(
 ) -> S3Result<dto::ListPartsOutput> {
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
-    let limit = fold::limit(input.max_parts, "max-parts")?;
+    let limit = pagination::limit(input.max_parts, "max-parts")?;
     let after = match input.part_number_marker {
         None => 0,
         Some(marker) => u32::try_from(marker).map_err(|_| {
@@ -565,7 +565,7 @@ pub(crate) async fn list_uploads(
     input: dto::ListMultipartUploadsInput,
 ) -> S3Result<dto::ListMultipartUploadsOutput> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = fold::limit(input.max_uploads, "max-uploads")?;
+    let limit = pagination::limit(input.max_uploads, "max-uploads")?;
     let prefix = input.prefix.clone().unwrap_or_default();
     let uploads = bucket.uploads()?.list(prefix.as_bytes()).await.map_err(from_store)?;
     let uploads = after_markers(uploads, input.key_marker.as_deref(), input.upload_id_marker.as_deref())?;

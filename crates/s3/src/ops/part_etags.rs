@@ -5,7 +5,7 @@ use store::Part;
 
 use super::multipart::Kind;
 use crate::checksums::{Algorithm, Checksum};
-use crate::parts;
+use crate::part_metadata;
 
 /// Returns the etag that clients see of a part: its MD5, where that was computed. Otherwise it follows from the part's
 /// checksum. Either way a part that is sent twice has one etag: a client may complete its upload with the first answer (S3
@@ -55,5 +55,5 @@ pub(super) fn part_checksums(kind: Option<Kind>, parts: &[Part]) -> Option<Strin
     let noted = parts.iter().map(|part| Checksum::from_text(part.note.as_deref()?));
     let noted: Vec<Checksum> = noted.collect::<Option<_>>()?;
     let found = noted.iter().map(|checksum| checksum.by(algorithm));
-    parts::checksums_to_text(&found.collect::<Option<Vec<&Checksum>>>()?)
+    part_metadata::checksums_to_text(&found.collect::<Option<Vec<&Checksum>>>()?)
 }

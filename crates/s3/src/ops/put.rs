@@ -5,14 +5,14 @@ use s3s::{S3Result, s3_error};
 
 use crate::admission::Admitted;
 use crate::body::{self, Incoming, Target};
-use crate::buckets::{Bucket, key};
+use crate::bucket::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
 use crate::endpoint::Shared;
 use crate::headers::{self, given_attributes};
 use crate::lifecycle::{self, Aspects};
 use crate::ops::lock;
-use crate::versioned;
+use crate::version_lookup;
 use crate::wire::Trailer;
 
 /// S3's longest body of one PUT or part.
@@ -91,7 +91,7 @@ pub(crate) async fn put(
     };
     let mut output = PutObjectOutput {
         e_tag: Some(headers::etag(&made.object.etag)),
-        version_id: versioned::of_write(&made.object),
+        version_id: version_lookup::of_write(&made.object),
         checksum_type: made.checksum.as_ref().map(Checksum::kind),
         ..Default::default()
     };

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use s3s::{S3Result, s3_error};
 use store::{ETag, Precondition};
 
-use crate::buckets::{Bucket, key};
+use crate::bucket::{Bucket, key};
 use crate::conditions;
 use crate::error::{from_store, precondition_failed};
 

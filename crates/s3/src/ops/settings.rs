@@ -4,7 +4,7 @@ use bytes::Bytes;
 use s3s::dto;
 use s3s::{S3Result, s3_error};
 
-use crate::buckets::Bucket;
+use crate::bucket::Bucket;
 use crate::error::malformed_xml;
 use crate::headers;
 use crate::users::Users;

@@ -4,16 +4,16 @@ use s3s::S3Result;
 use s3s::dto::{DeleteObjectTaggingOutput, GetObjectTaggingOutput, PutObjectTaggingOutput, Tag};
 use store::{ObjectRef, Tags};
 
-use crate::buckets::{Bucket, key};
+use crate::bucket::{Bucket, key};
 use crate::error::from_store;
 use crate::headers;
-use crate::versioned;
+use crate::version_lookup;
 
 /// S3's most tags of an object.
 const TAGS_MAX: usize = 10;
 
 pub(crate) async fn get(bucket: &Bucket, name: &str, id: Option<&str>) -> S3Result<GetObjectTaggingOutput> {
-    let object = versioned::named(bucket, &key(name)?, id).await?.meta.object;
+    let object = version_lookup::named(bucket, &key(name)?, id).await?.meta.object;
     let tags = of(bucket, &object).await?;
     let version_id = object.version.map(String::from);
     Ok(GetObjectTaggingOutput { tag_set: headers::tag_set(tags), version_id })
@@ -52,7 +52,7 @@ pub(crate) async fn delete(
 
 /// The version whose tags these are now, as answers show it.
 async fn replace(bucket: &Bucket, name: &str, id: Option<&str>, tags: Tags) -> S3Result<Option<String>> {
-    let object = versioned::named(bucket, &key(name)?, id).await?.meta.object;
+    let object = version_lookup::named(bucket, &key(name)?, id).await?.meta.object;
     let replaced = match (bucket.store.versions(), &object.version) {
         (Some(versions), Some(id)) => versions.set_tags(&object.key, id, tags).await,
         _ => bucket.store.set_tags(&object.key, tags).await,

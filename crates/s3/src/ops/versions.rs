@@ -5,18 +5,18 @@ use s3s::dto::{self, BucketVersioningStatus};
 use s3s::{S3Result, s3_error};
 use store::{ListVersions, Version, VersionEntry, VersionId, Versioning, Versions};
 
-use crate::authorization::argument;
-use crate::buckets::Bucket;
+use crate::authentication::argument;
+use crate::bucket::Bucket;
 use crate::error::{custom, from_store, malformed_xml, not_implemented};
-use crate::fold::{ENTRIES_MAX, text_folded};
 use crate::headers;
 use crate::ops::get;
 use crate::ops::listing::{Encoding, some};
 use crate::ops::lock;
-use crate::versioned::{self, from_versions};
+use crate::pagination::{ENTRIES_MAX, text_folded};
+use crate::version_lookup::{self, from_versions};
 
 pub(crate) async fn get_state(bucket: &Bucket) -> S3Result<dto::GetBucketVersioningOutput> {
-    let status = match versioned::state(bucket).await? {
+    let status = match version_lookup::state(bucket).await? {
         Versioning::Never => None,
         Versioning::Enabled => Some(BucketVersioningStatus::from_static("Enabled")),
         Versioning::Suspended => Some(BucketVersioningStatus::from_static("Suspended")),

@@ -3,8 +3,8 @@
 use s3s::dto::{GetBucketWebsiteOutput, RoutingRule, WebsiteConfiguration};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::authorization::argument;
-use crate::buckets::Bucket;
+use crate::authentication::argument;
+use crate::bucket::Bucket;
 use crate::error::{custom, malformed_xml};
 
 const SETTING: &str = "website";

@@ -10,8 +10,8 @@ use futures_util::StreamExt as _;
 use s3s::{Body, S3Error, S3Result, s3_error};
 
 use super::Trailer;
-use super::credentials::{Key, Scope, are_same, sha256};
 use super::framing::Pieces;
+use super::signing_key::{Key, Scope, are_same, sha256};
 use crate::body::broken;
 use crate::error::custom;
 use crate::error_document::with_details;

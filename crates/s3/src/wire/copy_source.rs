@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use s3s::{S3Error, S3Result};
 
-use crate::authorization::argument;
+use crate::authentication::argument;
 
 const NAME: &str = "x-amz-copy-source";
 

@@ -8,11 +8,11 @@ use s3s::dto::{Tag, Tagging};
 use s3s::{Body, S3Error, S3Result, s3_error};
 
 use crate::body::broken;
+use crate::checksum_elements;
 use crate::checksums::{self, Declared, Digests};
-use crate::elements;
 use crate::error::malformed_xml;
 use crate::error_document::with_details;
-use crate::query::has_word;
+use crate::operation_table::has_word;
 
 /// The longest document: a completion of 10,000 parts with checksums has 2 MB.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
@@ -37,7 +37,7 @@ pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
     if is("uploadId")
         && let Ok(xml) = std::str::from_utf8(&text)
     {
-        return Ok(Body::from(elements::carried(xml)));
+        return Ok(Body::from(checksum_elements::carried(xml)));
     }
     Ok(Body::from(text.freeze()))
 }

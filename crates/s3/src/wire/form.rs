@@ -5,7 +5,7 @@ use futures_util::StreamExt as _;
 use s3s::{Body, S3Error, S3Result};
 
 use super::framing::{Pieces, streamed};
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::body::broken;
 use crate::error::custom;
 

@@ -12,7 +12,7 @@ use s3s::{Body, S3Error, S3Result, StdError, s3_error};
 
 use super::Trailer;
 use super::chunked::{Chain, Chunked, Trailers};
-use super::credentials::{Scope, are_same};
+use super::signing_key::{Scope, are_same};
 use crate::body::broken;
 use crate::error::custom;
 use crate::error_document::with_details;

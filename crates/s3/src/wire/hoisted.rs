@@ -7,8 +7,8 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use s3s::S3Result;
 
-use crate::authorization::argument;
-use crate::query::is_of_signature;
+use crate::authentication::argument;
+use crate::operation_table::is_of_signature;
 
 /// Headers that say how a body is framed: they are never moved, as the signature's form depends on them.
 const OF_FRAMING: [&str; 4] =

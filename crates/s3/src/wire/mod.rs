@@ -11,14 +11,14 @@
 
 mod chunked;
 mod copy_source;
-mod credentials;
 mod document;
 mod form;
 mod framing;
 mod hoisted;
-mod normal;
-mod post;
+mod normalize;
+mod post_object;
 mod post_policy;
+mod signing_key;
 mod verifier;
 
 use futures_util::StreamExt as _;
@@ -29,13 +29,13 @@ use s3s::auth::Credentials;
 use s3s::{Body, S3Result};
 use std::sync::{Arc, OnceLock};
 
-use crate::named::Named;
-use crate::query;
+use crate::addressing::Named;
+use crate::operation_table;
 
 pub(crate) use document::{BYTES_MAX as DOCUMENT_BYTES_MAX, BucketTags};
 pub(crate) use hoisted::unhoist;
-pub(crate) use normal::{EXPIRES, check as check_form};
-pub(crate) use post::{is_post, read as read_post};
+pub(crate) use normalize::{EXPIRES, check as check_form};
+pub(crate) use post_object::{is_post, read as read_post};
 pub(crate) use verifier::Verifier;
 
 /// The most that is read of a body that counts for nothing.
@@ -78,7 +78,7 @@ pub(crate) fn copies(head: &Parts) -> bool {
 
 /// Whether a request sets something of a bucket or an object that is there, by a document.
 pub(crate) fn brings_document(head: &Parts) -> bool {
-    query::is_document(&head.method, head.uri.query().unwrap_or_default())
+    operation_table::is_document(&head.method, head.uri.query().unwrap_or_default())
 }
 
 /// Whether a request's body is read before the protocol layer sees the request.
@@ -114,7 +114,7 @@ pub(crate) async fn plain(
     if makes_bucket && let Some(tags) = document::bucket_tags(&body.bytes().unwrap_or_default())? {
         head.extensions.insert(tags);
     }
-    if let Err(error) = normal::rewrite(&mut head) {
+    if let Err(error) = normalize::rewrite(&mut head) {
         leave(body).await;
         return Err(error);
     }

@@ -1,7 +1,7 @@
 //! Tenon's own client against Tenon's own endpoint.
 
 use super::raw::send;
-use super::world::{KEY, OneBucket, World};
+use super::test_server::{KEY, OneBucket, World};
 use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
 use store::memory::MemoryStore;

@@ -13,7 +13,7 @@ use s3s::{Body, S3, S3Result, s3_error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::access::Gate;
+use crate::authorizer::Gate;
 use crate::error::internal;
 use crate::sessions::Sessions;
 use crate::wire::{Signer, without_signature};

@@ -18,9 +18,9 @@ use store::{
     Version, VersionEntry, Versioning, Versions,
 };
 
-use super::underway::Turn;
+use super::in_flight::Turn;
 use super::{Action, Cause, Change, Notifier, of_attributes, shown_version};
-use crate::buckets::Bucket;
+use crate::bucket::Bucket;
 
 /// A bucket's store, in a request that changes something.
 #[derive(Debug)]

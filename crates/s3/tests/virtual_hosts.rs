@@ -1,7 +1,7 @@
 //! Buckets that the host names (virtual-hosted style), at an endpoint with a domain.
 
 use super::raw::{Answer, send, send_signed, signed};
-use super::world::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, World};
 
 async fn world() -> World {
     World::configured(|options| options.domains = vec!["s3.test".to_owned()]).await

@@ -4,7 +4,7 @@ use s3s::dto::{ExpirationStatus, LifecycleExpiration, LifecycleRule, LifecycleRu
 use s3s::{S3Result, s3_error};
 use std::collections::BTreeSet;
 
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::error::{malformed_xml, not_implemented};
 use crate::headers;
 

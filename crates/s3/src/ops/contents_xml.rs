@@ -8,8 +8,8 @@ use s3s::dto::Owner;
 use std::fmt::Write as _;
 use store::{ETag, ListEntry, Timestamp};
 
-use crate::fold::Page;
 use crate::ops::listing::Encoding;
+use crate::pagination::Page;
 
 /// What a row takes without its key, with its owner, in bytes.
 const ROW_BYTES: usize = 300;

@@ -10,7 +10,7 @@
 use http::{Method, Uri};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::error::not_implemented;
 
 /// The kind of resource that a request names.

@@ -11,17 +11,17 @@ use s3s::{Body, S3Error, S3Result, s3_error};
 use std::fmt::Write as _;
 
 use super::Signer;
-use super::credentials::{ALGORITHM, Scope, are_same};
 use super::document;
 use super::form::{Form, malformed, parameter, twice};
-use super::normal;
+use super::normalize;
 use super::post_policy::{Policy, expired};
-use crate::authorization::{Credential, argument};
+use super::signing_key::{ALGORITHM, Scope, are_same};
+use crate::addressing::{Named, encoded_path};
+use crate::authentication::{Credential, argument};
 use crate::endpoint::location;
 use crate::error::{malformed_xml, not_implemented};
 use crate::error_document::{escaped, with_details};
 use crate::headers;
-use crate::named::{Named, encoded_path};
 use crate::ops::put::BODY_BYTES_MAX;
 use crate::sessions::Sessions;
 
@@ -115,7 +115,7 @@ pub(crate) async fn read(
     let path = format!("/{}/{}", encoded_path(bucket), encoded_path(&key));
     put.uri = path.parse().map_err(|_| s3_error!(InvalidURI))?;
     put.headers = put_headers(&form, &put.headers)?;
-    normal::rewrite(&mut put)?;
+    normalize::rewrite(&mut put)?;
     if let Some(signer) = signer {
         put.extensions.insert(Signer(signer));
     }

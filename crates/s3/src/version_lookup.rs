@@ -4,8 +4,8 @@ use http::header::{ALLOW, HeaderName, HeaderValue, LAST_MODIFIED};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use store::{NULL_VERSION, ObjectKey, ObjectMeta, ObjectRef, StoreError, Version, VersionId, Versioning};
 
-use crate::authorization::argument;
-use crate::buckets::Bucket;
+use crate::authentication::argument;
+use crate::bucket::Bucket;
 use crate::error::from_store;
 use crate::error_document::with_details;
 

@@ -7,7 +7,7 @@ use s3s::{S3Error, S3Result, s3_error};
 
 use super::copy_source;
 use super::framing;
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::checksums::Algorithm;
 use crate::conditions::Lists;
 use crate::error::custom;

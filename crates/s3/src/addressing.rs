@@ -11,7 +11,7 @@ use s3s::host::MultiDomain;
 use s3s::{S3Result, s3_error};
 use std::sync::Arc;
 
-use crate::query::Target;
+use crate::operation_table::Target;
 
 /// The domains below which a bucket's name is the host's first label, without ports, the longest first.
 #[derive(Debug, Clone, Default)]

@@ -6,11 +6,11 @@ use http::{Method, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use s3s::Body;
 
-use crate::elements;
+use crate::addressing::Named;
+use crate::checksum_elements;
 use crate::error_document::{self, Asked};
-use crate::named::Named;
-use crate::ops::rows::Rows;
-use crate::query::has_word;
+use crate::operation_table::has_word;
+use crate::ops::contents_xml::Rows;
 
 /// Completes the answer to one request.
 #[derive(Debug)]
@@ -87,8 +87,10 @@ impl Mending {
         }
         match self.document {
             Document::Nothing => answer,
-            Document::Checksums => rewritten(answer, elements::named).await,
-            Document::Attributes => rewritten(answer, |xml| without_quotes(&elements::named(xml))).await,
+            Document::Checksums => rewritten(answer, checksum_elements::named).await,
+            Document::Attributes => {
+                rewritten(answer, |xml| without_quotes(&checksum_elements::named(xml))).await
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use s3s::S3Result;
 use store::{ListEntry, ListRequest, ObjectStore};
 
-use crate::authorization::argument;
+use crate::authentication::argument;
 use crate::error::from_store;
 
 /// S3's most entries of a page.
