@@ -1,7 +1,7 @@
-//! The access log: one record for each request, once its answer was sent or broken off.
+//! The access log: one record per request, written when its response has been sent or has broken off.
 //!
-//! Refuses: to hold anything of a body, a signature or a secret. Text that clients choose is escaped, so that no request
-//! can forge a line.
+//! Refuses: to record anything of a body, a signature or a secret. Text chosen by clients is escaped, so that no
+//! request can forge a line.
 
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
@@ -11,41 +11,41 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::Timestamp;
 
-/// What is known of a request when it has ended.
+/// The log record of a finished request.
 #[derive(Debug, Clone)]
 pub struct AccessRecord {
-    /// When its head had arrived.
+    /// The time at which the request's head had arrived.
     pub time: Timestamp,
-    /// The address that its connection comes from.
+    /// The client's address.
     pub peer: IpAddr,
-    /// The access key of the user whose rights it had; `None` without a valid signature.
+    /// The access key of the user in whose name the request acted; `None` without a valid signature.
     pub user: Option<String>,
-    /// Its method.
+    /// The HTTP method.
     pub method: Method,
-    /// The S3 operation, as `GetObject`; `None` of a request that was refused before it was known.
+    /// The S3 operation, such as `GetObject`; `None` if the request was refused before its operation was known.
     pub operation: Option<String>,
-    /// The bucket that it names.
+    /// The requested bucket.
     pub bucket: Option<String>,
-    /// The key that it names, percent-encoded as it came.
+    /// The requested key, percent-encoded as received.
     pub key: Option<String>,
-    /// The answer's status; 0 if the connection ended before there was one.
+    /// The status of the response; 0 if the connection ended before there was one.
     pub status: u16,
-    /// Bytes that were read of its body.
+    /// Bytes read of the request body.
     pub received_bytes: u64,
-    /// Bytes that were sent of the answer's body.
+    /// Bytes sent of the response body.
     pub sent_bytes: u64,
-    /// From its head to the last byte of its answer.
+    /// The time from the request's head to the last byte of the response.
     pub duration: Duration,
-    /// The answer's `x-amz-request-id`.
+    /// The response's `x-amz-request-id`.
     pub id: String,
 }
 
-/// Takes the records of an endpoint's requests. Must not block for long.
+/// A sink for the records of an endpoint's requests. It is called on the runtime's threads and must not block for long.
 #[derive(Clone)]
 pub struct AccessLog(Arc<dyn Fn(&AccessRecord) + Send + Sync>);
 
 impl AccessLog {
-    /// Calls `take` with each record.
+    /// Returns a log that calls `take` with each record.
     pub fn new(take: impl Fn(&AccessRecord) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
@@ -62,8 +62,8 @@ impl std::fmt::Debug for AccessLog {
 }
 
 impl AccessRecord {
-    /// One line, without its end: time, address, user, method, operation, bucket, key, status, bytes received, bytes sent,
-    /// duration in milliseconds, request id. `-` stands for what is not known.
+    /// Formats the record as one line without a line break: time, address, user, method, operation, bucket, key,
+    /// status, bytes received, bytes sent, duration in milliseconds, request id. Unknown fields are `-`.
     pub fn to_text(&self) -> String {
         let or_dash = |text: Option<&str>| match text {
             Some(text) if !text.is_empty() => escaped(text),
@@ -86,7 +86,8 @@ impl AccessRecord {
         )
     }
 
-    /// One JSON object on one line, without its end. The key is decoded; bytes that are no UTF-8 become U+FFFD.
+    /// Formats the record as a JSON object on one line without a line break. The key is decoded; invalid UTF-8 becomes
+    /// U+FFFD.
     pub fn to_json(&self) -> String {
         let key = self.key.as_deref().map(|key| percent_decode_str(key).decode_utf8_lossy());
         json!({
@@ -113,13 +114,13 @@ impl AccessRecord {
     }
 }
 
-/// What separates the words and lines of a log, and whatever is not printable ASCII, percent-encoded.
+/// Percent-encodes spaces, quotes, control characters and everything that is not ASCII.
 fn escaped(text: &str) -> String {
     const WORD: percent_encoding::AsciiSet = percent_encoding::CONTROLS.add(b' ').add(b'"');
     percent_encoding::utf8_percent_encode(text, &WORD).to_string()
 }
 
-/// What the layers between head and answer learn of a request. Clones share it.
+/// Facts about a request that later layers find out, for the access log. Clones share one value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Learned(Arc<Shared>);
 
@@ -134,7 +135,7 @@ impl Learned {
         self.0.user.set(user.to_owned()).ok();
     }
 
-    /// Notes the operation of the request to which `extensions` belong.
+    /// Records the operation of the request to which `extensions` belong.
     pub(crate) fn operation(extensions: &http::Extensions, operation: &str) {
         if let Some(learned) = extensions.get::<Self>() {
             learned.0.operation.set(operation.to_owned()).ok();
@@ -142,7 +143,7 @@ impl Learned {
     }
 }
 
-/// What an answer says of its request, among its extensions.
+/// The request data that the server needs for the access log, passed in the extensions of the response.
 #[derive(Debug, Clone)]
 pub(crate) struct Answered {
     pub(crate) id: String,
@@ -161,7 +162,7 @@ impl Answered {
     }
 }
 
-/// The key that a path names, as it is written there.
+/// Returns the key of a request path, still encoded.
 pub(crate) fn key_of(uri: &Uri, bucket: Option<&str>) -> Option<String> {
     let path = uri.path().trim_start_matches('/');
     let key = match bucket.and_then(|bucket| path.strip_prefix(bucket)) {

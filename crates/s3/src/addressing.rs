@@ -1,7 +1,6 @@
-//! The bucket and the key that a request names, in its path or by its host.
+//! Request addressing: the bucket and key that a request names, by path or by host.
 //!
-//! Decides both once: requests that name their bucket by the host are rewritten to path style, and the protocol layer
-//! sees nothing else.
+//! Decided once, here: virtual-hosted-style requests are rewritten to path style, and `s3s` sees nothing else.
 
 use http::header::HOST;
 use http::request::Parts;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 
 use crate::operation_table::Target;
 
-/// The domains below which a bucket's name is the host's first label, without ports, the longest first.
+/// The domains of virtual-hosted-style requests, without ports, the longest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hosts(Arc<[String]>);
 
@@ -22,7 +21,7 @@ pub(crate) struct Hosts(Arc<[String]>);
 pub(crate) struct Named {
     pub(crate) bucket: Option<String>,
     pub(crate) key: Option<String>,
-    /// Whether the host names the bucket.
+    /// Whether the host names the bucket (virtual-hosted style).
     is_by_host: bool,
 }
 
@@ -39,7 +38,7 @@ impl Named {
         }
     }
 
-    /// Returns the path of the bucket below its host; a host that names the bucket needs none.
+    /// Returns the path of the bucket below its host: empty in virtual-hosted style.
     pub(crate) fn path_of_bucket(&self) -> String {
         match &self.bucket {
             Some(bucket) if !self.is_by_host => format!("/{}", encoded_path(bucket)),
@@ -47,7 +46,7 @@ impl Named {
         }
     }
 
-    /// Returns the URI with the bucket in its path.
+    /// Returns the URI in path style.
     pub(crate) fn path_style(&self, uri: &Uri) -> S3Result<Uri> {
         let Some(bucket) = self.bucket.as_deref().filter(|_| self.is_by_host) else { return Ok(uri.clone()) };
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -56,7 +55,7 @@ impl Named {
 }
 
 impl Hosts {
-    /// Returns the hosts of an endpoint. An error names what is wrong with a domain.
+    /// Parses the configured domains. The error text names an invalid domain.
     pub(crate) fn new(domains: &[String]) -> Result<Self, String> {
         if !domains.is_empty() {
             MultiDomain::new(domains).map_err(|error| error.to_string())?;
@@ -67,7 +66,7 @@ impl Hosts {
         Ok(Self(domains.into()))
     }
 
-    /// Returns the bucket and the key that `head` names. `InvalidURI` if the path is not UTF-8.
+    /// Returns the bucket and key that a request names. `InvalidURI` if the path is not UTF-8.
     pub(crate) fn named(&self, head: &Parts) -> S3Result<Named> {
         let path = percent_encoding::percent_decode_str(head.uri.path()).decode_utf8();
         let path = path.map_err(|_| s3_error!(InvalidURI))?;
@@ -84,7 +83,7 @@ impl Hosts {
         }
     }
 
-    /// Returns the bucket that the host names. A host below none of the domains names none.
+    /// Returns the bucket that the Host header names; `None` for a host below none of the domains.
     fn bucket(&self, head: &Parts) -> S3Result<Option<String>> {
         let mut hosts = head.headers.get_all(HOST).iter();
         let host = hosts.next().map(HeaderValue::to_str).and_then(Result::ok).unwrap_or_default();
@@ -106,10 +105,10 @@ impl Hosts {
     }
 }
 
-/// Bytes that a path keeps as they are.
+/// Bytes that a URL path keeps unencoded.
 const PATH: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-/// Returns a bucket or a key as a path of a URL has it.
+/// Percent-encodes a bucket or key for the path of a URL.
 pub(crate) fn encoded_path(text: &str) -> String {
     utf8_percent_encode(text, &PATH).to_string()
 }

@@ -1,6 +1,7 @@
-//! How a request says who sends it (S3 API Reference, "Authenticating requests: AWS Signature Version 4").
+//! Checks of the parameters by which a request authenticates (S3 API Reference, "Authenticating requests: AWS Signature
+//! Version 4").
 //!
-//! Only the form is checked here, so that a client hears what is wrong with it; signatures are the protocol layer's.
+//! Only their form is checked here, so that errors tell clients what is wrong; `s3s` verifies the signatures.
 
 use http::HeaderMap;
 use http::request::Parts;
@@ -15,10 +16,10 @@ use crate::sessions::Sessions;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const TERMINAL: &str = "aws4_request";
-/// Presigned URLs are good for a week at most.
+/// The longest validity of a presigned URL (one week), in seconds.
 const EXPIRES_MAX: i64 = 7 * 24 * 3600;
 
-/// The payload hashes that are none.
+/// Values of `x-amz-content-sha256` that are not hashes.
 const UNHASHED: [&str; 4] = [
     "UNSIGNED-PAYLOAD",
     "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
@@ -26,7 +27,7 @@ const UNHASHED: [&str; 4] = [
     "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
 ];
 
-/// Refuses what is wrong with the way in which a request says who sends it.
+/// Refuses a request with malformed or contradictory authentication parameters.
 pub(crate) fn check(
     head: &Parts,
     region: &str,
@@ -38,7 +39,8 @@ pub(crate) fn check(
     let query: BTreeMap<String, String> =
         url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let checked = match headers.get(http::header::AUTHORIZATION) {
-        // Else one could be looked at for its form, and the other for its signature.
+        // With both an Authorization header and a signed query, this module might check the one and `s3s` verify the
+        // other.
         Some(_)
             if ["X-Amz-Signature", "Signature", "AWSAccessKeyId"]
                 .iter()
@@ -47,7 +49,7 @@ pub(crate) fn check(
             Err(s3_error!(InvalidArgument, "Only one auth mechanism allowed"))
         }
         Some(value) => in_header(value.to_str().unwrap_or_default(), headers, region),
-        // The protocol layer would look at a signature of version 2 first.
+        // `s3s` would prefer a signature of version 2, which is not supported here.
         None if ["Signature", "AWSAccessKeyId"].iter().any(|word| query.contains_key(*word)) => {
             Err(unsupported())
         }
@@ -60,7 +62,7 @@ pub(crate) fn check(
     check_token(head, Asked::of(head).access_key.as_deref(), sessions)
 }
 
-/// Refuses a session's key without its token, and a token of another key or of none.
+/// Refuses a session's key without its token, a token that belongs to another key, and a token without a session.
 pub(crate) fn check_token(
     head: &Parts,
     access_key: Option<&str>,
@@ -123,7 +125,7 @@ fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Err
     must_be_signed(headers, signed)
 }
 
-/// `20130524T000000Z`, of whichever header says it.
+/// Returns the date of a request as `20130524T000000Z`, from `x-amz-date` or `Date`.
 fn date(headers: &HeaderMap) -> Result<String, S3Error> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let amz = text("x-amz-date");
@@ -160,7 +162,8 @@ fn must_be_hash(headers: &HeaderMap) -> Result<(), S3Error> {
     Err(argument(message, "x-amz-content-sha256", text))
 }
 
-/// Amazon's own headers change what a request does, and the host may name the bucket: all of them must be signed.
+/// Checks that all `x-amz-` headers and the host are signed. The former change what a request does, the latter may name
+/// the bucket.
 fn must_be_signed(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
     let signed: Vec<String> = signed.split(';').map(str::to_ascii_lowercase).collect();
     let own = headers.keys().map(http::HeaderName::as_str);
@@ -253,7 +256,7 @@ fn must_not_be_over(date: &str, expires: i64, now: store::Timestamp) -> Result<(
     Err(with_details(error, &[("X-Amz-Expires", &seconds), ("Expires", &ends), ("ServerTime", &server)]))
 }
 
-/// `AKID/date/region/service/aws4_request`.
+/// A credential of the form `AKID/date/region/service/aws4_request`.
 pub(crate) struct Credential<'a> {
     pub(crate) date: &'a str,
     region: &'a str,
@@ -261,7 +264,7 @@ pub(crate) struct Credential<'a> {
     terminal: &'a str,
 }
 
-/// What a credential says wrongly.
+/// A fault of a credential.
 pub(crate) struct Wrong {
     pub(crate) text: String,
     is_region: bool,
@@ -319,7 +322,7 @@ fn query_error(what: &str) -> S3Error {
     custom("AuthorizationQueryParametersError", http::StatusCode::BAD_REQUEST, what)
 }
 
-/// A wrong argument, named with its value.
+/// Returns the error `InvalidArgument`, with the argument's name and value.
 pub(crate) fn argument(message: &str, name: &str, value: &str) -> S3Error {
     let error = S3Error::with_message(S3ErrorCode::InvalidArgument, message.to_owned());
     with_details(error, &[("ArgumentName", name), ("ArgumentValue", value)])

@@ -1,4 +1,4 @@
-//! Whether a request may do what it asks: its user's role, the bucket's policy, its access list.
+//! Authorization: decides by the user's role, the bucket's policy, its owner and its ACL whether a request is allowed.
 
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::{CopyObjectInput, UploadPartCopyInput};
@@ -16,12 +16,13 @@ use crate::policy_condition::Circumstances;
 use crate::users::Role;
 use crate::wire::Signer;
 
-/// The gate of an endpoint.
+/// Authorizes the requests of an endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(pub(crate) Arc<Shared>);
 
 impl Gate {
-    /// `AccessDenied` unless a user (`None`: nobody signed) may do something to a bucket or an object.
+    /// Returns `AccessDenied` unless `user` (`None`: an unsigned request) may perform `action` on a bucket or an
+    /// object.
     pub(crate) async fn check(
         &self,
         user: Option<&str>,
@@ -40,11 +41,11 @@ impl Gate {
         let is_allowed = match says {
             Says::Allow => true,
             Says::Nothing if role.is_some_and(|role| may(role, action)) => true,
-            // Of what is listed, one's own.
+            // Every user may list buckets; the listing shows only the user's own.
             Says::Nothing if role.is_some() && action == "s3:ListAllMyBuckets" => true,
             Says::Nothing if action == "s3:CreateBucket" => self.is_given(user, bucket),
             Says::Nothing => self.owns(user, bucket).await? || self.list_allows(user, action, bucket).await?,
-            // Who could give the bucket another policy is not locked out by this one.
+            // A policy that denies everything does not stop administrators and the owner from replacing it.
             Says::Deny if !action.ends_with("BucketPolicy") => false,
             Says::Deny => role == Some(Role::Admin) || self.owns(user, bucket).await?,
         };
@@ -55,7 +56,7 @@ impl Gate {
         }
     }
 
-    /// Whether the bucket is there, and a user's own.
+    /// Whether the bucket exists and belongs to the user.
     async fn owns(&self, user: Option<&str>, bucket: Option<&str>) -> S3Result<bool> {
         let (Some(user), Some(bucket)) = (user, bucket) else { return Ok(false) };
         match self.0.bucket(bucket).await {
@@ -64,16 +65,16 @@ impl Gate {
         }
     }
 
-    /// Whether the list of users gives a bucket, which may not be there yet, to a user.
+    /// Whether the list of users assigns the bucket to the user. The bucket need not exist yet.
     fn is_given(&self, user: Option<&str>, bucket: Option<&str>) -> bool {
         let (Some(user), Some(bucket)) = (user, bucket) else { return false };
         self.0.users.owner_of(bucket).is_some_and(|owner| owner == user)
     }
 
-    /// `AccessDenied` if a request is meant for a bucket of somebody else than whose it is.
+    /// Returns `AccessDenied` if the bucket has another owner than the request expects (`x-amz-expected-bucket-owner`).
     async fn must_belong(&self, bucket: Option<&str>, wanted: Option<&str>) -> S3Result<()> {
         let (Some(wanted), Some(bucket)) = (wanted, bucket) else { return Ok(()) };
-        // A bucket that is not there is for the operation to say.
+        // The operation itself reports a missing bucket.
         let Ok(bucket) = self.0.bucket(bucket).await else { return Ok(()) };
         if owners::of(&bucket, &self.0.users).await? == wanted { Ok(()) } else { Err(denied()) }
     }
@@ -98,7 +99,7 @@ impl Gate {
         let Some(text) = opened.text(settings::POLICY).await? else { return Ok(Says::Nothing) };
         let policy = match Policy::parse(&String::from_utf8_lossy(&text), bucket) {
             Ok(policy) => policy,
-            // What it denies is not known. The bucket's owner may still set another one.
+            // An unreadable policy may deny anything, so it denies everything. The bucket's owner may still replace it.
             Err(error) => {
                 tracing::debug!(bucket, ?error, "a policy that is not understood denies everything");
                 return Ok(Says::Deny);
@@ -131,7 +132,7 @@ impl S3Access for Gate {
         };
         let wanted = context.headers().get("x-amz-expected-bucket-owner");
         self.must_belong(bucket, wanted.map(|wanted| wanted.to_str().unwrap_or_default())).await?;
-        // Each key of a DeleteObjects is asked for by itself.
+        // Each key of a DeleteObjects request is authorized separately, in the service.
         let bypasses = context.headers().get("x-amz-bypass-governance-retention");
         if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) && key.is_some() {
             self.check(user.as_deref(), "s3:BypassGovernanceRetention", bucket, key, &around).await?;
@@ -188,8 +189,7 @@ impl S3Access for Gate {
 }
 
 impl Gate {
-    /// Refuses a copy of tags that a user may not read or may not write. Of an object without tags there is nothing to
-    /// refuse.
+    /// Refuses a copy of tags that the user may not read or may not write. A source without tags is never refused.
     async fn check_copied_tags(
         &self,
         user: Option<&str>,
@@ -201,14 +201,14 @@ impl Gate {
         let may_read = Gate::check(self, user, reads, Some(from), Some(key), around).await;
         let may_write = Gate::check(self, user, "s3:PutObjectTagging", Some(to), Some(target), around).await;
         let Err(error) = may_read.and(may_write) else { return Ok(()) };
-        // Errors of the look are the operation's to say.
+        // The operation itself reports errors of reading the source.
         match tagging::get(&self.0.bucket(from).await?, key, version).await {
             Ok(tags) if !tags.tag_set.is_empty() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// What a request is told whose key is not there: that there is none is for those who may list the bucket
+    /// Replaces `NoSuchKey` by `AccessDenied` for users who may not list the bucket, so that they cannot probe for keys
     /// (S3 API Reference, GetObject, "Permissions").
     pub(crate) async fn about_missing(
         &self,
@@ -228,8 +228,8 @@ impl Gate {
         }
     }
 
-    /// Whether a user began the upload that a request names. The initiator of an upload may end it and list its parts
-    /// (S3 User Guide, "Multipart upload API and permissions").
+    /// Whether the user began the upload that a request names. The initiator of an upload may abort it and list its
+    /// parts (S3 User Guide, "Multipart upload API and permissions").
     async fn initiated(
         &self,
         user: Option<&str>,
@@ -248,8 +248,8 @@ impl Gate {
         }
     }
 
-    /// Refuses set-user-id files, devices, links and the like by headers, unless by an administrator: in a mount they
-    /// would be as if root had made them.
+    /// Refuses metadata that makes an object a set-user-id file, a device, a link or the like, unless the user is an
+    /// administrator: in a mount such files would act as if root had created them.
     fn check_mode(&self, user: Option<&str>, headers: &http::HeaderMap) -> S3Result<()> {
         let user = self.0.user_of(user);
         let role = user.and_then(|user| self.0.users.get(&user)).map(|user| user.role);
@@ -270,7 +270,7 @@ impl Gate {
     }
 }
 
-/// The actions that a request's headers need besides the one of its operation.
+/// Returns the actions that a request's headers need in addition to the operation's own action.
 fn actions_of_headers(headers: &http::HeaderMap) -> impl Iterator<Item = &'static str> {
     [
         ("x-amz-object-lock-mode", "s3:PutObjectRetention"),
@@ -282,7 +282,7 @@ fn actions_of_headers(headers: &http::HeaderMap) -> impl Iterator<Item = &'stati
     .map(|(_, action)| action)
 }
 
-/// What a role may do without a policy.
+/// Whether a role allows an action where no policy decides.
 fn may(role: Role, action: &str) -> bool {
     match role {
         Role::Admin => true,
@@ -307,7 +307,7 @@ fn may(role: Role, action: &str) -> bool {
     }
 }
 
-/// Whether a role sees all buckets; others see their own.
+/// Whether a role sees all buckets. Other users see only their own.
 pub(crate) fn sees_all_buckets(role: Role) -> bool {
     may(role, "s3:ListAllMyBuckets")
 }
@@ -316,7 +316,7 @@ fn reads(action: &str) -> bool {
     action.starts_with("s3:GetObject") || action.starts_with("s3:List") || action == "s3:GetBucketLocation"
 }
 
-/// The action on a version, where a request names one.
+/// Returns the action on a version, if the request names one.
 fn of_version(action: &'static str, uri: &http::Uri) -> &'static str {
     let query = uri.query().unwrap_or_default().as_bytes();
     let names_version =
@@ -335,13 +335,13 @@ fn of_version(action: &'static str, uri: &http::Uri) -> &'static str {
     }
 }
 
-/// Whether a request asks for other headers than the object has.
+/// Whether a request overrides response headers (`response-*` parameters).
 fn overrides_headers(uri: &http::Uri) -> bool {
     let query = uri.query().unwrap_or_default().as_bytes();
     url::form_urlencoded::parse(query).any(|(word, _)| word.starts_with("response-"))
 }
 
-/// The action of IAM that an operation needs (Service Authorization Reference, "Actions defined by Amazon S3").
+/// Returns the IAM action that an operation needs (Service Authorization Reference, "Actions defined by Amazon S3").
 fn action(operation: &str) -> &'static str {
     match operation {
         "GetObject" | "HeadObject" => "s3:GetObject",
@@ -395,12 +395,12 @@ fn action(operation: &str) -> &'static str {
         "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "s3:PutLifecycleConfiguration",
         "GetObjectLockConfiguration" => "s3:GetBucketObjectLockConfiguration",
         "PutObjectLockConfiguration" => "s3:PutBucketObjectLockConfiguration",
-        // Whatever else there is, is an administrator's.
+        // All other operations are reserved to administrators.
         _ => "s3:Other",
     }
 }
 
-/// The answer to a user whom a bucket's policy refuses by name of what it refuses (IAM User Guide, "Troubleshoot access
+/// Returns the error for a user whom a bucket policy explicitly denies an action (IAM User Guide, "Troubleshoot access
 /// denied error messages").
 fn denied_by_policy(user: &str, action: &str, bucket: Option<&str>, key: Option<&str>) -> S3Error {
     let resource = bucket.into_iter().chain(key).collect::<Vec<_>>().join("/");

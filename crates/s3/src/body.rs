@@ -1,4 +1,4 @@
-//! Bodies of requests: read piece by piece, digested on the way, and stored without being held whole.
+//! Request bodies: read piece by piece, digested on the way, and stored without holding them whole.
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, FuturesUnordered};
@@ -15,32 +15,34 @@ use crate::admission::{Admitted, SMALL_BYTES, Share};
 use crate::checksums::{Checksum, Digests, Found};
 use crate::error::{from_store, from_upload};
 
-/// Bodies up to this length are held and stored by one call; longer ones go out as they come, or in parts of this length.
+/// Bodies up to this length are buffered and stored by one call. Longer bodies are streamed, or stored in parts of this
+/// length.
 const PART_BYTES: u64 = 8 << 20;
-/// A body that its store takes as it comes holds this much: buffers of the store (1 MiB on a drive) and of the connection.
-/// It also bounds how many long bodies there are at a time.
+/// The memory charged for a body that the store takes as a stream: buffers of the store (1 MiB on a drive) and of the
+/// connection. It also bounds the number of such bodies at a time.
 const STREAM_BYTES: u64 = 4 << 20;
-/// The most that a store holds of a part: what it sends on at once, with a last piece that would be too short alone.
+/// The most that a store buffers of an uploaded part: what it sends at once, plus a last piece that would be too short
+/// alone.
 const STORED_AT_ONCE_BYTES: u64 = 13 << 20;
-/// Parts of one body that are on their way at the same time.
+/// The maximum number of parts of one body in flight.
 const PARTS_AT_ONCE: usize = 2;
-/// Pieces of a body between who reads it and who stores it.
+/// Capacity, in pieces, of the channel between the task that reads a body and the store.
 const PIECES_PIPED: usize = 4;
 
-/// A body that is being read and digested.
+/// A request body that is read and digested piece by piece.
 pub(crate) struct Incoming {
     body: Option<StreamingBlob>,
-    /// A piece that was read to see whether one comes.
+    /// A piece that was read ahead to find out whether the body goes on.
     ahead: Option<Bytes>,
     digests: Option<Digests>,
     left: Option<u64>,
     len: u64,
-    /// Whose share of memory it takes; `None` for a body that comes from a store.
+    /// The client whose share of memory the body uses; `None` for a body that comes from a store.
     admitted: Option<Admitted>,
 }
 
 impl Incoming {
-    /// `announced`: its length in bytes, if the request says so.
+    /// Returns a reader for `body`. `announced`: the body's length in bytes, if the request declares it.
     pub(crate) fn new(
         body: Option<StreamingBlob>,
         announced: Option<u64>,
@@ -50,7 +52,7 @@ impl Incoming {
         Self { body, ahead: None, digests: Some(digests), left: announced, len: 0, admitted }
     }
 
-    /// Takes memory for the beginning of the body, before any of it is read.
+    /// Acquires memory for the beginning of the body. Must be called before any of it is read.
     async fn take_short(&self) -> S3Result<Option<Share>> {
         match &self.admitted {
             Some(admitted) => admitted.short(self.left).await,
@@ -58,7 +60,7 @@ impl Incoming {
         }
     }
 
-    /// Takes memory for a part of the body, or for a store that takes the body as it comes.
+    /// Acquires memory for a part of the body, or for the buffers of a store that takes a stream.
     async fn take_part(&self, bytes: u64) -> S3Result<Option<Share>> {
         match &self.admitted {
             Some(admitted) => admitted.part(bytes.max(STREAM_BYTES)).await,
@@ -66,13 +68,13 @@ impl Incoming {
         }
     }
 
-    /// What is left of the body in bytes, as far as it is announced, but at most `bytes_max`.
+    /// Returns the remaining length in bytes, at most `bytes_max`; `bytes_max` if the length is unknown.
     fn left_up_to(&self, bytes_max: u64) -> u64 {
         let ahead = self.ahead.as_ref().map_or(0, Bytes::len) as u64;
         self.left.map_or(bytes_max, |left| (left + ahead).min(bytes_max))
     }
 
-    /// The next piece, not empty; `None` at the end.
+    /// Returns the next piece, which is not empty; `None` at the end.
     async fn next(&mut self) -> S3Result<Option<Bytes>> {
         if let Some(piece) = self.ahead.take() {
             return Ok(Some(piece));
@@ -106,8 +108,8 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// The next part, of about [`PART_BYTES`] or up to the end. A caller that holds another part must be sending it, for
-    /// the wait for memory may need that part's memory.
+    /// Reads the next part, of about [`PART_BYTES`] or up to the end. A caller that holds another part must be sending
+    /// it: this call may wait for the memory of that part.
     async fn part(&mut self) -> S3Result<Part> {
         let left = self.left_up_to(PART_BYTES);
         let share = if left == 0 { None } else { self.take_part(left).await? };
@@ -116,7 +118,7 @@ impl Incoming {
         Ok(part)
     }
 
-    /// Reads on until a part has about so many bytes, or to the end.
+    /// Reads into a part until it has about `bytes` bytes, or to the end of the body.
     async fn fill(&mut self, part: &mut Part, bytes: u64) -> S3Result<()> {
         while part.bytes.len() < bytes
             && let Some(piece) = self.next().await?
@@ -126,25 +128,25 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether nothing more comes.
+    /// Reads ahead by one piece and returns whether the body has ended.
     async fn is_at_end(&mut self) -> S3Result<bool> {
         self.ahead = self.next().await?;
         Ok(self.ahead.is_none())
     }
 
-    /// What arrived is what was declared.
+    /// Verifies that the body is as declared, and returns its digests.
     fn finish(&mut self) -> S3Result<Found> {
         self.digests.take().map_or(Ok(Found::default()), Digests::finish)
     }
 }
 
-/// Bytes of a body that are held, and the share of memory that they take.
+/// Buffered bytes of a body, and the permit for the memory they take.
 struct Part {
     bytes: Payload,
     share: Option<Share>,
 }
 
-/// An object to be made of a body.
+/// An object to be created from a body.
 pub(crate) struct Target<'a> {
     pub(crate) store: &'a dyn ObjectStore,
     pub(crate) key: &'a ObjectKey,
@@ -154,20 +156,20 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// How to store what arrived.
+    /// Returns the options to store the object with, and the object's checksum.
     fn options(self, Found { checksum, etag }: Found) -> (PutOptions, Option<Checksum>) {
         let attributes = with_checksum(self.attributes, checksum.as_ref());
         (PutOptions { precondition: self.precondition, attributes, tags: self.tags, etag }, checksum)
     }
 }
 
-/// An object that was made of a body.
+/// An object that was created from a body.
 pub(crate) struct Made {
     pub(crate) object: ObjectRef,
     pub(crate) checksum: Option<Checksum>,
 }
 
-/// Stores a body. It shows as an object only when it has arrived whole.
+/// Stores a body as an object. The object becomes visible only when the body has arrived completely.
 pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<Made> {
     let announced = incoming.left;
     let mut first = Part { bytes: Payload::default(), share: incoming.take_short().await? };
@@ -189,7 +191,7 @@ pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<
     Ok(Made { object, checksum })
 }
 
-/// A body for a store that takes it as it comes.
+/// Stores a body through a store's streaming writer.
 async fn put_as_it_comes(
     mut incoming: Incoming,
     target: Target<'_>,
@@ -208,8 +210,8 @@ async fn put_as_it_comes(
     Ok(Made { object, checksum })
 }
 
-/// A body that is too long to be held. Headers are stored before it: a checksum that comes after it is not kept, and an MD5 is
-/// no etag.
+/// Stores a body that is too long to buffer as a multipart upload. The store takes attributes before the body, so that
+/// a trailing checksum is not kept and an MD5 does not become the etag.
 async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, first: Part) -> S3Result<Made> {
     let declared = incoming.digests.as_ref().and_then(Digests::declared);
     incoming.digests.iter_mut().for_each(Digests::without_own_md5);
@@ -231,7 +233,7 @@ async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, first: Part) -
     stored
 }
 
-/// Sends parts while the next one is read.
+/// Sends parts while reading the next one.
 async fn send_parts(incoming: &mut Incoming, upload: &dyn Multipart, first: Part) -> S3Result<()> {
     let mut sending = FuturesUnordered::new();
     let (mut number, mut part) = (0, first);
@@ -253,22 +255,22 @@ async fn send_parts(incoming: &mut Incoming, upload: &dyn Multipart, first: Part
     Ok(())
 }
 
-/// Sends a part and gives its memory back.
+/// Sends a part and releases its memory.
 async fn send(upload: &dyn Multipart, number: u32, part: Part) -> store::Result<()> {
     upload.put_part(number, part.bytes).await?;
     drop(part.share);
     Ok(())
 }
 
-/// User metadata that keeps an object's checksum.
+/// Name of the user metadata that keeps an object's checksum.
 pub(crate) const CHECKSUM: &str = "tenon-checksum";
-/// User metadata that keeps the sizes of its parts.
+/// Name of the user metadata that keeps the sizes of an object's parts.
 pub(crate) const PARTS: &str = "tenon-parts";
-/// User metadata that keeps the checksums of its parts.
+/// Name of the user metadata that keeps the checksums of an object's parts.
 pub(crate) const PART_CHECKSUMS: &str = "tenon-part-checksums";
-/// User metadata of an upload that keeps who began it.
+/// Name of the user metadata that keeps the user who began an upload.
 pub(crate) const INITIATOR: &str = "tenon-initiator";
-/// User metadata that keeps the id of the upload it was.
+/// Name of the user metadata that keeps the id of the upload that an object came from.
 pub(crate) const UPLOAD: &str = "tenon-upload";
 
 pub(crate) fn with_checksum(mut attributes: Attributes, checksum: Option<&Checksum>) -> Attributes {
@@ -278,8 +280,8 @@ pub(crate) fn with_checksum(mut attributes: Attributes, checksum: Option<&Checks
     attributes
 }
 
-/// Hands a body to a store as a stream. The store asks, when it has read it to its end, what to note: by then the body is
-/// as it was declared, or it is refused.
+/// Streams a body to a store call. At the end of the stream the store asks for the note to keep with the part; by then
+/// the body has been verified, or the note is an error and the store discards the part.
 pub(crate) async fn pipe<T, Storing>(
     mut incoming: Incoming,
     store: impl FnOnce(BoxStream<'static, store::Result<Bytes>>, store::PartNote<'static>) -> Storing,
@@ -290,7 +292,8 @@ where
     let short = incoming.take_short().await?;
     let announced = incoming.left;
     let mut first = Part { bytes: Payload::default(), share: short };
-    // A store begins when a short body is there, or so much of a long one: until then a slow client holds nothing of it.
+    // The store call begins only when a short body is complete or a long one has begun to flow. Until then a slow
+    // client ties up nothing in the store.
     incoming.fill(&mut first, SMALL_BYTES).await?;
     let Part { bytes: first, share: _short } = first;
     let _long = match incoming.is_at_end().await? {
@@ -329,7 +332,7 @@ where
     }
 }
 
-/// Sends all pieces; how the body ended, or `None` if nobody wants more of it.
+/// Sends all pieces to the store. Returns how the body ended, or `None` if the store stopped reading.
 async fn read_into(
     first: Payload,
     incoming: &mut Incoming,
@@ -348,7 +351,7 @@ async fn read_into(
     }
 }
 
-/// How a body ended, between who reads it and who stores it.
+/// The result of reading a body, passed from the task that reads it to the store call.
 #[derive(Default)]
 struct Shared(Mutex<Option<S3Result<Option<Checksum>>>>);
 
@@ -358,13 +361,13 @@ impl Shared {
     }
 }
 
-/// What a store sends of an object, as a body of an answer.
+/// Returns the bytes of an object as a response body.
 pub(crate) fn outgoing(body: BoxStream<'static, store::Result<Bytes>>, len: u64) -> StreamingBlob {
     let frames = Outgoing { body, left: len };
     StreamingBlob::from(s3s::Body::http_body_unsync(frames))
 }
 
-/// Says how long it is, so that an answer has a Content-Length.
+/// A response body that knows its length, so that the response has a Content-Length.
 struct Outgoing {
     body: BoxStream<'static, store::Result<Bytes>>,
     left: u64,
@@ -396,7 +399,7 @@ impl http_body::Body for Outgoing {
     }
 }
 
-/// A body of another length than announced.
+/// Returns the error for a body whose length differs from the declared one.
 pub(crate) fn incomplete() -> S3Error {
     s3_error!(
         IncompleteBody,
@@ -404,7 +407,7 @@ pub(crate) fn incomplete() -> S3Error {
     )
 }
 
-/// A client stopped sending.
+/// Returns the error for a client that stopped sending.
 pub(crate) fn timed_out() -> S3Error {
     s3_error!(
         RequestTimeout,
@@ -412,7 +415,7 @@ pub(crate) fn timed_out() -> S3Error {
     )
 }
 
-/// Why a body ended early.
+/// Returns the error for a body that ended early.
 pub(crate) fn broken(error: StdError) -> S3Error {
     match error.downcast::<S3Error>() {
         Ok(error) => *error,

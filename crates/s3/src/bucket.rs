@@ -1,4 +1,4 @@
-//! Buckets as requests see them: opened by name, with what is set for them.
+//! A bucket as requests see it: its store and its settings.
 
 use bytes::Bytes;
 use s3s::{S3Result, s3_error};
@@ -9,7 +9,7 @@ use store::{ObjectKey, ObjectStore, Settings, Uploads};
 
 use crate::error::{from_store, not_implemented};
 
-/// A bucket of a request.
+/// The bucket of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     pub(crate) name: String,
@@ -17,7 +17,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Its uploads in parts, or `NotImplemented`.
+    /// Returns the bucket's multipart uploads, or `NotImplemented`.
     pub(crate) fn uploads(&self) -> S3Result<&dyn Uploads> {
         self.store.uploads().ok_or_else(|| not_implemented("an upload in parts"))
     }
@@ -26,7 +26,7 @@ impl Bucket {
         self.store.settings().ok_or_else(|| not_implemented("a setting of this bucket"))
     }
 
-    /// A document that is set for the bucket, as text.
+    /// Returns a setting of the bucket as text.
     pub(crate) async fn text(&self, name: &str) -> S3Result<Option<Bytes>> {
         match self.store.settings() {
             Some(settings) => settings.get(name).await.map_err(from_store),
@@ -38,7 +38,7 @@ impl Bucket {
         self.settings()?.set(name, value).await.map_err(from_store)
     }
 
-    /// A document that is set for the bucket.
+    /// Returns a setting of the bucket, parsed from JSON.
     pub(crate) async fn setting<T: DeserializeOwned>(&self, name: &str) -> S3Result<Option<T>> {
         let Some(text) = self.text(name).await? else { return Ok(None) };
         let read = serde_json::from_slice(&text);
@@ -55,7 +55,7 @@ impl Bucket {
     }
 }
 
-/// A key as a request names it.
+/// Parses the key of a request.
 pub(crate) fn key(text: &str) -> S3Result<ObjectKey> {
     ObjectKey::try_from(text).map_err(|error| match error {
         store::InvalidKey::TooLong(_) => s3_error!(KeyTooLongError, "Your key is too long"),

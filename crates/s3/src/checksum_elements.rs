@@ -1,13 +1,15 @@
-//! Elements of checksums that the protocol layer has no names for: inside it they stand in SHA-256's element, with their
-//! algorithm's name before the value (see [`Checksum::carried`]).
+//! XML elements of checksums that `s3s` does not know.
 //!
-//! [`Checksum::carried`]: crate::checksums::Checksum::carried
+//! Inside `s3s` they are carried by SHA-256's element, with the algorithm's name before the value (see
+//! [`Checksum::carrier_text`]).
+//!
+//! [`Checksum::carrier_text`]: crate::checksums::Checksum::carrier_text
 
 use crate::checksums::Algorithm;
 
 const CARRIER: &str = "ChecksumSHA256";
 
-/// A document of a request as the protocol layer reads it.
+/// Rewrites a request document: unknown checksum elements become carrier elements.
 pub(crate) fn carried(xml: &str) -> String {
     Algorithm::UNKNOWN.iter().fold(xml.to_owned(), |xml, algorithm| {
         let name = algorithm.name();
@@ -16,7 +18,7 @@ pub(crate) fn carried(xml: &str) -> String {
     })
 }
 
-/// A document of an answer as clients read it.
+/// Rewrites a response document: carrier elements become the checksum elements that clients expect.
 pub(crate) fn named(xml: &str) -> String {
     let (open, close) = (format!("<{CARRIER}>"), format!("</{CARRIER}>"));
     let mut parts = xml.split(open.as_str());

@@ -1,7 +1,8 @@
-//! Checksums of bodies: what a client declared, what came, and how both are kept with an object.
+//! Checksums of bodies: declared by clients, computed here, and kept with objects.
 //!
-//! S3 User Guide, "Checking object integrity in Amazon S3": CRC64NVME is computed where a client declares nothing; an
-//! upload in parts has either the checksum of the whole object or one of its parts' checksums ("composite").
+//! S3 User Guide, "Checking object integrity in Amazon S3": CRC64NVME is computed if a client declares nothing. A
+//! multipart upload has either a checksum of the whole object ("full object") or one of its parts' checksums
+//! ("composite").
 
 use base64::Engine as _;
 use bytes::Bytes;
@@ -45,7 +46,7 @@ impl Algorithm {
         Self::XxHash3,
         Self::XxHash128,
     ];
-    /// Those that the protocol layer does not know: it neither reads their headers nor writes them.
+    /// Algorithms that `s3s` does not know: it neither parses nor writes their headers.
     pub(crate) const UNKNOWN: [Self; 5] =
         [Self::Sha512, Self::Md5, Self::XxHash64, Self::XxHash3, Self::XxHash128];
 
@@ -64,7 +65,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of a name in any case.
+    /// Returns the algorithm of a name, in any case. `InvalidRequest` if there is none.
     pub(crate) fn named(name: &str) -> S3Result<Self> {
         let found = Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name));
         found.ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, MD5, SHA1, SHA256, SHA512, XXHASH128, XXHASH3, XXHASH64]"))
@@ -89,12 +90,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether the checksum of a whole can be had from those of its parts.
+    /// Whether the checksum of a whole object can be computed from the checksums of its parts.
     pub(crate) fn can_be_whole(self) -> bool {
         matches!(self, Self::Crc32 | Self::Crc32c | Self::Crc64Nvme)
     }
 
-    /// Whether there is a checksum of its parts' checksums.
+    /// Whether S3 has a composite checksum of this algorithm.
     pub(crate) fn can_be_composite(self) -> bool {
         self != Self::Crc64Nvme
     }
@@ -115,7 +116,7 @@ impl Algorithm {
     }
 }
 
-/// A checksum being computed.
+/// A checksum that is being computed.
 enum Hasher {
     Crc32(crypto::Crc32),
     Crc32c(crypto::Crc32c),
@@ -144,7 +145,7 @@ impl Hasher {
         }
     }
 
-    /// In base64.
+    /// Returns the checksum in base64.
     fn finish(self) -> String {
         match self {
             Self::Crc32(hasher) => encode(hasher.finalize().as_ref()),
@@ -161,24 +162,24 @@ impl Hasher {
     }
 }
 
-/// A checksum that is known to be an object's or a part's.
+/// A verified checksum of an object or a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
     pub(crate) algorithm: Algorithm,
-    /// In base64; a composite one ends in `-` and the number of parts.
+    /// The checksum in base64. A composite one ends in `-` and the number of parts.
     pub(crate) value: String,
     pub(crate) is_composite: bool,
-    /// Another one of the same bytes.
+    /// A second checksum of the same bytes.
     pub(crate) also: Option<Box<Self>>,
 }
 
 impl Checksum {
-    /// Of a whole.
+    /// Returns a checksum of the full-object type.
     pub(crate) fn new(algorithm: Algorithm, value: String) -> Self {
         Self { algorithm, value, is_composite: false, also: None }
     }
 
-    /// The one of an algorithm, if it is among them.
+    /// Returns the checksum of an algorithm, if this checksum or its extra ones have it.
     pub(crate) fn by(&self, algorithm: Algorithm) -> Option<&Self> {
         if self.algorithm == algorithm {
             return Some(self);
@@ -192,18 +193,18 @@ impl Checksum {
         Self::new(algorithm, hasher.finish())
     }
 
-    /// What stands in SHA-256's element for a checksum that the protocol layer has no element for.
+    /// Returns the text that SHA-256's element carries for a checksum that `s3s` has no element for.
     pub(crate) fn carried(&self) -> Option<String> {
         let is_unknown = Algorithm::UNKNOWN.contains(&self.algorithm);
         is_unknown.then(|| format!("{}:{}", self.algorithm.name(), self.value))
     }
 
-    /// The digest of a checksum that is not composite.
+    /// Returns the decoded digest, unless the checksum is composite.
     pub(crate) fn digest(&self) -> Option<Vec<u8>> {
         decode(&self.value)
     }
 
-    /// The checksum, with the MD5 that is another one of the same bytes.
+    /// Adds an MD5 of the same bytes, if there is none.
     fn and_md5(self, digest: Vec<u8>) -> Self {
         if self.by(Algorithm::Md5).is_some() {
             return self;
@@ -215,7 +216,7 @@ impl Checksum {
         Self { also: Some(Box::new(also)), ..self }
     }
 
-    /// As it is kept with an object or a part.
+    /// Formats the checksum to be kept with an object or a part.
     pub(crate) fn to_text(&self) -> String {
         let kind = if self.is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
         let text = format!("{} {kind} {}", self.algorithm.name(), self.value);
@@ -236,7 +237,7 @@ impl Checksum {
         dto::ChecksumType::from_static(kind)
     }
 
-    /// The checksum of parts' checksums one after another, with their number.
+    /// Returns the composite checksum: the checksum of the parts' concatenated digests, with their number.
     pub(crate) fn composite<'a>(algorithm: Algorithm, parts: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let (mut digests, mut count) = (Vec::new(), 0);
         for part in parts {
@@ -247,7 +248,7 @@ impl Checksum {
         Some(Self { is_composite: true, ..Self::new(algorithm, value) })
     }
 
-    /// The checksum of what parts of these lengths make together; only CRCs have one.
+    /// Returns the checksum of concatenated parts of the given lengths. `None` unless the algorithm is a CRC.
     pub(crate) fn concatenated(algorithm: Algorithm, parts: &[(Self, u64)]) -> Option<Self> {
         let crc = match algorithm {
             Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
@@ -268,7 +269,7 @@ impl Checksum {
     }
 }
 
-/// Sets the five fields that carry checksums in S3's answers.
+/// Sets the five checksum fields of an `s3s` output.
 macro_rules! show_checksum {
     ($output:expr, $checksum:expr) => {
         if let Some(checksum) = $checksum.as_ref() {
@@ -280,7 +281,7 @@ macro_rules! show_checksum {
                 $crate::checksums::Algorithm::Crc64Nvme => $output.checksum_crc64nvme = value,
                 $crate::checksums::Algorithm::Sha1 => $output.checksum_sha1 = value,
                 $crate::checksums::Algorithm::Sha256 => $output.checksum_sha256 = value,
-                // What the answer has no field for goes into its headers.
+                // Checksums without a field are sent as headers, see `add_checksum_header`.
                 _ => drop(value),
             }
         }
@@ -288,7 +289,7 @@ macro_rules! show_checksum {
 }
 pub(crate) use show_checksum;
 
-/// As [`show_checksum`], in a document. What has no element there is carried by another one.
+/// Like [`show_checksum`], for documents: a checksum without an element is carried by SHA-256's.
 macro_rules! write_checksum {
     ($output:expr, $checksum:expr) => {
         $crate::checksums::show_checksum!($output, $checksum);
@@ -299,7 +300,7 @@ macro_rules! write_checksum {
 }
 pub(crate) use write_checksum;
 
-/// The checksums in the five fields that carry them in S3's requests.
+/// Collects the five checksum fields of an `s3s` input.
 macro_rules! given_checksums {
     ($input:expr) => {
         vec![
@@ -313,10 +314,11 @@ macro_rules! given_checksums {
 }
 pub(crate) use given_checksums;
 
-/// What the five fields hold.
+/// The contents of the five checksum fields.
 pub(crate) type Given = Vec<(Algorithm, Option<String>)>;
 
-/// The one checksum given, checked for its form. `InvalidRequest` if there are several.
+/// Returns the only checksum given. `InvalidRequest` if there are several, or if the value is no digest of its
+/// algorithm.
 pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
     let mut found = given.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?)));
     let Some((algorithm, value)) = found.next() else { return Ok(None) };
@@ -327,7 +329,7 @@ pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
     if is_digest { Ok(Some((algorithm, value))) } else { Err(invalid(algorithm)) }
 }
 
-/// What the five fields hold, with what one of them carries for another algorithm.
+/// Decodes carrier values, see [`Checksum::carrier_text`].
 pub(crate) fn uncarried(given: Given) -> Given {
     let taken = given.into_iter().map(|(algorithm, value)| {
         let carried = value.as_deref().and_then(|value| value.split_once(':'));
@@ -349,7 +351,8 @@ pub(crate) fn invalid(algorithm: Algorithm) -> S3Error {
     invalid_header(&algorithm.header())
 }
 
-/// What the fields hold, and the headers, of which the protocol layer reads some, and none that is empty.
+/// Returns the checksums of the fields and of all headers. `s3s` parses only some of the headers, and none that is
+/// empty.
 pub(crate) fn with_headers(mut given: Given, headers: &http::HeaderMap) -> Given {
     let text = |algorithm: Algorithm| Some(headers.get(algorithm.header())?.to_str().ok()?.to_owned());
     given.retain(|(algorithm, _)| text(*algorithm).is_none());
@@ -357,7 +360,7 @@ pub(crate) fn with_headers(mut given: Given, headers: &http::HeaderMap) -> Given
     given
 }
 
-/// As [`only`], of [`with_headers`].
+/// Like [`single_checksum`], for fields and headers together.
 pub(crate) fn only_with_headers(
     given: Given,
     headers: &http::HeaderMap,
@@ -365,7 +368,7 @@ pub(crate) fn only_with_headers(
     only(with_headers(given, headers))
 }
 
-/// The header of an answer that shows a checksum for which it has no field.
+/// Adds the response header of a checksum that `s3s` has no field for.
 pub(crate) fn show_header(headers: &mut http::HeaderMap, checksum: Option<&Checksum>) {
     let shown = checksum.filter(|checksum| Algorithm::UNKNOWN.contains(&checksum.algorithm));
     if let Some(checksum) = shown
@@ -380,32 +383,32 @@ pub(crate) fn invalid_header(name: &str) -> S3Error {
     s3_error!(InvalidRequest, "Value for {name} header is invalid.")
 }
 
-/// What a client declared of a body.
+/// The digests that a client declared for a body.
 #[derive(Debug, Default)]
 pub(crate) struct Declared {
     pub(crate) md5: Option<String>,
     pub(crate) checksum: Option<(Algorithm, String)>,
-    /// Named by `x-amz-sdk-checksum-algorithm` or a trailer; the value comes after the body, if at all.
+    /// The algorithm named by `x-amz-sdk-checksum-algorithm` or by a trailer. Its value, if any, follows the body.
     pub(crate) algorithm: Option<Algorithm>,
     pub(crate) trailer: Option<Trailer>,
 }
 
-/// An MD5 that is computed, and what a client said that it is.
+/// An MD5 that is being computed, and the client's declared value.
 struct Md5 {
     digest: crypto::Md5,
     declared: Option<Vec<u8>>,
 }
 
-/// What a body is, as it came.
+/// The digests of a received body.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) checksum: Option<Checksum>,
-    /// By its MD5, where that was computed.
+    /// The MD5 as an etag, where it was computed.
     pub(crate) etag: Option<ETag>,
 }
 
 impl Found {
-    /// The checksums kept of a part: its own, and its MD5.
+    /// Returns the checksums to keep with a part: its own, and its MD5.
     pub(crate) fn of_part(self) -> Option<Checksum> {
         let md5 = self.etag.and_then(|etag| unhex(etag.as_str()));
         match (self.checksum, md5) {
@@ -425,7 +428,8 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// Begins; where a client declares no algorithm it is `default`. `InvalidDigest` for an MD5 that is none.
+    /// Starts the digests of a body. `default` applies if the client declares no algorithm. `InvalidDigest` for a
+    /// malformed MD5.
     pub(crate) fn begin(declared: Declared, default: Option<Algorithm>) -> S3Result<Self> {
         let md5 = match &declared.md5 {
             None => None,
@@ -441,18 +445,18 @@ impl Digests {
         Ok(Self { declared, md5, algorithm, hasher, also: None })
     }
 
-    /// Computes the MD5 also if nobody declared one.
+    /// Also computes the MD5 if the client did not declare one.
     pub(crate) fn and_md5(mut self) -> Self {
         self.md5.get_or_insert_with(|| Md5 { digest: crypto::Md5::new(), declared: None });
         self
     }
 
-    /// An MD5 that nobody declared is not wanted any more.
+    /// Stops computing an MD5 that the client did not declare.
     pub(crate) fn without_own_md5(&mut self) {
         self.md5 = self.md5.take().filter(|md5| md5.declared.is_some());
     }
 
-    /// Computes another one too, if it is another.
+    /// Also computes a checksum of another algorithm.
     pub(crate) fn and(mut self, algorithm: Algorithm) -> Self {
         self.also = (self.algorithm != Some(algorithm)).then(|| (algorithm, algorithm.hasher()));
         self
@@ -470,13 +474,13 @@ impl Digests {
         }
     }
 
-    /// The checksum that was declared before the body came.
+    /// Returns the checksum that was declared before the body.
     pub(crate) fn declared(&self) -> Option<Checksum> {
         let (algorithm, value) = self.declared.checksum.clone()?;
         Some(Checksum::new(algorithm, value))
     }
 
-    /// The body has ended: what it is, or `BadDigest` if that is not as declared.
+    /// Verifies the body's digests against the declared ones. `BadDigest` if they differ.
     pub(crate) fn finish(self) -> S3Result<Found> {
         let etag = self.md5.map(Md5::finish).transpose()?;
         let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else {
@@ -500,7 +504,7 @@ impl Digests {
 }
 
 impl Md5 {
-    /// The etag that it is.
+    /// Verifies the MD5 and returns it as an etag.
     fn finish(self) -> S3Result<ETag> {
         let found = self.digest.finalize();
         if let Some(declared) = self.declared.filter(|declared| *declared != found.as_slice()) {
@@ -510,7 +514,7 @@ impl Md5 {
     }
 }
 
-/// The checksum that came after the body.
+/// Returns the checksum in the trailer, if any.
 fn trailing(trailer: Option<&Trailer>, algorithm: Algorithm) -> S3Result<Option<String>> {
     let Some(text) = trailer.and_then(Trailer::get) else { return Ok(None) };
     let is_digest = decode(text).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
@@ -523,7 +527,7 @@ fn trailing(trailer: Option<&Trailer>, algorithm: Algorithm) -> S3Result<Option<
     }
 }
 
-/// An MD5 that is none.
+/// Returns the error for a malformed Content-MD5.
 pub(crate) fn invalid_digest(text: &str) -> S3Error {
     let error = s3_error!(InvalidDigest, "The Content-Md5 you specified is not valid.");
     with_details(error, &[("Content-MD5", text)])
@@ -534,7 +538,7 @@ fn bad_md5(declared: &[u8], found: &[u8]) -> S3Error {
     with_details(error, &[("CalculatedDigest", &encode(found)), ("ExpectedDigest", &hex(declared))])
 }
 
-/// S3 does not look at the bits of an MD5's last character that stand for nothing.
+/// S3 ignores the unused low bits of the last base64 character of an MD5.
 const MD5_CODE: base64::engine::GeneralPurpose = base64::engine::GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     base64::engine::general_purpose::PAD.with_decode_allow_trailing_bits(true),
@@ -549,7 +553,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// Standard base64 with padding.
+/// Decodes standard base64 with padding.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::STANDARD.decode(text).ok()
 }

@@ -1,4 +1,4 @@
-//! Conditional requests: what `If-Match` and its kin mean (RFC 9110 section 13, with S3's order of precedence).
+//! Conditional requests: `If-Match`, `If-None-Match` and so on (RFC 9110 section 13, with S3's order of precedence).
 
 use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
@@ -8,8 +8,8 @@ use crate::bucket::Bucket;
 use crate::error::{from_store, precondition_failed};
 use crate::headers;
 
-/// Lists of entity tags of a read, which the protocol layer does not read (RFC 9110 section 13.1). Caches that hold
-/// several versions send them.
+/// The etags of conditions that list several (RFC 9110 section 13.1). `s3s` parses only single etags; caches that hold
+/// several versions send lists.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lists {
     if_match: Option<Vec<String>>,
@@ -17,7 +17,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Takes the lists out of a request's headers. A condition with one entity tag stays.
+    /// Removes the lists from a request's headers. A condition with a single etag stays there.
     pub(crate) fn take(headers: &mut http::HeaderMap) -> Self {
         let mut take = |name: http::HeaderName| {
             let texts = headers.get_all(&name).iter().map(|value| value.to_str().unwrap_or_default());
@@ -45,7 +45,7 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// `PreconditionFailed`, or `NotModified` (304), if the object is not what the reader wants.
+    /// Returns `PreconditionFailed` or `NotModified` (304) if the object does not satisfy the conditions.
     pub(crate) fn check(&self, meta: &ObjectMeta) -> S3Result<()> {
         match self.verdict(meta) {
             Verdict::Holds => Ok(()),
@@ -54,7 +54,7 @@ impl Conditions {
         }
     }
 
-    /// As [`Conditions::check`] for the source of a copy, of which nothing is "not modified".
+    /// Like [`Conditions::check`], for the source of a copy, where `NotModified` does not exist.
     pub(crate) fn check_source(&self, meta: &ObjectMeta) -> S3Result<()> {
         match self.verdict(meta) {
             Verdict::Holds => Ok(()),
@@ -64,7 +64,7 @@ impl Conditions {
 
     fn verdict(&self, meta: &ObjectMeta) -> Verdict {
         let etag = &meta.object.etag;
-        // S3 has seconds.
+        // S3 compares times in whole seconds.
         let modified = meta.object.last_modified.map(store::Timestamp::secs);
         let is_after = |time: &Timestamp| modified.is_some_and(|modified| modified > headers::secs(time));
         let is_in = |list: &Option<Vec<String>>| {
@@ -93,7 +93,7 @@ enum Verdict {
     Unchanged,
 }
 
-/// What must hold at a key that is written. S3 has `If-None-Match: *` and `If-Match: etag`, and nothing else.
+/// Returns the precondition of a write. S3 supports `If-None-Match: *` and `If-Match: etag`, and nothing else.
 pub(crate) fn of_write(
     if_match: Option<&ETagCondition>,
     if_none_match: Option<&ETagCondition>,
@@ -106,7 +106,8 @@ pub(crate) fn of_write(
     }
 }
 
-/// Why a write that must find an object failed: there is none (S3 API, PutObject: 404 where the key is gone).
+/// Replaces `PreconditionFailed` by `NoSuchKey` if the write expected an object and there is none (S3 API, PutObject:
+/// 404 if the key does not exist).
 pub(crate) async fn of_failure(
     error: S3Error,
     wanted: Option<&ETagCondition>,
@@ -122,7 +123,7 @@ pub(crate) async fn of_failure(
     }
 }
 
-/// As [`of_write`], for requests whose conditions the protocol layer does not read.
+/// Like [`write_precondition`], for requests whose conditions `s3s` does not parse.
 pub(crate) fn of_headers(headers: &http::HeaderMap) -> S3Result<Precondition> {
     let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     match (text(http::header::IF_MATCH), text(http::header::IF_NONE_MATCH)) {

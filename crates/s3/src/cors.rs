@@ -1,4 +1,4 @@
-//! Cross-origin requests: which origins a bucket lets in (S3 User Guide, "Using cross-origin resource sharing").
+//! Cross-origin requests: which origins a bucket allows (S3 User Guide, "Using cross-origin resource sharing").
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -11,10 +11,10 @@ use s3s::{S3Result, s3_error};
 
 use crate::error::bad_request;
 
-/// The methods a rule may name.
+/// The methods that a rule may allow.
 const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 
-/// What a browser asks.
+/// A cross-origin request, or the one that a preflight asks about.
 #[derive(Debug)]
 pub(crate) struct Asked {
     origin: String,
@@ -23,7 +23,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What an OPTIONS request asks for another one.
+    /// Parses a preflight (OPTIONS) request.
     pub(crate) fn before(headers: &HeaderMap) -> S3Result<Self> {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let origin = text(&ORIGIN)
@@ -37,7 +37,7 @@ impl Asked {
         Ok(Self { origin: origin.to_owned(), method: method.to_owned(), headers })
     }
 
-    /// What a request of a page asks for itself; `None` if it comes from none.
+    /// Parses an actual cross-origin request; `None` without an Origin header.
     pub(crate) fn of(method: &http::Method, headers: &HeaderMap) -> S3Result<Option<Self>> {
         if headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) && headers.contains_key(ORIGIN) {
             return Self::before(headers).map(Some);
@@ -47,7 +47,7 @@ impl Asked {
         Ok(Some(Self { origin, method: method.as_str().to_owned(), headers: asked_headers(headers)? }))
     }
 
-    /// The headers of the answer, by the first rule that lets the request in.
+    /// Returns the CORS response headers by the first rule that allows the request.
     pub(crate) fn answer(&self, configuration: &CORSConfiguration) -> Option<HeaderMap> {
         let rule = configuration.cors_rules.iter().find(|rule| self.is_let_in_by(rule))?;
         let mut headers = HeaderMap::new();
@@ -85,7 +85,7 @@ impl Asked {
     }
 }
 
-/// The headers that a browser wants to send.
+/// Returns the headers that the browser wants to send.
 fn asked_headers(headers: &HeaderMap) -> S3Result<Vec<String>> {
     let asked = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).map(http::HeaderValue::as_bytes);
     let asked = String::from_utf8_lossy(asked.unwrap_or_default()).into_owned();
@@ -137,7 +137,7 @@ fn is_header(name: &str) -> bool {
     name.is_empty() || HeaderName::from_bytes(name.as_bytes()).is_ok()
 }
 
-/// Whether a text is like a pattern with at most one `*`.
+/// Whether a text matches a pattern with at most one `*`.
 fn is_like(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -1,9 +1,9 @@
-//! Server-side encryption: the endpoint encrypts nothing itself.
+//! Server-side encryption: the endpoint itself encrypts nothing.
 //!
-//! A request for encryption is refused, as its sender would believe that the data is encrypted. An operator whose disks
-//! are encrypted says so ([`crate::EndpointOptions::encrypted`]): then `AES256` holds for every object, as at AWS, and
-//! answers say so (S3 User Guide, "Protecting data with server-side encryption"). Keys of KMS and of customers are
-//! refused always.
+//! Requests for encryption are refused, since their senders would believe that the data is encrypted. An operator whose
+//! disks are encrypted can state that ([`crate::EndpointOptions::encrypted`]). Then `AES256` applies to every object,
+//! as at AWS, and responses show it (S3 User Guide, "Protecting data with server-side encryption"). KMS keys and
+//! customer keys are always refused.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use s3s::{S3Result, s3_error};
@@ -15,10 +15,10 @@ use crate::operation_table::{Target, has_word};
 const HEADER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ALGORITHM: HeaderValue = HeaderValue::from_static("AES256");
 
-/// Headers that name keys of customers or of KMS, for new objects and for sources of copies.
+/// Beginnings of headers that name customer or KMS keys, for new objects and for sources of copies.
 const KEYS: [&str; 2] = ["x-amz-server-side-encryption-", "x-amz-copy-source-server-side-encryption-"];
 
-/// Refuses a request for an encryption that is not there.
+/// Refuses a request for encryption that the endpoint does not have.
 pub(crate) fn check(headers: &HeaderMap, is_encrypted: bool) -> S3Result<()> {
     let mut names = headers.keys().map(HeaderName::as_str);
     if let Some(name) = names.find(|name| KEYS.iter().any(|begin| name.starts_with(begin))) {
@@ -43,7 +43,7 @@ pub(crate) fn check(headers: &HeaderMap, is_encrypted: bool) -> S3Result<()> {
     }
 }
 
-/// Returns the header of an answer that shows or makes an object.
+/// Returns the encryption header of a response, if the operation reads or creates an object.
 pub(crate) fn shown(method: &Method, target: Target, uri: &Uri) -> Option<(HeaderName, HeaderValue)> {
     let is_upload = has_word(uri, "uploads") || has_word(uri, "uploadId");
     let shows = match method.as_str() {

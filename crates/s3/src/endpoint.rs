@@ -1,4 +1,4 @@
-//! One request in, one answer out: what stands around the S3 operations.
+//! The endpoint: takes one request through checks, authentication, admission and the S3 operation to its response.
 
 use http::header::{CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -41,35 +41,38 @@ use crate::wire::{self, DOCUMENT_BYTES_MAX, Signer, Verifier};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
-/// The longest form of a request to STS.
+/// The maximum length of an STS request body, in bytes.
 pub(crate) const STS_BYTES_MAX: usize = 8 << 10;
 
-/// Headers that ask for what is not implemented: overlooked, they would leave data less safe than its owner thinks.
+/// Headers of features that are not implemented. Ignoring them would leave data less safe than its owner thinks.
 const NOT_IMPLEMENTED: [&str; 1] = ["x-amz-write-offset-bytes"];
 
 /// Marks requests that came over TLS.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Secure;
 
-/// How an endpoint answers.
+/// The configuration of an endpoint.
 #[derive(Debug, Clone)]
 pub struct EndpointOptions {
-    /// Who may come in, which may change while the endpoint serves. With none at all nobody may.
+    /// The users, who may change while the endpoint serves. Without any user, only requests that bucket policies allow
+    /// to everybody succeed.
     pub users: Users,
-    /// The region that buckets say they are in.
+    /// The region that all buckets report.
     pub region: String,
-    /// Domains below which a bucket's name is the host's first label; without any, buckets are named in paths.
+    /// Domains for virtual-hosted-style requests: the host's first label below one of them is the bucket. Without any,
+    /// only path-style requests work.
     pub domains: Vec<String>,
-    /// Where notification configurations can send events, by name.
+    /// Webhooks that notification configurations can send events to, by name.
     pub webhooks: BTreeMap<String, events::Webhook>,
-    /// Whether etags of new objects are MD5s, as far as the store calls objects as it is told. It costs more than all else.
+    /// Whether etags of new objects are MD5s, as far as the store lets callers choose etags. MD5 costs more CPU time
+    /// than everything else in a PUT.
     pub md5: bool,
-    /// Whether all that is stored is encrypted at rest, as the operator states. Then requests for `AES256` are taken, and
-    /// answers show it; otherwise they are refused.
+    /// Whether the operator states that all stored data is encrypted at rest. If so, requests for `AES256` are accepted
+    /// and responses show that header; otherwise they are refused.
     pub encrypted: bool,
 }
 
-/// An S3 endpoint over some buckets. Clones share it.
+/// An S3 endpoint over some buckets. Clones share one state.
 #[derive(Clone)]
 pub struct Endpoint {
     verifier: Verifier,
@@ -80,7 +83,7 @@ pub struct Endpoint {
     access_log: Option<AccessLog>,
 }
 
-/// What all operations need.
+/// The state that all operations share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) buckets: Arc<dyn Buckets>,
@@ -91,9 +94,9 @@ pub(crate) struct Shared {
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) admission: Arc<Admission>,
-    /// Whether etags are to be MD5s.
+    /// Whether etags of new objects are MD5s.
     pub(crate) md5: bool,
-    /// Whether all that is stored is encrypted at rest.
+    /// Whether the operator states that all stored data is encrypted at rest.
     pub(crate) encrypted: bool,
 }
 
@@ -103,7 +106,7 @@ impl Shared {
         Ok(Bucket { name: name.to_owned(), store })
     }
 
-    /// The access key of the user whose rights a signer has.
+    /// Returns the access key of the user in whose name a signer acts. Session keys map to their user.
     pub(crate) fn user_of(&self, signer: Option<&str>) -> Option<String> {
         let signer = signer?;
         Some(self.sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()))
@@ -111,7 +114,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// What a request takes its share of, by who signed it and where it comes from.
+    /// Returns the client that a request's slots and memory are charged to, by signer and address.
     fn admitted(&self, signer: Option<&str>, peer: Option<IpAddr>) -> Admitted {
         let holder = self.user_of(signer).map_or(Holder::Anonymous, Holder::User);
         Admitted { admission: self.admission.clone(), client: Client { holder, peer } }
@@ -125,7 +128,8 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint over `buckets`; an error names a domain that is none. To be called in a runtime, in which events are told.
+    /// Returns an endpoint over `buckets`. The error text names an invalid domain. Must be called within a Tokio
+    /// runtime, which runs the event workers.
     pub fn new(
         buckets: Arc<dyn Buckets>,
         options: EndpointOptions,
@@ -149,7 +153,7 @@ impl Endpoint {
         });
         let gate = Gate(shared.clone());
         let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
-        // Signatures were checked before; without this nothing would be asked of the gate.
+        // Signatures are checked before; but without an auth provider `s3s` would not call the authorizer.
         builder.set_auth(sessions.clone());
         builder.set_access(gate.clone());
         builder.set_route(Routes { shared: shared.clone(), gate: gate.clone() });
@@ -162,7 +166,7 @@ impl Endpoint {
         Ok(Self { verifier, early_access, service: builder.build(), hosts, shared, access_log: None })
     }
 
-    /// An endpoint that writes what clients asked for to a log.
+    /// Returns an endpoint that writes an access log.
     #[must_use]
     pub fn with_access_log(self, log: AccessLog) -> Self {
         Self { access_log: Some(log), ..self }
@@ -176,12 +180,12 @@ impl Endpoint {
         self.shared.clock.now()
     }
 
-    /// Sets the limits of its admission control, before the first request.
+    /// Sets the limits of admission control. Must be called before the first request.
     pub(crate) fn limit(&self, requests: usize, body_bytes: u64) {
         self.shared.admission.resize(requests, body_bytes);
     }
 
-    /// Answers a request.
+    /// Handles a request and returns its response.
     pub async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let id = format!("{:016X}", self.shared.entropy.next_u64());
         let received = Received { id: id.clone(), method: request.method().clone() };
@@ -229,48 +233,49 @@ impl Endpoint {
         }
         answer.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
         answer.extensions_mut().insert(asked_of);
-        // Until the answer is sent, the request has its place.
+        // The request keeps its slot until its response is sent.
         answer.extensions_mut().insert(Arc::new(place));
         answer
     }
 
-    /// Hears what happens to objects of all buckets through this endpoint, from now on.
+    /// Subscribes to the events of all buckets, from now on. Only changes made through this endpoint have events.
     pub fn subscribe(&self) -> events::Subscription {
         self.shared.notifier.subscribe()
     }
 
-    /// What the webhooks did so far, by their names.
+    /// Returns the delivery counts of all webhooks, by name.
     pub fn webhooks(&self) -> BTreeMap<String, events::WebhookCounts> {
         self.shared.notifier.counts()
     }
 
-    /// Changes that nobody was told of, as they came faster than objects could be looked at.
+    /// Returns the number of events dropped because objects changed faster than the event workers could read them.
     pub fn events_lost(&self) -> u64 {
         self.shared.notifier.lost()
     }
 
-    /// Acts on the lifecycle rules of all buckets now. A server does it by itself, once a day.
+    /// Applies the lifecycle rules of all buckets now. A server does so once a day by itself.
     pub async fn expire(&self) -> Expired {
         lifecycle::expire_all(&self.shared).await
     }
 
-    /// As [`Endpoint::expire`], whenever it is time, until the end.
+    /// Applies lifecycle rules periodically until `ends` becomes true.
     pub(crate) async fn keep_expiring(self, ends: watch::Receiver<bool>) {
         lifecycle::run(self.shared, ends).await;
     }
 
-    /// Returns when all events are told and delivered, or given up after about `patience`; webhooks take none afterwards.
+    /// Waits until all events are dispatched and delivered, for at most about `patience`. Webhooks accept no events
+    /// afterwards.
     pub async fn finish(&self, patience: Duration) {
         self.shared.notifier.finish(patience).await;
     }
 
-    /// The answer to a request that found something that cannot be.
+    /// Returns the response to a request whose handler panicked.
     pub(crate) fn broken() -> Response<Body> {
         error_response(s3_error!(InternalError, "We encountered an internal error, please try again."))
     }
 
-    /// Answers a request whose head is in order. `signed` is its head as it came, `head` the same in path style with all
-    /// its headers. Leaves its place in `place`.
+    /// Serves a request that passed the early checks. `signed` is the head as received; `head` is the same head in path
+    /// style, with the headers that a presigned URL carries. Stores the request's slot in `slot`.
     async fn serve(
         &self,
         signed: &Parts,
@@ -300,7 +305,7 @@ impl Endpoint {
             Ok(signer) => signer,
             Err(answer) => return Ok(*answer),
         };
-        // The key whose signature was checked counts, whatever else the request says.
+        // Only the key whose signature was verified counts, whatever access key other parts of the request name.
         let access_key = signer.as_ref().map(|signer| signer.access_key.as_str());
         authentication::check_token(signed, access_key, &shared.sessions)?;
         let reads_body_first = wire::reads_body_first(&head, named) && !body.is_end_stream();
@@ -310,7 +315,7 @@ impl Endpoint {
         let admitted = shared.admitted(access_key, peer);
         admitted.note(&head.extensions);
         *place = Some(shared.admission.admit(&admitted.client)?);
-        // That there is no bucket is said before what is wrong with a copy's source, or with what a document says.
+        // A missing bucket is reported before an invalid copy source or document.
         let bucket = named.bucket.as_deref();
         if let Some(bucket) = bucket.filter(|_| wire::copies(&head) || wire::brings_document(&head)) {
             shared.bucket(bucket).await?;
@@ -332,7 +337,7 @@ impl Endpoint {
         })
     }
 
-    /// Answers a browser that asks before it sends a request.
+    /// Answers a CORS preflight request.
     async fn preflight(&self, head: &Parts, bucket: Option<&str>) -> S3Result<Response<Body>> {
         let forbidden =
             |why: &str| custom("AccessForbidden", StatusCode::FORBIDDEN, format!("CORSResponse: {why}"));
@@ -355,14 +360,14 @@ impl Endpoint {
     }
 }
 
-/// Writes a request in path style, and headers that its URL carries as headers.
+/// Rewrites a request to path style, and turns headers carried in the query of a presigned URL into headers.
 fn resolve(head: &mut Parts, named: &Named) -> S3Result<()> {
     head.extensions.insert(BucketUrl::of(head, named));
     head.uri = named.path_style(&head.uri)?;
     wire::unhoist(head)
 }
 
-/// What is refused before anybody looks who asks.
+/// Returns the error for a request that is refused before authentication, if any.
 fn refused(head: &Parts, named: &Named, is_encrypted: bool) -> Option<S3Error> {
     let query = head.uri.query().unwrap_or_default();
     if head.method != Method::OPTIONS
@@ -392,21 +397,21 @@ fn refused(head: &Parts, named: &Named, is_encrypted: bool) -> Option<S3Error> {
     })
 }
 
-/// Whether a request that is to have a body does not say how long it is.
+/// Whether a request that must declare the length of its body does not.
 fn lacks_length(head: &Parts) -> bool {
     let has = |name: &HeaderName| head.headers.contains_key(name);
     let has_no_body = wire::copies(head) || operation_table::has_word(&head.uri, "renameObject");
     head.method == Method::PUT && !has_no_body && !has(&CONTENT_LENGTH) && !has(&TRANSFER_ENCODING)
 }
 
-/// A short body, to be read twice.
+/// Reads a short body and returns two copies of it.
 async fn twice(mut body: Body) -> S3Result<(Body, Body)> {
     let bytes = body.store_all_limited(STS_BYTES_MAX).await;
     let bytes = bytes.map_err(|_| s3_error!(MaxMessageLengthExceeded, "Your request was too big."))?;
     Ok((Body::from(bytes.clone()), Body::from(bytes)))
 }
 
-/// The same error once more.
+/// Returns a copy of an error, without its headers.
 fn again(error: &S3Error) -> S3Error {
     let message = error.message().unwrap_or_default().to_owned();
     let mut same = S3Error::with_message(error.code().clone(), message);
@@ -424,7 +429,7 @@ fn error_response(error: S3Error) -> Response<Body> {
     })
 }
 
-/// The URL of the bucket that a request names, as the client wrote it.
+/// The URL of the requested bucket, as the client addressed it.
 #[derive(Debug, Clone)]
 pub(crate) struct BucketUrl(String);
 
@@ -436,7 +441,7 @@ impl BucketUrl {
     }
 }
 
-/// Returns where an object can be fetched, as answers to completed uploads and forms say.
+/// Returns the URL of an object, for responses to completed uploads and form posts.
 pub(crate) fn location(extensions: &http::Extensions, key: &str) -> String {
     let bucket = extensions.get::<BucketUrl>().map_or("", |url| url.0.as_str());
     format!("{bucket}/{}", encoded_path(key))

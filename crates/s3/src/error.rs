@@ -1,10 +1,10 @@
-//! What a store's error is called in S3.
+//! Conversion of store errors to S3 errors.
 
 use http::StatusCode;
 use s3s::{S3Error, S3ErrorCode, s3_error};
 use store::StoreError;
 
-/// An error of an object's bucket, as its client hears it.
+/// Converts an error of a store call.
 pub(crate) fn from_store(error: StoreError) -> S3Error {
     let code = match &error {
         StoreError::NotFound(_) => S3ErrorCode::NoSuchKey,
@@ -31,7 +31,7 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
     S3Error::with_message(code, message)
 }
 
-/// As [`from_store`], for a call that can only fail to find an upload.
+/// Like [`from_store`], for calls in which only an upload can be missing: `NotFound` becomes `NoSuchUpload`.
 pub(crate) fn from_upload(error: StoreError) -> S3Error {
     match error {
         StoreError::NotFound(_) => no_such_upload(),
@@ -61,12 +61,12 @@ pub(crate) fn not_implemented(what: &str) -> S3Error {
     s3_error!(NotImplemented, "{what} is not implemented here")
 }
 
-/// A fault of the endpoint's own.
+/// Returns the error for a fault of the endpoint itself.
 pub(crate) fn internal() -> S3Error {
     s3_error!(InternalError, "We encountered an internal error, please try again.")
 }
 
-/// An error of S3 that the protocol layer has no name for.
+/// Returns an S3 error whose code `s3s` has no constant for.
 pub(crate) fn custom(code: &'static str, status: StatusCode, message: impl Into<String>) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message.into());
     error.set_status_code(status);
@@ -77,7 +77,7 @@ pub(crate) fn bad_request(message: impl Into<String>) -> S3Error {
     custom("BadRequest", StatusCode::BAD_REQUEST, message)
 }
 
-/// Disk full: not the client's fault, and no retry helps soon.
+/// Returns the error for a full disk: not the client's fault, and a retry will not help soon.
 fn full(error: &StoreError) -> S3Error {
     custom("InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE, error.to_string())
 }

@@ -1,7 +1,7 @@
-//! An error's XML (S3 API Reference, "Error responses").
+//! The XML of an error (S3 API Reference, "Error responses").
 //!
-//! The protocol layer writes a code and a message of its own. Here S3's message for the code is put in its place, and the
-//! elements that say more: what was too long, which argument was wrong, whose key is unknown.
+//! `s3s` writes a code and its own message. This module writes S3's message for the code instead, and adds elements
+//! with details, such as the invalid argument or the unknown access key.
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
@@ -10,10 +10,10 @@ use http_body_util::BodyExt as _;
 use s3s::{Body, S3Error};
 use std::fmt::Write as _;
 
-/// Carries an error's further elements through the protocol layer; no answer shows it.
+/// Carries the detail elements of an error through `s3s`. Removed before the response is sent.
 const DETAILS: HeaderName = HeaderName::from_static("x-tenon-error-details");
 
-/// Adds elements to an error's XML.
+/// Adds detail elements to an error's XML.
 pub(crate) fn with_details(mut error: S3Error, details: &[(&str, &str)]) -> S3Error {
     let xml = elements(details);
     let mut headers = error.headers().cloned().unwrap_or_default();
@@ -24,7 +24,7 @@ pub(crate) fn with_details(mut error: S3Error, details: &[(&str, &str)]) -> S3Er
     error
 }
 
-/// What S3 says with a code, where it always says the same.
+/// Returns S3's message for a code, if it is always the same.
 fn message(code: &str) -> Option<&'static str> {
     Some(match code {
         "BucketAlreadyOwnedByYou" => {
@@ -59,13 +59,13 @@ fn message(code: &str) -> Option<&'static str> {
     })
 }
 
-/// What a request names, as far as errors repeat it.
+/// The parts of a request that errors repeat.
 #[derive(Debug)]
 pub(crate) struct Asked {
     resource: String,
     method: String,
     upload: Option<String>,
-    /// Who signed, as the request says.
+    /// The access key in the request's credential, which need not be verified.
     pub(crate) access_key: Option<String>,
 }
 
@@ -88,7 +88,7 @@ impl Asked {
         }
     }
 
-    /// The elements that say more of a code.
+    /// Returns the detail elements that follow from the code and the request.
     fn details(&self, code: &str) -> String {
         let path = percent_encoding::percent_decode_str(self.resource.trim_start_matches('/'));
         let path = path.decode_utf8_lossy();
@@ -130,7 +130,7 @@ fn elements(details: &[(&str, &str)]) -> String {
     xml
 }
 
-/// The error's answer with all its elements.
+/// Completes an error response with S3's message and detail elements.
 pub(crate) async fn completed(response: Response<Body>, asked: &Asked, id: &str) -> Response<Body> {
     if !(response.status().is_client_error() || response.status().is_server_error()) {
         return response;
@@ -155,7 +155,7 @@ pub(crate) async fn completed(response: Response<Body>, asked: &Asked, id: &str)
         None => body,
     };
     if !body.is_empty() {
-        // Headers of an error have taken the place of the protocol layer's.
+        // The error's headers have replaced those of `s3s`, Content-Type included.
         head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     }
     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -171,13 +171,13 @@ fn document(code: &str, said: Option<&str>, details: &str, resource: &str, id: &
     )
 }
 
-/// The text of an element that occurs once, as it is written.
+/// Returns the raw text of an element that occurs once.
 fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0)
 }
 
-/// Text as XML holds it; what XML cannot hold becomes U+FFFD.
+/// Escapes text for XML. Characters that XML cannot represent become U+FFFD.
 pub(crate) fn escaped(text: &str) -> String {
     let mut xml = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,9 +1,9 @@
-//! File modes in user metadata: what an object is as a file, in the dialects that a mount reads.
+//! File modes in user metadata, in the dialects that a mount reads: which kind of file an object is.
 
 use http::HeaderMap;
 
 const PREFIX: &str = "x-amz-meta-";
-/// Names that make an object a symbolic link.
+/// Names of user metadata that make an object a symbolic link.
 const LINKS: [&str; 3] = ["goog-reserved-file-is-symlink", "gcsfuse_symlink_target", "--symlink-target"];
 
 const SET_ID: u32 = 0o6000;
@@ -11,7 +11,7 @@ const TYPE: u32 = 0o170_000;
 const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
-/// Whether headers make an object a file that gives away rights, or no plain file or directory.
+/// Whether the headers make an object a set-user-id or set-group-id file, or anything but a regular file or directory.
 pub(crate) fn is_special(headers: &HeaderMap) -> bool {
     let text =
         |name: &str| headers.get(format!("{PREFIX}{name}")).map(|value| value.to_str().unwrap_or("7777"));
@@ -21,7 +21,7 @@ pub(crate) fn is_special(headers: &HeaderMap) -> bool {
         || modes.any(|mode| mode & SET_ID != 0 || ![0, FILE, DIRECTORY].contains(&(mode & TYPE)))
 }
 
-/// `mode` is decimal or octal: where both make a number, only one of them makes a mode.
+/// Parses a `mode`, which is decimal or octal. If both readings are numbers, only one of them is a valid mode.
 fn mode(text: &str) -> Option<u32> {
     let octal = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok();
     let is_mode = |mode: &u32| *mode <= 0o177_777 && (mode & TYPE == 0 || is_type(mode & TYPE));

@@ -1,5 +1,5 @@
-//! Targets of the crate `fuzz`: whatever a client sends, nothing panics, an answer is S3's, and what was read is written as the
-//! same again.
+//! Fuzz targets: whatever a client sends, nothing panics, every response is S3's, and parsing and formatting
+//! round-trip.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -23,14 +23,14 @@ use crate::sessions::Sessions;
 use crate::users::{Role, User, Users};
 use crate::{Endpoint, EndpointOptions, authentication, headers, ops, part_metadata};
 
-/// An answer to a request that is no object holds no more than this, in bytes.
+/// The maximum length of a response, in bytes; the stored objects are shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 const SECRET: &str = "not-a-secret-but-long-enough";
 
 const OPEN: &str = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::open","arn:aws:s3:::open/*"]}]}"#;
 
-/// A request to a bucket that everybody may use: `METHOD path`, headers a line each, an empty line, the body.
+/// Sends a request to a bucket open to everybody. Input: `METHOD path`, one header per line, an empty line, the body.
 pub fn request(bytes: &[u8]) {
     let Some(request) = parsed(bytes) else { return };
     within(async {
@@ -39,8 +39,8 @@ pub fn request(bytes: &[u8]) {
     });
 }
 
-/// A request as [`request`], of any operation's words. One that is no operation of the table is refused, and neither such a
-/// request nor one about a sub-resource changes the bytes of the object.
+/// Like [`request`], with arbitrary query parameters. A request that is no operation of the table must be refused, and
+/// only operations that write bytes may change the object.
 pub fn operations(bytes: &[u8]) {
     let [method, target, rest @ ..] = bytes else { return };
     let method = METHODS[usize::from(*method) % METHODS.len()];
@@ -77,8 +77,8 @@ const PATHS: [(&str, Target); 5] = [
     ("/open/", Target::Bucket),
 ];
 
-/// A browser's form: fields as `name: value`, a line each, an empty line, the file. A field `policy` is signed for the user
-/// unless the form has a signature.
+/// Posts a browser's form. Input: fields as `name: value`, one per line, an empty line, the file. A field `policy` is
+/// signed for the user unless the form has a signature.
 pub fn form(bytes: &[u8]) {
     let cut = bytes.windows(2).position(|two| two == b"\n\n").unwrap_or(bytes.len());
     let mut body = Vec::new();
@@ -120,7 +120,7 @@ fn within(work: impl Future<Output = ()>) {
     runtime.unwrap_or_else(|error| panic!("no runtime: {error}")).block_on(work);
 }
 
-/// Sends a request; the answer is one of S3's and no fault of the endpoint.
+/// Sends a request and checks that the response is one of S3's, and no internal error.
 async fn must_be_answered(endpoint: &Endpoint, request: Request<Vec<u8>>) -> StatusCode {
     let is_head = request.method() == Method::HEAD;
     let answer = endpoint.answer(request.map(|body| Body::from(Bytes::from(body)))).await;
@@ -136,7 +136,7 @@ async fn must_be_answered(endpoint: &Endpoint, request: Request<Vec<u8>>) -> Sta
     head.status
 }
 
-/// How a request says who sends it.
+/// Checks authentication parameters in headers and query.
 pub fn authorization(bytes: &[u8]) {
     if let Some(request) = parsed(bytes) {
         drop(checked(request.into_parts().0));
@@ -152,7 +152,7 @@ fn checked(head: Parts) -> Result<(), S3Error> {
     authentication::check(&head, "us-east-1", &sessions(), store::Timestamp(0))
 }
 
-/// A policy is understood or refused, and what is understood answers every question.
+/// Parses a policy; a policy that parses must evaluate any request without a panic.
 pub fn policy(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(policy) = Policy::parse(&text, "open") {
@@ -171,7 +171,7 @@ pub fn policy(bytes: &[u8]) {
     );
 }
 
-/// Short texts in headers, forms and metadata.
+/// Parses short texts of headers, forms and metadata.
 pub fn texts(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Some(sizes) = part_metadata::from_text(&text)
@@ -230,10 +230,10 @@ fn sessions() -> Sessions {
     Sessions::new(users(), Arc::new(SystemClock), Arc::new(Entropy::new(1)))
 }
 
-/// The bytes of the object.
+/// The content of the object.
 const BODY: &str = "a small object";
 
-/// An endpoint of one bucket with an object, which everybody may use, and the bucket.
+/// Returns an endpoint whose only bucket has one object and is open to everybody, and the bucket's store.
 async fn endpoint() -> (Endpoint, Arc<dyn ObjectStore>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let buckets = Arc::new(MemoryBuckets::new(clock.clone()));

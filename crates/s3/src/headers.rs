@@ -1,4 +1,4 @@
-//! Descriptive headers: an object's [`Attributes`] as S3's requests and answers carry them.
+//! Object headers: an object's [`Attributes`] as S3's requests and responses carry them.
 
 use http::StatusCode;
 use s3s::dto::{self, Timestamp, TimestampFormat};
@@ -11,19 +11,19 @@ use crate::body::{CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
 use crate::error::{bad_request, custom, malformed_xml};
 use crate::error_document::with_details;
 
-/// The type of what nobody named a type for (S3's).
+/// S3's content type of objects stored without one.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
-/// The type of a directory that nobody named a type for (the S3 console's).
+/// The content type of directory markers stored without one, as the S3 console sets it.
 const DIRECTORY_TYPE: &str = "application/x-directory";
-/// Where a website sends who asks for the object.
+/// The name of the header that redirects website visitors of an object.
 pub(crate) const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
-/// S3's limit on names and values of user metadata together.
+/// S3's limit on the names and values of user metadata, in bytes.
 const USER_BYTES_MAX: usize = 2048;
 const TAGS_MAX: usize = 10;
 const TAG_KEY_CHARS_MAX: usize = 128;
 const TAG_VALUE_CHARS_MAX: usize = 256;
 
-/// The fields that PUT, POST, CreateMultipartUpload and CopyObject share.
+/// Collects the object headers from the input of PUT, CreateMultipartUpload or CopyObject.
 macro_rules! given_attributes {
     ($input:expr, $headers:expr) => {
         $crate::headers::attributes($crate::headers::Described {
@@ -42,7 +42,7 @@ macro_rules! given_attributes {
 }
 pub(crate) use given_attributes;
 
-/// The fields that GET and HEAD share.
+/// Sets the object headers in the output of GET or HEAD.
 macro_rules! show_attributes {
     ($output:expr, $attributes:expr) => {{
         let attributes: &store::Attributes = $attributes;
@@ -68,23 +68,23 @@ macro_rules! show_attributes {
 }
 pub(crate) use show_attributes;
 
-/// What a request says of an object.
+/// The headers of a new object, as a request gives them.
 pub(crate) struct Described {
     pub(crate) content_type: Option<String>,
     pub(crate) cache_control: Option<String>,
     pub(crate) content_disposition: Option<String>,
     pub(crate) content_encoding: Option<String>,
     pub(crate) content_language: Option<String>,
-    /// As it is written.
+    /// The `Expires` header, verbatim.
     pub(crate) expires: Option<String>,
     pub(crate) metadata: Option<dto::Metadata>,
     pub(crate) storage_class: Option<String>,
     pub(crate) website_redirect: Option<String>,
-    /// Whether the key is one that consoles show as a directory.
+    /// Whether consoles show the key as a directory.
     pub(crate) is_directory: bool,
 }
 
-/// As the store keeps it. `MetadataTooLarge`, `InvalidRedirectLocation`.
+/// Converts headers to the attributes that the store keeps. Errors: `MetadataTooLarge`, `InvalidRedirectLocation`.
 pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
     if let Some(target) = &described.website_redirect
         && !["/", "http://", "https://"].iter().any(|start| target.starts_with(start))
@@ -128,12 +128,12 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
     })
 }
 
-/// Names of user metadata that are the endpoint's own and that no client sets or sees.
+/// Whether the name belongs to user metadata of the endpoint itself, which clients can neither set nor see.
 fn is_own(name: &str) -> bool {
     [CHECKSUM, INITIATOR, PARTS, PART_CHECKSUMS, UPLOAD].contains(&name)
 }
 
-/// `aws-chunked` says how the body came, not what the object is.
+/// Removes `aws-chunked`, which describes the transfer and not the object.
 fn without_chunked(encoding: &str) -> Option<String> {
     let rest: Vec<&str> = encoding.split(',').map(str::trim).filter(|word| *word != "aws-chunked").collect();
     Some(rest.join(",")).filter(|rest| !rest.is_empty())
@@ -153,24 +153,24 @@ pub(crate) fn metadata(attributes: &Attributes) -> Option<dto::Metadata> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// The `Expires` of a request that describes an object.
+/// Returns the `Expires` header of a new object.
 pub(crate) fn given_expires(headers: &http::HeaderMap) -> Option<String> {
     let value = headers.get(crate::wire::EXPIRES)?.to_str().ok()?;
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// Writes an object's `Expires` as it was given, which the protocol layer would write anew.
+/// Adds an object's `Expires` header verbatim; `s3s` would reformat it.
 pub(crate) fn show_expires(headers: &mut http::HeaderMap, attributes: &Attributes) {
     let expires = attributes.system.get("expires").and_then(|text| http::HeaderValue::try_from(text).ok());
     headers.extend(expires.map(|expires| (http::header::EXPIRES, expires)));
 }
 
-/// A store's moment as S3's.
+/// Converts a store's timestamp to S3's.
 pub(crate) fn timestamp(time: store::Timestamp) -> Timestamp {
     Timestamp::from(time.to_system_time())
 }
 
-/// S3's moment as a store's.
+/// Converts S3's timestamp to a store's.
 pub(crate) fn moment(time: &Timestamp) -> store::Timestamp {
     let mut text = Vec::new();
     time.format(TimestampFormat::EpochSeconds, &mut text).ok();
@@ -180,7 +180,7 @@ pub(crate) fn moment(time: &Timestamp) -> store::Timestamp {
     store::Timestamp::from_secs(secs.parse().unwrap_or(0), nanos)
 }
 
-/// S3's moment in whole seconds since 1970.
+/// Converts S3's timestamp to whole seconds since 1970.
 pub(crate) fn secs(time: &Timestamp) -> i64 {
     let mut text = Vec::new();
     let written = time.format(TimestampFormat::EpochSeconds, &mut text);
@@ -188,7 +188,7 @@ pub(crate) fn secs(time: &Timestamp) -> i64 {
     written.ok().and_then(|()| std::str::from_utf8(whole).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// `20130524T000000Z`, in seconds since 1970.
+/// Parses a date like `20130524T000000Z` to seconds since 1970.
 pub(crate) fn basic_date(text: &str) -> Option<i64> {
     let is_long = text.len() == 16 && text.is_ascii() && text.as_bytes()[8] == b'T';
     let part = |range: std::ops::Range<usize>| text.get(range).filter(|_| is_long);
@@ -210,7 +210,7 @@ pub(crate) fn etag(etag: &store::ETag) -> dto::ETag {
     dto::ETag::Strong(etag.as_str().to_owned())
 }
 
-/// The tags of a header `x-amz-tagging`: an encoded query.
+/// Parses the header `x-amz-tagging`: a URL-encoded query.
 pub(crate) fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
     let text = text.unwrap_or_default();
     let odd = || {
@@ -229,7 +229,7 @@ pub(crate) fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
     checked_tags(pairs, TAGS_MAX)
 }
 
-/// A word of a query; `None` unless it is encoded as such and UTF-8.
+/// Decodes a key or value of a query; `None` unless it is validly encoded UTF-8.
 fn decoded(word: &str) -> Option<String> {
     let mut rest = word.split('%').skip(1);
     let is_code = |text: &str| text.get(..2).is_some_and(|code| code.bytes().all(|c| c.is_ascii_hexdigit()));
@@ -240,7 +240,7 @@ fn decoded(word: &str) -> Option<String> {
     percent_encoding::percent_decode_str(&word).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
-/// The tags of a document.
+/// Parses the tags of a document.
 pub(crate) fn tags_of_set(set: &[dto::Tag], tags_max: usize) -> S3Result<Tags> {
     let pair = |tag: &dto::Tag| match (&tag.key, &tag.value) {
         (Some(key), Some(value)) => Ok((key.clone(), value.clone())),
@@ -276,7 +276,8 @@ fn checked_tags(pairs: Vec<(String, String)>, tags_max: usize) -> S3Result<Tags>
     Ok(tags)
 }
 
-/// Letters, digits and spaces of any script, and `+ - = . _ : / @` (S3 User Guide, "Categorizing your storage using tags").
+/// Whether a text has only letters, digits and spaces of any script, and `+ - = . _ : / @` (S3 User Guide,
+/// "Categorizing your storage using tags").
 fn has_tag_chars(text: &str) -> bool {
     text.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || "+-=._:/@".contains(c))
 }

@@ -1,13 +1,13 @@
 //! An S3 endpoint over any [`store::Buckets`].
 //!
-//! Owns HTTP, XML, signatures, users, and what S3 says of a bucket beyond its objects (policy, CORS, tags and so on, kept
-//! as [`store::Settings`]). The wire forms are `s3s`'s.
+//! Owns HTTP, XML, signatures, users, and bucket settings (policy, CORS, tags and so on, kept as [`store::Settings`]).
+//! The crate `s3s` parses requests and serializes responses.
 //!
-//! Refuses: to know what holds the objects, a volume, a directory or a drive; to guess: a query or a header that stands
-//! for an operation which is not implemented is answered with `NotImplemented`.
+//! Refuses: to know whether a volume, a directory or a drive holds the objects; to guess: a request whose query or
+//! header asks for something not implemented gets `NotImplemented`.
 //!
-//! Invariants: nothing is visible of an upload that did not arrive whole and as its checksums say; a request holds a
-//! bounded share of memory, whatever its length; an error is S3's, and its text holds no secret.
+//! Invariants: an upload becomes visible only when it has arrived completely and matches its checksums; the memory that
+//! a request holds is bounded, whatever its length; every error is an S3 error, and its text holds no secret.
 
 mod access_log;
 mod addressing;

@@ -1,11 +1,11 @@
-//! Operations, as requests name them: by method, target and the sub-resource in the query.
+//! The table of S3's operations, by method, kind of resource and sub-resource in the query.
 //!
-//! Owns the table of S3's operations. A request that is not in the table is refused before its signature is checked and
-//! before its body is read. The protocol layer overlooks a sub-resource that does not go with the method, so that
-//! `DELETE key?acl` would delete the object and `PUT key?encryption` would overwrite it.
+//! A request that is not in the table is refused before its signature is checked and before its body is read. This
+//! matters because `s3s` ignores a sub-resource that does not go with the method: `DELETE key?acl` would delete the
+//! object, and `PUT key?encryption` would overwrite it.
 //!
-//! Invariants: a request has at most one sub-resource; no word of a query occurs twice; words are compared decoded, here
-//! as in the protocol layer. The value of a sub-resource counts for nothing, as at AWS.
+//! Invariants: a request has at most one sub-resource; no query parameter occurs twice; parameter names are compared
+//! decoded, here and in `s3s`. The value of a sub-resource is ignored, as at AWS.
 
 use http::{Method, Uri};
 use s3s::{S3Error, S3Result, s3_error};
@@ -26,23 +26,24 @@ pub(crate) enum Target {
 enum Support {
     /// S3 has no such operation.
     No,
-    /// S3 has the operation, this endpoint does not.
+    /// S3 has the operation; this endpoint does not implement it.
     Aws,
-    /// This endpoint has the operation.
+    /// This endpoint implements the operation.
     Yes,
-    /// This endpoint has the operation, and the body of its request is a document.
+    /// This endpoint implements the operation, and its request body is an XML or JSON document.
     Doc,
 }
 
 use Support::{Aws, Doc, No, Yes};
 
-/// A sub-resource, and the support for GET, PUT, POST and DELETE of it.
+/// A sub-resource, and the support for its GET, PUT, POST and DELETE.
 type Row = (&'static str, [Support; 4]);
 
-/// Operations on the service: ListBuckets, and the forms of STS.
+/// Operations on the service: ListBuckets, and requests to STS.
 const SERVICE: [Row; 1] = [("", [Yes, No, Yes, No])];
 
-/// Operations on buckets, by sub-resource (S3 API Reference, "Actions"). POST without one is a browser's form.
+/// Operations on buckets, by sub-resource (S3 API Reference, "Actions"). POST without a sub-resource is a browser-based
+/// upload.
 const BUCKET: [Row; 32] = [
     ("", [Yes, Yes, Yes, Yes]),
     ("abac", [Aws, Aws, No, No]),
@@ -95,7 +96,8 @@ const OBJECT: [Row; 13] = [
     ("uploads", [No, No, Yes, No]),
 ];
 
-/// Words that say more of an operation. A read takes each of them, as what it does not know changes nothing.
+/// Query parameters that refine an operation. Reads accept all of them, since a read that ignores a parameter changes
+/// nothing.
 const ARGUMENTS: [&str; 35] = [
     "allow-unordered",
     "bucket-region",
@@ -134,10 +136,11 @@ const ARGUMENTS: [&str; 35] = [
     "Expires",
 ];
 
-/// Arguments that every operation takes: the operation's name, words against caches, and signatures.
+/// Parameters that every operation accepts: the operation's name, cache busters, and signatures.
 const OF_ALL: [&str; 5] = ["cachebuster", "x-id", "AWSAccessKeyId", "Signature", "Expires"];
 
-/// Refuses a request that names no operation of this endpoint, or several, or an argument that its operation does not have.
+/// Refuses a request that names no operation of this endpoint, or several, or a parameter that its operation does not
+/// take.
 pub(crate) fn check(method: &Method, target: Target, query: &str) -> S3Result<()> {
     let words: Vec<String> = words(query).map(|(word, _)| word).filter(|word| !word.is_empty()).collect();
     if let Some(word) = words.iter().find(|word| !is_known(word)) {
@@ -161,7 +164,7 @@ pub(crate) fn check(method: &Method, target: Target, query: &str) -> S3Result<()
     check_arguments(method, target, sub_resource, &words)
 }
 
-/// Whether a request's query has a word.
+/// Whether a request's query has a parameter.
 pub(crate) fn has_word(uri: &Uri, name: &str) -> bool {
     words(uri.query().unwrap_or_default()).any(|(word, _)| word == name)
 }
@@ -180,7 +183,7 @@ pub(crate) fn writes_bytes(method: &Method, target: Target, query: &str) -> bool
         )
 }
 
-/// Whether the body of a request with this query is a document, which is read as a whole.
+/// Whether the body of a request with this query is a document, which is read whole.
 pub(crate) fn is_document(method: &Method, query: &str) -> bool {
     let is_doc = |target, word: &str| support(method, target, word) == Doc;
     words(query).any(|(word, _)| is_doc(Target::Bucket, &word) || is_doc(Target::Object, &word))
@@ -203,7 +206,7 @@ fn is_sub_resource(word: &str) -> bool {
     is_of(&BUCKET) || is_of(&OBJECT)
 }
 
-/// A word that occurs twice. Amazon's own words may be written in either case.
+/// Returns a parameter that occurs twice. Names that begin with `x-amz-` are compared without regard to case.
 fn repeated(words: &[String]) -> Option<&str> {
     let is_same = |a: &str, b: &str| a == b || (is_amz(a) && a.eq_ignore_ascii_case(b));
     let mut rest = words.iter().enumerate();
@@ -211,7 +214,7 @@ fn repeated(words: &[String]) -> Option<&str> {
         .map(|(_, word)| word.as_str())
 }
 
-/// The words of a presigned URL that its signature consists of.
+/// The parameters that make up the signature of a presigned URL.
 const OF_SIGNATURE: [&str; 8] = [
     "X-Amz-Algorithm",
     "X-Amz-Content-Sha256",
@@ -223,7 +226,7 @@ const OF_SIGNATURE: [&str; 8] = [
     "X-Amz-SignedHeaders",
 ];
 
-/// Whether a word belongs to the signature of a presigned URL.
+/// Whether a parameter belongs to the signature of a presigned URL.
 pub(crate) fn is_of_signature(word: &str) -> bool {
     OF_SIGNATURE.contains(&word)
 }
@@ -254,7 +257,8 @@ fn check_list_type(query: &str) -> S3Result<()> {
     }
 }
 
-/// Refuses what a write would overlook: a part's number without its upload, a version of what has none.
+/// Refuses parameters that a write would silently ignore: a part number without an upload id, a version id where the
+/// operation takes none.
 fn check_arguments(method: &Method, target: Target, sub_resource: &str, words: &[String]) -> S3Result<()> {
     if [Method::GET, Method::HEAD].contains(method) {
         return Ok(());

@@ -1,7 +1,8 @@
-//! Whose a bucket is: of who the list of users says, else of who made it, else the first administrator's.
+//! Bucket owners: the user to whom the list of users assigns the bucket, otherwise its creator, otherwise the first
+//! administrator.
 //!
-//! Users are no accounts of AWS, but a bucket's owner is what an account is there: its access lists begin with the owner,
-//! who may do everything with it.
+//! Users are no AWS accounts, but a bucket's owner is what an account is at AWS: its ACL begins with the owner, who may
+//! do everything with it.
 
 use s3s::S3Result;
 use s3s::dto;
@@ -9,10 +10,10 @@ use s3s::dto;
 use crate::bucket::Bucket;
 use crate::users::Users;
 
-/// The document that says who made a bucket.
+/// The name of the setting that keeps a bucket's creator.
 const SETTING: &str = "owner";
 
-/// The access key of a bucket's owner.
+/// Returns the access key of a bucket's owner.
 pub(crate) async fn of(bucket: &Bucket, users: &Users) -> S3Result<String> {
     if let Some(named) = users.owner_of(&bucket.name) {
         return Ok(named);
@@ -22,7 +23,7 @@ pub(crate) async fn of(bucket: &Bucket, users: &Users) -> S3Result<String> {
     Ok(still_there.unwrap_or_else(|| users.first_admin()))
 }
 
-/// Keeps who made a bucket, where the bucket can keep anything.
+/// Keeps a bucket's creator, if the bucket supports settings.
 pub(crate) async fn record(bucket: &Bucket, user: &str) -> S3Result<()> {
     match bucket.store.settings() {
         Some(_) => bucket.set(SETTING, Some(&user)).await,
@@ -30,7 +31,7 @@ pub(crate) async fn record(bucket: &Bucket, user: &str) -> S3Result<()> {
     }
 }
 
-/// An owner as answers show it.
+/// Returns an owner as responses show it.
 pub(crate) fn shown(access_key: String) -> dto::Owner {
     dto::Owner { id: Some(access_key.clone()), display_name: Some(access_key) }
 }

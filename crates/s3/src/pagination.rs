@@ -1,6 +1,6 @@
-//! Pages of a listing as S3 wants them: as many entries as asked for, folded at any delimiter.
+//! Pages of a listing: as many entries as requested, with keys rolled up into common prefixes at any delimiter.
 //!
-//! The store folds at one byte; a longer delimiter is folded here.
+//! The store rolls up at one-byte delimiters; longer delimiters are handled here.
 
 use bytes::Bytes;
 use s3s::S3Result;
@@ -9,36 +9,36 @@ use store::{ListEntry, ListRequest, ObjectStore};
 use crate::authentication::argument;
 use crate::error::from_store;
 
-/// S3's most entries of a page.
+/// S3's maximum number of entries per page.
 pub(crate) const ENTRIES_MAX: usize = 1000;
 
-/// What a listing asks for.
+/// The parameters of a page.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Listing {
     pub(crate) prefix: Bytes,
     pub(crate) delimiter: Option<String>,
-    /// Only texts greater than this.
+    /// Only keys and prefixes greater than this text are listed.
     pub(crate) after: Option<Bytes>,
-    /// Whether a common prefix that begins before `after` is shown if a key in it lies after it, as S3 does for
+    /// Whether a common prefix that lies before `after` is listed if it has keys after `after`, as S3 does for
     /// `start-after`.
     pub(crate) shows_begun_prefix: bool,
     pub(crate) limit: usize,
 }
 
-/// A page, and whether there is more after it.
+/// A page of entries, and whether more follow.
 pub(crate) struct Page {
     pub(crate) entries: Vec<ListEntry>,
     pub(crate) is_truncated: bool,
 }
 
 impl Page {
-    /// The text of the last entry, after which the next page begins.
+    /// Returns the last entry's text, after which the next page begins.
     pub(crate) fn last(&self) -> Option<&[u8]> {
         self.entries.last().map(ListEntry::text)
     }
 }
 
-/// The number of entries a request asks for. `InvalidArgument` for a negative one.
+/// Returns the number of entries that a request asks for. `InvalidArgument` if it is negative.
 pub(crate) fn limit(asked: Option<i32>, name: &str) -> S3Result<usize> {
     match asked {
         None => Ok(ENTRIES_MAX),
@@ -64,7 +64,7 @@ pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result
         limit: 0,
     };
     loop {
-        // One more than asked for tells whether there is more. (A store may return fewer.)
+        // Request one entry more than needed to find out whether more follow. (A store may return fewer.)
         request.limit = listing.limit - page.entries.len() + 1;
         let found = store.list(request.clone()).await.map_err(from_store)?;
         for entry in found.entries {
@@ -86,13 +86,13 @@ pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result
     }
 }
 
-/// Returns the common prefix in which `after` lies, if a key in it lies after that.
+/// Returns the common prefix that contains `after`, if it has keys after `after`.
 async fn begun_prefix(store: &dyn ObjectStore, listing: &Listing) -> S3Result<Option<ListEntry>> {
     let (Some(after), Some(delimiter)) = (&listing.after, &listing.delimiter) else { return Ok(None) };
     let rest = after.strip_prefix(&listing.prefix[..]).filter(|_| listing.shows_begun_prefix);
     let at =
         rest.and_then(|rest| rest.windows(delimiter.len()).position(|window| window == delimiter.as_bytes()));
-    // A page may end with the prefix itself: then the next one begins behind all of its keys.
+    // If a page ends with the prefix itself, the next page begins after all of its keys.
     let ends = |at: usize| listing.prefix.len() + at + delimiter.len();
     let Some(end) = at.map(ends).filter(|end| *end < after.len()) else { return Ok(None) };
     let prefix = after.slice(..end);
@@ -113,7 +113,7 @@ fn folded(entry: ListEntry, prefix: &[u8], delimiter: &[u8]) -> ListEntry {
     }
 }
 
-/// The common prefix into which a text folds at a delimiter of several bytes.
+/// Returns the common prefix of a text at a delimiter of several bytes, if it contains the delimiter.
 pub(crate) fn text_folded(text: &[u8], prefix: &[u8], delimiter: &[u8]) -> Option<Bytes> {
     let rest = text.get(prefix.len()..).filter(|_| delimiter.len() > 1)?;
     let at = rest.windows(delimiter.len()).position(|window| window == delimiter)?;

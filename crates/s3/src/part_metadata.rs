@@ -1,20 +1,22 @@
-//! The sizes and checksums of the parts an object was uploaded in, as short texts: S3 reads parts by number long after.
+//! Short texts that keep the sizes and checksums of an object's parts. S3 clients read parts by number long after the
+//! upload.
 
 use std::collections::BTreeMap;
 
 use crate::checksums::{Algorithm, Checksum, decode, encode};
 
-/// At most so many bytes are spent on it among the 2 KB of user metadata.
+/// The maximum length of the sizes' text, out of 2 KB of user metadata.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// What an upload may have (S3 User Guide, "Multipart upload limits").
+/// S3's maximum number of parts (S3 User Guide, "Multipart upload limits").
 const PARTS_MAX: usize = 10_000;
 
-/// S3 keeps 2 KB of user metadata with an object, names included, and a volume named by path needs some for file attributes.
+/// The maximum length of user metadata for these texts to be added. S3 keeps 2 KB with an object, names included, and a
+/// volume named by path needs some of it for file attributes.
 const USER_BYTES_MAX: usize = 1_600;
 
-/// Checksums of all parts, of one algorithm, as `CRC32 digests`: the digests one after the other in base64. `None` if a part
-/// has none.
+/// Formats the checksums of all parts as `CRC32 digests`, with the digests concatenated in base64. `None` if a part has
+/// no checksum or one of another algorithm.
 pub(crate) fn checksums_to_text(checksums: &[&Checksum]) -> Option<String> {
     let algorithm = checksums.first()?.algorithm;
     let mut digests = Vec::new();
@@ -39,7 +41,7 @@ pub(crate) fn have_room(user: [&BTreeMap<String, String>; 2], name: &str, value:
     taken + name.len() + value.len() <= USER_BYTES_MAX
 }
 
-/// Sizes in order as `8388608x99,1234`; `None` if that is too long to keep.
+/// Formats sizes in order, as `8388608x99,1234`. `None` if the text is too long to keep.
 pub(crate) fn to_text(sizes: &[u64]) -> Option<String> {
     let runs = sizes.chunk_by(|a, b| a == b).map(|run| match run {
         [one] => one.to_string(),
@@ -48,7 +50,7 @@ pub(crate) fn to_text(sizes: &[u64]) -> Option<String> {
     Some(runs.collect::<Vec<_>>().join(",")).filter(|text| text.len() <= TEXT_BYTES_MAX)
 }
 
-/// What [`to_text`] wrote.
+/// Parses the output of [`sizes_to_text`].
 pub(crate) fn from_text(text: &str) -> Option<Vec<u64>> {
     let mut sizes = Vec::new();
     for run in text.split(',') {
@@ -90,7 +92,7 @@ mod tests {
         for bad in ["", "x", "3x", "1x0", "1x99999999", "-1"] {
             assert_eq!(from_text(bad), None, "{bad}");
         }
-        // Two kilobytes of metadata that somebody else wrote were 20 MB of sizes in every GET.
+        // A foreign object's two kilobytes of metadata expanded to 20 MB of sizes in every GET.
         assert_eq!(from_text(&["1x10000"; 250].join(",")), None);
     }
 }

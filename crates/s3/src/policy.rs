@@ -1,6 +1,7 @@
-//! Access policies of buckets (IAM User Guide, "Policy evaluation logic"): who may do what to which objects.
+//! Bucket policies (IAM User Guide, "Policy evaluation logic").
 //!
-//! Pure. A policy that says something this endpoint does not understand is refused when it is set, never overlooked.
+//! Pure functions. A policy with elements that this endpoint does not support is refused when it is set, never partly
+//! ignored.
 
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::Deserialize;
@@ -10,7 +11,7 @@ use crate::policy_condition::{self, Circumstances, Condition};
 use crate::policy_variable;
 use crate::users::Users;
 
-/// What the names of buckets and objects begin with.
+/// The beginning of the ARNs of buckets and objects.
 pub(crate) const ARN: &str = "arn:aws:s3:::";
 
 /// A parsed policy.
@@ -25,24 +26,24 @@ struct Statement {
     /// Access keys, or `*`.
     principals: Vec<String>,
     actions: Vec<String>,
-    /// Below [`ARN`].
+    /// Bucket or object patterns, without [`ARN`].
     resources: Vec<String>,
     conditions: Vec<Condition>,
 }
 
-/// Who wants to do what.
+/// A request to be decided.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    /// The access key; `None` for who did not sign.
+    /// The access key; `None` for an unsigned request.
     pub(crate) user: Option<&'a str>,
-    /// As `s3:GetObject`.
+    /// The IAM action, such as `s3:GetObject`.
     pub(crate) action: &'a str,
     /// `bucket` or `bucket/key`.
     pub(crate) resource: &'a str,
     pub(crate) circumstances: &'a Circumstances,
 }
 
-/// What a policy says of it.
+/// The effect of a policy on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Says {
     Allow,
@@ -81,7 +82,7 @@ struct StatementDocument {
 }
 
 impl Policy {
-    /// Reads a policy of a bucket. `MalformedPolicy`.
+    /// Parses the policy of a bucket. Error: `MalformedPolicy`.
     pub(crate) fn parse(text: &str, bucket: &str) -> S3Result<Self> {
         if !text.starts_with('{') {
             return Err(malformed("Policies must be valid JSON and the first byte must be '{'"));
@@ -115,14 +116,14 @@ impl Policy {
         says
     }
 
-    /// `MalformedPolicy` if it speaks of users that there are not.
+    /// Returns `MalformedPolicy` if the policy names unknown users.
     pub(crate) fn check_principals(&self, users: &Users) -> S3Result<()> {
         let names = self.statements.iter().flat_map(|statement| &statement.principals);
         let mut unknown = names.filter(|name| *name != "*" && users.get(name).is_none());
         unknown.next().map_or(Ok(()), |_| Err(malformed("Invalid principal in policy")))
     }
 
-    /// Whether it lets everybody in.
+    /// Whether the policy unconditionally allows something to everybody.
     pub(crate) fn is_public(&self) -> bool {
         let is_anybody = |statement: &Statement| statement.principals.iter().any(|name| name == "*");
         self.statements
@@ -184,7 +185,8 @@ impl Statement {
     }
 }
 
-/// Each action is one of something that a resource names: an object's of objects, a bucket's of the bucket.
+/// Checks that each action applies to some resource of its statement: object actions to objects, bucket actions to the
+/// bucket.
 fn must_apply(actions: &[String], resources: &[String]) -> S3Result<()> {
     let has_objects = resources.iter().any(|resource| resource.contains('/') || resource.ends_with('*'));
     let has_buckets = resources.iter().any(|resource| !resource.contains('/'));
@@ -226,7 +228,7 @@ fn principals(value: Option<Value>) -> S3Result<Vec<String>> {
     Ok(names)
 }
 
-/// A text, or a list of texts.
+/// Returns a string or an array of strings as a list.
 pub(crate) fn texts(value: Option<Value>) -> Option<Vec<String>> {
     match value? {
         Value::String(text) => Some(vec![text]),
@@ -235,13 +237,13 @@ pub(crate) fn texts(value: Option<Value>) -> Option<Vec<String>> {
     }
 }
 
-/// Whether a resource can be in a bucket.
+/// Whether a resource pattern can match the bucket or its objects.
 fn is_of(resource: &str, bucket: &str) -> bool {
     let name = resource.split('/').next().unwrap_or_default();
     is_like(name, bucket)
 }
 
-/// The actions that are of objects.
+/// Actions on objects.
 const OF_OBJECTS: [&str; 27] = [
     "s3:GetObjectTorrent",
     "s3:GetObjectVersionAcl",
@@ -272,7 +274,7 @@ const OF_OBJECTS: [&str; 27] = [
     "s3:RenameObject",
 ];
 
-/// The actions that are of buckets.
+/// Actions on buckets.
 const OF_BUCKETS: [&str; 33] = [
     "s3:CreateBucket",
     "s3:DeleteBucket",
@@ -309,7 +311,7 @@ const OF_BUCKETS: [&str; 33] = [
     "s3:PutLifecycleConfiguration",
 ];
 
-/// Whether an action exists, or a pattern may mean one.
+/// Whether a pattern matches an existing action.
 fn is_action(pattern: &str) -> bool {
     if pattern == "*" {
         return true;
@@ -319,11 +321,11 @@ fn is_action(pattern: &str) -> bool {
         && OF_OBJECTS.iter().chain(&OF_BUCKETS).any(|known| is_like(&lower, &known.to_ascii_lowercase()))
 }
 
-/// Whether a text is like a pattern with `*` and `?`.
+/// Whether a text matches a pattern with `*` and `?`.
 pub(crate) fn is_like(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where the last star was, and how far it reaches.
+    // The position of the last star, and the end of the text it has consumed.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

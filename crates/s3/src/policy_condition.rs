@@ -1,6 +1,6 @@
-//! Conditions of policies (IAM User Guide, "IAM JSON policy elements: Condition").
+//! Policy conditions (IAM User Guide, "IAM JSON policy elements: Condition").
 //!
-//! What is understood is evaluated; everything else is refused when the policy is set.
+//! Supported conditions are evaluated; all others are refused when the policy is set.
 
 use s3s::S3Result;
 use serde_json::Value;
@@ -10,16 +10,16 @@ use crate::error::not_implemented;
 use crate::policy::{is_like, malformed, texts};
 use crate::policy_variable;
 
-/// What a request says beyond who wants to do what.
+/// The properties of a request that conditions test (IAM: "request context").
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Circumstances {
-    /// Who is at the other end of the connection.
+    /// The address of the client.
     pub(crate) source: Option<IpAddr>,
     pub(crate) prefix: Option<String>,
     pub(crate) delimiter: Option<String>,
 }
 
-/// The address that a request's connection comes from.
+/// The address of the client, among a request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
@@ -35,12 +35,12 @@ impl Circumstances {
     }
 }
 
-/// One condition: a key, and what its value must be.
+/// One condition: a key, and a test of its value.
 #[derive(Debug, Clone)]
 pub(crate) struct Condition {
     key: Key,
     test: Test,
-    /// Whether it holds where the test does not.
+    /// Whether the result of the test is negated.
     is_negated: bool,
 }
 
@@ -59,7 +59,7 @@ enum Test {
     In(Vec<Network>),
 }
 
-/// Addresses that begin with the same bits.
+/// An IP network: the addresses that begin with the same bits.
 #[derive(Debug, Clone, Copy)]
 struct Network {
     address: IpAddr,
@@ -90,7 +90,7 @@ impl Network {
 }
 
 impl Condition {
-    /// The values that are texts.
+    /// Returns the values, if they are strings.
     pub(crate) fn texts(&self) -> &[String] {
         match &self.test {
             Test::Equals(values) | Test::EqualsAnyCase(values) | Test::Like(values) => values,
@@ -98,7 +98,7 @@ impl Condition {
         }
     }
 
-    /// Whether it holds for a request of a user.
+    /// Whether the condition holds for a user's request.
     pub(crate) fn holds(&self, user: Option<&str>, circumstances: &Circumstances) -> bool {
         let any = |values: &[String], is: &dyn Fn(&str) -> bool| {
             values.iter().filter_map(|value| policy_variable::expand(value, user)).any(|value| is(&value))
@@ -122,7 +122,7 @@ impl Condition {
     }
 }
 
-/// Reads the conditions of a statement about these actions.
+/// Parses the conditions of a statement for the given actions.
 pub(crate) fn parse(value: Option<Value>, actions: &[String]) -> S3Result<Vec<Condition>> {
     let Some(value) = value else { return Ok(Vec::new()) };
     let invalid = || malformed("This policy contains invalid Json");
@@ -177,7 +177,7 @@ fn one(operator: &str, key: &str, values: Vec<String>, actions: &[String]) -> S3
     Ok(Condition { key, test, is_negated })
 }
 
-/// Whether a key says something of requests for an action.
+/// Whether a condition key exists in requests for an action.
 fn applies(key: &str, action: &str) -> bool {
     let action = action.to_ascii_lowercase();
     let may_be = |known: &[&str]| known.iter().any(|known| is_like(&action, known));
@@ -189,7 +189,7 @@ fn applies(key: &str, action: &str) -> bool {
     }
 }
 
-/// The operators there are, without what may stand before and after them.
+/// IAM's operators, without the set prefix and the suffix `IfExists`.
 const OPERATORS: [&str; 27] = [
     "StringEquals",
     "StringNotEquals",
@@ -226,7 +226,7 @@ fn is_operator(name: &str) -> bool {
     OPERATORS.contains(&bare)
 }
 
-/// The keys there are (Service Authorization Reference, "Condition keys for Amazon S3"; IAM User Guide, "AWS global
+/// IAM's condition keys (Service Authorization Reference, "Condition keys for Amazon S3"; IAM User Guide, "AWS global
 /// condition context keys").
 const KEYS: [&str; 33] = [
     "aws:CurrentTime",

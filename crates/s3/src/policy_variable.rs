@@ -1,7 +1,7 @@
 //! Variables in the resources and conditions of policies (IAM User Guide, "IAM policy elements: Variables and tags").
 //!
-//! `${aws:username}` and `${aws:userid}` are the access key of the user. A policy with another variable is refused: as
-//! plain text a Deny would deny nothing.
+//! `${aws:username}` and `${aws:userid}` are the user's access key. A policy with any other variable is refused: taken
+//! as plain text, it would make a Deny deny nothing.
 
 use s3s::S3Result;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use crate::policy::malformed;
 const BEGIN: &str = "${";
 const USER: [&str; 2] = ["aws:username", "aws:userid"];
 
-/// Refuses a text with a variable that is not understood, or, in a policy whose version has no variables, with any.
+/// Refuses a text with an unsupported variable, and any variable in a policy whose version has none.
 pub(crate) fn check(text: &str, has_variables: bool) -> S3Result<()> {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once(BEGIN) {
@@ -28,8 +28,7 @@ pub(crate) fn check(text: &str, has_variables: bool) -> S3Result<()> {
     Ok(())
 }
 
-/// The text with its variables replaced; `None` if it has one that the request has no value for. Such a text matches
-/// nothing.
+/// Replaces the variables in a text. `None` if a variable has no value in this request; such a text matches nothing.
 pub(crate) fn expand<'t>(text: &'t str, user: Option<&str>) -> Option<Cow<'t, str>> {
     if !text.contains(BEGIN) {
         return Some(Cow::Borrowed(text));

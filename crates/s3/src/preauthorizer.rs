@@ -1,7 +1,8 @@
-//! Whether a request may do what it asks, before any of its body is read.
+//! Authorization before the body is read.
 //!
-//! The protocol layer asks the gate once it knows the operation, and documents are read before that. So the request's
-//! head is shown to a protocol layer that implements nothing, and whose gate ends every request.
+//! `s3s` calls the authorizer once it knows the operation, but documents are read before that. So the request's head
+//! alone is passed to an `s3s` service that implements no operation; its access check authorizes the request and then
+//! always stops it.
 
 use http::Request;
 use http::header::AUTHORIZATION;
@@ -18,7 +19,7 @@ use crate::error::internal;
 use crate::sessions::Sessions;
 use crate::wire::{Signer, without_signature};
 
-/// Asks the gate for a request without its body.
+/// Authorizes requests by their heads.
 #[derive(Debug, Clone)]
 pub(crate) struct EarlyAccess(S3Service);
 
@@ -30,7 +31,7 @@ impl EarlyAccess {
         Self(builder.build())
     }
 
-    /// Asks for a request whose signature was checked. An error is the answer to what is not allowed.
+    /// Authorizes a request whose signature was verified. The error is the response to send.
     pub(crate) async fn check(
         &self,
         head: &Parts,
@@ -58,16 +59,16 @@ impl EarlyAccess {
     }
 }
 
-/// Whether the gate let a request pass.
+/// Whether the authorizer allowed a request.
 #[derive(Debug, Clone, Default)]
 struct Passed(Arc<AtomicBool>);
 
-/// Implements no operation.
+/// An S3 service without operations.
 struct Nothing;
 
 impl S3 for Nothing {}
 
-/// A gate after which nothing comes.
+/// Runs the authorizer, records whether it allowed the request, and then stops every request.
 struct EndsAll(Gate);
 
 #[async_trait::async_trait]

@@ -1,4 +1,6 @@
-//! What the protocol layer's answers lack: a value made of the request, that completes the answer to it; and the rows of listings.
+//! Corrections to the responses that `s3s` writes: statuses, headers, document elements and the rows of listings.
+//!
+//! The corrections follow from the request, and are applied once its response is there.
 
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderValue};
 use http::request::Parts;
@@ -12,22 +14,22 @@ use crate::error_document::{self, Asked};
 use crate::operation_table::has_word;
 use crate::ops::contents_xml::Rows;
 
-/// Completes the answer to one request.
+/// Completes and corrects the response to one request.
 #[derive(Debug)]
 pub(crate) struct Mending {
     asked: Asked,
     document: Document,
     status: Option<StatusCode>,
-    /// The `Expires` that a GET asks for, as it is written.
+    /// The `Expires` header that a GET asks for by `response-expires`, verbatim.
     expires: Option<HeaderValue>,
 }
 
-/// What is rewritten in an answer's document.
+/// The rewrite that a response document needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Document {
     Nothing,
     Checksums,
-    /// An object's attributes: its entity tag stands there without quotes, other than everywhere else.
+    /// GetObjectAttributes: unlike everywhere else, its etag has no quotes.
     Attributes,
 }
 
@@ -57,7 +59,7 @@ impl Mending {
         Self { asked: Asked::of(head), document: Document::of(head), status, expires }
     }
 
-    /// The whole answer. `id` is the request's.
+    /// Returns the corrected response. `id` is the request id.
     pub(crate) async fn mend(self, answer: Response<Body>, id: &str) -> Response<Body> {
         let mut answer = match answer.status().is_success() {
             true => self.mend_success(answer).await,
@@ -72,7 +74,7 @@ impl Mending {
     }
 
     async fn mend_success(self, mut answer: Response<Body>) -> Response<Body> {
-        // Of a range of an object HEAD says the same as GET.
+        // HEAD of a range has the same status as GET.
         let ranged = answer.headers().contains_key(CONTENT_RANGE).then_some(StatusCode::PARTIAL_CONTENT);
         if answer.status() == StatusCode::OK
             && let Some(status) = self.status.or(ranged)
@@ -95,7 +97,7 @@ impl Mending {
     }
 }
 
-/// An answer with another document.
+/// Rewrites the document in a response.
 async fn rewritten(answer: Response<Body>, rewrite: impl FnOnce(&str) -> String) -> Response<Body> {
     let (mut head, body) = answer.into_parts();
     let Ok(body) = body.collect().await else { return Response::from_parts(head, Body::empty()) };

@@ -1,4 +1,4 @@
-//! Operations that the protocol layer does not know.
+//! Operations that `s3s` does not implement: RenameObject and AssumeRole.
 
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -16,7 +16,7 @@ use crate::ops;
 use crate::policy_condition::Circumstances;
 use crate::wire::Signer;
 
-/// RenameObject, and AssumeRole.
+/// Routes requests for RenameObject and AssumeRole.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(crate) shared: Arc<Shared>,
@@ -64,7 +64,7 @@ impl S3Route for Routes {
 impl Routes {
     async fn assume_role(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         let signer = Signer::of(&request.extensions);
-        // Who has credentials that end cannot make them last.
+        // Session keys are no users: temporary credentials cannot create further ones.
         let user = signer.and_then(|name| self.shared.users.get(name));
         let user = user.ok_or_else(|| s3_error!(AccessDenied, "Access Denied."))?;
         let mut body = request.input;
@@ -77,7 +77,7 @@ impl Routes {
     }
 }
 
-/// Whether a request is one to STS.
+/// Whether a request is addressed to STS.
 pub(crate) fn is_sts(method: &http::Method, uri: &http::Uri) -> bool {
     *method == http::Method::POST && uri.path() == "/"
 }

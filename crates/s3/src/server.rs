@@ -1,4 +1,4 @@
-//! The endpoint as a server: how many requests it answers at once, and how long their bodies may take.
+//! The endpoint as an HTTP server: connections, stalled bodies, panics, and the access log.
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -27,18 +27,18 @@ use crate::admission::{BODY_BYTES, Share};
 use crate::endpoint::Secure;
 use crate::policy_condition::Peer;
 
-/// How long somebody reads on of a body that was refused: a client that sends hears the answer only after the last byte.
+/// How long a refused body is still read. Clients that are sending see the response only after their last byte.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What clients may take.
+/// The limits on clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of connections. A head may have 64 KiB: S3 allows 8 KB of headers and as much of a path.
+    /// The limits on connections. A head may have 64 KiB: S3 allows 8 KB of headers and as much of a path.
     pub connections: listen::Limits,
-    /// Requests that are being answered at the same time; more are told to slow down. One user, and all clients without
-    /// a signature together, have at most 7/8 of what the others leave.
+    /// The maximum number of requests in progress; further ones get `SlowDown`. One user, or all unsigned clients
+    /// together, get at most 7/8 of the slots that others leave.
     pub requests: usize,
-    /// Bytes of requests' bodies that are held at the same time, shared in the same way.
+    /// The maximum number of request-body bytes buffered at a time, shared among clients in the same way.
     pub body_bytes: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// An endpoint that listens. It ends when it is dropped or stopped.
+/// A listening endpoint. It ends when it is dropped or stopped.
 #[derive(Debug)]
 pub struct Server {
     endpoint: Endpoint,
@@ -60,9 +60,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at an address and serves from then on; port 0 takes a free one.
+    /// Listens at an address and serves from then on. Port 0 picks a free port.
     ///
     /// # Errors
+    ///
     /// If the address cannot be listened at.
     pub async fn start(
         endpoint: Endpoint,
@@ -87,22 +88,23 @@ impl Server {
         Ok(Self { endpoint, listener })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens at.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The URL of its root.
+    /// Returns the URL of the server's root.
     pub fn url(&self) -> String {
         self.listener.url()
     }
 
-    /// What it serves.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Takes no more connections and requests; those under way have `patience` to end, and then their events to be told.
+    /// Stops accepting connections and requests. Requests in progress get `patience` to end, and then their events get
+    /// `patience` to be delivered.
     pub async fn stop(&self, patience: Duration) {
         if !self.listener.stop(patience).await {
             tracing::warn!("requests to the endpoint were cut off");
@@ -134,7 +136,7 @@ impl Served {
         let received_bytes =
             account.as_ref().map(|account| account.received_bytes.clone()).unwrap_or_default();
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        // A client that asks before it sends is not to send what nobody reads.
+        // Reading on would make a client that sent `Expect: 100-continue` send a body that nobody needs.
         let lingers = !request.headers().contains_key(EXPECT);
         let body = |body| {
             let stall = Stall::new(self.stall_within);
@@ -143,10 +145,10 @@ impl Served {
             s3s::Body::http_body_unsync(Timed { body, stall, is_read, lingers, received_bytes })
         };
         let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
-        // A broken invariant costs one request, not the connection: the panic's own message is in the log.
+        // A broken invariant costs one request, not the connection. The log has the panic's message.
         let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
         if !is_read.load(Ordering::Relaxed) {
-            // The connection ends with a refused body: the client must not send a further request into it (RFC 9112, 9.6).
+            // The connection ends with a refused body; the client must not send another request on it (RFC 9112, 9.6).
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let place = answer.extensions_mut().remove::<Arc<Option<Share>>>();
@@ -157,7 +159,7 @@ impl Served {
     }
 }
 
-/// What is known of a request while it is answered; the access log has it in the end.
+/// The access log entry of a request in progress, written when it is dropped.
 struct Account {
     log: AccessLog,
     time: Timestamp,
@@ -167,7 +169,7 @@ struct Account {
     status: u16,
     received_bytes: Arc<AtomicU64>,
     sent_bytes: u64,
-    /// `None` of a request that found a fault of the endpoint.
+    /// `None` if the handler panicked or did not finish.
     answered: Option<Answered>,
 }
 
@@ -192,14 +194,14 @@ impl Drop for Account {
     }
 }
 
-/// A request's body, which fails when nothing of it comes for too long.
+/// A request body that fails when no data arrives for too long.
 struct Timed {
-    /// `None` once it is dropped.
+    /// `None` once the body is being dropped.
     body: Option<Incoming>,
     stall: Stall,
-    /// Nothing of it is left.
+    /// Whether the body has been read to its end.
     is_read: Arc<AtomicBool>,
-    /// What is left when the answer is known is taken from the client all the same.
+    /// Whether the rest of the body is read and discarded when the body is dropped.
     lingers: bool,
     received_bytes: Arc<AtomicU64>,
 }
@@ -251,7 +253,7 @@ impl Body for Timed {
     }
 }
 
-/// An answer's body, which keeps the request's place until it is sent.
+/// A response body that keeps the request's slot until it is sent.
 struct Placed {
     body: s3s::Body,
     account: Option<Account>,

@@ -1,6 +1,6 @@
-//! S3's operations by name: each finds its bucket, does its work in `ops`, and wraps the answer.
+//! S3's operations by name: each opens its bucket, does its work in `ops`, and wraps the output.
 //!
-//! What is not here is answered with `NotImplemented` by the protocol layer.
+//! `s3s` answers operations that are missing here with `NotImplemented`.
 
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
@@ -21,7 +21,7 @@ use crate::policy::Policy;
 use crate::policy_condition::Circumstances;
 use crate::wire::{BucketTags, Signer};
 
-/// The operations.
+/// The implementation of S3's operations.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub(crate) shared: Arc<Shared>,
@@ -29,7 +29,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Who owns a bucket and its objects.
+    /// Returns the owner of a bucket and its objects.
     async fn owner(&self, bucket: &crate::bucket::Bucket) -> S3Result<Owner> {
         Ok(owners::shown(owners::of(bucket, &self.shared.users).await?))
     }
@@ -47,12 +47,12 @@ impl Service {
     }
 }
 
-/// The entity tags that a read is conditional on, where they are several.
+/// Returns the etag lists of a conditional read.
 fn lists_of(extensions: &http::Extensions) -> Lists {
     extensions.get().cloned().unwrap_or_default()
 }
 
-/// An answer with the checksum for which it has no field.
+/// Returns a response with the header of a checksum that the output has no field for.
 fn with_checksum<T>(output: T, checksum: Option<&checksums::Checksum>) -> S3Result<S3Response<T>> {
     let mut response = S3Response::new(output);
     checksums::show_header(&mut response.headers, checksum);
@@ -65,7 +65,7 @@ fn shown<T>(shown: ops::get::Shown<T>) -> S3Result<S3Response<T>> {
     Ok(response)
 }
 
-/// The answer whose document gets these rows.
+/// Returns a response whose document gets these rows.
 fn listed<T>((output, rows): (T, Rows)) -> S3Result<S3Response<T>> {
     let mut response = S3Response::new(output);
     response.extensions.insert(rows);
@@ -340,7 +340,7 @@ impl S3 for Service {
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
         self.bucket(&request.input.bucket).await?;
-        // The first region has no name here (S3 API, GetBucketLocation).
+        // S3 reports us-east-1 as no constraint (S3 API, GetBucketLocation).
         let region = Some(self.shared.region.clone()).filter(|region| region != "us-east-1");
         ok(GetBucketLocationOutput { location_constraint: region.map(BucketLocationConstraint::from) })
     }

@@ -1,8 +1,8 @@
-//! Temporary credentials: an access key and a secret that end by themselves, with a token that goes with every request
-//! (IAM User Guide, "Temporary security credentials in IAM").
+//! Temporary credentials: an access key and a secret that expire, with a token that every request must send (IAM User
+//! Guide, "Temporary security credentials in IAM").
 //!
-//! They are kept in memory: who holds them asks anew when the endpoint was restarted. Secret and token are derived from
-//! the secret of the user who asked for them, so that only who has that one could make them.
+//! Kept in memory: after a restart of the endpoint clients request new ones. Secret and token are derived from the
+//! secret of the user who requested them, so that only a party with that secret could produce them.
 
 use aws_lc_rs::{constant_time, hmac};
 use base64::Engine as _;
@@ -15,19 +15,19 @@ use store::{Clock, Entropy, Timestamp};
 
 use crate::users::{User, Users};
 
-/// Sessions of one user at the same time: that user's session that ends first makes room for another.
+/// The maximum number of sessions per user. When it is reached, the user's session that expires first is removed.
 const SESSIONS_PER_USER_MAX: usize = 1000;
 
-/// Credentials that end by themselves.
+/// Temporary credentials.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) access_key: String,
     pub(crate) secret_key: String,
     pub(crate) token: String,
     pub(crate) ends: Timestamp,
-    /// The access key of the user whose rights they have.
+    /// The access key of the user in whose name the session acts.
     user: String,
-    /// A digest of that user's secret. Another secret ends the session.
+    /// A digest of the user's secret. Changing the secret ends the session.
     by_secret: Vec<u8>,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// All sessions of an endpoint, and the users whose they are.
+/// All sessions of an endpoint, and its users.
 #[derive(Debug, Clone)]
 pub(crate) struct Sessions {
     users: Users,
@@ -55,7 +55,7 @@ impl Sessions {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a session of a user.
+    /// Creates a session for a user.
     pub(crate) fn begin(&self, user: &User, secs: i64) -> Session {
         let now = self.clock.now();
         let unique = [self.entropy.next_u64(), self.entropy.next_u64(), now.0 as u64];
@@ -73,7 +73,7 @@ impl Sessions {
             by_secret: digest(&user.secret_key),
         };
         let mut by_key = self.by_key();
-        // Sessions that have ended stay for a while, so that a client that uses one is told that it ended.
+        // Expired sessions are kept for a while, so that clients that use one get `ExpiredToken`.
         let of_user = || by_key.values().filter(|kept| kept.user == user.access_key);
         if of_user().count() >= SESSIONS_PER_USER_MAX
             && let Some(first) = of_user().min_by_key(|kept| kept.ends).map(|kept| kept.access_key.clone())
@@ -90,20 +90,20 @@ impl Sessions {
         session.filter(|session| self.is_backed(session))
     }
 
-    /// Whether the user is still there, with the secret that the session was made with.
+    /// Whether the user still exists and has the secret that the session was created with.
     fn is_backed(&self, session: &Session) -> bool {
         self.users.get(&session.user).is_some_and(|user| digest(&user.secret_key) == session.by_secret)
     }
 
-    /// The access key of the user whose rights a request has.
+    /// Returns the access key of the user of a valid session.
     pub(crate) fn user_of(&self, access_key: &str) -> Option<String> {
         self.find(access_key).map(|session| session.user)
     }
 
-    /// Refuses a session that has ended, a token that does not go with the access key, and a session's key without one.
+    /// Refuses an expired session, a token that does not match the access key, and a session's key without its token.
     pub(crate) fn check_token(&self, access_key: Option<&str>, token: Option<&str>) -> Result<(), S3Error> {
         let session = access_key.and_then(|access_key| self.by_key().get(access_key).cloned());
-        // Of a removed user nobody is told more than that there is no such key.
+        // A removed user's session is not reported as expired: the signature check answers that the key is unknown.
         let is_rotated =
             |session: &Session| self.users.get(&session.user).is_some() && !self.is_backed(session);
         let is_over = |session: &Session| session.ends <= self.clock.now() || is_rotated(session);
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Whoever rotated a leaked secret was not helped: sessions made with the old one lived on for up to 12 hours.
+    /// Rotating a leaked secret did not help: sessions created with the old secret stayed valid for up to 12 hours.
     #[test]
     fn s479_another_secret_ends_the_sessions_of_the_old_one() {
         let users = Users::new([user("somebody", "the-old-one")]).unwrap();
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(error.code().as_str(), "ExpiredToken");
     }
 
-    /// One tenant ended the administrator's session by asking for 10,800 of his own, which took five seconds.
+    /// One tenant ended the administrator's session by requesting 10,800 sessions, which took five seconds.
     #[test]
     fn s479_the_sessions_of_one_user_end_nobody_elses() {
         let (tenant, admin) = (user("tenant", "long-enough"), user("admin", "long-enough"));
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(sessions.by_key().len(), SESSIONS_PER_USER_MAX + 1);
     }
 
-    /// A client whose session had ended heard that nobody knows its access key, and did not ask for another session.
+    /// A client with an expired session got `InvalidAccessKeyId`, and did not request a new session.
     #[test]
     fn who_uses_a_session_that_ended_hears_so() {
         let user = user("somebody", "long-enough");

@@ -1,6 +1,6 @@
-//! Who may come in: access keys, their secrets, what their owners may do and which buckets are theirs.
+//! Users: access keys, secrets, roles and assigned buckets.
 //!
-//! The list is one value that is replaced as a whole: a request never sees half of a new one.
+//! The list is one value that is replaced atomically: a request never sees half of a new list.
 
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
@@ -9,33 +9,33 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What a user may do where no bucket policy says otherwise.
+/// The rights of a user where no bucket policy decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Everything, buckets' settings included.
+    /// Everything, including bucket settings.
     #[default]
     Admin,
-    /// Objects, not the settings of buckets.
+    /// Reading and writing objects, but not bucket settings.
     ReadWrite,
     /// Reading objects and listings.
     ReadOnly,
-    /// Only what bucket policies and access lists allow, and what the user owns.
+    /// Only what bucket policies and ACLs allow, and everything on buckets that the user owns.
     PolicyOnly,
 }
 
-/// An access key.
+/// A user, identified by an access key.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct User {
-    /// The access key id, which is also how policies name the user.
+    /// The access key id, which is also the user's name in policies.
     pub access_key: String,
-    /// The secret that signs.
+    /// The secret key that requests are signed with.
     pub secret_key: String,
-    /// What the user may do.
+    /// The user's role.
     #[serde(default)]
     pub role: Role,
-    /// Buckets that are the user's own, whoever made them: everything may be done with them.
+    /// Buckets that belong to the user, no matter who created them. The user may do everything with them.
     #[serde(default)]
     pub buckets: Vec<String>,
 }
@@ -50,21 +50,21 @@ impl fmt::Debug for User {
     }
 }
 
-/// All users of an endpoint. Clones share them, also those that come later.
+/// All users of an endpoint. Clones share the list, including its later replacements.
 #[derive(Debug, Clone, Default)]
 pub struct Users(Arc<RwLock<Arc<List>>>);
 
 #[derive(Debug, Default)]
 struct List {
     by_key: BTreeMap<String, Arc<User>>,
-    /// The access keys of those whose buckets the list names.
+    /// The owners' access keys by bucket name, for buckets that the list assigns.
     owners: BTreeMap<String, String>,
 }
 
-/// Why users cannot be.
+/// An invalid list of users.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// Two have the same access key.
+    /// Two users have the same access key.
     #[error("the access key '{0}' is there twice")]
     Twice(String),
     /// An access key or a secret that no client could send.
@@ -72,14 +72,14 @@ pub enum UsersError {
         "the access key '{0}' is not usable: keys have 3 to 128 letters, digits, '-', '_' or '.', secrets at least 8 characters"
     )]
     Unusable(String),
-    /// A bucket that two users call theirs.
+    /// Two users are assigned the same bucket.
     #[error("the bucket '{bucket}' cannot belong to both '{one}' and '{other}'")]
     Shared {
         /// The bucket.
         bucket: String,
-        /// An access key.
+        /// The access key of one user.
         one: String,
-        /// The other.
+        /// The access key of the other user.
         other: String,
     },
 }
@@ -113,12 +113,12 @@ impl List {
 }
 
 impl Users {
-    /// Checks and keeps them.
+    /// Validates the users and returns the list.
     pub fn new(users: impl IntoIterator<Item = User>) -> Result<Self, UsersError> {
         Ok(Self(Arc::new(RwLock::new(Arc::new(List::new(users)?)))))
     }
 
-    /// Takes others in their place, for all clones and from the next request on; after an error all stay as they are.
+    /// Replaces all users, for all clones and from the next request on. On an error the list stays unchanged.
     pub fn replace(&self, users: impl IntoIterator<Item = User>) -> Result<(), UsersError> {
         let list = Arc::new(List::new(users)?);
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = list;
@@ -129,24 +129,24 @@ impl Users {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The user with an access key.
+    /// Returns the user with an access key.
     pub fn get(&self, access_key: &str) -> Option<Arc<User>> {
         self.list().by_key.get(access_key).cloned()
     }
 
-    /// How many there are.
+    /// Returns the number of users.
     pub fn count(&self) -> usize {
         self.list().by_key.len()
     }
 
-    /// The access key of who owns what nobody else does: the first administrator's.
+    /// Returns the owner of buckets without any other: the first administrator's access key.
     pub(crate) fn first_admin(&self) -> String {
         let list = self.list();
         let admin = list.by_key.values().find(|user| user.role == Role::Admin);
         admin.map_or_else(|| "tenon".to_owned(), |user| user.access_key.clone())
     }
 
-    /// The access key of who owns a bucket by this list.
+    /// Returns the access key of the user to whom the list assigns a bucket.
     pub(crate) fn owner_of(&self, bucket: &str) -> Option<String> {
         self.list().owners.get(bucket).cloned()
     }

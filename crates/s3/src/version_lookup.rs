@@ -1,4 +1,4 @@
-//! Which version of an object a request means, and what it hears of those that are none.
+//! Lookup of the object version that a request names, and errors for versions that do not exist.
 
 use http::header::{ALLOW, HeaderName, HeaderValue, LAST_MODIFIED};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
@@ -12,7 +12,7 @@ use crate::error_document::with_details;
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
-/// Describes an object: the newest of its key, or the version that a request names.
+/// Returns the metadata of the named version, or of the current object if `id` is `None`.
 pub(crate) async fn look(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<ObjectMeta> {
     let Some(id) = id.filter(|id| !id.is_empty()) else {
         return match bucket.store.head(key).await {
@@ -25,11 +25,11 @@ pub(crate) async fn look(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> 
     version.stored.clone().ok_or_else(marked)
 }
 
-/// Finds a version that a request names, which may be a deletion's mark.
+/// Returns the named version, which may be a delete marker.
 pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result<Version> {
     match bucket.store.versions() {
         Some(versions) => versions.find(key, Some(id)).await.map_err(|error| from_versions(error, id)),
-        // A bucket that cannot keep versions has each object as its version `null`.
+        // A bucket without versioning shows each object as the version `null`.
         None if id == NULL_VERSION => {
             let meta = bucket.store.head(key).await.map_err(|error| from_versions(error, id))?;
             Ok(Version {
@@ -44,25 +44,25 @@ pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result
     }
 }
 
-/// The version that a request about an object's tags or lock means.
+/// Returns the version that a request about tags or locks refers to.
 pub(crate) async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
     let meta = look(bucket, key, id).await?;
     let id = meta.object.version.clone().unwrap_or_else(|| NULL_VERSION.into());
     Ok(Named { id, meta })
 }
 
-/// A version that a request means.
+/// A version with its metadata.
 pub(crate) struct Named {
     pub(crate) id: VersionId,
     pub(crate) meta: ObjectMeta,
 }
 
-/// The version of an object that was just written, as answers show it: a bucket that has suspended versions shows none.
+/// Returns the version id of an object just written, for the response. Versions called `null` are not shown.
 pub(crate) fn of_write(object: &ObjectRef) -> Option<String> {
     object.version.as_deref().filter(|id| *id != NULL_VERSION).map(str::to_owned)
 }
 
-/// `NoSuchKey`; if a deletion's mark hides the object, the answer says so.
+/// Returns `NoSuchKey`; its headers say whether a delete marker hides the object.
 pub(crate) async fn missing(bucket: &Bucket, key: &ObjectKey) -> S3Error {
     let not_there = || from_store(StoreError::NotFound(key.clone()));
     let Some(versions) = bucket.store.versions() else { return not_there() };
@@ -72,7 +72,7 @@ pub(crate) async fn missing(bucket: &Bucket, key: &ObjectKey) -> S3Error {
     }
 }
 
-/// What is answered of a deletion's mark.
+/// Returns the error for a request that hits a delete marker.
 fn marked(mark: &Version, code: S3ErrorCode) -> S3Error {
     let is_named = code == S3ErrorCode::MethodNotAllowed;
     let mut error = S3Error::new(code);
@@ -94,7 +94,7 @@ fn marked(mark: &Version, code: S3ErrorCode) -> S3Error {
     error
 }
 
-/// An error of a call that names a version.
+/// Converts the error of a call that names a version.
 pub(crate) fn from_versions(error: StoreError, id: &str) -> S3Error {
     match error {
         StoreError::Invalid(_) => invalid(id),
@@ -106,7 +106,7 @@ pub(crate) fn from_versions(error: StoreError, id: &str) -> S3Error {
     }
 }
 
-/// What an id is in a bucket that cannot keep versions, and gave none.
+/// Returns the error for a version id in a bucket without versioning: unknown or malformed.
 pub(crate) fn unknown(key: &ObjectKey, id: &str) -> S3Error {
     match store::version_id::is_one(id) {
         true => from_versions(StoreError::NotFound(key.clone()), id),
@@ -118,7 +118,7 @@ fn invalid(id: &str) -> S3Error {
     argument("Invalid version id specified", "versionId", id)
 }
 
-/// Whether the bucket keeps versions, or ever did.
+/// Returns whether the bucket keeps versions, or ever did.
 pub(crate) async fn state(bucket: &Bucket) -> S3Result<Versioning> {
     match bucket.store.versions() {
         Some(versions) => versions.state().await.map_err(from_store),

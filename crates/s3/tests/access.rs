@@ -1,4 +1,4 @@
-//! Who may do what: lists, policies with conditions, and owners.
+//! Authorization: ACLs, policies with conditions and variables, and owners.
 
 use super::raw::send;
 use super::test_server::{KEY, World, first_users, user};
@@ -78,7 +78,7 @@ async fn errors_say_what_they_are_about() {
     assert_eq!(odd.errs(400, "InvalidArgument").element("ArgumentValue"), Some("-1"));
 }
 
-/// A statement for one user, in a policy that may have variables.
+/// Returns a policy with statements of effect, user, action and resource, in the version that has variables.
 fn policy_of(statements: &[(&str, &str, &str, &str)]) -> String {
     let statement = |(effect, user, action, resource): &(&str, &str, &str, &str)| {
         format!(
@@ -97,7 +97,7 @@ async fn with_tenants(tenants: &[&str]) -> World {
     world
 }
 
-/// A user who was denied PutObjectRetention locked an object until the year 2125 by a PUT: nobody could delete it.
+/// A user who was denied PutObjectRetention locked an object until 2125 by a PUT: nobody could delete it.
 #[tokio::test]
 async fn s477_headers_need_the_actions_that_they_stand_for() {
     let world = with_tenants(&["tenant"]).await;
@@ -123,7 +123,7 @@ async fn s477_headers_need_the_actions_that_they_stand_for() {
     }
     send(&world, Some("writer"), ("PUT", "/bucket/a", ""), &retention, "x").await.errs(403, "AccessDenied");
     send(&world, Some("writer"), ("PUT", "/bucket/tagged", ""), &tags, "x").await.is(200);
-    // Tags go along with a copy, which needs the right to read and to write them.
+    // A copy takes the source's tags along, for which it needs the right to read and to write them.
     let source = |key: &'static str| [("x-amz-copy-source", key)];
     send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/a"), "").await.is(200);
     let denied = send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/tagged"), "").await;
@@ -132,7 +132,7 @@ async fn s477_headers_need_the_actions_that_they_stand_for() {
     send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &without, "").await.is(200);
 }
 
-/// `Deny locked/${aws:username}/*` denied nothing: the variable was taken as text.
+/// `Deny locked/${aws:username}/*` denied nothing: the variable was taken as plain text.
 #[tokio::test]
 async fn s478_policies_know_the_users_name() {
     let world = with_tenants(&["alice", "bob"]).await;
@@ -156,7 +156,7 @@ async fn s478_policies_know_the_users_name() {
     send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &old).await.errs(400, "MalformedPolicy");
 }
 
-/// A policy written by a later version locked everybody out, also the administrator who wanted to replace it.
+/// A policy written by a later version locked out everybody, including the administrator who wanted to replace it.
 #[tokio::test]
 async fn s478_a_policy_that_cannot_be_read_can_be_replaced() {
     let world = with_tenants(&["tenant"]).await;
@@ -185,7 +185,7 @@ async fn s481_uploads_are_their_initiators_too() {
     send(&world, Some(KEY), ("GET", "/bucket/big", &query), &[], "").await.errs(404, "NoSuchUpload");
 }
 
-/// Whoever might read single objects could find out by 404 and 403 which keys there are.
+/// A user who might only read objects could probe for keys: missing ones gave 404, forbidden ones 403.
 #[tokio::test]
 async fn s481_keys_that_are_missing_are_told_to_those_who_may_list() {
     let world = with_tenants(&["tenant"]).await;
@@ -196,7 +196,8 @@ async fn s481_keys_that_are_missing_are_told_to_those_who_may_list() {
     send(&world, Some("reader"), ("GET", "/bucket/none", ""), &[], "").await.errs(404, "NoSuchKey");
 }
 
-/// Any S3 user made a set-user-id program of root's in the mount by `x-amz-meta-file-permissions: 0104755`.
+/// By `x-amz-meta-file-permissions: 0104755`, any S3 user could create a set-user-id program owned by root in the
+/// mount.
 #[tokio::test]
 async fn s482_file_modes_give_no_rights() {
     let world = with_tenants(&[]).await;
@@ -207,7 +208,7 @@ async fn s482_file_modes_give_no_rights() {
     }
 }
 
-/// `buckets = ["backups"]` says that everything may be done with it, and CreateBucket was AccessDenied.
+/// `buckets = ["backups"]` gives a user full rights on the bucket, but CreateBucket was AccessDenied.
 #[tokio::test]
 async fn s484_users_create_the_buckets_that_they_are_given() {
     let world = World::start().await;

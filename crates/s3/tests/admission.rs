@@ -1,4 +1,4 @@
-//! Which requests have a place, and what the access log says of them.
+//! Admission control and the access log.
 
 use super::raw::{send, signed};
 use super::test_server::{KEY, SECRET, World, first_users};
@@ -17,14 +17,14 @@ async fn with_requests(requests: usize) -> World {
     World::with_limits(buckets, Limits { requests, ..Limits::default() }).await
 }
 
-/// Begins a request and sends no more of it.
+/// Sends the beginning of a request and nothing more.
 async fn stall(world: &World, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }
 
-/// 256 forms or documents of nobody had all places before anybody looked who sent them: every request was 503.
+/// 256 unsigned forms or documents took all slots before anybody checked their senders: every request got 503.
 #[tokio::test]
 async fn s475_stalled_bodies_of_nobody_keep_nobody_out() {
     let world = with_requests(4).await;
@@ -43,7 +43,7 @@ async fn s475_stalled_bodies_of_nobody_keep_nobody_out() {
     }
 }
 
-/// A document of nobody's was read to its end, and then refused.
+/// An unsigned document was read to its end and then refused.
 #[tokio::test]
 async fn s475_documents_are_refused_unread() {
     let world = with_requests(4).await;
@@ -56,7 +56,7 @@ async fn s475_documents_are_refused_unread() {
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
 
-/// One user's slow uploads had all places, and all other tenants were told to slow down.
+/// One user's slow uploads took all slots, and all other tenants got SlowDown.
 #[tokio::test]
 async fn s190_a_user_leaves_places_to_others() {
     let world = with_requests(16).await;
@@ -72,7 +72,7 @@ async fn s190_a_user_leaves_places_to_others() {
     for _ in 0..5 {
         send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
     }
-    // Some more of the user's own requests are told to slow down, once all slow ones have arrived.
+    // Once all slow requests have arrived, further requests of the same user get SlowDown.
     for _ in 0..100 {
         let told = send(&world, Some("writer"), ("GET", "/bucket/a", ""), &[], "").await;
         if told.status == 503 {
@@ -84,7 +84,7 @@ async fn s190_a_user_leaves_places_to_others() {
     panic!("{} slow requests of one user hold no places", slow.len());
 }
 
-/// Each refused request was two lines at ERROR, and a malformed body was in the log whole.
+/// Each refused request wrote two lines at level ERROR, and the log contained malformed bodies.
 #[tokio::test]
 async fn s476_the_access_log_has_a_line_for_each_request() {
     let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));

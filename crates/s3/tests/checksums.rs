@@ -1,11 +1,11 @@
-//! Checksums that the protocol layer does not know.
+//! Checksums of the algorithms that `s3s` does not know, and checksums of multipart uploads.
 
 use base64::Engine as _;
 
 use super::raw::{send, sha256};
 use super::test_server::{KEY, World};
 
-/// Of `abc`, by the reference implementations.
+/// Checksums of `abc`, computed by the reference implementations.
 const KNOWN: [(&str, &str); 5] = [
     ("sha512", "3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw=="),
     ("md5", "kAFQmDzST7DWlj99KOF/cg=="),
@@ -71,7 +71,7 @@ async fn uploads_in_parts_have_them_too() {
     }
 }
 
-/// The bug: parts had the checksum that clients send by default, and the whole had none, so that a wrong one passed.
+/// Parts had the checksum that clients send by default, and the whole object had none, so that a wrong one passed.
 #[tokio::test]
 async fn s191_a_whole_has_a_checksum_whatever_its_parts_have() {
     let world = World::start().await;
@@ -97,7 +97,7 @@ fn base64_of_hex(digits: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes.collect::<Vec<u8>>())
 }
 
-/// Sends two parts and makes an object of them.
+/// Uploads an object in two parts. Returns their checksums.
 async fn upload_two_parts(
     world: &World,
     path: &str,
@@ -125,13 +125,13 @@ async fn upload_two_parts(
     sums.try_into().unwrap()
 }
 
-/// The bug: the checksum of the whole was shown with one part of it, and the client took the part for damaged. Then a part was
-/// shown with none, and neither were the parts of `GetObjectAttributes`.
+/// A part was shown with the checksum of the whole object, so that clients took the part for damaged. Later, parts were
+/// shown without checksums, also in `GetObjectAttributes`.
 #[tokio::test]
 async fn s553_a_part_is_shown_with_its_own_checksum() {
     let world = World::start().await;
     send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    // User metadata of that length leaves no room for the checksums of parts.
+    // This much user metadata leaves no room for the parts' checksums.
     let long = "x".repeat(1_500);
     let composite = [("x-amz-checksum-algorithm", "SHA256"), ("x-amz-checksum-type", "COMPOSITE")];
     let full: &[(&str, &str)] = &[("x-amz-meta-long", long.as_str())];

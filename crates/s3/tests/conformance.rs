@@ -1,4 +1,4 @@
-//! Tenon's own client against Tenon's own endpoint.
+//! Conformance: Tenon's own client against Tenon's own endpoint.
 
 use super::raw::send;
 use super::test_server::{KEY, OneBucket, World};
@@ -8,7 +8,7 @@ use store::memory::MemoryStore;
 use store::wrap::{Fault, Faults, Faulty, Operation, Rule, Trace, Traced};
 use store::{Buckets, ObjectKey, SystemClock};
 
-/// Keys of S3 are UTF-8, and the client sends a NUL to AWS alone.
+/// Keys that the client or S3 cannot represent: S3 keys are UTF-8, and the client sends NUL only to AWS.
 fn refuses(key: &ObjectKey) -> bool {
     std::str::from_utf8(key.as_bytes()).is_err() || key.as_bytes().contains(&0)
 }
@@ -33,8 +33,7 @@ async fn its_buckets_conform() {
     conformance::run_buckets(fresh).await.unwrap();
 }
 
-/// A PUT to a store that was down was answered after twice the time that it was tried for: the store was asked what is
-/// there, whatever had failed.
+/// A PUT to an unavailable store took twice the store's retry time: after any error the endpoint looked the object up.
 #[tokio::test]
 async fn a_put_that_fails_asks_the_store_no_more() {
     let (faults, trace) = (Faults::new(), Trace::new());

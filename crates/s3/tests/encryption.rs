@@ -1,11 +1,11 @@
-//! Server-side encryption: refused, or true.
+//! Server-side encryption: refused unless the operator states that all data is encrypted.
 
 use super::raw::send;
 use super::test_server::{KEY, World};
 
 const HEADER: &str = "x-amz-server-side-encryption";
 
-/// `AES256`, `aws:kms` and `garbage` were answered with 200, nothing was encrypted, and no answer said so.
+/// `AES256`, `aws:kms` and `garbage` got 200, although nothing was encrypted and no response said otherwise.
 #[tokio::test]
 async fn s463_encryption_that_is_not_there_is_refused() {
     for is_encrypted in [false, true] {

@@ -1,4 +1,4 @@
-//! POST Object: what a form may do, and what it is answered.
+//! POST Object: what a form may do, and how it is answered.
 
 use super::raw::{Answer, now, scope, send, signature};
 use super::test_server::{KEY, SECRET, World};
@@ -23,7 +23,7 @@ fn form(fields: &[(&str, &str)], file: &str) -> String {
     )
 }
 
-/// Posts a form with a policy that allows what `conditions` say.
+/// Posts a form with a policy of the given conditions.
 async fn post(world: &World, conditions: &str, fields: &[(&str, &str)], file: &str) -> Answer {
     let time = now();
     let credential = format!("{KEY}/{}", scope(&time));
@@ -39,7 +39,7 @@ async fn post(world: &World, conditions: &str, fields: &[(&str, &str)], file: &s
         ("policy", &policy),
         ("x-amz-signature", &signature),
     ];
-    // A field that is given again takes the place of the right one.
+    // A field given by the caller replaces the right one.
     all.retain(|(name, _)| fields.iter().all(|(given, _)| given != name));
     all.extend(fields);
     send(world, None, ("POST", "/bucket", ""), &TYPE, &form(&all, file)).await
@@ -155,8 +155,8 @@ async fn s191_a_form_that_breaks_off_stores_nothing() {
     send(&world, None, ("POST", "/bucket", ""), &TYPE, &whole).await.is(204);
 }
 
-/// A policy that fixed a field was checked against its first value, and the last one was stored: whoever had a signed form
-/// chose tags and metadata.
+/// The policy was checked against the first value of a field, and the last value was stored: a holder of a signed form
+/// could choose tags and metadata.
 #[tokio::test]
 async fn s466_a_field_that_is_given_twice_is_refused() {
     let world = world().await;
@@ -176,7 +176,7 @@ async fn s466_a_field_that_is_given_twice_is_refused() {
         let mut fields = vec![("key", "a"), role];
         fields.retain(|(name, _)| pair.iter().all(|(given, _)| !given.eq_ignore_ascii_case(name)));
         fields.extend(pair);
-        // A condition on a field that the form lacks would refuse it for another reason.
+        // Each field needs a condition, otherwise the form would be refused for lack of one.
         let mut conditions = format!(r#"{ANY_KEY},["eq","$x-amz-meta-role","user"]"#);
         for name in ["tagging", "x-amz-tagging", "acl", "x-amz-acl"] {
             if pair.iter().any(|(given, _)| *given == name) {

@@ -1,4 +1,4 @@
-//! Bodies in frames: in chunks, signed or not, with trailers or without, and with their hash.
+//! Framing of bodies: chunked, signed or not, with or without trailers, and hashed.
 
 use super::raw::{Answer, now, scope, send, send_signed, send_with, sha256, signature, signed};
 use super::test_server::{KEY, SECRET, World};
@@ -61,7 +61,7 @@ async fn s191_chunks_that_are_not_as_announced_store_nothing() {
     }
 }
 
-/// A body of one chunk and its end, signed on from the request's signature.
+/// Returns a body of one chunk, signed in continuation of the request's signature `seed`.
 fn signed_body(time: &str, seed: &str, data: &str, trailer: Option<&str>) -> String {
     let sign = |kind: &str, last: &str, rest: &str| {
         let text = format!("AWS4-HMAC-SHA256-{kind}\n{time}\n{}\n{last}\n{rest}", scope(time));

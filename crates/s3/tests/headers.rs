@@ -1,4 +1,4 @@
-//! Headers in the forms in which clients write them, and those that are refused.
+//! Headers in the various forms that clients send, and headers that are refused.
 
 use super::raw::{send, send_signed, signed};
 use super::test_server::{KEY, SECRET, World};
@@ -76,7 +76,7 @@ async fn a_range_that_is_none_is_as_if_it_were_not_there() {
         assert_eq!(got.body, body, "{range:?}");
         send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &range, "").await.is(status);
     }
-    // Offsets that no integer holds lie beyond the object all the same.
+    // Offsets beyond the range of an integer lie beyond the object too.
     for beyond in
         ["bytes=10-", "bytes=99999999999999999999-", "bytes=99999999999999999999-99999999999999999999"]
     {
@@ -93,7 +93,7 @@ async fn a_range_that_is_none_is_as_if_it_were_not_there() {
 #[tokio::test]
 async fn what_describes_an_object_comes_back_as_it_was_given() {
     let world = world().await;
-    // The date is no Monday.
+    // This date is not a Monday.
     let odd = "Mon, 02 Jan 2031 00:00:00 GMT";
     let headers = [("expires", odd), ("x-tenon-expires", "other")];
     send(&world, Some(KEY), ("PUT", "/bucket/b", ""), &headers, "x").await.is(200);
@@ -103,7 +103,7 @@ async fn what_describes_an_object_comes_back_as_it_was_given() {
     send(&world, Some(KEY), ("PUT", "/bucket/c", ""), &source, "").await.is(200);
     let head = send(&world, Some(KEY), ("HEAD", "/bucket/c", ""), &[], "").await.is(200);
     assert_eq!(head.header("expires"), Some(odd));
-    // One header several times counts as one with all its values.
+    // A repeated header counts as one header with all values.
     let unsigned = [("x-amz-content-sha256", "UNSIGNED-PAYLOAD"), ("x-amz-meta-a", "1,2")];
     let what = ("PUT", "/bucket/d", "");
     let mut headers = signed(&world, Some((KEY, SECRET)), what, &unsigned, "x");

@@ -1,4 +1,4 @@
-//! Clients that are slow, broken or hostile: each hears an error of S3 or loses its connection, and the others are served.
+//! Slow, broken and hostile clients: each gets an S3 error or loses its connection, and other clients are served.
 
 use super::test_server::{KEY, World};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use store::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A bucket `open` that everybody may read and write, so that requests need no signature.
+/// Starts an endpoint with a bucket `open` that everybody may read and write, so that requests need no signature.
 async fn world(limits: Limits) -> (World, Arc<dyn ObjectStore>) {
     let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
     buckets.create("open").await.unwrap();
@@ -32,7 +32,7 @@ impl World {
         TcpStream::connect(self.server.address()).await.unwrap()
     }
 
-    /// Sends bytes and reads what comes until the connection ends.
+    /// Sends bytes and returns what arrives until the connection ends.
     async fn say(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.unwrap();
@@ -46,15 +46,15 @@ impl World {
         self.say(&[head.as_bytes(), body].concat()).await
     }
 
-    /// It serves others still.
+    /// Checks that the endpoint still serves requests.
     async fn is_well(&self) {
         let said = self.request("GET /open?list-type=2", "", b"").await;
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     }
 }
 
-/// The client of versitygw's tests sent its next request into a connection that ended because of the last one's body,
-/// which was refused unread: it heard nothing but the end.
+/// The client of versitygw's tests reused a connection that was about to close because its last request's body had been
+/// refused unread. It saw only the end of the connection.
 #[tokio::test]
 async fn who_is_refused_before_the_body_hears_that_the_connection_ends() {
     let (world, _) = world(Limits::default()).await;
@@ -75,7 +75,7 @@ async fn who_is_refused_before_the_body_hears_that_the_connection_ends() {
     assert!(said.starts_with("HTTP/1.1 403") && says_close(&said), "{said}");
 }
 
-/// A client that sends on while it is refused lost the answer: the connection was closed under its last bytes.
+/// A client that kept sending while being refused lost the response: the connection was closed under its last bytes.
 #[tokio::test]
 async fn who_is_refused_while_sending_hears_why() {
     let (world, _) = world(Limits::default()).await;
@@ -197,7 +197,7 @@ async fn s191_a_body_that_breaks_off_stores_nothing() {
         let said = world.request("PUT /open/x", headers, b"new").await;
         assert!(said.contains(&format!("<Code>{code}</Code>")), "{headers}: {said}");
     }
-    // Chunks that say more than they hold, or that are longer than anything.
+    // Chunks that are shorter than declared, or declared longer than anything.
     for chunks in [
         "5\r\nabc\r\n0\r\n\r\n",
         "ffffffffffffffff\r\nabc\r\n0\r\n\r\n",
@@ -230,7 +230,7 @@ async fn s190_slow_clients_lose_their_place() {
     .await;
     let long: Payload = (0..64).map(|_| Bytes::from(vec![7; 1 << 20])).collect();
     store.put(&key("long"), long, PutOptions::default()).await.unwrap();
-    // A head that never ends.
+    // A request head that never ends.
     let mut head = world.connect().await;
     head.write_all(b"GET /open HTTP/1.1\r\nHost:").await.unwrap();
     let mut said = Vec::new();
@@ -238,7 +238,7 @@ async fn s190_slow_clients_lose_their_place() {
     // A body that stops.
     let said = world.say(b"PUT /open/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nand then").await;
     assert!(said.is_empty() || said.contains("<Code>RequestTimeout</Code>"), "{said}");
-    // An answer that nobody reads has the only place, until it has had it for too long.
+    // A response that nobody reads holds the only slot until it times out.
     let mut deaf = world.connect().await;
     deaf.write_all(b"GET /open/long HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut first = [0; 1000];

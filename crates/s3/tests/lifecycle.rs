@@ -1,4 +1,4 @@
-//! Lifecycle rules: what is due is deleted, and nothing else.
+//! Lifecycle rules: items that are due are deleted, and nothing else.
 
 use super::raw::{Answer, send};
 use super::test_server::{KEY, OneBucket, World};
@@ -16,7 +16,7 @@ const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></Versio
 const LOCK: &str =
     "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>";
 
-/// The machine's clock, so many seconds ahead.
+/// The system clock plus an offset in seconds.
 #[derive(Debug, Default)]
 struct Ahead(AtomicI64);
 
@@ -27,7 +27,7 @@ impl Clock for Ahead {
     }
 }
 
-/// An endpoint of which requests are signed today, and whose clock can be set ahead.
+/// A test endpoint whose clock can be set ahead. Requests are signed at the present time.
 struct Days {
     world: World,
     clock: Arc<Ahead>,
@@ -48,7 +48,7 @@ impl Days {
         self.ask_with(method, path, query, &[], body).await
     }
 
-    /// Requests are of today, also when the clock is ahead.
+    /// Sends a request at the present time, even if the clock is set ahead.
     async fn ask_with(
         &self,
         method: &str,
@@ -73,7 +73,7 @@ impl Days {
         self.ask("PUT", "/bucket", "lifecycle", &body).await
     }
 
-    /// What is deleted so many days from now.
+    /// Runs the rules with the clock set ahead by `days`.
     async fn expire_in(&self, days: i64) -> Expired {
         self.clock.0.store(days * DAY_SECS, Ordering::Relaxed);
         self.world.server.endpoint().expire().await
@@ -85,7 +85,7 @@ impl Days {
         keys.map(|rest| rest.split("</Key>").next().unwrap().to_owned()).collect()
     }
 
-    /// The events of what was deleted by rules.
+    /// Returns the events of lifecycle deletions.
     async fn told(&mut self) -> Vec<(EventKind, String)> {
         self.world.server.endpoint().finish(Duration::from_secs(10)).await;
         let mut told = Vec::new();
@@ -127,7 +127,7 @@ async fn s198_objects_expire_by_age_prefix_size_and_tag() {
     world.put("tagged/no", "class=raw", "xxx").await;
     world.put("large", "", &"x".repeat(101)).await;
     assert_eq!(world.expire_in(0).await, Expired::default());
-    // Days end at the midnight that follows: of one day, the second is the first that is over for sure.
+    // Periods are rounded up to midnight: one day is certainly over on the second day.
     assert_eq!(world.expire_in(2).await, Expired { objects: 1, ..Expired::default() });
     assert_eq!(world.expire_in(4).await, Expired { objects: 2, ..Expired::default() });
     assert_eq!(world.expire_in(31).await, Expired { objects: 1, ..Expired::default() });
@@ -137,9 +137,9 @@ async fn s198_objects_expire_by_age_prefix_size_and_tag() {
     assert_eq!(world.told().await, gone.map(|key| (EventKind::ExpirationDelete, key.to_owned())));
 }
 
-/// More than a page, and a rule that names a day. On a slow machine the endpoint's own sweep, five seconds after its start,
-/// deleted a part of the objects while the test still stored the rest: the rule is set when all are there, and whichever sweep
-/// deletes an object, none is left.
+/// The listing has several pages. The endpoint's own sweep, five seconds after its start, deleted some objects on a
+/// slow machine while the test was still storing others. So the rule is set when all objects are there, and both sweeps
+/// together delete everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn s198_a_date_expires_what_is_there_then() {
     let world = Days::start().await;
@@ -156,7 +156,7 @@ async fn s198_a_date_expires_what_is_there_then() {
     assert_eq!(world.expire_in(100).await, Expired::default());
 }
 
-/// A store in which somebody stores the object again, the same bytes, right after every listing.
+/// A store that replaces an object by one with the same bytes right after every listing.
 #[derive(Debug, Clone)]
 struct Again(MemoryStore);
 
@@ -175,7 +175,7 @@ impl Layer for Again {
     }
 }
 
-/// An object that is stored anew with the same bytes has the etag of the one that was judged, and is as young as it is.
+/// An object stored again with the same bytes has the etag of the object that was evaluated, but its own age.
 #[tokio::test]
 async fn s198_what_was_stored_since_it_was_judged_stays() {
     let clock = Arc::new(Ahead::default());
@@ -207,10 +207,11 @@ async fn s198_versions_and_lone_marks_expire() {
         world.put("a", "", body).await;
         world.put("kept", "", body).await;
     }
-    // The newest of `a` is hidden; nothing is lost of it.
+    // The newest version of `a` is hidden, not deleted.
     assert_eq!(world.expire_in(2).await, Expired { objects: 1, ..Expired::default() });
     assert_eq!(world.keys().await, ["kept"]);
-    // Of both keys the newest noncurrent version is kept, and `a` has one more since it is hidden, by a mark of two days later.
+    // The newest noncurrent version of both keys is kept. `a` has one more, since a delete marker hid it two days
+    // later.
     let expired = world.expire_in(9).await;
     assert_eq!(expired, Expired { versions: 3, ..Expired::default() });
     let listed = world.ask("GET", "/bucket", "versions", "").await.is(200);
@@ -219,7 +220,7 @@ async fn s198_versions_and_lone_marks_expire() {
     let hidden = (EventKind::ExpirationDeleteMarkerCreated, "a".to_owned());
     let ended = |key: &str| (EventKind::ExpirationDelete, key.to_owned());
     assert_eq!(told, [hidden, ended("a"), ended("a"), ended("kept")]);
-    // When the last version goes, the mark is alone, and goes too.
+    // Once the last version is deleted, the marker is alone and is deleted too.
     let last = listed.body.split("<VersionId>").skip(1).map(|rest| rest.split('<').next().unwrap());
     let last: Vec<&str> = last.collect();
     for id in last {
@@ -253,7 +254,7 @@ async fn s198_marks_that_hide_nothing_go_at_once_and_locked_versions_stay() {
     assert_eq!(listed.body.matches("<VersionId>").count(), 2, "{}", listed.body);
 }
 
-/// A rule that is due but wants tags does not delete what a rule without tags will delete later.
+/// A due rule that requires tags must not delete what a rule without tags deletes later.
 #[tokio::test]
 async fn s198_each_rule_is_judged_by_itself() {
     let world = Days::start().await;
@@ -367,7 +368,7 @@ async fn s199_rules_that_say_nothing_sensible_are_refused() {
         assert_eq!((answer.status, answer.element("Code")), (status, Some(code)), "{rules}: {}", answer.body);
     }
     world.ask("GET", "/bucket", "lifecycle", "").await.errs(404, "NoSuchLifecycleConfiguration");
-    // What nobody named has a name.
+    // A rule without an id gets one.
     world.set(&rule("", &days(1))).await.is(200);
     let set = world.ask("GET", "/bucket", "lifecycle", "").await.is(200);
     assert_eq!(set.element("ID").map(str::len), Some(16), "{}", set.body);

@@ -18,7 +18,7 @@ async fn list(world: &World, query: &str) -> Answer {
     send(world, Some(KEY), ("GET", "/bucket", query), &[], "").await
 }
 
-/// boto3 programs that read `response["Prefix"]` ended with a KeyError.
+/// boto3 programs that read `response["Prefix"]` failed with a KeyError.
 #[tokio::test]
 async fn empty_elements_are_in_the_answer() {
     let world = world(&["a"]).await;
@@ -30,8 +30,8 @@ async fn empty_elements_are_in_the_answer() {
     assert_eq!(given.element("Prefix"), Some("a"));
 }
 
-/// Any base64 was taken for a token, and the listing began at an arbitrary place: a client that mixed tokens up believed
-/// that the bucket was empty.
+/// Any base64 was accepted as a token, and the listing began at an arbitrary key: a client that mixed up tokens saw an
+/// empty bucket.
 #[tokio::test]
 async fn s464_a_continuation_token_that_was_never_given_is_refused() {
     let world = world(&["a", "b", "c"]).await;
@@ -49,7 +49,7 @@ async fn s464_a_continuation_token_that_was_never_given_is_refused() {
     other.errs(400, "InvalidArgument");
 }
 
-/// A directory was missing from a listing that began in its middle.
+/// A common prefix was missing from a listing that began within it.
 #[tokio::test]
 async fn a_prefix_is_shown_if_a_key_in_it_lies_after_the_start() {
     let world = world(&["p/a", "p/z", "q"]).await;
@@ -72,7 +72,7 @@ async fn a_prefix_is_shown_if_a_key_in_it_lies_after_the_start() {
     assert_eq!((rest.element("Key"), rest.element("KeyCount")), (Some("q"), Some("1")), "{}", rest.body);
 }
 
-/// boto3 and the command line send all attributes in one header.
+/// boto3 and the AWS CLI send all attributes in one header.
 #[tokio::test]
 async fn attributes_come_in_one_header_or_several() {
     let world = world(&["a"]).await;

@@ -1,4 +1,4 @@
-//! Events: what is told of which request, to whom, and in what order.
+//! Events: which requests emit which events, in which order, and where to.
 
 use super::raw::{Answer, send};
 use super::test_server::{KEY, OneBucket, World};
@@ -37,7 +37,7 @@ async fn next(subscription: &mut Subscription) -> Arc<ObjectEvent> {
     }
 }
 
-/// What was told until now.
+/// Waits until all events are dispatched and returns them.
 async fn all(world: &World, subscription: &mut Subscription) -> Vec<Arc<ObjectEvent>> {
     world.server.endpoint().finish(Duration::from_secs(10)).await;
     let mut heard = Vec::new();
@@ -87,7 +87,7 @@ async fn s193_what_was_stored_is_told_with_metadata_and_tags() {
     assert_eq!(shown(&copied), (EventKind::CreatedCopy, "b".to_owned()));
     assert_eq!((&copied.object.user, &copied.object.tags), (&object.user, &tags));
     assert_eq!(copied.object.size_bytes, Some(3));
-    // The tags of a copy come after it; its event shows them.
+    // The event of a copy shows the tags that replace the source's.
     let replaced = [source[0], ("x-amz-tagging-directive", "REPLACE"), ("x-amz-tagging", "class=new")];
     ask_with(&world, "PUT", "/bucket/c", &replaced, "").await.is(200);
     let copied = next(&mut heard).await;
@@ -120,7 +120,7 @@ async fn s193_every_way_to_change_an_object_has_its_event() {
         "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
     );
     for _ in 0..2 {
-        // The second time it was completed before, and nothing happens.
+        // The second completion finds the upload completed before, and changes nothing.
         ask(&world, "POST", "/bucket/big", &format!("uploadId={id}"), &list).await.is(200);
     }
     let completed = next(&mut heard).await;
@@ -147,7 +147,7 @@ async fn s193_every_way_to_change_an_object_has_its_event() {
     deleted.sort_by_key(|(_, key)| key.clone());
     assert_eq!(deleted, ["x", "y"].map(|key| (EventKind::RemovedDelete, key.to_owned())));
 
-    // A body too long to be held.
+    // A body that is too long to buffer.
     let long = "x".repeat(17 << 20);
     ask(&world, "PUT", "/bucket/long", "", &long).await.is(200);
     let long = next(&mut heard).await;
@@ -185,7 +185,7 @@ async fn s193_what_failed_is_not_told() {
     assert_eq!(all(&world, &mut heard).await, []);
 }
 
-/// A store that has done what it was asked for and takes its time to say so.
+/// A store that completes its calls and delays its responses.
 #[derive(Debug, Clone)]
 struct Late {
     done: Arc<Semaphore>,
@@ -207,7 +207,7 @@ impl Layer for Late {
     }
 }
 
-/// The client goes away while the store is storing. What is stored is told all the same.
+/// The client disconnects while the store works. The stored object still has its event.
 #[tokio::test]
 async fn s193_what_a_client_did_not_wait_for_is_told() {
     let late = Late { done: Arc::new(Semaphore::new(0)), may_answer: Arc::new(Semaphore::new(0)) };
@@ -224,7 +224,7 @@ async fn s193_what_a_client_did_not_wait_for_is_told() {
     assert_eq!(shown(&*next(&mut heard).await), (EventKind::CreatedPut, "a".to_owned()));
 }
 
-/// A store whose tags nobody can read for a while.
+/// A store whose tags cannot be read until the semaphore is closed.
 #[derive(Debug, Clone)]
 struct Stuck(Arc<Semaphore>);
 
@@ -241,7 +241,8 @@ impl Layer for Stuck {
     }
 }
 
-/// Objects change faster than they can be looked at: requests go on, and who listens hears how many events are lost.
+/// When objects change faster than the workers can read them, requests proceed and subscribers learn the number of lost
+/// events.
 #[tokio::test]
 async fn s193_s196_what_finds_no_place_is_told_as_lost() {
     const COPIES: u64 = 600;
@@ -268,7 +269,7 @@ async fn s193_s196_what_finds_no_place_is_told_as_lost() {
     assert_eq!(world.server.endpoint().events_lost(), lost);
 }
 
-/// Writers and removers of one key race. Whoever takes the event with the greatest sequence for the truth is right, in every round.
+/// Writers and deleters of one key race. In every round, the event with the greatest sequence matches the object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn s197_the_last_event_of_a_key_is_what_is_there() {
     let world = World::start().await;
@@ -318,7 +319,7 @@ fn webhooks(dir: &Path) -> BTreeMap<String, Webhook> {
     ["one", "other"].map(hook).into()
 }
 
-/// What was sent to a webhook that nobody listens at: its dead letters.
+/// Returns the events sent to an unreachable webhook, from its dead letters.
 fn sent(dir: &Path, name: &str) -> Vec<(EventKind, String)> {
     let text = std::fs::read_to_string(dir.join(name)).unwrap_or_default();
     let mut sent: Vec<_> = text
@@ -361,7 +362,7 @@ async fn s195_configurations_send_events_where_they_say() {
         ask(&world, "PUT", &format!("/bucket/{key}"), "", "x").await.is(200);
         ask(&world, "DELETE", &format!("/bucket/{key}"), "", "").await.is(204);
     }
-    // An empty configuration is none.
+    // Setting an empty configuration removes it.
     ask(&world, "PUT", "/bucket", "notification", &configuration("")).await.is(200);
     ask(&world, "PUT", "/bucket/in/after.jpg", "", "x").await.is(200);
     world.server.endpoint().finish(Duration::from_secs(10)).await;

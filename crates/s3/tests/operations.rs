@@ -1,9 +1,9 @@
-//! Operations that a request can name: each method with each sub-resource, of the service, a bucket and an object.
+//! The operations that requests can name: each method with each sub-resource, for the service, a bucket and an object.
 
 use super::raw::send;
 use super::test_server::{KEY, World};
 
-/// Sub-resources of S3 (API Reference), by target, with the methods that the endpoint implements.
+/// S3's sub-resources (API Reference) and some parameters, with the methods that the endpoint implements.
 const IMPLEMENTED: [(&str, &str, &str); 31] = [
     ("bucket", "acl", "GET PUT"),
     ("bucket", "cors", "GET PUT DELETE"),
@@ -38,7 +38,7 @@ const IMPLEMENTED: [(&str, &str, &str); 31] = [
     ("object", "versionId", "GET HEAD DELETE"),
 ];
 
-/// Other words: operations of S3 that are not here, and what nobody knows.
+/// Operations of S3 that are not implemented, and unknown parameters.
 const OTHERS: [&str; 22] = [
     "abac",
     "accelerate",
@@ -74,13 +74,13 @@ fn words() -> Vec<&'static str> {
 }
 
 fn is_implemented(method: &str, target: &str, word: &str) -> bool {
-    // ListBuckets looks at no word that is not its own.
+    // ListBuckets accepts all parameters that are no sub-resources.
     let is_list = target == "service" && method == "GET" && word.contains(['=', 'I']) && word != "uploadId";
     let is_row = |row: &&(&str, &str, &str)| row.0 == target && row.1 == word;
     is_list || IMPLEMENTED.iter().find(is_row).is_some_and(|row| row.2.split(' ').any(|one| one == method))
 }
 
-/// A bucket with an object, and one without.
+/// Starts an endpoint with an empty bucket and a bucket with one object.
 async fn world() -> World {
     let world = World::start().await;
     for what in ["/bucket", "/empty", "/bucket/key"] {
@@ -91,7 +91,7 @@ async fn world() -> World {
     world
 }
 
-/// Buckets and objects are as they were.
+/// Checks that buckets and objects are unchanged.
 async fn is_unchanged(world: &World, after: &str) {
     let kept = send(world, Some(KEY), ("GET", "/bucket/key", ""), &[], "").await;
     assert_eq!((kept.status, kept.body.as_str()), (200, "kept"), "{after}");
@@ -102,9 +102,9 @@ async fn is_unchanged(world: &World, after: &str) {
     assert_eq!(keys.body.matches("<Contents>").count(), 1, "{after}: {}", keys.body);
 }
 
-/// `PUT key?encryption`, which boto3 sends for update_object_encryption, overwrote the object with the request's XML;
-/// `DELETE key?acl` deleted the object, `DELETE bucket?versioning` the bucket, and `PUT new?policyStatus` made one: words
-/// were known for all methods and targets alike, and the protocol layer overlooked those that did not fit.
+/// `PUT key?encryption`, which boto3 sends for update_object_encryption, overwrote the object with the request's XML.
+/// `DELETE key?acl` deleted the object, `DELETE bucket?versioning` the bucket, and `PUT new?policyStatus` created one.
+/// Parameters were known for all methods and targets alike, and `s3s` ignored those that did not fit.
 #[tokio::test]
 async fn s460_a_sub_resource_that_an_operation_does_not_have_changes_nothing() {
     let world = world().await;
@@ -133,7 +133,7 @@ async fn s460_a_sub_resource_that_an_operation_does_not_have_changes_nothing() {
     }
 }
 
-/// A word may be written in several ways, and stand beside others.
+/// A parameter may be encoded in several ways, and appear together with others.
 #[tokio::test]
 async fn s460_a_sub_resource_is_the_same_however_it_is_written() {
     let world = world().await;
@@ -165,12 +165,12 @@ async fn s460_a_sub_resource_is_the_same_however_it_is_written() {
         let user = Some(KEY).filter(|_| signed || query.starts_with("%"));
         let user = if query.starts_with("rename") { None } else { user };
         let answer = send(&world, user, (method, path, query), &[], "").await;
-        // Without a signature that the test can make, a rename is denied, and nothing is put.
+        // The test cannot sign this query, so that the rename is denied; nothing must be written.
         let expected = if query.starts_with("rename") { (403, "AccessDenied") } else { (status, code) };
         assert_eq!((answer.status, answer.element("Code").unwrap_or_default()), expected, "{method} {query}");
         is_unchanged(&world, query).await;
     }
-    // A bucket and a key in one encoded path are an object.
+    // A path with an encoded slash names an object.
     send(&world, Some(KEY), ("DELETE", "/empty/a", ""), &[], "").await.is(204);
     send(&world, None, ("DELETE", "/bucket%2Fkey", "versioning"), &[], "")
         .await
@@ -178,7 +178,7 @@ async fn s460_a_sub_resource_is_the_same_however_it_is_written() {
     is_unchanged(&world, "an encoded path").await;
 }
 
-/// A PUT without a length was taken for one of nothing, so that a client that lost its body emptied the object.
+/// A PUT without a length counted as one of length zero, so that a client that lost its body emptied the object.
 #[tokio::test]
 async fn a_body_says_how_long_it_is() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

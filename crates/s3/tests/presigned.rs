@@ -1,4 +1,4 @@
-//! Presigned URLs: which signatures count, and the headers that SDKs move into the query.
+//! Presigned URLs: accepted signatures, and headers that SDKs hoist into the query.
 
 use super::raw::{Answer, now, scope, send, send_signed, sha256, signature};
 use super::test_server::{KEY, SECRET, World};
@@ -20,7 +20,8 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// The query of a URL that signs `words` and the headers `names` (the host among them), whose lines are `lines`.
+/// Returns the query of a URL that signs `words` and the headers `names` (with the host), whose canonical lines are
+/// `lines`.
 fn query(
     (key, secret): (&str, &str),
     (method, path): (&str, &str),
@@ -66,8 +67,8 @@ async fn presigned(
     send_signed(world, (method, path, &query), &owned, body).await
 }
 
-/// The JavaScript SDK moves metadata, tags, locks and checksums of a presigned PUT into its query: the object was stored
-/// without them, and with 200.
+/// The JavaScript SDK hoists metadata, tags, locks and checksums of a presigned PUT into the query. The object was
+/// stored without them, with status 200.
 #[tokio::test]
 async fn s465_headers_in_the_query_count() {
     let world = world().await;
@@ -111,8 +112,8 @@ async fn s465_a_header_stands_in_one_place() {
     send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
 }
 
-/// A signature of version 2 counted if any word of version 4 stood beside it: a URL good for ten years, and a session's
-/// key without its token.
+/// A signature of version 2 was accepted beside any parameter of version 4: the URL was valid for ten years, and a
+/// session's key needed no token.
 #[tokio::test]
 async fn s462_a_signature_of_version_2_is_refused_whatever_stands_beside_it() {
     let world = world().await;
@@ -140,7 +141,7 @@ async fn s462_a_presigned_url_covers_the_host() {
     assert_eq!(answer.errs(403, "AccessDenied").element("HeadersNotSigned"), Some("host"));
 }
 
-/// A date of three euro signs panicked, once for each request: it was cut in the middle of a character.
+/// A date of three euro signs caused a panic per request: it was sliced within a character.
 #[tokio::test]
 async fn a_date_of_any_text_is_refused() {
     let world = world().await;

@@ -1,15 +1,15 @@
-//! Requests that Tenon's own client does not send: signed by hand, one connection each.
+//! Raw HTTP requests that Tenon's own client cannot send: signed by hand, one connection per request.
 
 use super::test_server::{SECRET, World};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// A moment that the endpoint's clock is near to is not to be had without a clock: the test's own.
+/// Returns the present time as `20130524T000000Z`.
 pub(crate) fn now() -> String {
     let secs = store::Clock::now(&store::SystemClock).secs();
     let (days, rest) = (secs / 86_400, secs % 86_400);
-    // Years are counted from March, so that the odd day comes last.
+    // Years count from March, so that the leap day comes last.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -33,7 +33,7 @@ impl Answer {
         lines.find(|(header, _)| header.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// The text of an element's first occurrence.
+    /// Returns the text of an element's first occurrence.
     pub(crate) fn element(&self, name: &str) -> Option<&str> {
         let (_, rest) = self.body.split_once(&format!("<{name}>"))?;
         Some(rest.split_once(&format!("</{name}>"))?.0)
@@ -53,7 +53,7 @@ impl Answer {
     }
 }
 
-/// A request of a user, or of nobody.
+/// Sends a request of a user, or an unsigned one.
 pub(crate) async fn send(
     world: &World,
     user: Option<&str>,
@@ -64,7 +64,7 @@ pub(crate) async fn send(
     send_with(world, user.map(|user| (user, SECRET)), what, headers, body).await
 }
 
-/// As [`send`], of who has an access key and a secret.
+/// Like [`send`], with an access key and a secret.
 pub(crate) async fn send_with(
     world: &World,
     user: Option<(&str, &str)>,
@@ -76,7 +76,7 @@ pub(crate) async fn send_with(
     send_signed(world, (method, path, query), &signed, body).await
 }
 
-/// The headers of a request with its signature.
+/// Returns the headers of a request, with its signature if it has a user.
 pub(crate) fn signed(
     world: &World,
     user: Option<(&str, &str)>,
@@ -95,7 +95,7 @@ pub(crate) fn signed(
     headers
 }
 
-/// Sends a request with just these headers.
+/// Sends a request with exactly these headers.
 pub(crate) async fn send_signed(
     world: &World,
     (method, path, query): (&str, &str, &str),
@@ -149,12 +149,12 @@ fn sign(
     headers.push(("authorization".to_owned(), value));
 }
 
-/// Where a key is good at a time.
+/// Returns the credential scope of a time.
 pub(crate) fn scope(time: &str) -> String {
     format!("{}/us-east-1/s3/aws4_request", &time[..8])
 }
 
-/// A text's signature by the key of a secret at a time.
+/// Signs a text with the signing key derived from a secret and a time.
 pub(crate) fn signature(secret: &str, time: &str, text: &str) -> String {
     let mut key = format!("AWS4{secret}").into_bytes();
     for part in scope(time).split('/') {
@@ -167,7 +167,7 @@ pub(crate) fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text))
 }
 
-/// RFC 2104, for keys up to a block.
+/// Computes HMAC-SHA256 (RFC 2104) for keys up to one block.
 fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
     let padded = |pad: u8| {
         let mut block = [pad; 64];

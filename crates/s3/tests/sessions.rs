@@ -1,4 +1,4 @@
-//! Credentials that end by themselves.
+//! Temporary credentials.
 
 use super::raw::{send, send_with};
 use super::test_server::{KEY, World};

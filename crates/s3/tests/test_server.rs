@@ -1,4 +1,4 @@
-//! An endpoint of a test over buckets in memory, and Tenon's own client of it.
+//! A test endpoint over in-memory buckets, and Tenon's own client for it.
 
 use events::Webhook;
 use s3::{Endpoint, EndpointOptions, Limits, Role, Server, User, Users};
@@ -14,9 +14,9 @@ pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
 
 pub(crate) struct World {
     pub(crate) server: Server,
-    /// Who may come in, to be changed meanwhile.
+    /// The endpoint's users, which tests may replace.
     pub(crate) users: Users,
-    /// What the endpoint serves.
+    /// The buckets that the endpoint serves.
     pub(crate) buckets: Arc<dyn Buckets>,
     next: AtomicU64,
 }
@@ -34,13 +34,13 @@ impl World {
         Self::with(buckets, limits, Arc::new(SystemClock), BTreeMap::new()).await
     }
 
-    /// With webhooks by their names.
+    /// Starts an endpoint with webhooks, by name.
     pub(crate) async fn with_webhooks(webhooks: BTreeMap<String, Webhook>) -> Self {
         let clock = Arc::new(SystemClock);
         Self::with(Arc::new(MemoryBuckets::new(clock.clone())), Limits::default(), clock, webhooks).await
     }
 
-    /// With another clock for the endpoint than the machine's.
+    /// Starts an endpoint with a clock of the test's.
     pub(crate) async fn at(buckets: Arc<dyn Buckets>, clock: Arc<dyn Clock>) -> Self {
         Self::with(buckets, Limits::default(), clock, BTreeMap::new()).await
     }
@@ -54,7 +54,7 @@ impl World {
         Self::with_options(buckets, limits, clock, |options| options.webhooks = webhooks).await
     }
 
-    /// An endpoint over buckets in memory, with other options than the usual ones.
+    /// Starts an endpoint over in-memory buckets with changed options.
     pub(crate) async fn configured(change: impl FnOnce(&mut EndpointOptions)) -> Self {
         let clock = Arc::new(SystemClock);
         let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
@@ -83,7 +83,7 @@ impl World {
         Self { server, users, buckets, next: AtomicU64::new(0) }
     }
 
-    /// A world whose endpoint was made elsewhere.
+    /// Wraps a server that a test started itself.
     pub(crate) fn around(server: Server) -> Self {
         let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
         Self { server, users: Users::default(), buckets, next: AtomicU64::new(0) }
@@ -112,7 +112,7 @@ impl World {
     }
 }
 
-/// A user whose secret is [`SECRET`].
+/// Returns a user whose secret is [`SECRET`].
 pub(crate) fn user(access_key: &str, role: Role, buckets: &[&str]) -> User {
     User {
         access_key: access_key.to_owned(),
@@ -122,13 +122,13 @@ pub(crate) fn user(access_key: &str, role: Role, buckets: &[&str]) -> User {
     }
 }
 
-/// Those whom every endpoint begins with.
+/// Returns the users that every test endpoint starts with.
 pub(crate) fn first_users() -> Vec<User> {
     let roles = [(KEY, Role::Admin), ("reader", Role::ReadOnly), ("writer", Role::ReadWrite)];
     roles.map(|(access_key, role)| user(access_key, role, &[])).into()
 }
 
-/// A place with one bucket, called `bucket`, that was there before.
+/// A set of buckets with one existing bucket, called `bucket`.
 #[derive(Debug)]
 pub(crate) struct OneBucket(pub(crate) Arc<dyn ObjectStore>);
 

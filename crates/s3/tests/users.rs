@@ -1,4 +1,4 @@
-//! Users that come and go, and the buckets that are theirs.
+//! Users that change while the endpoint serves, and their buckets.
 
 use super::raw::{send, send_with};
 use super::test_server::{KEY, SECRET, World, first_users, user};
@@ -9,7 +9,7 @@ const FORM: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlenc
 const ASSUME: &str = "Action=AssumeRole&Version=2011-06-15&RoleArn=any&RoleSessionName=test";
 
 impl World {
-    /// The first users, and these.
+    /// Replaces the users by the initial ones and `more`.
     fn with_users(&self, more: impl IntoIterator<Item = User>) {
         self.users.replace(first_users().into_iter().chain(more)).unwrap();
     }
@@ -67,7 +67,7 @@ async fn s223_a_bucket_is_its_makers() {
         let headers = [("x-amz-expected-bucket-owner", owner)];
         send(&world, Some(KEY), ("GET", "/made", ""), &headers, "").await.is(status);
     }
-    // Who is no administrator any more has what is theirs.
+    // A former administrator keeps the buckets that she created.
     world.with_users([user("boss", Role::PolicyOnly, &[])]);
     send(&world, Some("boss"), ("PUT", "/made/a", ""), &[], "x").await.is(200);
     world.with_users([]);

@@ -1,4 +1,4 @@
-//! Versions of objects and their locks.
+//! Object versions and locks.
 
 use super::raw::{Answer, send};
 use super::test_server::{KEY, World};
@@ -108,7 +108,7 @@ async fn a_locked_version_stays() {
     send(&world, Some(KEY), delete, &bypass, "").await.is(204);
 }
 
-/// Where no version was ever kept there is none but `null`.
+/// In a bucket without versioning the only version is `null`.
 #[tokio::test]
 async fn an_id_is_unknown_or_none_where_no_versions_are() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Buckets that the host names (virtual-hosted style), at an endpoint with a domain.
+//! Virtual-hosted-style requests, at an endpoint with a domain.
 
 use super::raw::{Answer, send, send_signed, signed};
 use super::test_server::{KEY, SECRET, World};
@@ -7,7 +7,7 @@ async fn world() -> World {
     World::configured(|options| options.domains = vec!["s3.test".to_owned()]).await
 }
 
-/// Sends a request to `bucket`: its host has a port, as of every endpoint that is not at 80 or 443.
+/// Sends a request to `bucket` by host. The host has a port, as at every endpoint not on port 80 or 443.
 async fn at(
     world: &World,
     bucket: &str,
@@ -20,7 +20,7 @@ async fn at(
     send(world, Some(KEY), what, &headers, body).await
 }
 
-/// With `--domain` on a port of one's own every request was refused, as the host with its port was taken for a bucket.
+/// With `--domain` on a custom port every request was refused: the host with its port was taken for a bucket.
 #[tokio::test]
 async fn s461_a_domain_has_any_port_and_other_hosts_name_no_bucket() {
     let world = world().await;
@@ -42,7 +42,8 @@ async fn s461_a_domain_has_any_port_and_other_hosts_name_no_bucket() {
     send(&world, Some(KEY), ("GET", "/key", ""), &odd, "").await.errs(400, "InvalidBucketName");
 }
 
-/// DeleteObjects in virtual style was taken for a form of STS, and a rename happened in the bucket that the key began with.
+/// Virtual-hosted DeleteObjects was taken for an STS form, and a rename happened in the bucket named by the key's first
+/// component.
 #[tokio::test]
 async fn s461_every_operation_works_on_the_bucket_that_the_host_names() {
     let world = world().await;
@@ -88,7 +89,7 @@ async fn s461_every_operation_works_on_the_bucket_that_the_host_names() {
     at(&world, "bucket", ("POST", "/", ""), &[], "Action=AssumeRole").await.errs(412, "PreconditionFailed");
 }
 
-/// Without `host` among the signed headers a captured request was good for every bucket below the domain.
+/// Without `host` among the signed headers a captured request was valid for every bucket below the domain.
 #[tokio::test]
 async fn s462_a_signature_covers_the_host() {
     let world = world().await;
@@ -96,7 +97,7 @@ async fn s462_a_signature_covers_the_host() {
     for method in ["GET", "PUT", "DELETE"] {
         let what = (method, "/key", "");
         let mut headers = signed(&world, Some((KEY, SECRET)), what, &[], "");
-        // The signature is wrong as well: which headers it covers is said first.
+        // The signature becomes wrong too, but the headers it covers are checked first.
         let at = headers.iter().position(|(name, _)| name == "authorization").unwrap();
         headers[at].1 = headers[at].1.replace("SignedHeaders=host;", "SignedHeaders=");
         let answer = send_signed(&world, what, &headers, "").await.errs(403, "AccessDenied");

@@ -1,13 +1,13 @@
-//! Admission control: which requests may go on, and how much memory their bodies may hold.
+//! Admission control: which requests may proceed, and how much memory their bodies may use.
 //!
-//! Owns the places of requests (`--max-requests`), the bytes of bodies that are held, and the bodies that precede
+//! Owns the request slots (`--max-requests`), the memory budget for bodies, and the reading of bodies that precede
 //! authentication. All of it belongs to one endpoint.
 //!
-//! Refuses: to give a place to a request before it is known who sends it, so that a connection that only trickles costs
-//! others nothing; to let one client hold everything (see [`pool`]).
+//! Refuses: to give a slot to a request before its sender is known, so that a connection that trickles data costs other
+//! clients nothing; to let one client take everything (see [`pool`]).
 //!
-//! Invariants: nobody waits for bytes while holding bytes of the same pool that only the end of that wait would give
-//! back; a body is not read before its bytes are taken.
+//! Invariants: no request waits for memory while it holds memory of the same pool that only becomes free after the
+//! wait; no body is read before its memory is acquired.
 
 mod pool;
 mod pre_auth;
@@ -23,20 +23,21 @@ use pre_auth::Unproven;
 
 pub(crate) use pool::{Client, Holder, Share};
 
-/// Bodies up to this length, and the beginnings of longer ones, come from the pool of short bodies.
+/// Bodies up to this length, and the beginnings of longer ones, are charged to the pool of short bodies.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
-/// A document that is understood takes a multiple of its length.
+/// The memory that a parsed document takes, as a multiple of its length.
 const DOCUMENT_FACTOR: u64 = 4;
 
-/// How long a request waits for bytes. Others give theirs back as soon as a part is stored.
+/// The maximum wait for memory. Other requests release theirs as soon as a part is stored.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Bytes of bodies that are held at a time, unless the endpoint is told: 32 parts of 8 MiB, and 64 MiB of short bodies.
+/// The default memory budget for bodies: 32 parts of 8 MiB, and 64 MiB for short bodies.
 pub(crate) const BODY_BYTES: u64 = 320 << 20;
-/// With less than two parts of 8 MiB no body longer than a part could be sent while the next part is read.
+/// The minimum budget for long bodies: with less than two parts of 8 MiB no body could be sent while its next part is
+/// read.
 const LONG_BYTES_MIN: u64 = 16 << 20;
 const SHORT_BYTES_MIN: u64 = 4 << 20;
-/// The part of the bytes that short bodies have.
+/// Short bodies get one part in this many of the budget.
 const SHORT_SHARE: u64 = 5;
 
 /// The admission control of an endpoint.
@@ -60,7 +61,7 @@ impl Admission {
         admission
     }
 
-    /// Sets the limits, before the first request.
+    /// Sets the limits. Must be called before the first request.
     pub(crate) fn resize(&self, requests: usize, body_bytes: u64) {
         self.requests.resize(requests as u64);
         let short = (body_bytes / SHORT_SHARE).max(SHORT_BYTES_MIN);
@@ -68,12 +69,12 @@ impl Admission {
         self.long.resize(body_bytes.saturating_sub(short).max(LONG_BYTES_MIN));
     }
 
-    /// A place for a request of a client. `SlowDown`.
+    /// Returns a request slot for a client, or the error `SlowDown`.
     pub(crate) fn admit(&self, client: &Client) -> S3Result<Share> {
         self.requests.try_take(client, 1).ok_or_else(slow_down)
     }
 
-    /// Reads a body that precedes authentication, within the limits of such bodies.
+    /// Reads a body that precedes authentication, within the limits for such bodies.
     pub(crate) async fn read_unproven<T>(
         &self,
         peer: Option<IpAddr>,
@@ -83,7 +84,7 @@ impl Admission {
     }
 }
 
-/// A client that was admitted, and what its body takes memory from. Travels among a request's extensions.
+/// An admitted client, to whom a request's memory is charged. Passed in the extensions of the request.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted {
     pub(crate) admission: Arc<Admission>,
@@ -91,25 +92,25 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// Notes for the access log whose request it is.
+    /// Records the user for the access log.
     pub(crate) fn note(&self, extensions: &http::Extensions) {
         if let (Holder::User(user), Some(learned)) = (&self.client.holder, extensions.get::<Learned>()) {
             learned.user(user);
         }
     }
 
-    /// Bytes for a short body, or for the beginning of a longer one. `SlowDown`.
+    /// Acquires memory for a short body, or for the beginning of a longer one. Error: `SlowDown`.
     pub(crate) async fn short(&self, announced: Option<u64>) -> S3Result<Option<Share>> {
         let bytes = announced.map_or(SMALL_BYTES, |announced| announced.min(SMALL_BYTES));
         take(&self.admission.short, &self.client, bytes).await
     }
 
-    /// Bytes for a part of a body. `SlowDown`.
+    /// Acquires memory for a part of a body. Error: `SlowDown`.
     pub(crate) async fn part(&self, bytes: u64) -> S3Result<Option<Share>> {
         take(&self.admission.long, &self.client, bytes).await
     }
 
-    /// Bytes for a document, which is read as a whole and then understood. `SlowDown`.
+    /// Acquires memory for a document, which is read whole and then parsed. Error: `SlowDown`.
     pub(crate) async fn document(&self, announced: Option<u64>, bytes_max: u64) -> S3Result<Option<Share>> {
         match announced.unwrap_or(bytes_max).min(bytes_max) {
             bytes if bytes <= SMALL_BYTES => self.short(Some(bytes)).await,

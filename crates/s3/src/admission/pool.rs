@@ -1,10 +1,10 @@
-//! A pool of places or bytes that many clients share, with a limit for each of them.
+//! A pool of slots or bytes that many clients share, with a fair limit per client.
 //!
 //! Limits are dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-//! switches", 1998): a client may hold at most [`SHARE`] times what would be left to all others. One client alone gets
-//! 7/8 of a pool, a second one gets 7/8 of the rest, and so on, so that no client can take all of it.
+//! switches", 1998): a client may hold at most [`FAIR_FACTOR`] times the amount that remains free for all others. A
+//! single client gets 7/8 of a pool, a second one 7/8 of the rest, and so on, so that no client can take everything.
 //!
-//! Invariant: `free` plus all that is held equals `total`, but for the time after a resize.
+//! Invariant: `free` plus all held amounts equals `total`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,33 +12,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What one client may hold, as a multiple of what is left to the others.
+/// The amount that one client may hold, as a multiple of the amount that remains free.
 const SHARE: u64 = 7;
 
-/// Whose share of a pool a request takes.
+/// The account that a request is charged to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
-    /// A user, by access key. Sessions count as their user.
+    /// A user, by access key. Sessions are charged to their user.
     User(String),
-    /// All requests without a signature together.
+    /// All unsigned requests together.
     Anonymous,
 }
 
-/// A client: a user or nobody, at an address.
+/// A client: an account at an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) holder: Holder,
     pub(crate) peer: Option<IpAddr>,
 }
 
-/// Places or bytes. Clones share them.
+/// A pool of slots or bytes. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Wakes waiters when something is given back.
+    /// Wakes waiters when an amount is released.
     freed: Notify,
 }
 
@@ -50,7 +50,7 @@ struct State {
     by_client: HashMap<Client, u64>,
 }
 
-/// A part of a pool; dropping it gives it back.
+/// An amount taken from a pool. Dropping the permit releases it.
 #[derive(Debug)]
 pub(crate) struct Share {
     pool: Pool,
@@ -75,26 +75,26 @@ impl Pool {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the total of a pool of which nothing is taken yet.
+    /// Sets the total. Nothing may be taken yet.
     pub(crate) fn resize(&self, total: u64) {
         let mut state = self.lock();
         debug_assert!(state.by_client.is_empty(), "a pool is resized before it is used");
         (state.total, state.free) = (total, total);
     }
 
-    /// Takes an amount now, or returns `None`. An amount greater than the pool is cut down to half of the pool.
+    /// Takes an amount now, or returns `None`. An amount greater than half of the pool is reduced to that half.
     pub(crate) fn try_take(&self, client: &Client, amount: u64) -> Option<Share> {
         let mut state = self.lock();
         let amount = state.cut(amount);
         state.take(client, amount).then(|| Share { pool: self.clone(), client: client.clone(), amount })
     }
 
-    /// As [`Pool::try_take`], but waits for at most `patience`.
+    /// Like [`Pool::try_take`], but waits for at most `patience`.
     pub(crate) async fn take(&self, client: &Client, amount: u64, patience: Duration) -> Option<Share> {
         let taken = async {
             loop {
                 let mut freed = std::pin::pin!(self.0.freed.notified());
-                // Registers before the look, so that nothing given back in between is missed.
+                // Register as a waiter before trying, so that no release in between is missed.
                 freed.as_mut().enable();
                 if let Some(share) = self.try_take(client, amount) {
                     return share;
@@ -114,7 +114,7 @@ impl State {
     fn take(&mut self, client: &Client, amount: u64) -> bool {
         let of_holder = self.by_holder.get(&client.holder).copied().unwrap_or(0);
         let of_client = self.by_client.get(client).copied().unwrap_or(0);
-        // What the holder may have at most if all others have nothing.
+        // The most that one holder can get if all others hold nothing.
         let holders_most = self.total - self.total / (SHARE + 1);
         let is_fair = |held: u64, left: u64| {
             held == 0 || left.checked_sub(amount).is_some_and(|left| held + amount <= SHARE * left)
@@ -155,7 +155,7 @@ mod tests {
         Client { holder, peer: Some(IpAddr::from([127, 0, 0, peer])) }
     }
 
-    /// Takes single places until no more are given.
+    /// Takes single slots until the pool gives no more.
     fn take_all(pool: &Pool, clients: &[Client]) -> Vec<Share> {
         let mut taken = Vec::new();
         loop {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// 256 places were first come, first served: whoever held all of them kept everybody else out.
+    /// The 256 slots were first come, first served: a client that held all of them locked out everybody else.
     #[test]
     fn no_user_and_no_address_takes_all_places() {
         let pool = Pool::new(256);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(of_alice.len(), 28);
         assert!(pool.try_take(&client("bob", 1), 1).is_some());
         drop((anonymous, of_alice));
-        // One address with alice's key leaves places to her other addresses.
+        // A single address that uses alice's key leaves slots for her other addresses.
         let thief = take_all(&pool, &[client("alice", 7)]);
         assert!((190..224).contains(&thief.len()), "{}", thief.len());
         assert!(pool.try_take(&client("alice", 8), 1).is_some());

@@ -1,8 +1,7 @@
-//! Requests whose body precedes their authentication: browsers' forms, and forms to STS.
+//! Bodies that precede authentication: browser-based uploads (POST Object) and STS forms.
 //!
-//! Anybody can send such a body, so that a newcomer is never kept out by those that are there: when too many bodies are
-//! being read, the oldest one of the address with the most of them is cut off. A body that arrives in one go is read
-//! long before its turn comes.
+//! Anybody can send such a body, so that bodies already being read must not keep new ones out. When there are too many,
+//! the oldest body of the busiest address is cut off. A body that arrives in one go has been read long before that.
 
 use s3s::S3Result;
 use std::collections::{BTreeMap, HashMap};
@@ -13,9 +12,9 @@ use tokio::sync::Notify;
 
 use crate::body::timed_out;
 
-/// Bodies that are read at the same time before anything is known of their senders. Each holds at most 64 KiB.
+/// The maximum number of bodies read at a time before their senders are known. Each buffers at most 64 KiB.
 const AT_ONCE: usize = 256;
-/// The longest time for all of such a body, however steadily it comes.
+/// The maximum time for such a body, however steadily it arrives.
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// The bodies that are being read.
@@ -25,11 +24,11 @@ pub(super) struct Unproven(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// In the order in which they began.
+    /// The bodies in order of arrival, with the sender's address and the signal that cuts the body off.
     bodies: BTreeMap<u64, (Option<IpAddr>, Arc<Notify>)>,
 }
 
-/// One of them; dropping it ends its entry.
+/// One body that is being read. Dropping the entry removes it.
 struct Entry<'a> {
     bodies: &'a Unproven,
     number: u64,
@@ -47,7 +46,7 @@ impl Unproven {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a body. `RequestTimeout` if it takes too long, or if it has to make room.
+    /// Reads a body. `RequestTimeout` if it takes too long, or if it is cut off to make room.
     pub(super) async fn read<T>(
         &self,
         peer: Option<IpAddr>,
@@ -92,7 +91,7 @@ impl State {
 mod tests {
     use super::*;
 
-    /// 256 forms that never ended kept every other request out.
+    /// 256 forms that never ended locked out every other request.
     #[tokio::test]
     async fn stalled_bodies_make_room_and_the_busiest_address_first() {
         let bodies = Arc::new(Unproven::default());

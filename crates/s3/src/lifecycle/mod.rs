@@ -1,9 +1,9 @@
-//! Lifecycle rules: what is deleted when it is old enough (S3 User Guide, "Managing the lifecycle of objects").
+//! Lifecycle rules: deletion of objects that are old enough (S3 User Guide, "Managing the lifecycle of objects").
 //!
-//! Owns what rules may say, when they are due, what an answer says of that, and the worker that acts on them. Objects stay where
-//! they are: rules with transitions to other storage classes are refused.
+//! Owns the validation of rules, their due times, the header `x-amz-expiration`, and the worker that applies the rules.
+//! Rules with transitions to other storage classes are refused.
 //!
-//! Invariant: what is deleted is what was judged. An object that was stored since is not.
+//! Invariant: only what a rule was evaluated for is deleted. An object stored after the evaluation stays.
 
 mod rule;
 mod sweep;
@@ -23,10 +23,10 @@ use crate::headers;
 use crate::ops::{settings, tagging};
 use rule::Rule;
 
-/// What an id keeps unencoded in a header.
+/// Characters that a rule id keeps unencoded in a header.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Sets a bucket's rules. What has no id gets one.
+/// Sets a bucket's rules. Rules without an id get one.
 pub(crate) async fn put(bucket: &Bucket, mut rules: Vec<LifecycleRule>, entropy: &Entropy) -> S3Result<()> {
     validation::check(&rules)?;
     for rule in &mut rules {
@@ -36,7 +36,7 @@ pub(crate) async fn put(bucket: &Bucket, mut rules: Vec<LifecycleRule>, entropy:
     settings::put_lifecycle(bucket, &rules).await
 }
 
-/// The rules of a bucket that are enabled.
+/// Returns the enabled rules of a bucket.
 async fn enabled(bucket: &Bucket) -> S3Result<Vec<Rule>> {
     let is_none = |error: &S3Error| *error.code() == S3ErrorCode::NoSuchLifecycleConfiguration;
     match settings::get_lifecycle(bucket).await {
@@ -46,14 +46,14 @@ async fn enabled(bucket: &Bucket) -> S3Result<Vec<Rule>> {
     }
 }
 
-/// What is known of an object, of which a header is to say when it expires.
+/// The properties of an object that determine its expiration header.
 pub(crate) struct Aspects<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) size_bytes: Option<u64>,
     pub(crate) modified: Option<Timestamp>,
 }
 
-/// The header `x-amz-expiration` of the newest object of its key.
+/// Returns the header `x-amz-expiration` of a key's current object.
 pub(crate) async fn expiration(bucket: &Bucket, meta: &ObjectMeta) -> Option<String> {
     let aspects = Aspects {
         key: meta.object.key.as_bytes(),
@@ -68,12 +68,12 @@ pub(crate) async fn expiration(bucket: &Bucket, meta: &ObjectMeta) -> Option<Str
     shown(&rules, &aspects, tags.as_ref())
 }
 
-/// The header of an object that was stored just now, with these tags.
+/// Returns the header for an object that was just stored with the given tags.
 pub(crate) async fn expiration_of_new(bucket: &Bucket, new: Aspects<'_>, tags: &Tags) -> Option<String> {
     shown(&enabled(bucket).await.ok()?, &new, Some(tags))
 }
 
-/// The header of an object that was made of others.
+/// Returns the header for an object that was just created by a copy or a completed upload.
 pub(crate) async fn expiration_of_made(bucket: &Bucket, object: &ObjectRef) -> Option<String> {
     if enabled(bucket).await.ok()?.is_empty() {
         return None;
@@ -82,7 +82,7 @@ pub(crate) async fn expiration_of_made(bucket: &Bucket, object: &ObjectRef) -> O
     expiration(bucket, &meta).await
 }
 
-/// Of several rules that expire it, the first that is due.
+/// Formats the header for the matching rule that is due first.
 fn shown(rules: &[Rule], object: &Aspects<'_>, tags: Option<&Tags>) -> Option<String> {
     let about = rules.iter().filter(|rule| {
         let fits = object.size_bytes.is_some_and(|size| rule.filter.fits(size));

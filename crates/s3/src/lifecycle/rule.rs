@@ -1,4 +1,4 @@
-//! One rule: what it is about, and when it is due.
+//! A lifecycle rule: which objects it matches, and when it is due.
 
 use s3s::dto;
 use store::{Tags, Timestamp};
@@ -7,30 +7,30 @@ use crate::headers;
 
 const DAY_SECS: i64 = 86_400;
 
-/// A rule as it is acted on.
+/// An enabled rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) id: String,
     pub(super) filter: Filter,
     pub(super) expires: Option<Expiry>,
-    /// Whether a deletion's mark goes that hides nothing any more.
+    /// Whether the rule removes expired object delete markers: markers that are a key's only version.
     pub(super) removes_lone_marks: bool,
     pub(super) noncurrent: Option<Noncurrent>,
-    /// Days after which an upload that nobody completes is given up.
+    /// Days after which an incomplete multipart upload is aborted.
     pub(super) aborts_after_days: Option<i64>,
 }
 
 /// When an object expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expiry {
-    /// So many days after it was stored, at the midnight that follows.
+    /// This many days after it was stored, rounded up to the next midnight.
     Days(i64),
-    /// At a moment, whenever it was stored.
+    /// At this time, no matter when it was stored.
     Date(Timestamp),
 }
 
 impl Expiry {
-    /// When it is due for an object that was stored then.
+    /// Returns when an object stored at `stored` is due.
     pub(super) fn due(self, stored: Timestamp) -> Timestamp {
         match self {
             Self::Days(days) => after(stored, days),
@@ -39,22 +39,22 @@ impl Expiry {
     }
 }
 
-/// What happens to what was overwritten or deleted.
+/// The expiration of noncurrent versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Noncurrent {
-    /// How long it is kept.
+    /// Days for which a version is kept after it became noncurrent.
     pub(super) days: i64,
-    /// How many of the newest are kept longer.
+    /// The number of newest noncurrent versions that are kept longer.
     pub(super) newer: usize,
 }
 
-/// The midnight (UTC) that follows so many days.
+/// Returns the midnight (UTC) after the given number of days has passed.
 pub(super) fn after(since: Timestamp, days: i64) -> Timestamp {
     let days = since.secs().div_euclid(DAY_SECS).saturating_add(days).saturating_add(1);
     Timestamp::from_secs(days.saturating_mul(DAY_SECS), 0)
 }
 
-/// Which objects a rule is about.
+/// The filter of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Filter {
     pub(super) prefix: String,
@@ -85,7 +85,7 @@ impl Filter {
         self.tags.iter().all(|(key, value)| tags.get(key) == Some(value))
     }
 
-    /// Whether it is about keys alone.
+    /// Whether the filter depends on keys alone.
     pub(super) fn is_of_keys(&self) -> bool {
         !self.needs_size() && !self.needs_tags()
     }
@@ -111,7 +111,7 @@ impl Filter {
 }
 
 impl Rule {
-    /// A rule that was checked when it was set, if it is enabled.
+    /// Converts a validated rule; `None` if it is disabled.
     pub(super) fn enabled(rule: &dto::LifecycleRule) -> Option<Self> {
         if rule.status.as_str() != dto::ExpirationStatus::ENABLED {
             return None;
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn days_end_at_the_midnight_that_follows() {
         let at = |days: i64, secs: i64| Timestamp::from_secs(days * DAY_SECS + secs, 0);
-        // AWS's example: stored on the 15th at 10:30, three days, expires on the 19th at 00:00.
+        // AWS's example: an object stored on the 15th at 10:30 for three days expires on the 19th at 00:00.
         assert_eq!(after(at(15, 10 * 3600 + 1800), 3), at(19, 0));
         assert_eq!(after(at(15, 0), 1), at(17, 0));
         assert_eq!(after(at(15, DAY_SECS - 1), 0), at(16, 0));

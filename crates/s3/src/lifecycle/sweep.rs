@@ -1,4 +1,4 @@
-//! One look at everything in a bucket, and the end of what is due.
+//! One sweep: evaluates the rules for everything in a bucket, and deletes what is due.
 
 use futures_util::StreamExt as _;
 use s3s::S3Result;
@@ -16,27 +16,27 @@ use crate::notify::{Action, Cause, Notifier};
 use crate::ops::tagging;
 use crate::version_lookup;
 
-/// Entries of a page.
+/// Entries per listed page.
 const PAGE_ENTRIES: usize = 1000;
-/// Objects that are deleted at the same time.
+/// The maximum number of deletions in flight.
 const DELETED_AT_ONCE: usize = 8;
-/// Failures after which a bucket is left alone until the next sweep.
+/// Failures after which the sweep of a bucket stops.
 const FAILURES_MAX: u64 = 16;
-/// Who an event says it was.
+/// The principal of lifecycle events.
 const PRINCIPAL: &str = "tenon:lifecycle";
 
-/// What a sweep ended.
+/// The results of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expired {
-    /// Objects, which in a bucket with versions are hidden by a mark.
+    /// Expired objects. In a bucket with versioning, delete markers hide them.
     pub objects: u64,
-    /// Versions that were not the newest.
+    /// Deleted noncurrent versions.
     pub versions: u64,
-    /// Marks that hid nothing any more.
+    /// Deleted delete markers that hid nothing any more.
     pub marks: u64,
-    /// Uploads.
+    /// Aborted uploads.
     pub uploads: u64,
-    /// What was due and could not be deleted.
+    /// Items that were due and could not be deleted.
     pub failures: u64,
 }
 
@@ -52,7 +52,7 @@ impl Expired {
     }
 }
 
-/// One bucket being swept.
+/// The sweep of one bucket.
 pub(super) struct Sweep {
     pub(super) bucket: Bucket,
     pub(super) rules: Vec<Rule>,
@@ -70,12 +70,12 @@ struct Counts {
     failures: AtomicU64,
 }
 
-/// Something that is due.
+/// An item that is due.
 enum Due {
     Object(ObjectRef),
-    /// The newest version, to be hidden.
+    /// A current version, to be hidden by a delete marker.
     Newest(ObjectRef),
-    /// A version that was replaced then, and how many newer ones were too.
+    /// A noncurrent version, the time at which it was replaced, and the number of newer noncurrent versions.
     Noncurrent(Box<Version>, Timestamp, usize),
     Mark(Box<Version>),
     Upload(Box<Upload>),
@@ -86,7 +86,7 @@ impl Sweep {
         Self { bucket, rules, now, notifier, counts: Counts::default() }
     }
 
-    /// Goes through the bucket once.
+    /// Sweeps the bucket.
     pub(super) async fn run(&self) -> S3Result<Expired> {
         for prefix in self.prefixes(|rule| rule.aborts_after_days.is_some()) {
             self.uploads(&prefix).await?;
@@ -126,12 +126,12 @@ impl Sweep {
         self.counts.failures.load(Ordering::Relaxed) >= FAILURES_MAX
     }
 
-    /// What keys begin with that such rules are about; none is the beginning of another.
+    /// Returns the prefixes of the given kind of rules, without those that another prefix covers.
     fn prefixes(&self, is_about: impl Fn(&Rule) -> bool) -> Vec<String> {
         let rules = self.rules.iter().filter(|rule| is_about(rule));
         let mut all: Vec<String> = rules.map(|rule| rule.filter.prefix.clone()).collect();
         all.sort();
-        // After a prefix come those that it begins.
+        // In sorted order, a prefix is followed by all texts that begin with it.
         all.dedup_by(|longer, shorter| longer.starts_with(shorter.as_str()));
         all
     }
@@ -152,7 +152,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Whether a rule expires the object, if it has the tags that the rule wants.
+    /// Whether a rule expires the object, tags aside.
     fn may_be_due(&self, object: &ObjectRef, size_bytes: u64) -> bool {
         object.last_modified.is_some_and(|stored| self.expiring(object, size_bytes, stored).next().is_some())
     }
@@ -195,7 +195,8 @@ impl Sweep {
         Ok(())
     }
 
-    /// What is due by now that this version is known: it, or the mark of the key before, which turns out to be alone.
+    /// Returns what is due once `version` is known: the version itself, or the previous key's delete marker if it turns
+    /// out to be that key's only version.
     fn judge(&self, seen: &mut OfKey, version: Box<Version>) -> Vec<Due> {
         let mut due = Vec::new();
         if seen.key.as_ref() != Some(&version.key) {
@@ -224,7 +225,8 @@ impl Sweep {
         due
     }
 
-    /// The rules that end a version which was replaced then, and of whose kind so many are newer.
+    /// Returns the rules that delete a version replaced at `replaced_at` with `newer` newer noncurrent versions, tags
+    /// aside.
     fn ending(&self, version: &Version, replaced_at: Timestamp, newer: usize) -> impl Iterator<Item = &Rule> {
         let size_bytes = version.stored.as_ref().map(|meta| meta.size_bytes);
         self.rules.iter().filter(move |rule| {
@@ -284,7 +286,7 @@ impl Sweep {
         };
         match ended {
             Ok(true) => drop(count.fetch_add(1, Ordering::Relaxed)),
-            // It went or was replaced meanwhile, or is locked.
+            // The item was deleted or replaced in the meantime, or is locked.
             Ok(false)
             | Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_) | StoreError::Locked(_)) => {}
             Err(error) => {
@@ -296,7 +298,7 @@ impl Sweep {
         }
     }
 
-    /// The bucket, of one deletion that is to be told.
+    /// Returns a view of the bucket that emits the events of one deletion.
     fn watched(&self) -> Bucket {
         let cause = Cause {
             action: Action::Expire,
@@ -307,8 +309,8 @@ impl Sweep {
         self.notifier.watch(self.bucket.clone(), cause)
     }
 
-    /// Whether what was judged is still there, and due. Another object of the same bytes has the same etag: that it is not one which was
-    /// stored since, this look tells.
+    /// Whether the candidate still exists and is due. The etag alone does not tell, since a newer object with the same
+    /// bytes has the same etag: the rules are evaluated again for the object's current time.
     async fn is_still_due(&self, judged: &ObjectRef) -> store::Result<bool> {
         let Some(found) = self.bucket.store.find(&judged.key).await? else { return Ok(false) };
         let Some(stored) = found.object.last_modified else { return Ok(false) };
@@ -351,7 +353,7 @@ impl Sweep {
         Ok(is_due && self.remove(&version.key, &version.id).await?)
     }
 
-    /// Whether the object has the tags that one of these rules wants.
+    /// Whether the object has the tags that some of the rules require.
     async fn any_has_tags(&self, rules: &[&Rule], object: &ObjectRef) -> store::Result<bool> {
         if rules.iter().any(|rule| !rule.filter.needs_tags()) {
             return Ok(true);
@@ -377,15 +379,15 @@ impl Sweep {
     }
 }
 
-/// What was seen of a key's versions, the newest first.
+/// The state of a scan over one key's versions, the newest first.
 #[derive(Default)]
 struct OfKey {
     key: Option<ObjectKey>,
-    /// When the version before this one, which is newer, was stored.
+    /// When the previous, newer version was stored.
     newer_at: Option<Timestamp>,
-    /// Versions so far that are not the newest.
+    /// Noncurrent versions so far.
     noncurrent: usize,
-    /// The newest, if it is a mark and was the only one so far.
+    /// The current version, if it is a delete marker and the only version so far.
     mark: Option<Box<Version>>,
 }
 

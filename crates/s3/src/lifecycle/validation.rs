@@ -1,4 +1,4 @@
-//! What rules may say (S3 API, PutBucketLifecycleConfiguration).
+//! Validation of lifecycle rules (S3 API, PutBucketLifecycleConfiguration).
 
 use s3s::dto::{ExpirationStatus, LifecycleExpiration, LifecycleRule, LifecycleRuleFilter, Tag};
 use s3s::{S3Result, s3_error};
@@ -8,7 +8,7 @@ use crate::authentication::argument;
 use crate::error::{malformed_xml, not_implemented};
 use crate::headers;
 
-/// S3's most rules, longest id in characters, and most noncurrent versions that a rule can keep.
+/// S3's limits: the number of rules, the length of an id, and the noncurrent versions that a rule can keep.
 const RULES_MAX: usize = 1000;
 const ID_CHARS_MAX: usize = 255;
 const NEWER_MAX: i32 = 100;
@@ -83,7 +83,7 @@ fn positive(days: i32, message: &str) -> S3Result<()> {
     if days > 0 { Ok(()) } else { Err(argument(message, "Days", &days.to_string())) }
 }
 
-/// One of `Days`, `Date` and `ExpiredObjectDeleteMarker`.
+/// Checks that exactly one of `Days`, `Date` and `ExpiredObjectDeleteMarker` is given.
 fn check_expiration(expiration: &LifecycleExpiration, is_of_keys: bool) -> S3Result<()> {
     match (expiration.days, &expiration.date, expiration.expired_object_delete_marker) {
         (Some(days), None, None) => positive(days, "'Days' for Expiration action must be a positive integer"),
@@ -97,7 +97,7 @@ fn check_expiration(expiration: &LifecycleExpiration, is_of_keys: bool) -> S3Res
     }
 }
 
-/// Whether it is about keys alone.
+/// Checks the filter. Returns whether it depends on keys alone.
 fn check_filter(filter: &LifecycleRuleFilter) -> S3Result<bool> {
     let alone = [
         filter.prefix.is_some(),

@@ -1,6 +1,6 @@
-//! Who acts on lifecycle rules.
+//! The worker that applies lifecycle rules.
 //!
-//! A bucket is swept once a day, as what is due is due at midnight (UTC), and when its rules have changed.
+//! A bucket is swept once a day, since items become due at midnight (UTC), and when its rules have changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::rule::Rule;
 use super::sweep::{Expired, Sweep};
 use crate::endpoint::Shared;
 
-/// How often it is looked whether a bucket is to be swept.
+/// How often the worker checks which buckets are due for a sweep.
 const LOOK_EVERY: Duration = Duration::from_secs(600);
-/// After the start, until the first look: an endpoint that is only started to be asked something is left in peace.
+/// The delay of the first check, so that an endpoint started for a short query does not sweep.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 const DAY_SECS: i64 = 86_400;
 
-/// The day and the rules that a bucket was last swept by.
+/// The day and the rules of a bucket's last sweep.
 type Swept = (i64, Vec<Rule>);
 
-/// Sweeps buckets until the end.
+/// Applies lifecycle rules until `ends` becomes true.
 pub(crate) async fn run(shared: Arc<Shared>, mut ends: watch::Receiver<bool>) {
     let work = async {
         let mut swept = HashMap::new();
@@ -33,7 +33,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut ends: watch::Receiver<bool>) {
     };
     tokio::select! {
         () = work => {}
-        // An error says that the server was dropped.
+        // An error means that the server was dropped.
         _ = ends.wait_for(|is_ending| *is_ending) => {}
     }
 }
@@ -66,14 +66,14 @@ async fn look(shared: &Shared, swept: &mut HashMap<String, Swept>) -> Expired {
     expired
 }
 
-/// What a sweep did, and by what; `None` if there is nothing to do.
+/// Sweeps a bucket unless it was swept today by the same rules. Returns the sweep's day and rules, and its results.
 async fn sweep(
     shared: &Shared,
     name: &str,
     now: Timestamp,
     last: Option<&Swept>,
 ) -> Option<(Swept, Expired)> {
-    // A bucket that went meanwhile is no failure.
+    // A bucket deleted in the meantime is no failure.
     let bucket = shared.bucket(name).await.ok()?;
     let by = (now.secs().div_euclid(DAY_SECS), super::enabled(&bucket).await.ok()?);
     if by.1.is_empty() || last == Some(&by) {

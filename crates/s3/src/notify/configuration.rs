@@ -1,6 +1,7 @@
-//! A bucket's notification configuration: which events go where.
+//! A bucket's notification configuration: which events go to which webhook.
 //!
-//! Destinations are webhooks that the endpoint was started with, by their names: `arn:tenon:sqs::NAME:webhook`, as a queue.
+//! Destinations are the webhooks that the endpoint was started with, addressed as queues:
+//! `arn:tenon:sqs::NAME:webhook`.
 
 use events::EventKind;
 use s3s::dto::{self, Event, NotificationConfiguration, NotificationConfigurationFilter};
@@ -15,22 +16,22 @@ use crate::bucket::Bucket;
 use crate::error::{malformed_xml, not_implemented};
 use crate::ops::settings;
 
-/// S3's longest id of a configuration, and longest value of a filter, in bytes.
+/// S3's maximum lengths of a configuration's id and of a filter value, in bytes.
 const ID_BYTES_MAX: usize = 255;
 const FILTER_BYTES_MAX: usize = 1024;
 
-/// The families that a configuration can name whole, with `:*`.
+/// The event families that a configuration may name with `:*`.
 const FAMILIES: [&str; 6] = [
     "ObjectCreated",
     "ObjectRemoved",
     "ObjectTagging",
     "LifecycleExpiration",
-    // What never happens here may be waited for.
+    // The last two are accepted, though this endpoint never emits such events.
     "ObjectRestore",
     "Replication",
 ];
 
-/// What else AWS has names for and never happens here.
+/// Other event types of AWS that are accepted, though this endpoint never emits them.
 const NEVER: [&str; 11] = [
     "ObjectRestore:Post",
     "ObjectRestore:Completed",
@@ -45,19 +46,19 @@ const NEVER: [&str; 11] = [
     "ObjectAcl:Put",
 ];
 
-/// Events of some kinds and keys, and the webhook that they go to.
+/// A rule that sends events of certain kinds and keys to a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) id: Arc<str>,
     pub(crate) destination: String,
-    /// Names, or beginnings of names.
+    /// Event names, or prefixes of names that end in `*`.
     events: Vec<String>,
     prefix: String,
     suffix: String,
 }
 
 impl Route {
-    /// Whether the key is one of those that its filter names.
+    /// Whether the rule's filter matches the key.
     pub(crate) fn is_about(&self, key: &ObjectKey) -> bool {
         let key = key.as_bytes();
         key.starts_with(self.prefix.as_bytes()) && key.ends_with(self.suffix.as_bytes())
@@ -67,7 +68,7 @@ impl Route {
         self.events.iter().any(|event| matches(event, kind.name()))
     }
 
-    /// Whether some event would go by both.
+    /// Whether an event could match both rules.
     fn overlaps(&self, other: &Self) -> bool {
         let begin = |one: &str, other: &str| one.starts_with(other) || other.starts_with(one);
         let end = |one: &str, other: &str| one.ends_with(other) || other.ends_with(one);
@@ -78,7 +79,7 @@ impl Route {
     }
 }
 
-/// Whether an event's name, or with `*` at its end the beginning of one, is that of `name`.
+/// Whether an event pattern matches a name. A pattern that ends in `*` matches by prefix.
 fn matches(event: &str, name: &str) -> bool {
     match event.strip_suffix('*') {
         Some(family) => name.starts_with(family),
@@ -90,13 +91,13 @@ fn stem(event: &str) -> &str {
     event.trim_end_matches('*')
 }
 
-/// The routes of a configuration that was checked when it was set.
+/// Returns the rules of a validated configuration.
 pub(crate) fn routes(configuration: NotificationConfiguration) -> Vec<Route> {
     let queues = configuration.queue_configurations.unwrap_or_default();
     queues.iter().filter_map(|queue| route(queue).ok()).collect()
 }
 
-/// Sets a bucket's configuration. What has no id gets one.
+/// Sets a bucket's configuration. Entries without an id get one.
 pub(crate) async fn put(
     bucket: &Bucket,
     mut configuration: NotificationConfiguration,
@@ -146,7 +147,7 @@ fn route(queue: &dto::QueueConfiguration) -> S3Result<Route> {
     Ok(Route { id, destination, events, prefix, suffix })
 }
 
-/// A name without its `s3:`.
+/// Returns the name of an event without `s3:`.
 fn event(event: &Event) -> S3Result<String> {
     let unknown = || {
         let message = format!("The event '{}' is not supported for notifications", event.as_ref());
@@ -160,7 +161,7 @@ fn event(event: &Event) -> S3Result<String> {
     if is_known { Ok(name.to_owned()) } else { Err(unknown()) }
 }
 
-/// What keys begin and end with.
+/// Returns the prefix and the suffix of a filter.
 fn filter(filter: Option<&NotificationConfigurationFilter>) -> S3Result<(String, String)> {
     let rules = filter.and_then(|filter| filter.key.as_ref()).and_then(|key| key.filter_rules.as_ref());
     let (mut prefix, mut suffix) = (None, None);

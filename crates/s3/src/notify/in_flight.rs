@@ -1,4 +1,4 @@
-//! Which keys are being changed, and by how many calls at the same time.
+//! Tracks the calls in flight that change objects, by key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ type Place = (String, ObjectKey);
 #[derive(Debug, Default)]
 struct Calls {
     count: usize,
-    /// Whether it was ever more than one since it was none.
+    /// Whether calls of the key have overlapped since it was last idle.
     were_several: bool,
 }
 
@@ -22,7 +22,7 @@ impl Underway {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before a call that changes an object.
+    /// Registers a call that is about to change an object.
     pub(super) fn begin(self: &Arc<Self>, bucket: &str, key: &ObjectKey) -> Turn {
         let place = (bucket.to_owned(), key.clone());
         let mut all = self.calls();
@@ -34,7 +34,7 @@ impl Underway {
     }
 }
 
-/// A call that changes an object; it lasts until what it did has its sequence.
+/// A registered call. It ends when its change has a sequence.
 #[derive(Debug)]
 pub(super) struct Turn {
     underway: Arc<Underway>,
@@ -46,7 +46,7 @@ impl Turn {
         &self.place.1
     }
 
-    /// Whether another call of the key was under way at the same time.
+    /// Whether another call of the same key overlapped with this one.
     pub(super) fn is_crowded(&self) -> bool {
         self.underway.calls().get(&self.place).is_some_and(|calls| calls.were_several)
     }

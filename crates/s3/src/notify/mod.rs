@@ -1,12 +1,12 @@
-//! What happened to objects, told to subscribers and webhooks.
+//! Events of changes made through the endpoint, for subscribers and webhooks.
 //!
-//! Owns the way from a call that a store has done to the events of it. [`Watched`](observed_store::Watched) stands around the bucket's store in a
-//! request that changes something, and knows what was done; lanes bring it into the form of events, and look at objects where the call
-//! did not say enough. The request does not wait for any of it.
+//! Owns the way from a completed store call to its events. In a request that changes objects, an
+//! [`ObservedStore`](observed_store::ObservedStore) wraps the bucket's store and records the changes. Workers turn
+//! changes into events, and read the object where a call did not say enough. Requests do not wait for any of this.
 //!
-//! Invariants: nothing is told before it is done. An event's sequence is taken after the store has done the call; where two calls
-//! of one key were under way at the same time, nobody knows which was last, so after them what is there is looked at, and told too if no
-//! event says it. Whoever follows the sequences of a key ends with what is there.
+//! Invariants: no event precedes its change. An event's sequence is taken after the store call. If calls of one key
+//! overlapped, their order is unknown; then the workers read the object, and emit a correcting event if a change's own
+//! event does not match it. A consumer that orders a key's events by sequence ends with the object's actual state.
 
 pub(crate) mod configuration;
 mod in_flight;
@@ -38,16 +38,16 @@ use crate::wire::Signer;
 use in_flight::{Turn, Underway};
 use observed_store::Watched;
 
-/// Changes that are made events of at the same time.
+/// The number of workers that turn changes into events.
 const LANES: usize = 8;
-/// Changes that may wait in each lane.
+/// The capacity of each worker's queue.
 const WAITING_MAX: usize = 512;
-/// How long a look at an object may take.
+/// The time limit for reading an object.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// What a request is called whose sender nobody knows.
+/// The principal of unsigned requests.
 const ANONYMOUS: &str = "anonymous";
 
-/// What was asked for, as far as it says what its events are called.
+/// The kind of request, as far as it determines the kinds of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Put,
@@ -62,7 +62,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// PutObject, or POST from a browser, which is one too.
+    /// Returns the action of PutObject: `s3s` also sees POST Object as PutObject.
     pub(crate) fn of_put(extensions: &http::Extensions) -> Self {
         let is_post =
             extensions.get::<Received>().is_some_and(|received| received.method == http::Method::POST);
@@ -88,15 +88,15 @@ impl Action {
     }
 }
 
-/// A request as it came, before it took the form of an operation.
+/// Properties of a request as received, before it was rewritten.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
-    /// As its answer shows it.
+    /// The request id that the response shows.
     pub(crate) id: String,
     pub(crate) method: http::Method,
 }
 
-/// Who wants what.
+/// The cause of a change: the request or the lifecycle rule behind it.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub(crate) action: Action,
@@ -120,7 +120,7 @@ impl Cause {
 }
 
 impl Shared {
-    /// A bucket that a request changes: what was done to its objects is told when the request is through with it.
+    /// Opens a bucket for a request that changes objects. Their events are emitted when the returned bucket is dropped.
     pub(crate) async fn changed<T>(
         &self,
         request: &S3Request<T>,
@@ -132,17 +132,17 @@ impl Shared {
     }
 }
 
-/// Something that a store has done.
+/// A change that a store call made.
 #[derive(Debug)]
 struct Change {
     kind: EventKind,
     known: Described,
-    /// Whether a look at the object would tell more.
+    /// Whether the object must be read to complete the event.
     needs_look: bool,
     turn: Turn,
 }
 
-/// A change on its way to being told.
+/// A change that waits to become an event.
 #[derive(Debug)]
 struct Pending {
     bucket: Bucket,
@@ -151,33 +151,34 @@ struct Pending {
     key: ObjectKey,
     known: Described,
     needs_look: bool,
-    /// Whether another call of the key was under way at the same time.
+    /// Whether another call of the key overlapped.
     is_crowded: bool,
     time: Timestamp,
-    /// Its own, and the next after it is its correction's.
+    /// The change's sequence. The next sequence is reserved for a correction.
     sequence: Sequence,
 }
 
 enum Told {
     Change(Box<Pending>),
-    /// Everything before it is told.
+    /// A request to signal when all earlier messages are processed.
     Flush(oneshot::Sender<()>),
 }
 
-/// Where changes are handed in.
+/// The receiver of changes; owns the workers' queues.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     telling: Arc<Telling>,
     lanes: Vec<mpsc::Sender<Told>>,
     underway: Arc<Underway>,
     clock: Arc<dyn Clock>,
-    /// Sequences are taken and changes handed in by one at a time, so that they wait in their order.
+    /// Makes taking a sequence and enqueueing the change one step, so that queues are in sequence order.
     order: Mutex<Sequencer>,
     lost: AtomicU64,
 }
 
 impl Notifier {
-    /// Tells `webhooks`, by their names, and whoever subscribes. To be called in a runtime.
+    /// Starts the workers, which send events to `webhooks` (by name) and to subscribers. Must be called within a Tokio
+    /// runtime.
     pub(crate) fn start(
         webhooks: BTreeMap<String, Webhook>,
         region: String,
@@ -195,7 +196,7 @@ impl Notifier {
         Self { telling, lanes, underway, clock, order: Mutex::default(), lost: AtomicU64::new(0) }
     }
 
-    /// A bucket whose changes are told, because of this.
+    /// Returns a bucket whose changes have events with the given cause.
     pub(crate) fn watch(self: &Arc<Self>, bucket: Bucket, cause: Cause) -> Bucket {
         Bucket { name: bucket.name.clone(), store: Arc::new(Watched::new(bucket, cause, Arc::clone(self))) }
     }
@@ -213,12 +214,12 @@ impl Notifier {
         webhooks.map(|(name, webhook)| (name.clone(), webhook.counts())).collect()
     }
 
-    /// Changes of which nobody was told.
+    /// Returns the number of dropped changes.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns when everything is told and delivered, or given up after `patience`.
+    /// Waits until all events are dispatched and delivered, or until `patience` has passed.
     pub(crate) async fn finish(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let flushed = async {
@@ -237,7 +238,7 @@ impl Notifier {
         futures_util::future::join_all(stopped).await;
     }
 
-    /// Hands in what a store has done. Where there is no place for it, whoever listens hears that something is lost.
+    /// Enqueues changes. If a queue is full, the change is dropped, and subscribers get a loss notice.
     fn emit(&self, bucket: &Bucket, cause: &Cause, changes: Vec<Change>) {
         if self.telling.webhooks.is_empty() && !self.telling.channel.is_heard() {
             return;
@@ -270,7 +271,7 @@ impl Notifier {
 
     fn lose(&self) {
         let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
-        // Not a line for each: they come by the thousand or not at all.
+        // Log rarely: losses come by the thousand or not at all.
         if lost.is_power_of_two() {
             tracing::warn!(lost, "events are lost: objects change faster than they can be looked at");
         }
@@ -278,7 +279,7 @@ impl Notifier {
     }
 }
 
-/// Who is told, and what is said of every event alike.
+/// The event destinations, and the properties that all events share.
 #[derive(Debug)]
 struct Telling {
     channel: Channel,
@@ -308,7 +309,7 @@ impl Telling {
             false => Found::Unknown,
         };
         if pending.is_crowded && matches!(found, Found::Unknown) {
-            // Nobody knows what the last of several calls left there.
+            // The calls overlapped, and the resulting object could not be read: the event may be wrong.
             self.channel.tell(Heard::Lost(1));
         }
         let own = own(&pending, &found);
@@ -368,18 +369,18 @@ impl Telling {
     }
 }
 
-/// What a look at an object shows.
+/// The result of reading an object.
 enum Found {
     There(Described),
     Absent,
-    /// Nobody looked, or it could not be seen.
+    /// The object was not read, or could not be.
     Unknown,
 }
 
 async fn look(pending: &Pending) -> Found {
     let looked = async {
         let (bucket, key) = (&pending.bucket, &pending.key);
-        // Of several calls only the newest object shows which was last.
+        // After overlapping calls only the current object shows which call was last.
         let version = pending.known.version.as_deref().filter(|_| !pending.is_crowded);
         let meta = match (bucket.store.versions(), version) {
             (Some(versions), Some(id)) => versions.find(key, Some(id)).await?.stored,
@@ -396,7 +397,7 @@ async fn look(pending: &Pending) -> Found {
     }
 }
 
-/// What the change itself did, with what was found of it.
+/// Returns the object as the change left it, completed from the object that was read.
 fn own(pending: &Pending, found: &Found) -> Described {
     let known = &pending.known;
     match found {
@@ -410,7 +411,7 @@ fn own(pending: &Pending, found: &Found) -> Described {
     }
 }
 
-/// What is to be told beside a change that was not alone: what is there now, if it is something else.
+/// Returns the correcting event for an overlapping change, if the object that was read differs from it.
 fn correction(pending: &Pending, own: &Described, found: Found) -> Option<(EventKind, Described)> {
     let kind = pending.kind;
     match found {

@@ -1,9 +1,9 @@
-//! A store whose changes are told.
+//! A store wrapper that records changes and emits their events.
 //!
-//! It lasts as long as a request: what was done through it is handed in when the request is through with it, so that a copy's
-//! event shows the tags that the request gives the copy afterwards.
+//! The wrapper lives as long as a request, and emits the events when it is dropped, so that they show the objects as
+//! the request left them.
 //!
-//! Invariant: a call that was begun is finished and told, also if the client has gone.
+//! Invariant: a call that has begun runs to its end and has its event, even if the client disconnects.
 
 use bytes::Bytes;
 use events::{Described, EventKind};
@@ -22,13 +22,13 @@ use super::in_flight::Turn;
 use super::{Action, Cause, Change, Notifier, of_attributes, shown_version};
 use crate::bucket::Bucket;
 
-/// A bucket's store, in a request that changes something.
+/// A bucket's store in a request that changes objects.
 #[derive(Debug)]
 pub(super) struct Watched {
     changes: Arc<Changes>,
 }
 
-/// What was done so far.
+/// The changes that a request has made so far.
 #[derive(Debug)]
 struct Changes {
     bucket: Bucket,
@@ -57,7 +57,7 @@ impl Changes {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push(change);
     }
 
-    /// An object that was stored, of which all is known or a look tells the rest.
+    /// Records a stored object. Without `known`, the object is read later for the event's details.
     fn created(&self, turn: Turn, object: &ObjectRef, known: Option<Described>) {
         let needs_look = known.is_none();
         let known = Described {
@@ -78,7 +78,7 @@ impl Changes {
         let kind = match self.cause.action {
             Action::PutTags => EventKind::TaggingPut,
             Action::DeleteTags => EventKind::TaggingDelete,
-            // Of what a copy does afterwards its own event tells.
+            // Tags set within another action are shown by that action's own event.
             _ => return,
         };
         let version = shown_version(version.map(Into::into));
@@ -96,7 +96,7 @@ impl Watched {
         self.changes.store()
     }
 
-    /// Runs a call to its end, whether anybody waits for it or not.
+    /// Runs a call to its end, even if the caller stops waiting.
     async fn run<T, Work>(&self, call: impl FnOnce(Arc<Changes>) -> Work) -> Result<T>
     where
         T: Send + 'static,
@@ -244,7 +244,7 @@ fn of_put(options: &PutOptions, size_bytes: u64) -> Described {
     Described { size_bytes: Some(size_bytes), ..of_attributes(&options.attributes, options.tags.clone()) }
 }
 
-/// A body that is stored as it comes.
+/// A streaming writer that records the stored object.
 #[derive(Debug)]
 struct WatchedWriter {
     inner: Box<dyn ObjectWriter>,
@@ -273,7 +273,7 @@ impl ObjectWriter for WatchedWriter {
     }
 }
 
-/// A body that is stored in parts.
+/// A multipart upload that records the completed object.
 #[derive(Debug)]
 struct WatchedUpload {
     upload: Arc<dyn Multipart>,

@@ -1,6 +1,6 @@
-//! Access control lists of buckets (S3 User Guide, "Access control list (ACL) overview").
+//! Bucket access control lists (S3 User Guide, "Access control list (ACL) overview").
 //!
-//! A bucket's objects are all its owner's: an object has no list of its own but the one that says so.
+//! All objects belong to the bucket's owner. The ACL of an object is fixed and says just that.
 
 use s3s::dto::{self, AccessControlPolicy};
 use s3s::{S3Error, S3Result, s3_error};
@@ -17,10 +17,10 @@ const EVERYBODY: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
 const SIGNED_IN: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
 const FULL_CONTROL: &str = "FULL_CONTROL";
 const PERMISSIONS: [&str; 5] = [FULL_CONTROL, "READ", "READ_ACP", "WRITE", "WRITE_ACP"];
-/// S3's most grants of a list.
+/// S3's maximum number of grants in an ACL.
 const GRANTS_MAX: usize = 100;
 
-/// Who may do what to a bucket, beside its owner.
+/// A permission on a bucket, granted to somebody besides its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Grant {
     grantee: Grantee,
@@ -54,7 +54,7 @@ impl Grantee {
     }
 }
 
-/// Whether the bucket's list lets a user do something to the bucket.
+/// Whether the bucket's ACL allows the user an action on the bucket.
 pub(crate) async fn allows(bucket: &Bucket, user: Option<&str>, action: &str) -> S3Result<bool> {
     let permission = match action {
         "s3:ListBucket" | "s3:ListBucketVersions" | "s3:ListBucketMultipartUploads" => "READ",
@@ -74,13 +74,13 @@ async fn grants(bucket: &Bucket) -> S3Result<Vec<Grant>> {
     Ok(bucket.setting(SETTING).await?.unwrap_or_default())
 }
 
-/// Whether the bucket has no lists; where nobody said so, it has none.
+/// Whether ACLs are disabled for the bucket, which is the default.
 async fn is_enforced(bucket: &Bucket) -> S3Result<bool> {
     let ownership: Option<String> = bucket.setting(OWNERSHIP).await?;
     Ok(ownership.is_none_or(|ownership| ownership == ENFORCED))
 }
 
-/// The list as it counts: what was granted before lists were disabled counts no more.
+/// Returns the effective ACL. Stored grants have no effect while ACLs are disabled.
 pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto::Grant>> {
     let grants = match is_enforced(bucket).await? {
         true => Vec::new(),
@@ -93,23 +93,23 @@ pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto
     Ok(std::iter::once(of_owner(owner)).chain(shown).collect())
 }
 
-/// What the owner of everything may do with it.
+/// Returns the owner's grant of full control.
 pub(crate) fn of_owner(owner: &dto::Owner) -> dto::Grant {
     let owner = Grantee::User(owner.id.clone().unwrap_or_default());
     let permission = Some(dto::Permission::from_static(FULL_CONTROL));
     dto::Grant { grantee: Some(owner.dto()), permission }
 }
 
-/// A list as a request gives it: by name, by headers, or in full.
+/// An ACL in a request: a canned ACL, grant headers, or a document.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     pub(crate) canned: Option<String>,
-    /// By permission.
+    /// Grantees by permission.
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) policy: Option<AccessControlPolicy>,
 }
 
-/// The fields that CreateBucket and PutBucketAcl share.
+/// Collects the ACL fields of the input of CreateBucket or PutBucketAcl.
 macro_rules! given_acl {
     ($input:expr, $policy:expr) => {
         $crate::ops::acl::Given {
@@ -135,7 +135,7 @@ impl Given {
         self.canned.is_none() && self.headers.is_empty() && self.policy.is_none()
     }
 
-    /// The grants beside the owner's own.
+    /// Returns the grants other than the owner's own.
     fn grants(self, users: &Users, owner: &str) -> S3Result<Vec<Grant>> {
         let mut grants = match (self.canned, self.headers.is_empty(), self.policy) {
             (None, true, None) => {
@@ -178,7 +178,7 @@ fn canned_grants(name: &str) -> S3Result<Vec<Grant>> {
     })
 }
 
-/// `id="name", uri="http://..."`, by permission.
+/// Parses grant headers such as `id="name", uri="http://..."`, by permission.
 fn of_headers(headers: Vec<(&'static str, String)>, users: &Users) -> S3Result<Vec<Grant>> {
     let mut grants = Vec::new();
     for (permission, list) in headers {
@@ -243,7 +243,7 @@ pub(crate) async fn put(bucket: &Bucket, given: Given, users: &Users, owner: &st
     bucket.set(SETTING, (!grants.is_empty()).then_some(&grants)).await
 }
 
-/// The list that a new bucket is made with, of whose ownership the request says this.
+/// Sets the ACL of a new bucket with the given object ownership.
 pub(crate) async fn put_first(
     bucket: &Bucket,
     given: Given,
@@ -267,13 +267,13 @@ pub(crate) async fn put_first(
     bucket.set(SETTING, Some(&grants)).await
 }
 
-/// Refuses a list for an object that is about to be written, unless it says what holds anyhow.
+/// Refuses the ACL headers of a new object, unless they only say what holds anyway.
 pub(crate) async fn check_object(bucket: &Bucket, headers: &http::HeaderMap) -> S3Result<()> {
     let canned = headers.get("x-amz-acl").map(http::HeaderValue::as_bytes);
     let is_granted = headers.keys().any(|name| name.as_str().starts_with("x-amz-grant-"));
     match canned {
         None if !is_granted => Ok(()),
-        // Every object is the bucket owner's: `private`, which rclone always sends, says the same.
+        // Every object belongs to the bucket's owner. So `private`, which rclone always sends, changes nothing.
         Some(b"bucket-owner-full-control" | b"private") if !is_granted => Ok(()),
         _ if is_enforced(bucket).await? => Err(not_supported()),
         Some(b"bucket-owner-read") if !is_granted => Ok(()),
@@ -281,7 +281,7 @@ pub(crate) async fn check_object(bucket: &Bucket, headers: &http::HeaderMap) -> 
     }
 }
 
-/// As [`check_object`], for an object that is there. Programs that copy put back the list that they were shown.
+/// Like [`check_object`], for an existing object. Programs that copy objects send back the ACL that they read.
 pub(crate) async fn put_object(
     bucket: &Bucket,
     owner: &dto::Owner,

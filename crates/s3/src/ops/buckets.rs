@@ -1,4 +1,4 @@
-//! Buckets as a whole: made and listed.
+//! CreateBucket and ListBuckets.
 
 use s3s::dto::{Bucket, CreateBucketInput, ListBucketsInput, ListBucketsOutput};
 use s3s::{S3Error, S3Result, s3_error};
@@ -13,10 +13,10 @@ use crate::ops::{acl, lock, settings};
 use crate::owners;
 use crate::wire::BucketTags;
 
-/// The most buckets that a client can ask for at once.
+/// The maximum number of buckets per page.
 const PAGE_MAX: usize = 10_000;
 
-/// The buckets that a user sees.
+/// Lists the buckets that a user may see.
 pub(crate) async fn list(
     shared: &Shared,
     user: Option<String>,
@@ -55,7 +55,7 @@ async fn is_seen(shared: &Shared, user: Option<&str>, bucket: &str) -> S3Result<
     if found.is_some_and(|user| authorizer::sees_all_buckets(user.role)) {
         return Ok(true);
     }
-    // One that was removed meanwhile is nobody's.
+    // The bucket was deleted in the meantime.
     let Ok(bucket) = shared.bucket(bucket).await else { return Ok(false) };
     Ok(user == Some(owners::of(&bucket, &shared.users).await?.as_str()))
 }
@@ -69,7 +69,7 @@ async fn shown(shared: &Shared, name: String) -> S3Result<Bucket> {
     })
 }
 
-/// Makes a bucket, which is its maker's from then on.
+/// Creates a bucket, which then belongs to its creator.
 pub(crate) async fn create(
     shared: &Shared,
     input: &CreateBucketInput,
@@ -125,7 +125,7 @@ fn already_there(is_own: bool) -> S3Error {
     }
 }
 
-/// What a new bucket is to be like.
+/// Applies the request's settings to a new bucket.
 async fn set_up(
     shared: &Shared,
     input: &CreateBucketInput,

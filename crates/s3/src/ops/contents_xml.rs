@@ -1,7 +1,7 @@
-//! The rows of a listing's document: an object each.
+//! The `<Contents>` elements of a listing.
 //!
-//! They are most of what a listing costs, so they are written here in one pass; the protocol layer, which takes each of their
-//! elements through values of its own, writes the document around them.
+//! They dominate the cost of a listing, so they are written here in one pass. `s3s` writes only the document around
+//! them, since it would allocate a value for each of their elements.
 
 use quick_xml::escape::escape;
 use s3s::dto::Owner;
@@ -11,15 +11,15 @@ use store::{ETag, ListEntry, Timestamp};
 use crate::ops::listing::Encoding;
 use crate::pagination::Page;
 
-/// What a row takes without its key, with its owner, in bytes.
+/// The approximate length of an element without its key, in bytes.
 const ROW_BYTES: usize = 300;
 
-/// Rows that belong at the end of the answer's document.
+/// `<Contents>` elements to be inserted at the end of a document.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows(String);
 
 impl Rows {
-    /// A row for each object of the page.
+    /// Writes an element for each object of a page.
     pub(crate) fn of(page: &Page, encoding: Encoding, owner: Option<&Owner>) -> Self {
         let mut rows = String::with_capacity(page.entries.len() * ROW_BYTES);
         let ending = ending(owner);
@@ -38,14 +38,14 @@ impl Rows {
         Self(rows)
     }
 
-    /// The document with the rows before the end of its root.
+    /// Inserts the elements before the end of the document's root.
     pub(crate) fn within(&self, document: &str) -> String {
         let end = document.rfind("</").unwrap_or(document.len());
         [&document[..end], &self.0, &document[end..]].concat()
     }
 }
 
-/// What every row ends with.
+/// Returns the end that all elements share.
 fn ending(owner: Option<&Owner>) -> String {
     let mut ending = String::from("</Size>");
     if let Some(owner) = owner {
@@ -69,7 +69,7 @@ fn push_etag(rows: &mut String, etag: &ETag) {
     rows.push_str("\"</ETag>");
 }
 
-/// As S3 writes it, to the millisecond.
+/// Writes a time in S3's format, with milliseconds.
 fn push_modified(rows: &mut String, modified: Timestamp) {
     let time = jiff::Timestamp::from_second(modified.secs()).unwrap_or_default();
     let time = jiff::tz::Offset::UTC.to_datetime(time);
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Each row's elements, whose order is free.
+    /// Splits a document into `<Contents>` elements with their children sorted, since their order is free.
     fn rows(document: &str) -> Vec<Vec<&str>> {
         document.split("<Contents>").map(sorted_elements).collect()
     }

@@ -1,4 +1,4 @@
-//! CopyObject, and what UploadPartCopy and it know of their source.
+//! CopyObject, and the handling of copy sources that it shares with UploadPartCopy.
 
 use futures_util::StreamExt as _;
 use s3s::dto::{self, CopyObjectInput, CopyObjectOutput, CopySource};
@@ -18,16 +18,16 @@ use crate::lifecycle;
 use crate::ops::{get, lock, tagging};
 use crate::version_lookup;
 
-/// S3's longest object that one CopyObject copies.
+/// S3's maximum length of an object for one CopyObject, in bytes.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
 
-/// An object to be copied.
+/// The source of a copy.
 pub(crate) struct Source {
     pub(crate) bucket: Bucket,
     pub(crate) meta: ObjectMeta,
 }
 
-/// The bucket and key of a source; access points are of another world.
+/// Returns the bucket, the key and the version of a copy source. Access points are not implemented.
 pub(crate) fn named(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&str>)> {
     match source {
         CopySource::Bucket { bucket, key: name, version_id } => {
@@ -37,7 +37,7 @@ pub(crate) fn named(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&s
     }
 }
 
-/// Looks at the source; `NoSuchKey`, and `PreconditionFailed` if it is not what the copier wants.
+/// Looks the source up. `NoSuchKey`, or `PreconditionFailed` if it does not satisfy the conditions.
 pub(crate) async fn find(
     bucket: Bucket,
     key: &ObjectKey,
@@ -102,14 +102,14 @@ pub(crate) async fn copy(
     let precondition = conditions::of_headers(request)?;
     let given = given_attributes!(input, request)?;
     let mut attributes = if replaces { given } else { source.meta.attributes.clone() };
-    // Where a website sends its visitors, and locks, are not copied.
+    // Website redirects and locks are not copied.
     let redirect = input.website_redirect_location.clone();
     attributes.system.remove(WEBSITE_REDIRECT);
     attributes.system.extend(redirect.map(|target| (WEBSITE_REDIRECT.to_owned(), target)));
     lock::given(&to, &mut attributes, lock::asked_lock!(input), now).await?;
-    // A copy is of the usual class, unless the request names another (S3 API, CopyObject).
+    // A copy has the standard storage class unless the request names another (S3 API, CopyObject).
     attributes.storage_class = input.storage_class.as_ref().map(|class| class.as_str().to_owned());
-    // What is known of the bytes stays known of their copy.
+    // Checksums and part sizes stay valid, since the bytes are the same.
     for own in [CHECKSUM, PARTS, PART_CHECKSUMS] {
         if let Some(value) = source.meta.attributes.user.get(own) {
             attributes.user.insert(own.to_owned(), value.clone());
@@ -163,7 +163,7 @@ fn directive(given: Option<&str>, name: &str, unknown: &str) -> S3Result<bool> {
     }
 }
 
-/// From one store to another the bytes come through here.
+/// Copies between two stores by reading and writing the bytes.
 async fn across(
     (to, target): (&Bucket, &ObjectKey),
     source: &Source,
@@ -190,7 +190,7 @@ async fn across(
     Ok(body::put(incoming, target).await?.object)
 }
 
-/// Reads an object, or a range of it, to compute a checksum that is not known.
+/// Reads an object, or a range of it, to compute a checksum.
 pub(crate) async fn compute(
     bucket: &Bucket,
     meta: &ObjectMeta,

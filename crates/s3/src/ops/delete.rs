@@ -12,9 +12,9 @@ use crate::error::{from_store, malformed_xml, precondition_failed};
 use crate::headers;
 use crate::version_lookup::{self, from_versions};
 
-/// S3's most keys of one DeleteObjects.
+/// S3's maximum number of keys per DeleteObjects.
 const KEYS_MAX: usize = 1000;
-/// Keys of one request that are deleted at the same time.
+/// The maximum number of deletions in flight per request.
 const DELETED_AT_ONCE: usize = 16;
 
 pub(crate) async fn delete(bucket: &Bucket, input: &DeleteObjectInput) -> S3Result<DeleteObjectOutput> {
@@ -89,7 +89,7 @@ pub(crate) async fn delete_many(
     })
 }
 
-/// What the object must be to be deleted.
+/// Conditions on the object to be deleted.
 struct Wanted<'a> {
     etag: Option<&'a str>,
     size: Option<i64>,
@@ -119,7 +119,8 @@ async fn delete_one(
     let key = key(name)?;
     let precondition = match wanted.is_nothing() {
         true => Precondition::None,
-        // The rest is of bytes that have the tag which is the condition of the call.
+        // Size and time are checked here. The store then checks that the object still has the etag they were checked
+        // for.
         false => match find(bucket, &key, version).await? {
             Some(found) if wanted.is(&found) => Precondition::Matches(found.object.etag),
             None if wanted.etag.is_none() => return Ok(Deleted::default()),

@@ -21,10 +21,10 @@ use crate::pagination;
 use crate::part_metadata;
 use crate::version_lookup;
 
-/// A part whose checksum is not kept with its object is read to compute it if it is at most this long.
+/// The maximum length of a part that is read to compute its checksum, if the checksum is not kept with the object.
 const COMPUTED_BYTES_MAX: u64 = 64 << 20;
 
-/// Which bytes of an object are asked for.
+/// The bytes of an object that a request asks for.
 enum Wanted {
     All,
     Some(Range<u64>),
@@ -34,9 +34,9 @@ enum Wanted {
 /// One part of an object.
 struct WantedPart {
     range: Range<u64>,
-    /// From 0.
+    /// The part's index, from 0.
     at: usize,
-    /// How many parts the object has.
+    /// The number of parts of the object.
     count: usize,
 }
 
@@ -68,7 +68,7 @@ macro_rules! conditions {
     };
 }
 
-/// What GET and HEAD say of an object alike.
+/// Sets the fields that the outputs of GET and HEAD share.
 macro_rules! show {
     ($output:expr, $meta:expr, $wanted:expr, $checksum:expr) => {{
         let (meta, wanted): (&ObjectMeta, &Wanted) = ($meta, $wanted);
@@ -86,7 +86,7 @@ macro_rules! show {
     }};
 }
 
-/// What GET and HEAD answer, with the headers for which the output has no field.
+/// The output of GET or HEAD, and response headers that it has no field for.
 pub(crate) struct Shown<T> {
     pub(crate) output: T,
     pub(crate) headers: HeaderMap,
@@ -110,7 +110,7 @@ pub(crate) async fn get(
     let conditions = conditions!(input, lists);
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
     check_part_number(input.part_number)?;
-    // Where the range depends on the length, the object is looked at first, and is that one still when it is read.
+    // If the range depends on the object's length, read the metadata first; the etag condition then pins the object.
     let needs_look =
         id.is_some() || input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
     let mut options = GetOptions::default();
@@ -186,7 +186,7 @@ pub(crate) async fn attributes(
     input: GetObjectAttributesInput,
 ) -> S3Result<GetObjectAttributesOutput> {
     let key = key(&input.key)?;
-    // Clients give a list in one header, or a header for each attribute.
+    // Clients send a list in one header, or one header per attribute.
     let given = input.object_attributes.iter().flat_map(|list| list.as_str().split(','));
     let given: Vec<&str> = given.map(str::trim).filter(|name| !name.is_empty()).collect();
     let asked = |name: &str| given.contains(&name);
@@ -270,8 +270,8 @@ fn object_parts(
     })
 }
 
-/// Returns the checksum of an object, or of the part that is asked for, to a client that wants to see it. Clients compare it
-/// with the checksum of what they read.
+/// Returns the checksum of the object, or of the requested part, if the client asks for it. Clients compare it with the
+/// bytes that they read.
 async fn shown_checksum(
     bucket: &Bucket,
     meta: &ObjectMeta,
@@ -295,12 +295,12 @@ async fn shown_checksum(
     Ok(of_part.map(|of_part| Checksum { is_composite: whole.is_composite, ..of_part }))
 }
 
-/// The checksums of an object's parts, as far as they are kept with it.
+/// Returns the checksums of an object's parts, if they are kept with it.
 fn part_checksums(meta: &ObjectMeta, parts: usize) -> Option<Vec<Checksum>> {
     part_metadata::checksums_from_text(meta.attributes.user.get(PART_CHECKSUMS)?, parts)
 }
 
-/// The checksum kept with an object.
+/// Returns the checksum that is kept with an object.
 pub(crate) fn checksum(meta: &ObjectMeta) -> Option<Checksum> {
     Checksum::from_text(meta.attributes.user.get(CHECKSUM)?)
 }
@@ -327,7 +327,7 @@ fn wanted(meta: &ObjectMeta, range: Option<&dto::Range>, part: Option<i32>) -> S
 fn part_range(meta: &ObjectMeta, number: i32) -> S3Result<Wanted> {
     let at = usize::try_from(number).unwrap_or(0).saturating_sub(1);
     let Some(sizes) = part_sizes(meta) else {
-        // An object that was stored by one call is its own first part.
+        // An object stored by a single PUT counts as its own first part.
         if at > 0 {
             return Err(no_such_part(number, 1));
         }

@@ -13,10 +13,10 @@ use crate::ops;
 use crate::ops::contents_xml::Rows;
 use crate::pagination::{self, Listing, Page};
 
-/// What `encoding-type=url` encodes.
+/// Characters that `encoding-type=url` leaves unencoded.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
 
-/// How keys are written into an answer: XML cannot hold every byte.
+/// The encoding of keys in a response: some bytes cannot be represented in XML.
 #[derive(Clone, Copy)]
 pub(crate) struct Encoding(bool);
 
@@ -36,7 +36,7 @@ impl Encoding {
         }
     }
 
-    /// Adds the bytes to a document.
+    /// Appends bytes to a document.
     pub(crate) fn push(self, document: &mut String, bytes: &[u8]) {
         match self.0 {
             true => document.extend(percent_encode(bytes, ENCODED)),
@@ -44,7 +44,7 @@ impl Encoding {
         }
     }
 
-    /// Returns a request's prefix or marker, which an answer shows even where the request gave none.
+    /// Encodes a request's prefix or marker. The response has the element even if the request did not give it.
     fn given(self, text: Option<String>) -> Option<String> {
         self.string(Some(text.unwrap_or_default()))
     }
@@ -54,7 +54,7 @@ impl Encoding {
     }
 }
 
-/// A page's common prefixes.
+/// Returns a page's common prefixes.
 fn prefixes(page: &Page, encoding: Encoding) -> Option<Vec<dto::CommonPrefix>> {
     let prefixes = page.entries.iter().filter_map(|entry| match entry {
         ListEntry::Prefix(prefix) => Some(dto::CommonPrefix { prefix: Some(encoding.text(prefix)) }),
@@ -63,7 +63,7 @@ fn prefixes(page: &Page, encoding: Encoding) -> Option<Vec<dto::CommonPrefix>> {
     some(prefixes.collect())
 }
 
-/// A page's objects as the protocol layer has them.
+/// Returns a page's objects as `s3s` represents them.
 pub(crate) fn objects(
     page: &Page,
     encoding: Encoding,
@@ -109,7 +109,8 @@ pub(crate) async fn v1(
         marker: encoding.given(input.marker),
         max_keys: i32::try_from(limit).ok(),
         is_truncated: Some(page.is_truncated),
-        // Without a delimiter a client goes on after the last key it was shown.
+        // S3 sends the marker only with a delimiter, and clients otherwise continue after the last key. Here it is
+        // always sent.
         next_marker: page.last().filter(|_| page.is_truncated).map(|last| encoding.text(last)),
         common_prefixes: prefixes(&page, encoding),
         delimiter: encoding.string(delimiter),
@@ -161,7 +162,7 @@ pub(crate) async fn v2(
     Ok((output, Rows::of(&page, encoding, owner)))
 }
 
-/// A bucket without versions shows each object as its version `null`.
+/// Lists versions. A bucket without versioning shows each object as the version `null`.
 pub(crate) async fn versions(
     bucket: &Bucket,
     owner: &dto::Owner,
@@ -216,17 +217,17 @@ pub(crate) async fn versions(
     })
 }
 
-/// The length of the checksum that a token begins with.
+/// The length of the checksum at the beginning of a token, in bytes.
 const TOKEN_CHECK_BYTES: usize = 4;
 
-/// Returns a page's end as a token: opaque to clients, ASCII whatever the key, and of one bucket.
+/// Encodes the end of a page as a token, which is opaque, in ASCII, and valid for one bucket.
 fn to_token(bucket: &str, last: &[u8]) -> String {
     use base64::Engine as _;
     let token = [&token_check(bucket, last)[..], last].concat();
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token)
 }
 
-/// Returns the page's end that a token stands for. A token that no listing of the bucket gave is refused.
+/// Decodes a token. Refuses tokens that no listing of the bucket returned.
 fn from_token(bucket: &str, token: &str) -> S3Result<Bytes> {
     use base64::Engine as _;
     let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).unwrap_or_default();

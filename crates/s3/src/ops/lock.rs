@@ -1,4 +1,5 @@
-//! Locks of objects: a bucket's default, retention and legal holds (S3 User Guide, "Locking objects with Object Lock").
+//! Object Lock: a bucket's default retention, retention periods and legal holds (S3 User Guide, "Locking objects with
+//! Object Lock").
 
 use s3s::dto::{self, ObjectLockConfiguration, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result, s3_error};
@@ -12,12 +13,12 @@ use crate::version_lookup::{self, Named, from_versions};
 
 const SETTING: &str = "object-lock";
 const ENABLED: &str = "Enabled";
-/// S3's longest default retention.
+/// S3's maximum default retention.
 const DAYS_MAX: i32 = 36_500;
 const YEARS_MAX: i32 = 100;
 const DAY_NANOS: i64 = 86_400 * 1_000_000_000;
 
-/// What a write says of its lock.
+/// The lock that a write asks for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked {
     pub(crate) mode: Option<String>,
@@ -25,7 +26,7 @@ pub(crate) struct Asked {
     pub(crate) legal_hold: Option<String>,
 }
 
-/// The fields that PUT, CreateMultipartUpload and CopyObject share.
+/// Collects the lock fields of the input of PUT, CreateMultipartUpload or CopyObject.
 macro_rules! asked_lock {
     ($input:expr) => {
         $crate::ops::lock::Asked {
@@ -64,7 +65,7 @@ impl Asked {
     }
 }
 
-/// A moment that must be to come.
+/// Converts a time that must lie in the future.
 fn future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Timestamp> {
     let time = headers::moment(until);
     if time > now {
@@ -77,7 +78,7 @@ fn future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Timestamp
     Err(argument("The retain until date must be in the future!", name, &shown))
 }
 
-/// Writes the lock that an object is to have among its headers: what the request asks, or the bucket's default.
+/// Adds the lock of a new object to its attributes: the requested one, or the bucket's default.
 pub(crate) async fn given(
     bucket: &Bucket,
     attributes: &mut Attributes,
@@ -102,7 +103,7 @@ fn default_retention(configuration: &ObjectLockConfiguration, now: store::Timest
     Some(Retention { mode, until: store::Timestamp(now.0.saturating_add(days.saturating_mul(DAY_NANOS))) })
 }
 
-/// The bucket's configuration, if its objects can be locked.
+/// Returns the bucket's lock configuration; `None` if its objects cannot be locked.
 async fn configuration(bucket: &Bucket) -> S3Result<Option<ObjectLockConfiguration>> {
     bucket.setting(SETTING).await
 }
@@ -112,7 +113,7 @@ pub(crate) async fn is_enabled(bucket: &Bucket) -> S3Result<bool> {
     Ok(configuration(bucket).await?.is_some())
 }
 
-/// Makes a bucket one whose objects can be locked; it keeps versions from then on.
+/// Enables Object Lock, and versioning, which it needs.
 pub(crate) async fn enable(bucket: &Bucket) -> S3Result<()> {
     let versions = versions(bucket)?;
     versions.set_state(Versioning::Enabled).await.map_err(crate::error::from_store)?;
@@ -224,7 +225,7 @@ pub(crate) async fn put_legal_hold(bucket: &Bucket, input: dto::PutObjectLegalHo
     set.map_err(|error| from_versions(error, &found.id))
 }
 
-/// The version of a request about a lock. `InvalidRequest` where nothing can be locked.
+/// Returns the version that a request about locks refers to. `InvalidRequest` if the bucket has no Object Lock.
 async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
     let found = version_lookup::named(bucket, key, id).await?;
     match is_enabled(bucket).await? {

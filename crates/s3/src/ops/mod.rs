@@ -1,4 +1,4 @@
-//! S3's operations, one file per family. Each takes a request's input and returns the answer's output.
+//! The S3 operations, one file per family. Each takes a request's input and returns the response's output.
 
 pub(crate) mod acl;
 pub(crate) mod buckets;

@@ -1,4 +1,4 @@
-//! Objects in parts.
+//! Multipart uploads.
 
 use s3s::dto::{self, CompletedPart};
 use s3s::{S3Error, S3Result, s3_error};
@@ -26,11 +26,11 @@ use crate::part_metadata;
 use crate::version_lookup;
 use crate::wire::Trailer;
 
-/// S3's shortest part but the last.
+/// S3's minimum length of all parts but the last, in bytes.
 const PART_BYTES_MIN: u64 = 5 << 20;
 const NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
 
-/// The checksum that an upload was begun with: the parts have it too.
+/// The checksum algorithm and type chosen when the upload began. They apply to all parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) algorithm: Algorithm,
@@ -68,12 +68,12 @@ impl Kind {
         Ok(Some(Self { algorithm, is_composite }))
     }
 
-    /// As it is kept with the upload: a [`Checksum`] that has no value yet.
+    /// Formats the choice to be kept with the upload, as a [`Checksum`] without a value.
     fn to_text(self) -> String {
         self.checksum().to_text().trim_end().to_owned()
     }
 
-    /// Without a value.
+    /// Returns a checksum without a value.
     fn checksum(self) -> Checksum {
         Checksum { is_composite: self.is_composite, ..Checksum::new(self.algorithm, String::new()) }
     }
@@ -139,7 +139,7 @@ pub(crate) async fn upload_part(
     must_agree(kind, &declared)?;
     let announced = put::announced(input.content_length)?;
     let default = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
-    // Of parts with any checksums the whole has the default one.
+    // The default algorithm is computed too, so that the object gets a checksum no matter which ones its parts have.
     let digests = Digests::begin(declared, Some(default))?.and(default);
     let digests = if with_md5 { digests.and_md5() } else { digests };
     let incoming = Incoming::new(input.body, announced, digests, admitted);
@@ -152,7 +152,8 @@ pub(crate) async fn upload_part(
     Ok((output, checksum))
 }
 
-/// A part has the checksum that its upload was begun with, if it was begun with one.
+/// Checks that a part's checksum is of the algorithm chosen for the upload, if one was chosen. For a composite checksum
+/// each part must have one.
 fn must_agree(kind: Option<Kind>, declared: &Declared) -> S3Result<()> {
     let named = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
     match (kind, named) {
@@ -215,7 +216,7 @@ pub(crate) async fn upload_part_copy(
     })
 }
 
-/// `bytes=first-last`, both inside the source.
+/// Parses `bytes=first-last`, which must lie within the source.
 fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
     let invalid = || {
         let message = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy";
@@ -300,7 +301,8 @@ pub(crate) async fn complete(
     Ok(dto::CompleteMultipartUploadOutput { expiration, ..output })
 }
 
-/// Who did not hear that an upload was completed asks again: the object knows of which upload it is.
+/// Handles a repeated completion, by a client that did not get the first response. The object's metadata has the id of
+/// its upload.
 async fn completed_before(
     bucket: &Bucket,
     key: &ObjectKey,
@@ -345,7 +347,7 @@ fn must_be_kind(kind: Option<Kind>, given: Option<&dto::ChecksumType>) -> S3Resu
     }
 }
 
-/// The parts a client names, in its order.
+/// Returns the parts that the client lists, in its order.
 fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Result<Vec<Part>> {
     if chosen.is_empty() {
         return Err(malformed_xml());
@@ -367,7 +369,7 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
         }
         last = at;
         let etag = named.e_tag.as_ref().ok_or_else(malformed_xml)?;
-        // Uploads that were begun before etags followed from bytes are completed with the store's.
+        // Uploads begun before etags were derived from checksums are completed with the store's etags.
         let wanted = store::ETag::new(etag.value());
         let is_wanted = |part: &&&Part| part_etag(part, kind) == wanted || part.etag == wanted;
         let part = by_number.get(&at).filter(is_wanted);
@@ -427,7 +429,7 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
     }
 }
 
-/// The checksum of a whole object as a client gives it; a composite one may say the number of parts.
+/// Returns the checksum of the whole object that the client gives. A composite one may end in the number of parts.
 fn only_for_whole(given: checksums::Given) -> S3Result<Option<(Algorithm, String)>> {
     let mut plain = Vec::with_capacity(given.len());
     for (algorithm, value) in given {
@@ -469,7 +471,7 @@ fn must_match(
     Ok(())
 }
 
-/// The object's checksum, of its parts' ones; by default CRC64NVME of the whole.
+/// Computes the object's checksum from those of its parts; CRC64NVME of the whole object by default.
 fn joined(kind: Option<Kind>, parts: &[Part]) -> Option<Checksum> {
     let kind = kind.unwrap_or(Kind { algorithm: Algorithm::Crc64Nvme, is_composite: false });
     let noted = parts.iter().map(|part| {
@@ -484,7 +486,7 @@ fn joined(kind: Option<Kind>, parts: &[Part]) -> Option<Checksum> {
     }
 }
 
-/// Whether a user began an upload that is there.
+/// Whether the user began the upload, if it exists.
 pub(crate) async fn is_initiator(bucket: &Bucket, name: &str, id: &str, user: &str) -> S3Result<bool> {
     match bucket.uploads()?.find(&key(name)?, id).await {
         Ok(upload) => Ok(upload.attributes.user.get(INITIATOR).is_some_and(|initiator| initiator == user)),
@@ -498,7 +500,8 @@ pub(crate) async fn abort(bucket: &Bucket, input: &dto::AbortMultipartUploadInpu
     let uploads = bucket.uploads()?;
     if let Some(wanted) = &input.if_match_initiated_time {
         let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
-        // A time to come is no time of an upload (S3 API, AbortMultipartUpload).
+        // Only a time before the upload began fails the condition (S3 API, AbortMultipartUpload); later times are
+        // accepted.
         if headers::secs(wanted) < upload.began.secs() {
             return Err(crate::error::precondition_failed());
         }
@@ -631,8 +634,8 @@ fn shown_upload(upload: &Upload, encoding: Encoding, owner: &dto::Owner) -> dto:
     }
 }
 
-/// The uploads after a key, or after an upload of it. A client that has ended the upload of its marker meanwhile is
-/// shown all that are left of the key.
+/// Returns the uploads after a key marker, or after an upload id marker of that key. If the marker's upload has ended
+/// in the meantime, all remaining uploads of the key are listed.
 fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S3Result<Vec<Upload>> {
     let (Some(key), id) = (key.filter(|key| !key.is_empty()), id.filter(|id| !id.is_empty())) else {
         return Ok(uploads);
@@ -653,7 +656,7 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
     }
 }
 
-/// Whether a text may be the id of an upload of any store: hexadecimal digits, at least a number's.
+/// Whether a text can be an upload id of some store: at least 16 hexadecimal digits.
 fn is_upload_id(text: &str) -> bool {
     text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
-//! Etags and checksums of parts, and of the object that they become.
+//! Etags and checksums of parts, and of the object assembled from them.
 
 use aws_lc_rs::digest;
 use store::Part;
@@ -7,9 +7,9 @@ use super::multipart::Kind;
 use crate::checksums::{Algorithm, Checksum};
 use crate::part_metadata;
 
-/// Returns the etag that clients see of a part: its MD5, where that was computed. Otherwise it follows from the part's
-/// checksum. Either way a part that is sent twice has one etag: a client may complete its upload with the first answer (S3
-/// API, UploadPart).
+/// Returns the etag that clients see of a part: its MD5 if that was computed, otherwise one derived from the part's
+/// checksum. Either way, sending the same part twice gives the same etag, so that a client can complete its upload with
+/// the first response (S3 API, UploadPart).
 pub(super) fn part_etag(part: &Part, kind: Option<Kind>) -> store::ETag {
     let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
     let checksum = part.note.as_deref().and_then(Checksum::from_text);
@@ -31,8 +31,8 @@ fn md5_of(checksum: &Checksum) -> Option<Vec<u8>> {
     checksum.by(Algorithm::Md5)?.digest()
 }
 
-/// Returns the etag of an object of these parts, which ends in their number. It is the MD5 of the parts' MD5s, as S3 has it,
-/// where all of these were computed; otherwise it says nothing of the bytes, and no other object has it.
+/// Returns the etag of an object assembled from parts, which ends in their number. If all parts have MD5s, it is the
+/// MD5 of these, as in S3. Otherwise it is unique to this upload and unrelated to the bytes.
 pub(super) fn completed_etag(id: &str, parts: &[Part]) -> store::ETag {
     let md5 = |part: &Part| md5_of(&Checksum::from_text(part.note.as_deref()?)?);
     let md5s: Option<Vec<Vec<u8>>> = parts.iter().map(md5).collect();
@@ -49,7 +49,7 @@ pub(super) fn completed_etag(id: &str, parts: &[Part]) -> store::ETag {
     store::ETag::new(&format!("{}-{}", store::hex(&digest), parts.len()))
 }
 
-/// The checksums of parts as they are kept with their object: of the algorithm of the upload, or of the default one.
+/// Formats the parts' checksums to be kept with the object, in the algorithm of the upload or the default one.
 pub(super) fn part_checksums(kind: Option<Kind>, parts: &[Part]) -> Option<String> {
     let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
     let noted = parts.iter().map(|part| Checksum::from_text(part.note.as_deref()?));

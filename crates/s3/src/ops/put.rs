@@ -1,4 +1,4 @@
-//! PutObject, which POST Object is too.
+//! PutObject. POST Object ends here too.
 
 use s3s::dto::{PutObjectInput, PutObjectOutput};
 use s3s::{S3Result, s3_error};
@@ -15,10 +15,10 @@ use crate::ops::lock;
 use crate::version_lookup;
 use crate::wire::Trailer;
 
-/// S3's longest body of one PUT or part.
+/// S3's maximum length of the body of one PUT or part, in bytes.
 pub(crate) const BODY_BYTES_MAX: u64 = 5 << 30;
 
-/// What a request says of its body.
+/// Returns the digests that a request declares for its body.
 pub(crate) fn declared(
     given: checksums::Given,
     algorithm: Option<&str>,
@@ -48,7 +48,7 @@ pub(crate) fn declared(
     Ok(Declared { md5, checksum, algorithm: after.or(named), trailer })
 }
 
-/// The length that a body announces. `EntityTooLarge`.
+/// Returns the declared length of a body. Error: `EntityTooLarge`.
 pub(crate) fn announced(length: Option<i64>) -> S3Result<Option<u64>> {
     let announced = length.and_then(|length| u64::try_from(length).ok());
     if announced.is_some_and(|length| length > BODY_BYTES_MAX) {

@@ -8,7 +8,7 @@ use crate::bucket::{Bucket, key};
 use crate::conditions;
 use crate::error::{from_store, precondition_failed};
 
-/// What a rename asks for.
+/// The parameters of a rename.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) bucket: String,
@@ -19,7 +19,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Reads a request; its path names the target.
+    /// Parses a request. Its path names the target.
     pub(crate) fn read(path: &str, headers: &HeaderMap) -> S3Result<Self> {
         let invalid = |what: &str| s3_error!(InvalidRequest, "RenameObject: {what}");
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -33,7 +33,7 @@ impl Asked {
             .ok_or_else(|| invalid("the path names no object"))?;
         let source = text("x-amz-rename-source").ok_or_else(|| invalid("x-amz-rename-source is missing"))?;
         let source = decoded(source).map_err(|_| invalid("x-amz-rename-source is not UTF-8"))?;
-        // It names a key of the same bucket, with the bucket before it or without.
+        // The source is a key of the same bucket, with or without the bucket's name before it.
         let source = source.trim_start_matches('/');
         let from = source.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('/')).unwrap_or(source);
         let etag = |name: &str| text(name).map(ETag::new);
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-/// Moves an object to another key of its bucket. Who looks meanwhile sees one of the two, or both.
+/// Renames an object within its bucket. Concurrent readers see the old name, the new one, or both.
 pub(crate) async fn rename(bucket: &Bucket, asked: Asked) -> S3Result<()> {
     let (from, to) = (key(&asked.from)?, key(&asked.to)?);
     if from == to {

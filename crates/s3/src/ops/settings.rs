@@ -1,4 +1,4 @@
-//! What is set for a bucket as a whole: kept as small documents, and answered as they were given.
+//! Bucket settings: kept as small JSON documents, and returned as they were set.
 
 use bytes::Bytes;
 use s3s::dto;
@@ -9,7 +9,7 @@ use crate::error::malformed_xml;
 use crate::headers;
 use crate::users::Users;
 
-/// The names of the documents.
+/// Names of settings.
 pub(crate) const POLICY: &str = "policy";
 pub(crate) const CORS: &str = "cors";
 const TAGGING: &str = "tagging";
@@ -17,16 +17,16 @@ const LIFECYCLE: &str = "lifecycle";
 const NOTIFICATION: &str = "notification";
 pub(crate) const OWNERSHIP: &str = "ownership";
 
-/// Everything in the bucket is its owner's.
+/// Disables ACLs: everything in the bucket belongs to its owner.
 pub(crate) const ENFORCED: &str = "BucketOwnerEnforced";
-/// Who owns what others write.
+/// S3's values of object ownership.
 pub(crate) const OWNERSHIPS: [&str; 3] = ["BucketOwnerPreferred", "ObjectWriter", ENFORCED];
 
-/// S3's most tags of a bucket.
+/// S3's maximum number of tags per bucket.
 const BUCKET_TAGS_MAX: usize = 50;
-/// S3's longest policy, in bytes.
+/// S3's maximum length of a policy, in bytes.
 const POLICY_BYTES_MAX: usize = 20 << 10;
-/// S3's most rules of a CORS configuration.
+/// S3's maximum number of rules in a CORS configuration.
 const CORS_RULES_MAX: usize = 100;
 
 pub(crate) async fn get_tagging(bucket: &Bucket) -> S3Result<dto::GetBucketTaggingOutput> {

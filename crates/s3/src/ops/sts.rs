@@ -1,6 +1,7 @@
-//! AssumeRole (AWS Security Token Service API Reference): credentials that end by themselves.
+//! AssumeRole (AWS Security Token Service API Reference): temporary credentials.
 //!
-//! There are no roles here: whatever role is named, the credentials have the rights of who asks for them.
+//! There are no roles here: the credentials have the rights of the user who requests them, no matter which role the
+//! request names.
 
 use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result};
@@ -10,13 +11,13 @@ use crate::error::{custom, not_implemented};
 use crate::sessions::Sessions;
 use crate::users::User;
 
-/// STS's shortest, longest and usual session.
+/// STS's bounds on the duration of a session, and its default.
 const SECS: std::ops::RangeInclusive<i64> = 900..=43_200;
 const SECS_DEFAULT: i64 = 3600;
-/// Fields that change nothing where there are no roles.
+/// The form fields that are accepted. The role's name has no effect.
 const KNOWN: [&str; 5] = ["Action", "Version", "RoleArn", "RoleSessionName", "DurationSeconds"];
 
-/// Answers a form; the XML of the answer.
+/// Handles a form and returns the XML response.
 pub(crate) fn answer(form: &[u8], user: &User, sessions: &Sessions, id: &str) -> S3Result<String> {
     let fields: BTreeMap<String, String> = url::form_urlencoded::parse(form).into_owned().collect();
     let field = |name: &str| fields.get(name).map(String::as_str).filter(|value| !value.is_empty());

@@ -1,4 +1,4 @@
-//! Tags of objects.
+//! Object tags.
 
 use s3s::S3Result;
 use s3s::dto::{DeleteObjectTaggingOutput, GetObjectTaggingOutput, PutObjectTaggingOutput, Tag};
@@ -9,7 +9,7 @@ use crate::error::from_store;
 use crate::headers;
 use crate::version_lookup;
 
-/// S3's most tags of an object.
+/// S3's maximum number of tags per object.
 const TAGS_MAX: usize = 10;
 
 pub(crate) async fn get(bucket: &Bucket, name: &str, id: Option<&str>) -> S3Result<GetObjectTaggingOutput> {
@@ -19,12 +19,12 @@ pub(crate) async fn get(bucket: &Bucket, name: &str, id: Option<&str>) -> S3Resu
     Ok(GetObjectTaggingOutput { tag_set: headers::tag_set(tags), version_id })
 }
 
-/// The tags of an object, which may be an older one of its key.
+/// Returns the tags of an object, which may be a noncurrent version.
 pub(crate) async fn of(bucket: &Bucket, object: &ObjectRef) -> S3Result<Tags> {
     read(bucket, object).await.map_err(from_store)
 }
 
-/// As [`of`], for who is no request.
+/// Like [`read`], with the store's errors.
 pub(crate) async fn read(bucket: &Bucket, object: &ObjectRef) -> store::Result<Tags> {
     match (bucket.store.versions(), &object.version) {
         (Some(versions), Some(id)) => versions.tags(&object.key, id).await,
@@ -50,7 +50,7 @@ pub(crate) async fn delete(
     Ok(DeleteObjectTaggingOutput { version_id: replace(bucket, name, id, Tags::new()).await? })
 }
 
-/// The version whose tags these are now, as answers show it.
+/// Replaces an object's tags. Returns its version id for the response.
 async fn replace(bucket: &Bucket, name: &str, id: Option<&str>, tags: Tags) -> S3Result<Option<String>> {
     let object = version_lookup::named(bucket, &key(name)?, id).await?.meta.object;
     let replaced = match (bucket.store.versions(), &object.version) {

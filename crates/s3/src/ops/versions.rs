@@ -1,4 +1,4 @@
-//! Whether a bucket keeps versions, and which it has.
+//! A bucket's versioning state, and the listing of versions.
 
 use bytes::Bytes;
 use s3s::dto::{self, BucketVersioningStatus};
@@ -137,7 +137,7 @@ fn shown_mark(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto:
     }
 }
 
-/// What a listing asks for.
+/// The parameters of a page.
 struct Asked {
     prefix: Bytes,
     delimiter: Option<String>,
@@ -146,7 +146,8 @@ struct Asked {
     limit: usize,
 }
 
-/// A page, and whether there is more after it. The store folds at one byte; a longer delimiter is folded here.
+/// Returns a page, and whether more follow. The store rolls up at one-byte delimiters; longer delimiters are handled
+/// here.
 async fn page(versions: &dyn Versions, asked: Asked) -> S3Result<(Vec<VersionEntry>, bool)> {
     let delimiter = asked.delimiter.as_deref().unwrap_or_default().as_bytes();
     let marker = asked.after_version.clone().unwrap_or_default();
@@ -162,7 +163,7 @@ async fn page(versions: &dyn Versions, asked: Asked) -> S3Result<(Vec<VersionEnt
         return Ok((entries, false));
     }
     loop {
-        // One more than asked for tells whether there is more.
+        // Request one entry more than needed to find out whether more follow.
         request.limit = asked.limit - entries.len() + 1;
         let found = versions.list(request.clone()).await.map_err(|error| from_versions(error, &marker))?;
         let is_end = found.len() < request.limit;

@@ -1,4 +1,4 @@
-//! A bucket's website configuration: checked and kept. This endpoint is S3's REST endpoint, which serves no websites.
+//! A bucket's website configuration: validated and stored. This is S3's REST endpoint, which serves no websites.
 
 use s3s::dto::{GetBucketWebsiteOutput, RoutingRule, WebsiteConfiguration};
 use s3s::{S3Error, S3Result, s3_error};
@@ -8,12 +8,12 @@ use crate::bucket::Bucket;
 use crate::error::{custom, malformed_xml};
 
 const SETTING: &str = "website";
-/// S3's most routing rules of a website.
+/// S3's maximum number of routing rules.
 const RULES_MAX: usize = 50;
 const REDIRECT_CODES: std::ops::RangeInclusive<u16> = 301..=308;
 /// Reserved (RFC 9110 section 15.4.7).
 const UNUSED_CODE: u16 = 306;
-/// The HTTP status codes of errors (IANA's registry) that a rule can wait for.
+/// HTTP error statuses (IANA's registry) that a rule can match.
 const ERROR_CODES: [std::ops::RangeInclusive<u16>; 2] = [400..=417, 500..=505];
 
 pub(crate) async fn get(bucket: &Bucket) -> S3Result<GetBucketWebsiteOutput> {

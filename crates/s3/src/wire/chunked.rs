@@ -1,8 +1,8 @@
-//! Bodies in chunks of `aws-chunked`, signed one by one or not at all (S3 API Reference, "Signature calculations for the
-//! Authorization header: transferring payload in multiple chunks", and "... including trailing headers").
+//! Bodies in `aws-chunked` encoding, with or without chunk signatures (S3 API Reference, "Signature calculations for
+//! the Authorization header: transferring payload in multiple chunks", and "... including trailing headers").
 //!
-//! A chunk goes on before its signature is there to be checked: a body counts for nothing before its end, and a wrong
-//! signature ends it with an error.
+//! The bytes of a chunk are passed on before its signature is verified. That is safe because a wrong signature ends the
+//! body with an error, and an object appears only at the end of its body.
 
 use aws_lc_rs::digest;
 use bytes::{Bytes, BytesMut};
@@ -17,15 +17,15 @@ use crate::error::custom;
 use crate::error_document::with_details;
 use store::hex;
 
-/// All chunks but the last have so many bytes (S3's rule).
+/// The minimum length of all chunks but the last, in bytes (S3's rule).
 const CHUNK_BYTES_MIN: u64 = 8192;
-/// The longest line before a chunk.
+/// The maximum length of a chunk header, in bytes.
 const LINE_BYTES_MAX: usize = 1024;
-/// The longest trailers.
+/// The maximum length of all trailers, in bytes.
 const TRAILERS_BYTES_MAX: usize = 16 << 10;
 const SIGNATURE_CHARS: usize = 64;
 
-/// Signatures of chunks, each of which goes on from the one before.
+/// The chain of chunk signatures, each of which covers the one before.
 pub(super) struct Chain {
     key: Key,
     time: String,
@@ -34,7 +34,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Begins at the signature of the request's headers.
+    /// Starts the chain at the signature of the request's headers.
     pub(super) fn new(key: Key, time: &str, scope: Scope, seed: &str) -> Self {
         Self { key, time: time.to_owned(), scope, last: seed.to_owned() }
     }
@@ -55,29 +55,29 @@ impl Chain {
 
 /// The trailers that a body may have.
 pub(super) struct Trailers {
-    /// What the header `x-amz-trailer` announced.
+    /// The trailer announced by `x-amz-trailer`.
     pub(super) name: Option<String>,
     pub(super) found: Trailer,
 }
 
-/// A body in chunks.
+/// A decoder of a chunked body.
 pub(super) struct Chunked {
     body: Body,
-    /// What was read and not yet looked at.
+    /// Received bytes that are not decoded yet.
     ahead: Bytes,
     chain: Option<Box<Chain>>,
     trailers: Option<Trailers>,
-    /// The length of all chunks together, as the request announces it.
+    /// The declared length of the decoded body.
     announced: u64,
     seen: u64,
     chunk: Option<Chunk>,
     chunks: u64,
-    /// Of the chunk before.
+    /// The length of the chunk before.
     size_before: u64,
     has_ended: bool,
 }
 
-/// A chunk whose bytes are being read.
+/// A chunk that is being decoded.
 struct Chunk {
     size: u64,
     left: u64,
@@ -124,7 +124,7 @@ impl Chunked {
         }
     }
 
-    /// Reads the line before a chunk.
+    /// Reads a chunk header.
     async fn begin(&mut self) -> S3Result<()> {
         let line = self.line().await?;
         let (size, signature) = match line.split_once(';') {
@@ -155,7 +155,7 @@ impl Chunked {
         Ok(())
     }
 
-    /// Some bytes of a chunk. Those that are beyond the announced length go nowhere: they are counted only.
+    /// Decodes some bytes of a chunk. Bytes beyond the declared length are counted and dropped.
     async fn piece(&mut self, mut chunk: Chunk) -> S3Result<Bytes> {
         if !self.fill().await? {
             return Err(cut());
@@ -194,7 +194,7 @@ impl Chunked {
         chain.check("PAYLOAD", &format!("{}\n{data}", sha256(b"")), &chunk.signature)
     }
 
-    /// Reads what comes after the last chunk, to the end of the body.
+    /// Reads the trailers, to the end of the body.
     async fn finish(&mut self) -> S3Result<()> {
         let mut rest = BytesMut::new();
         while self.fill().await? {
@@ -243,7 +243,7 @@ impl Chunked {
         Ok(())
     }
 
-    /// A line without its end.
+    /// Reads a line and removes its line break.
     async fn line(&mut self) -> S3Result<String> {
         let mut line = Vec::new();
         while line.len() <= LINE_BYTES_MAX {
@@ -260,7 +260,7 @@ impl Chunked {
         Ok(has_more.then(|| self.ahead.split_to(1)[0]))
     }
 
-    /// Reads on if nothing is left; false at the end.
+    /// Makes sure that the buffer is not empty. Returns false at the end of the body.
     async fn fill(&mut self) -> S3Result<bool> {
         while self.ahead.is_empty() {
             match self.body.next().await {
@@ -276,7 +276,7 @@ fn is_signature(text: &str) -> bool {
     text.len() == SIGNATURE_CHARS && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// A body that ends, or goes on otherwise, where something else must come.
+/// Returns the error for a body that ends early or violates the encoding.
 fn cut() -> S3Error {
     s3_error!(IncompleteBody, "The request body terminated unexpectedly")
 }

@@ -1,4 +1,4 @@
-//! What `x-amz-copy-source` may say: `bucket/key`, encoded, and perhaps `?versionId=` and a version.
+//! Checks of the header `x-amz-copy-source`: `bucket/key`, percent-encoded, optionally with `?versionId=`.
 
 use http::HeaderMap;
 use s3s::{S3Error, S3Result};
@@ -7,7 +7,7 @@ use crate::authentication::argument;
 
 const NAME: &str = "x-amz-copy-source";
 
-/// `InvalidArgument` for a source that names no object.
+/// Returns `InvalidArgument` if the copy source names no object.
 pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
     let Some(value) = headers.get(NAME) else { return Ok(()) };
     let odd = |message: &str, shown: &str| -> S3Error { argument(message, NAME, shown) };
@@ -28,7 +28,7 @@ pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
     Ok(())
 }
 
-/// `None` where a percent sign stands for no byte, or the bytes are no text.
+/// Percent-decodes a text; `None` if it is not validly encoded UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let is_code = |rest: &str| {
         let code = rest.as_bytes().get(..2);

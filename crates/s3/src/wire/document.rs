@@ -1,4 +1,4 @@
-//! Requests whose body is a document: read whole, and checked as its headers say, before anybody reads what it says.
+//! Requests whose body is a document: read whole, and verified against the declared digests before it is parsed.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -14,12 +14,13 @@ use crate::error::malformed_xml;
 use crate::error_document::with_details;
 use crate::operation_table::has_word;
 
-/// The longest document: a completion of 10,000 parts with checksums has 2 MB.
+/// The maximum length of a document, in bytes. Completing an upload of 10,000 parts with checksums takes 2 MB.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
-/// The longest configuration of a website (S3 API, PutBucketWebsite).
+/// The maximum length of a website configuration, in bytes (S3 API, PutBucketWebsite).
 const WEBSITE_BYTES_MAX: usize = 128 << 10;
 
-/// Reads a document. `MaxMessageLengthExceeded`, and `BadDigest` if it is not what its headers say.
+/// Reads a document. `MaxMessageLengthExceeded` if it is too long, `BadDigest` if it does not match its declared
+/// digests.
 pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
     let is = |name: &str| has_word(&head.uri, name);
     let bytes_max = if is("website") { WEBSITE_BYTES_MAX } else { BYTES_MAX };
@@ -42,7 +43,8 @@ pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
     Ok(Body::from(text.freeze()))
 }
 
-/// What headers say of a document. Of a completed upload they say what the object is.
+/// Returns the digests that the headers declare for a document. The checksum headers of CompleteMultipartUpload
+/// describe the object instead.
 fn declared(head: &Parts, is_of_upload: bool) -> S3Result<Declared> {
     let md5 = head.headers.get("content-md5").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let checksum = match head.method == Method::POST && is_of_upload {
@@ -52,14 +54,14 @@ fn declared(head: &Parts, is_of_upload: bool) -> S3Result<Declared> {
     Ok(Declared { md5, checksum, ..Declared::default() })
 }
 
-/// The tags of a document `Tagging`.
+/// Parses the tags of a `Tagging` document.
 pub(super) fn tags(xml: &str) -> S3Result<Vec<Tag>> {
     let mut reader = s3s::xml::Deserializer::new(xml.as_bytes());
     let tagging = <Tagging as s3s::xml::Deserialize>::deserialize(&mut reader);
     tagging.map(|tagging| tagging.tag_set).map_err(|_| malformed_xml())
 }
 
-/// The tags that a new bucket is to have, which the protocol layer overlooks.
+/// Parses the tags in a CreateBucket document, which `s3s` ignores.
 pub(super) fn bucket_tags(xml: &[u8]) -> S3Result<Option<BucketTags>> {
     let xml = String::from_utf8_lossy(xml);
     let inside = xml.split_once("<Tags>").and_then(|(_, rest)| rest.split_once("</Tags>"));
@@ -67,7 +69,7 @@ pub(super) fn bucket_tags(xml: &[u8]) -> S3Result<Option<BucketTags>> {
     tags(&format!("<Tagging><TagSet>{inside}</TagSet></Tagging>")).map(|tags| Some(BucketTags(tags)))
 }
 
-/// The tags that a new bucket is to have.
+/// The tags of a new bucket, among the extensions of its request.
 #[derive(Debug, Clone)]
 pub(crate) struct BucketTags(pub(crate) Vec<Tag>);
 

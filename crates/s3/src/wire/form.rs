@@ -1,4 +1,4 @@
-//! Forms as browsers send them (RFC 7578): the fields are read whole, the file that ends them goes on as it comes.
+//! Browser forms (RFC 7578): the fields are read whole, the file at the end is streamed.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -9,28 +9,29 @@ use crate::authentication::argument;
 use crate::body::broken;
 use crate::error::custom;
 
-/// The longest fields of a form together, with their heads: they are read before it is known who sends them. S3 takes
+/// The maximum length of all fields with their headers, in bytes. They are read before their sender is known. S3 takes
 /// 20 KB (S3 API Reference, "POST Object").
 const FIELDS_BYTES_MAX: usize = 64 << 10;
-/// What is read after the file, where clients still send something.
+/// How much is read and discarded after the file, in bytes.
 const AFTER_BYTES_MAX: usize = 64 << 10;
-/// The field whose value is the object.
+/// The name of the field that holds the object.
 const FILE: &str = "file";
 
-/// A form up to its file.
+/// A form whose fields have been read.
 pub(super) struct Form {
-    /// Names in lower case, in the order in which they came.
+    /// The fields in order, with lower-case names.
     fields: Vec<(String, String)>,
-    /// What the browser calls the file.
+    /// The file name given by the browser.
     pub(super) filename: String,
     pub(super) file: FormFile,
 }
 
 impl Form {
-    /// Reads the fields. `boundary`: as the request's `Content-Type` says. `MalformedPOSTRequest`.
+    /// Reads the fields up to the file. `boundary` comes from the request's `Content-Type`. Error:
+    /// `MalformedPOSTRequest`.
     pub(super) async fn read(body: Body, boundary: &str) -> S3Result<Self> {
         let mut reader = Reader { body, held: BytesMut::new(), read: 0 };
-        // The first delimiter has no line before it.
+        // The first delimiter of the body has no line break before it.
         reader.held.extend_from_slice(b"\r\n");
         let delimiter = format!("\r\n--{boundary}").into_bytes();
         reader.until(&delimiter).await?;
@@ -52,7 +53,7 @@ impl Form {
         Err(argument("POST requires exactly one file upload per request.", FILE, "0"))
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.fields().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
@@ -61,14 +62,14 @@ impl Form {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Puts the file's name in the place of `${filename}`.
+    /// Replaces `${filename}` in all fields by the name of the file.
     pub(super) fn expand(&mut self) {
         let name = self.filename.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
         self.fields.iter_mut().for_each(|(_, value)| *value = value.replace("${filename}", &name));
     }
 }
 
-/// The lines before a field's value.
+/// The relevant headers of a field.
 struct Head {
     name: String,
     filename: String,
@@ -85,7 +86,7 @@ impl Head {
     }
 }
 
-/// A parameter of a header's value, quoted or not.
+/// Returns a parameter of a header's value, quoted or not.
 pub(super) fn parameter(value: &str, wanted: &str) -> Option<String> {
     let mut rest = value;
     loop {
@@ -118,7 +119,7 @@ fn until_quote(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The file of a form: all up to the next delimiter.
+/// The file of a form, up to the next delimiter.
 pub(super) struct FormFile {
     reader: Reader,
     delimiter: Vec<u8>,
@@ -129,7 +130,7 @@ pub(super) struct FormFile {
 }
 
 impl FormFile {
-    /// The file's bytes, of which there must be so many.
+    /// Returns a body of the file's bytes. It fails unless their number lies within the bounds.
     pub(super) fn open(mut self, (len_min, len_max): (u64, u64)) -> Body {
         (self.len_min, self.len_max) = (len_min, len_max);
         streamed(self)
@@ -160,22 +161,22 @@ impl Pieces for FormFile {
     }
 }
 
-/// Bytes of a form.
+/// A buffered reader of a form.
 struct Reader {
     body: Body,
     held: BytesMut,
-    /// Bytes of fields, up to the file.
+    /// Bytes read so far, up to the file.
     read: usize,
 }
 
-/// What comes before a delimiter.
+/// A piece of the data before a delimiter.
 enum Before {
     Some(Bytes),
     Last(Bytes),
 }
 
 impl Reader {
-    /// All before a text, which is skipped.
+    /// Reads up to a delimiter and skips the delimiter.
     async fn until(&mut self, text: &[u8]) -> S3Result<Bytes> {
         let mut from = 0;
         loop {
@@ -193,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// Some of what comes before a text. Where a piece may begin the text, it is held back.
+    /// Reads some of the data before a delimiter. Bytes that may begin the delimiter are held back.
     async fn before(&mut self, text: &[u8]) -> S3Result<Before> {
         loop {
             if let Some(at) = find(&self.held, text) {
@@ -207,7 +208,7 @@ impl Reader {
         }
     }
 
-    /// Whether a delimiter is the form's last one.
+    /// Skips the end of a delimiter line; returns whether the delimiter was the form's last.
     async fn is_last(&mut self) -> S3Result<bool> {
         while self.held.len() < 2 {
             self.fill().await?;
@@ -215,12 +216,12 @@ impl Reader {
         if &self.held[..2] == b"--" {
             return Ok(true);
         }
-        // A delimiter may have blanks after it.
+        // A delimiter may be followed by blanks.
         let blanks = self.until(b"\r\n").await?;
         if blanks.iter().all(|byte| b" \t".contains(byte)) { Ok(false) } else { Err(malformed()) }
     }
 
-    /// Reads what comes after the file and counts for nothing, so that the client hears the answer.
+    /// Reads and discards the data after the file, so that the client gets the response.
     async fn leave(&mut self) -> S3Result<()> {
         let mut read = 0;
         while read < AFTER_BYTES_MAX
@@ -238,7 +239,7 @@ impl Reader {
     }
 }
 
-/// Where a text begins.
+/// Returns the offset of `text` in `bytes`.
 fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
     let (first, rest) = text.split_first()?;
     let mut from = 0;
@@ -251,7 +252,7 @@ fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
     None
 }
 
-/// The answer to a form that gives a field twice: its policy would be checked with one value, and the other stored.
+/// Returns the error for a repeated field: the policy would be checked against one value, and the other be stored.
 pub(super) fn twice(field: &str) -> S3Error {
     argument("POST requires exactly one value for each form field.", field, "")
 }
@@ -276,7 +277,7 @@ fn wrong_size(code: &'static str, size: u64, (name, limit): (&str, u64)) -> S3Er
 mod tests {
     use super::*;
 
-    /// In pieces of so many bytes.
+    /// Returns a body that arrives in pieces of `size` bytes.
     fn body(text: &str, size: usize) -> Body {
         struct Text(Vec<Bytes>);
         impl Pieces for Text {

@@ -1,4 +1,4 @@
-//! How a body is framed, as `x-amz-content-sha256` says: not at all, with its hash, or in chunks.
+//! The framing of a body, declared by `x-amz-content-sha256`: plain, hashed or in chunks.
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use store::hex;
 /// A body's framing.
 pub(super) enum Framing {
     Plain,
-    /// The hash of the body in hexadecimal.
+    /// The body's SHA-256 in hexadecimal.
     Hashed(String),
     Chunked {
         length: u64,
@@ -31,7 +31,7 @@ pub(super) enum Framing {
 }
 
 impl Framing {
-    /// As a request's headers say. The request's own signature was checked.
+    /// Determines the framing from the headers of a request whose signature was verified.
     pub(super) fn of(head: &Parts, body: &Body, signer: Option<&Credentials>) -> S3Result<Self> {
         let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
         let kind = text("x-amz-content-sha256").unwrap_or_default();
@@ -55,7 +55,7 @@ impl Framing {
         Ok(Self::Chunked { length, chain, trailers })
     }
 
-    /// Documents come in one piece.
+    /// Refuses chunked framing, which documents must not have.
     pub(super) fn must_be_whole(&self) -> S3Result<()> {
         match self {
             Self::Chunked { .. } => Err(not_here()),
@@ -63,7 +63,7 @@ impl Framing {
         }
     }
 
-    /// The length of what is in the frames, where the request's length is another.
+    /// Returns the length of the decoded body, if it differs from the request's length.
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Self::Chunked { length, .. } => Some(*length),
@@ -78,7 +78,7 @@ impl Framing {
         }
     }
 
-    /// What is in the frames.
+    /// Decodes the body.
     pub(super) fn open(self, body: Body) -> Body {
         match self {
             Self::Plain => body,
@@ -93,9 +93,9 @@ impl Framing {
     }
 }
 
-/// What gives a body piece by piece.
+/// A source of the pieces of a body.
 pub(super) trait Pieces: Send + 'static {
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     fn next(&mut self) -> impl Future<Output = S3Result<Option<Bytes>>> + Send;
 }
 
@@ -107,7 +107,7 @@ pub(super) fn streamed(source: impl Pieces) -> Body {
     Body::http_body_unsync(StreamBody::new(pieces.map_err(StdError::from)))
 }
 
-/// A body whose hash is known before it comes.
+/// A body that must match a hash given in advance.
 struct Hashed {
     body: Body,
     digest: Option<digest::Context>,
@@ -136,7 +136,7 @@ impl Pieces for Hashed {
     }
 }
 
-/// The signatures of a body's chunks go on from the one of the request's headers.
+/// Returns the chain of chunk signatures, which begins with the signature of the request's headers.
 fn chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<Chain> {
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let part = |name: &str| {
@@ -154,7 +154,7 @@ fn chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<Chain> {
     Ok(Chain::new(key, text("x-amz-date").unwrap_or_default(), scope, seed))
 }
 
-/// The header that is announced to come after the body: a checksum.
+/// Returns the name of the trailer that the request announces. Only checksums are allowed.
 fn announced_trailer(head: &Parts) -> S3Result<Option<String>> {
     let Some(value) = head.headers.get("x-amz-trailer") else { return Ok(None) };
     let name = value.to_str().unwrap_or_default().trim().to_ascii_lowercase();
@@ -170,14 +170,14 @@ fn announced_trailer(head: &Parts) -> S3Result<Option<String>> {
     Ok(Some(name))
 }
 
-/// The length of what is in the chunks.
+/// Returns the declared length of the decoded body.
 fn decoded_length(headers: &HeaderMap) -> S3Result<u64> {
     let length =
         headers.get("x-amz-decoded-content-length").and_then(|value| value.to_str().ok()?.parse().ok());
     length.ok_or_else(missing_length)
 }
 
-/// What is refused of a framing before anybody looks who asks.
+/// Refuses a chunked body without a decoded length. Runs before authentication.
 pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
     let kind = headers.get("x-amz-content-sha256");
     match kind.is_some_and(|kind| kind.as_bytes().starts_with(b"STREAMING-")) {

@@ -1,7 +1,7 @@
-//! Headers that a presigned URL carries in its query.
+//! Headers hoisted into the query of a presigned URL.
 //!
-//! SDKs move `x-amz-` headers there, and S3 takes them as the headers that they were (S3 API Reference, "Authenticating
-//! Requests: Using Query Parameters"). The query is signed, so that they need no further check.
+//! SDKs move `x-amz-` headers into the query, and S3 treats them as headers (S3 API Reference, "Authenticating
+//! Requests: Using Query Parameters"). The signature covers the query, so that they need no further check.
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
@@ -10,11 +10,11 @@ use s3s::S3Result;
 use crate::authentication::argument;
 use crate::operation_table::is_of_signature;
 
-/// Headers that say how a body is framed: they are never moved, as the signature's form depends on them.
+/// Headers about the body's framing. They are never moved back, since the form of the signature depends on them.
 const OF_FRAMING: [&str; 4] =
     ["x-amz-content-sha256", "x-amz-date", "x-amz-decoded-content-length", "x-amz-trailer"];
 
-/// Adds the headers that stand in the query. A header that is given in both is refused.
+/// Turns hoisted parameters back into headers. A header given in both places is refused.
 pub(crate) fn unhoist(head: &mut Parts) -> S3Result<()> {
     let query = head.uri.query().unwrap_or_default().to_owned();
     for (word, value) in url::form_urlencoded::parse(query.as_bytes()) {

@@ -1,13 +1,13 @@
-//! What stands between a connection and the protocol layer.
+//! The layer between an HTTP connection and `s3s`.
 //!
-//! Owns the form of requests: signatures, how a body is framed (hashed, in signed chunks, as a browser's form), and the
-//! many ways in which clients write a header. The protocol layer reads requests that are plain already.
+//! Owns the forms of requests: signatures, the framing of bodies (plain, hashed, in chunks, as a browser's form), and
+//! the many ways in which clients write headers. `s3s` gets requests in one plain form.
 //!
-//! Refuses: to change anything before the signature over the request as it came was checked; to hold a body, other than
-//! a document's.
+//! Refuses: to change a request before the signature over its received form is verified; to hold a body, except a
+//! document.
 //!
-//! Invariants: what the protocol layer reads is what was signed, said otherwise; a body that is not what its framing
-//! says ends in an error, never early.
+//! Invariants: what `s3s` reads has the meaning of what was signed; a body that violates its framing ends in an error,
+//! never in a premature end.
 
 mod chunked;
 mod copy_source;
@@ -38,15 +38,15 @@ pub(crate) use normalize::{EXPIRES, check as check_form};
 pub(crate) use post_object::{is_post, read as read_post};
 pub(crate) use verifier::Verifier;
 
-/// The most that is read of a body that counts for nothing.
+/// How much of an unneeded body is read and discarded, in bytes.
 const LEFT_BYTES_MAX: usize = 1 << 20;
 
-/// Who signed a request. The protocol layer hands it on among the request's extensions.
+/// The access key that signed a request, among the request's extensions. `s3s` passes it on to the operations.
 #[derive(Debug, Clone)]
 pub(crate) struct Signer(pub(crate) String);
 
 impl Signer {
-    /// The extension that says who signed a request, if anybody did.
+    /// Returns extensions with the signer, if the request is signed.
     pub(crate) fn extension(signer: Option<&Credentials>) -> http::Extensions {
         let mut extensions = http::Extensions::new();
         if let Some(signer) = signer {
@@ -55,13 +55,13 @@ impl Signer {
         extensions
     }
 
-    /// The access key of who signed, or nobody's.
+    /// Returns the access key that signed a request; `None` if it is unsigned.
     pub(crate) fn of(extensions: &http::Extensions) -> Option<&str> {
         extensions.get::<Self>().map(|signer| signer.0.as_str())
     }
 }
 
-/// The checksum that came after a body, once the body was read to its end.
+/// The checksum in a body's trailer, available once the body was read to its end.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trailer(Arc<OnceLock<String>>);
 
@@ -71,17 +71,17 @@ impl Trailer {
     }
 }
 
-/// Whether a request copies an object, or a part of one.
+/// Whether a request copies an object or a part of one.
 pub(crate) fn copies(head: &Parts) -> bool {
     head.headers.contains_key("x-amz-copy-source")
 }
 
-/// Whether a request sets something of a bucket or an object that is there, by a document.
+/// Whether the body of a request is a document about an existing bucket or object.
 pub(crate) fn brings_document(head: &Parts) -> bool {
     operation_table::is_document(&head.method, head.uri.query().unwrap_or_default())
 }
 
-/// Whether a request's body is read before the protocol layer sees the request.
+/// Whether the body of a request is read before `s3s` sees the request.
 pub(crate) fn reads_body_first(head: &Parts, named: &Named) -> bool {
     brings_document(head) || makes_bucket(head, named)
 }
@@ -91,7 +91,7 @@ fn makes_bucket(head: &Parts, named: &Named) -> bool {
     head.method == Method::PUT && named.is_bucket() && !brings_document(head)
 }
 
-/// A request in its plain form: its body without framing, its headers as the protocol layer reads them, its signer among
+/// Converts a request to the plain form: its body without framing, its headers as `s3s` parses them, its signer among
 /// its extensions.
 pub(crate) async fn plain(
     mut head: Parts,
@@ -128,7 +128,8 @@ pub(crate) async fn plain(
     Ok(Request::from_parts(head, body))
 }
 
-/// Reads what a client is still sending of a short body, so that it hears the answer before the connection ends.
+/// Reads and discards the rest of a short body, so that a client that is still sending gets the response before the
+/// connection ends.
 async fn leave(mut body: Body) {
     let mut read = 0;
     while read < LEFT_BYTES_MAX
@@ -146,7 +147,7 @@ fn signer_and_trailer(signer: Option<&Credentials>, trailer: Option<Trailer>) ->
     extensions
 }
 
-/// The words of a presigned URL, of either version of signatures.
+/// The query parameters of presigned URLs, of both signature versions.
 const SIGNATURE_WORDS: [&str; 10] = [
     "AWSAccessKeyId",
     "Expires",
@@ -160,7 +161,7 @@ const SIGNATURE_WORDS: [&str; 10] = [
     "X-Amz-SignedHeaders",
 ];
 
-/// The protocol layer would check the signature of what is no longer as it was signed.
+/// Removes the signature from a URL. `s3s` would verify it against the rewritten request, and fail.
 pub(crate) fn without_signature(uri: &Uri) -> Uri {
     let Some(query) = uri.query() else { return uri.clone() };
     let name = |word: &str| {

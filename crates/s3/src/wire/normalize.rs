@@ -1,4 +1,4 @@
-//! Headers as the protocol layer reads them: S3's clients write some in more ways than it knows.
+//! Normalization of headers: clients write some headers in more ways than `s3s` parses.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -13,10 +13,10 @@ use crate::conditions::Lists;
 use crate::error::custom;
 use crate::error_document::with_details;
 
-/// Carries `Expires` as it is written through the protocol layer, which would read and write it anew.
+/// Carries `Expires` verbatim through `s3s`, which would parse and reformat it.
 pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("x-tenon-expires");
 
-/// The longest headers together (S3 User Guide, "Working with object metadata": 8 KB).
+/// The maximum length of all headers, in bytes (S3 User Guide, "Working with object metadata": 8 KB).
 const HEADERS_BYTES_MAX: usize = 8 << 10;
 
 const ETAGS: [HeaderName; 4] = [
@@ -26,10 +26,10 @@ const ETAGS: [HeaderName; 4] = [
     HeaderName::from_static("x-amz-copy-source-if-none-match"),
 ];
 
-/// Numbers among the words of a query.
+/// Query parameters that must be integers.
 const NUMBERS: [&str; 4] = ["max-keys", "max-parts", "max-uploads", "part-number-marker"];
 
-/// What is refused of a request's headers and query before anybody looks who asks.
+/// Checks headers that are refused before authentication.
 pub(crate) fn check(head: &Parts) -> S3Result<()> {
     let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if bytes > HEADERS_BYTES_MAX {
@@ -40,7 +40,7 @@ pub(crate) fn check(head: &Parts) -> S3Result<()> {
     framing::check(&head.headers)
 }
 
-/// Writes headers as the protocol layer reads them.
+/// Checks the headers and rewrites them to the form that `s3s` parses.
 pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
     check_numbers(head.uri.query().unwrap_or_default())?;
     check_checksums(&head.headers)?;
@@ -63,7 +63,7 @@ pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
     Ok(())
 }
 
-/// A range that is none, or several, is as if it were not there (RFC 9110 section 14.2).
+/// Removes a range that is invalid or lists several ranges: such a range is ignored (RFC 9110 section 14.2).
 fn rewrite_range(headers: &mut HeaderMap) {
     let Some(value) = headers.remove(http::header::RANGE) else { return };
     let range = value.to_str().ok().and_then(|text| Range::parse(&clamped(text)).ok());
@@ -72,7 +72,7 @@ fn rewrite_range(headers: &mut HeaderMap) {
     }
 }
 
-/// Writes offsets that no integer holds as the greatest that one does: they lie beyond every object all the same.
+/// Replaces offsets beyond the range of an integer by the greatest integer. Both lie beyond every object.
 fn clamped(range: &str) -> String {
     let Some((first, last)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
         return range.to_owned();
@@ -87,7 +87,7 @@ fn clamped(range: &str) -> String {
     format!("bytes={}-{}", clamp(first), clamp(last))
 }
 
-/// Clients leave out the quotes of an entity tag.
+/// Adds the quotes that some clients leave out of an etag.
 fn quote(headers: &mut HeaderMap, name: &HeaderName) {
     let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { return };
     if text.is_empty() || text == "*" || text.starts_with('"') || text.starts_with("W/") {
@@ -98,7 +98,7 @@ fn quote(headers: &mut HeaderMap, name: &HeaderName) {
     }
 }
 
-/// User metadata that is there several times has all its values (S3 User Guide, "Working with object metadata").
+/// Joins repeated user metadata headers into one value (S3 User Guide, "Working with object metadata").
 fn join_metadata(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("x-amz-meta-")).cloned().collect();

@@ -1,5 +1,5 @@
-//! POST Object (S3 API Reference, "Browser-based uploads using POST"): a form is checked, and becomes the PUT that its
-//! fields say.
+//! POST Object (S3 API Reference, "Browser-based uploads using POST"): checks a form and converts it to the equivalent
+//! PUT.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -25,15 +25,15 @@ use crate::headers;
 use crate::ops::put::BODY_BYTES_MAX;
 use crate::sessions::Sessions;
 
-/// A signature is good for a week from its date.
+/// How long a signature is valid after its date (one week), in seconds.
 const SIGNED_SECS_MAX: i64 = 7 * 24 * 3600;
-/// How far a client's clock may be ahead.
+/// How far a client's clock may be ahead, in seconds.
 const AHEAD_SECS_MAX: i64 = 15 * 60;
 
-/// The fields of a signed form.
+/// The signature fields of a form.
 const SIGNED: [&str; 5] = ["policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature"];
 
-/// Fields that are headers of a PUT, beside all `x-amz-meta-`, `x-amz-checksum-` and `x-amz-object-lock-`.
+/// Fields that become headers of the PUT, in addition to [`HEADER_FAMILIES`].
 const HEADERS: [&str; 12] = [
     "cache-control",
     "content-disposition",
@@ -49,21 +49,21 @@ const HEADERS: [&str; 12] = [
     "x-amz-website-redirect-location",
 ];
 const HEADER_FAMILIES: [&str; 4] = ["x-amz-meta-", "x-amz-checksum-", "x-amz-object-lock-", "x-amz-grant-"];
-/// Fields of Amazon's that say something else.
+/// Further `x-amz-` fields that are allowed and do not become headers.
 const OTHERS: [&str; 2] = ["x-amz-security-token", "x-amz-sdk-checksum-algorithm"];
 
-/// What a form asks to be answered.
+/// The response that a form asks for.
 #[derive(Debug)]
 pub(crate) struct Posted {
     bucket: String,
     key: String,
-    /// Where the object can be fetched.
+    /// The URL of the new object.
     location: String,
     status: StatusCode,
     redirect: Option<url::Url>,
 }
 
-/// Whether a request is a form to a bucket.
+/// Whether a request posts a form to a bucket.
 pub(crate) fn is_post(head: &Parts, named: &Named) -> bool {
     head.method == Method::POST && named.is_bucket() && head.uri.query().is_none_or(str::is_empty)
 }
@@ -73,7 +73,7 @@ fn is_form(value: &[u8]) -> bool {
     kind.trim_ascii().eq_ignore_ascii_case(b"multipart/form-data")
 }
 
-/// Reads a form to a bucket, and checks who made it and what it may say.
+/// Reads a form up to its file, verifies its signature and policy, and returns the equivalent PUT.
 pub(crate) async fn read(
     head: Parts,
     body: Body,
@@ -122,7 +122,7 @@ pub(crate) async fn read(
     Ok((Request::from_parts(put, form.file.open(lengths)), posted))
 }
 
-/// The access key of who signed the form's policy; `None`: nobody did.
+/// Returns the access key that signed the form's policy; `None` if the form is unsigned.
 async fn signer(
     form: &Form,
     region: &str,
@@ -166,7 +166,8 @@ async fn signer(
     Ok(Some(access_key.to_owned()))
 }
 
-/// As forms were signed before (S3 User Guide, "Signing and authenticating REST requests (AWS signature version 2)").
+/// Verifies a form with the older signature (S3 User Guide, "Signing and authenticating REST requests (AWS signature
+/// version 2)").
 async fn signer_of_version_2(form: &Form, access_key: &str, sessions: &Sessions) -> S3Result<String> {
     let (policy, signature) = match (form.field("policy"), form.field("signature")) {
         (Some(policy), Some(signature)) => (policy, signature),
@@ -188,7 +189,7 @@ async fn secret(access_key: &str, sessions: &Sessions) -> S3Result<s3s::auth::Se
     secret.map_err(|error| with_details(error, &[("AWSAccessKeyId", access_key)]))
 }
 
-/// The headers of the PUT that a form is.
+/// Returns the headers of the PUT.
 fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for name in
@@ -214,7 +215,7 @@ fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
         if is_header {
             let odd = || argument("The value of a form's field is not one of a header", field, value);
             let name = HeaderName::try_from(name).map_err(|_| odd())?;
-            // `acl` and `x-amz-acl` are one header, and so are the fields of tags.
+            // Several field names can mean one header, such as `acl` and `x-amz-acl`.
             if headers.contains_key(&name) {
                 return Err(twice(field));
             }
@@ -226,7 +227,7 @@ fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
     Ok(headers)
 }
 
-/// A document of tags as a header has them.
+/// Converts a `Tagging` document to the value of the header `x-amz-tagging`.
 fn tags(xml: &str) -> S3Result<String> {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for tag in document::tags(xml)? {
@@ -235,7 +236,7 @@ fn tags(xml: &str) -> S3Result<String> {
     Ok(query.finish())
 }
 
-/// What else is asked than 200 or 201 is answered with 204.
+/// Returns the status that a form asks for. Anything but 200 and 201 means 204.
 fn status(asked: Option<&str>) -> StatusCode {
     match asked {
         Some("200") => StatusCode::OK,
@@ -250,7 +251,7 @@ fn redirect(form: &Form) -> Option<url::Url> {
 }
 
 impl Posted {
-    /// The answer to the form, of the one to the PUT.
+    /// Converts the response to the PUT to the response to the form.
     pub(crate) fn answer(self, mut answer: Response<Body>) -> Response<Body> {
         if !answer.status().is_success() {
             return answer;

@@ -1,4 +1,4 @@
-//! Policies of forms (S3 API Reference, "POST policy"): until when a form is good, and what its fields may say.
+//! Policies of forms (S3 API Reference, "POST policy"): when a form expires, and which fields it may have.
 
 use base64::Engine as _;
 use s3s::dto::{Timestamp, TimestampFormat};
@@ -9,10 +9,10 @@ use super::form::Form;
 use crate::error::custom;
 use crate::headers;
 
-/// Fields that no condition must allow.
+/// Fields that need no condition.
 const FREE: [&str; 6] = ["policy", "x-amz-signature", "signature", "awsaccesskeyid", "file", "submit"];
 
-/// A parsed policy.
+/// A parsed policy of a form.
 pub(super) struct Policy {
     expires: Timestamp,
     conditions: Vec<Condition>,
@@ -20,7 +20,7 @@ pub(super) struct Policy {
 
 struct Condition {
     test: Test,
-    /// As an error shows it.
+    /// The condition as an error message shows it.
     shown: String,
 }
 
@@ -28,12 +28,12 @@ enum Test {
     Equals(String, String),
     Begins(String, String),
     Length(u64, u64),
-    /// Of no field.
+    /// A test that names no field. It always fails.
     Fails,
 }
 
 impl Policy {
-    /// Reads a policy as a form has it: in base64. `InvalidPolicyDocument`.
+    /// Parses the base64 policy of a form. Error: `InvalidPolicyDocument`.
     pub(super) fn parse(text: &str) -> S3Result<Self> {
         if text.is_empty() {
             return Err(invalid("Expecting '{' but found End-of-Input"));
@@ -61,7 +61,7 @@ impl Policy {
         Ok(Self { expires, conditions })
     }
 
-    /// `AccessDenied` if the form is not one that the policy allows, or comes too late.
+    /// Returns `AccessDenied` if the form violates the policy or the policy has expired.
     pub(super) fn check(&self, form: &Form, bucket: &str, now: store::Timestamp) -> S3Result<()> {
         if headers::moment(&self.expires) <= now {
             return Err(expired());
@@ -83,7 +83,7 @@ impl Policy {
         }
     }
 
-    /// The shortest and the longest file that it allows.
+    /// Returns the minimum and maximum length of the file.
     pub(super) fn lengths(&self) -> (u64, u64) {
         let lengths = self.conditions.iter().filter_map(|condition| match condition.test {
             Test::Length(min, max) => Some((min, max)),
@@ -151,7 +151,7 @@ impl Test {
     fn holds<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::Equals(name, wanted) => value(name) == Some(wanted.as_str()),
-            // A list of types has each of them begin so.
+            // Every type in a comma-separated list must begin with the prefix.
             Self::Begins(name, wanted) if name == "content-type" => {
                 value(name).is_some_and(|types| types.split(',').all(|one| one.trim().starts_with(wanted)))
             }
@@ -166,7 +166,7 @@ impl Test {
     }
 }
 
-/// Whether a moment is written as `2030-01-01T00:00:00Z`, with a fraction or without, in GMT.
+/// Whether a time is written as `2030-01-01T00:00:00Z`, with or without a fraction.
 fn is_iso_8601(text: &str) -> bool {
     let bytes = text.as_bytes();
     let rest = bytes.get(19..).and_then(|rest| rest.strip_suffix(b"Z"));

@@ -1,16 +1,16 @@
-//! Keys that sign (S3 API Reference, "Authenticating requests: AWS Signature Version 4").
+//! Signing keys (S3 API Reference, "Authenticating requests: AWS Signature Version 4").
 
 use aws_lc_rs::{constant_time, digest, hmac};
 use store::hex;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// What a credential says of where it is good: `date/region/service/aws4_request`.
+/// The scope of a credential: `date/region/service/aws4_request`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scope(String);
 
 impl Scope {
-    /// Of `access-key/date/region/service/aws4_request`.
+    /// Returns the scope in `access-key/date/region/service/aws4_request`.
     pub(super) fn of(credential: &str) -> Option<Self> {
         credential.split_once('/').map(|(_, scope)| Self(scope.to_owned()))
     }
@@ -19,7 +19,7 @@ impl Scope {
         &self.0
     }
 
-    /// The key of a secret for this scope.
+    /// Derives the signing key of a secret for this scope.
     pub(super) fn key(&self, secret: &str) -> Key {
         let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
         Key(self.0.split('/').fold(first, |key, step| {
@@ -28,11 +28,11 @@ impl Scope {
     }
 }
 
-/// A key that signs texts.
+/// A derived signing key.
 pub(super) struct Key(hmac::Key);
 
 impl Key {
-    /// In hexadecimal.
+    /// Returns the signature of a text, in hexadecimal.
     pub(super) fn sign(&self, text: &str) -> String {
         hex(hmac::sign(&self.0, text.as_bytes()).as_ref())
     }

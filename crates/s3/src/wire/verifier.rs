@@ -1,4 +1,4 @@
-//! Signatures of whole requests: the protocol layer checks them, over each request as it came.
+//! Verification of request signatures. `s3s` does it, over each request as received.
 
 use http::Request;
 use http::request::Parts;
@@ -11,10 +11,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::sessions::Sessions;
 
-/// Stands for trailers that a client may leave out; it is none of the headers that are signed.
+/// Stands for the header `x-amz-trailer` where a client sends none, since `s3s` expects it. Clients do not sign it.
 const NO_TRAILER: http::HeaderValue = http::HeaderValue::from_static("none");
 
-/// Knows who signed a request.
+/// Verifies the signatures of requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Verifier(S3Service);
 
@@ -27,9 +27,10 @@ impl Verifier {
         Self(builder.build())
     }
 
-    /// Who signed a request; `None`: nobody did. An error is the answer to what is signed wrongly.
+    /// Returns the credentials that signed a request; `None` if it is unsigned. The error is the response to a wrong
+    /// signature.
     ///
-    /// `body` is looked at only where a signature is over it, with nothing in the headers that says so (STS).
+    /// `body` is read only if the signature covers it without a header that says so (STS).
     pub(crate) async fn verify(
         &self,
         head: &Parts,
@@ -56,11 +57,11 @@ impl Verifier {
     }
 }
 
-/// Who signed, as the protocol layer found.
+/// The verified signer, as `s3s` found it.
 #[derive(Debug, Clone, Default)]
 struct Noted(Arc<OnceLock<Option<Credentials>>>);
 
-/// Takes any text for a bucket's name: where the host names the bucket, a path begins with the key.
+/// Accepts any bucket name: in virtual-hosted style the path begins with the key.
 struct AnyName;
 
 impl NameValidation for AnyName {
@@ -69,12 +70,12 @@ impl NameValidation for AnyName {
     }
 }
 
-/// Implements no operation.
+/// An S3 service without operations.
 struct Nothing;
 
 impl S3 for Nothing {}
 
-/// Takes each request that is signed rightly, or not at all.
+/// Records the signer of every request that passes verification, unsigned ones included.
 struct Note;
 
 #[async_trait::async_trait]
