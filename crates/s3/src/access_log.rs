@@ -50,7 +50,7 @@ impl AccessLog {
         Self(Arc::new(take))
     }
 
-    pub(crate) fn take(&self, record: &AccessRecord) {
+    pub(crate) fn write(&self, record: &AccessRecord) {
         (self.0)(record);
     }
 }
@@ -122,48 +122,48 @@ fn escaped(text: &str) -> String {
 
 /// Facts about a request that later layers find out, for the access log. Clones share one value.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Learned(Arc<Shared>);
+pub(crate) struct RequestFacts(Arc<Facts>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Facts {
     user: OnceLock<String>,
     operation: OnceLock<String>,
 }
 
-impl Learned {
-    pub(crate) fn user(&self, user: &str) {
+impl RequestFacts {
+    pub(crate) fn note_user(&self, user: &str) {
         self.0.user.set(user.to_owned()).ok();
     }
 
     /// Records the operation of the request to which `extensions` belong.
-    pub(crate) fn operation(extensions: &http::Extensions, operation: &str) {
-        if let Some(learned) = extensions.get::<Self>() {
-            learned.0.operation.set(operation.to_owned()).ok();
+    pub(crate) fn note_operation(extensions: &http::Extensions, operation: &str) {
+        if let Some(facts) = extensions.get::<Self>() {
+            facts.0.operation.set(operation.to_owned()).ok();
         }
     }
 }
 
 /// The request data that the server needs for the access log, passed in the extensions of the response.
 #[derive(Debug, Clone)]
-pub(crate) struct Answered {
+pub(crate) struct LogContext {
     pub(crate) id: String,
     pub(crate) bucket: Option<String>,
     pub(crate) key: Option<String>,
-    pub(crate) learned: Learned,
+    pub(crate) facts: RequestFacts,
 }
 
-impl Answered {
+impl LogContext {
     pub(crate) fn user(&self) -> Option<String> {
-        self.learned.0.user.get().cloned()
+        self.facts.0.user.get().cloned()
     }
 
     pub(crate) fn operation(&self) -> Option<String> {
-        self.learned.0.operation.get().cloned()
+        self.facts.0.operation.get().cloned()
     }
 }
 
 /// Returns the key of a request path, still encoded.
-pub(crate) fn key_of(uri: &Uri, bucket: Option<&str>) -> Option<String> {
+pub(crate) fn encoded_key(uri: &Uri, bucket: Option<&str>) -> Option<String> {
     let path = uri.path().trim_start_matches('/');
     let key = match bucket.and_then(|bucket| path.strip_prefix(bucket)) {
         Some("") => "",
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_one_line_whatever_clients_call_things() {
+    fn log_lines_cannot_be_forged() {
         let record = AccessRecord {
             time: Timestamp::from_secs(1_700_000_000, 5_000_000),
             peer: IpAddr::from([127, 0, 0, 1]),
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn keys_are_what_follows_the_bucket() {
         let uri = |path: &str| path.parse::<Uri>().unwrap();
-        assert_eq!(key_of(&uri("/b/k/l?x"), Some("b")).as_deref(), Some("k/l"));
-        assert_eq!(key_of(&uri("/b"), Some("b")), None);
-        assert_eq!(key_of(&uri("/k"), Some("b")).as_deref(), Some("k"));
-        assert_eq!(key_of(&uri("/"), None), None);
+        assert_eq!(encoded_key(&uri("/b/k/l?x"), Some("b")).as_deref(), Some("k/l"));
+        assert_eq!(encoded_key(&uri("/b"), Some("b")), None);
+        assert_eq!(encoded_key(&uri("/k"), Some("b")).as_deref(), Some("k"));
+        assert_eq!(encoded_key(&uri("/"), None), None);
     }
 }

@@ -10,51 +10,53 @@ use s3s::host::MultiDomain;
 use s3s::{S3Result, s3_error};
 use std::sync::Arc;
 
-use crate::operation_table::Target;
+use crate::operation_table::ResourceKind;
 
 /// The domains of virtual-hosted-style requests, without ports, the longest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Hosts(Arc<[String]>);
+pub(crate) struct Domains(Arc<[String]>);
 
 /// The bucket and the key of a request, decoded.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Named {
+pub(crate) struct Resource {
     pub(crate) bucket: Option<String>,
     pub(crate) key: Option<String>,
     /// Whether the host names the bucket (virtual-hosted style).
-    is_by_host: bool,
+    is_virtual_hosted: bool,
 }
 
-impl Named {
+impl Resource {
     pub(crate) fn is_bucket(&self) -> bool {
-        self.target() == Target::Bucket
+        self.kind() == ResourceKind::Bucket
     }
 
-    pub(crate) fn target(&self) -> Target {
+    pub(crate) fn kind(&self) -> ResourceKind {
         match (&self.bucket, &self.key) {
-            (None, _) => Target::Service,
-            (Some(_), None) => Target::Bucket,
-            (Some(_), Some(_)) => Target::Object,
+            (None, _) => ResourceKind::Service,
+            (Some(_), None) => ResourceKind::Bucket,
+            (Some(_), Some(_)) => ResourceKind::Object,
         }
     }
 
     /// Returns the path of the bucket below its host: empty in virtual-hosted style.
-    pub(crate) fn path_of_bucket(&self) -> String {
+    pub(crate) fn bucket_path(&self) -> String {
         match &self.bucket {
-            Some(bucket) if !self.is_by_host => format!("/{}", encoded_path(bucket)),
+            Some(bucket) if !self.is_virtual_hosted => format!("/{}", encode_path(bucket)),
             _ => String::new(),
         }
     }
 
     /// Returns the URI in path style.
-    pub(crate) fn path_style(&self, uri: &Uri) -> S3Result<Uri> {
-        let Some(bucket) = self.bucket.as_deref().filter(|_| self.is_by_host) else { return Ok(uri.clone()) };
+    pub(crate) fn to_path_style(&self, uri: &Uri) -> S3Result<Uri> {
+        let Some(bucket) = self.bucket.as_deref().filter(|_| self.is_virtual_hosted) else {
+            return Ok(uri.clone());
+        };
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
         format!("/{bucket}{}{query}", uri.path()).parse().map_err(|_| s3_error!(InvalidURI))
     }
 }
 
-impl Hosts {
+impl Domains {
     /// Parses the configured domains. The error text names an invalid domain.
     pub(crate) fn new(domains: &[String]) -> Result<Self, String> {
         if !domains.is_empty() {
@@ -67,18 +69,18 @@ impl Hosts {
     }
 
     /// Returns the bucket and key that a request names. `InvalidURI` if the path is not UTF-8.
-    pub(crate) fn named(&self, head: &Parts) -> S3Result<Named> {
+    pub(crate) fn resolve(&self, head: &Parts) -> S3Result<Resource> {
         let path = percent_encoding::percent_decode_str(head.uri.path()).decode_utf8();
         let path = path.map_err(|_| s3_error!(InvalidURI))?;
         let path = path.strip_prefix('/').ok_or_else(|| s3_error!(InvalidURI))?;
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         if let Some(bucket) = self.bucket(head)? {
-            return Ok(Named { bucket: Some(bucket), key: given(path), is_by_host: true });
+            return Ok(Resource { bucket: Some(bucket), key: given(path), is_virtual_hosted: true });
         }
         match path.split_once('/') {
-            None => Ok(Named { bucket: given(path), key: None, is_by_host: false }),
+            None => Ok(Resource { bucket: given(path), key: None, is_virtual_hosted: false }),
             Some((bucket, key)) => {
-                Ok(Named { bucket: Some(bucket.to_owned()), key: given(key), is_by_host: false })
+                Ok(Resource { bucket: Some(bucket.to_owned()), key: given(key), is_virtual_hosted: false })
             }
         }
     }
@@ -109,7 +111,7 @@ impl Hosts {
 const PATH: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// Percent-encodes a bucket or key for the path of a URL.
-pub(crate) fn encoded_path(text: &str) -> String {
+pub(crate) fn encode_path(text: &str) -> String {
     utf8_percent_encode(text, &PATH).to_string()
 }
 
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_bucket_is_in_the_path_or_the_host() {
-        let hosts = Hosts::new(&["s3.example.com".to_owned()]).unwrap();
+        let domains = Domains::new(&["s3.example.com".to_owned()]).unwrap();
         for (host, path, bucket, key, path_style) in [
             ("s3.example.com", "/", None, None, "/"),
             ("s3.example.com", "/b", Some("b"), None, "/b"),
@@ -148,23 +150,23 @@ mod tests {
             ("others3.example.com", "/b/k", Some("b"), Some("k"), "/b/k"),
         ] {
             let head = head(host, path);
-            let named = hosts.named(&head).unwrap();
-            assert_eq!((named.bucket.as_deref(), named.key.as_deref()), (bucket, key), "{host}{path}");
-            let written = named.path_style(&head.uri).unwrap();
+            let resource = domains.resolve(&head).unwrap();
+            assert_eq!((resource.bucket.as_deref(), resource.key.as_deref()), (bucket, key), "{host}{path}");
+            let written = resource.to_path_style(&head.uri).unwrap();
             assert_eq!(written.to_string(), path_style, "{host}{path}");
         }
     }
 
     #[test]
     fn a_host_that_cannot_be_a_bucket_is_refused() {
-        let hosts = Hosts::new(&["s3.example.com:9000".to_owned()]).unwrap();
+        let domains = Domains::new(&["s3.example.com:9000".to_owned()]).unwrap();
         for host in
             ["a/b.s3.example.com", "a?b.s3.example.com:9000", ".s3.example.com", "a%2f.s3.example.com"]
         {
-            hosts.named(&head(host, "/k")).unwrap_err();
+            domains.resolve(&head(host, "/k")).unwrap_err();
         }
         let two = http::Request::get("/k").header("host", "a.s3.example.com").header("host", "b");
-        hosts.named(&two.body(()).unwrap().into_parts().0).unwrap_err();
-        assert_eq!(hosts.named(&head("s3.example.com", "/b")).unwrap().bucket.as_deref(), Some("b"));
+        domains.resolve(&two.body(()).unwrap().into_parts().0).unwrap_err();
+        assert_eq!(domains.resolve(&head("s3.example.com", "/b")).unwrap().bucket.as_deref(), Some("b"));
     }
 }

@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::error::custom;
-use crate::error_document::{Asked, with_details};
+use crate::error_document::{ErrorContext, with_details};
 use crate::headers;
 use crate::sessions::Sessions;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const TERMINAL: &str = "aws4_request";
 /// The longest validity of a presigned URL (one week), in seconds.
-const EXPIRES_MAX: i64 = 7 * 24 * 3600;
+const EXPIRES_SECS_MAX: i64 = 7 * 24 * 3600;
 
 /// Values of `x-amz-content-sha256` that are not hashes.
-const UNHASHED: [&str; 4] = [
+const NOT_HASHES: [&str; 4] = [
     "UNSIGNED-PAYLOAD",
     "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
     "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
@@ -48,18 +48,18 @@ pub(crate) fn check(
         {
             Err(s3_error!(InvalidArgument, "Only one auth mechanism allowed"))
         }
-        Some(value) => in_header(value.to_str().unwrap_or_default(), headers, region),
+        Some(value) => check_header(value.to_str().unwrap_or_default(), headers, region),
         // `s3s` would prefer a signature of version 2, which is not supported here.
         None if ["Signature", "AWSAccessKeyId"].iter().any(|word| query.contains_key(*word)) => {
             Err(unsupported())
         }
         None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
-            in_query(&query, headers, region, now)
+            check_query(&query, headers, region, now)
         }
         None => Ok(()),
     };
     checked?;
-    check_token(head, Asked::of(head).access_key.as_deref(), sessions)
+    check_token(head, ErrorContext::of(head).access_key.as_deref(), sessions)
 }
 
 /// Refuses a session's key without its token, a token that belongs to another key, and a token without a session.
@@ -78,9 +78,9 @@ pub(crate) fn check_token(
     sessions.check_token(access_key, token.as_deref())
 }
 
-fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
+fn check_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
     let (scheme, rest) = value.split_once(' ').ok_or_else(|| {
-        argument(
+        invalid_argument(
             "Authorization header is invalid -- one and only one ' ' (space) required.",
             "Authorization",
             value,
@@ -89,7 +89,7 @@ fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Err
     match scheme {
         ALGORITHM => {}
         "AWS" => return Err(unsupported()),
-        other => return Err(argument("Unsupported Authorization Type", "Authorization", other)),
+        other => return Err(invalid_argument("Unsupported Authorization Type", "Authorization", other)),
     }
     let components: Vec<&str> = rest.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     if components.len() != 3 {
@@ -121,8 +121,8 @@ fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Err
             "The authorization header is malformed; Invalid credential date. Date is not the same as X-Amz-Date.",
         ));
     }
-    must_be_hash(headers)?;
-    must_be_signed(headers, signed)
+    check_payload_hash(headers)?;
+    check_signed_headers(headers, signed)
 }
 
 /// Returns the date of a request as `20130524T000000Z`, from `x-amz-date` or `Date`.
@@ -145,11 +145,11 @@ fn date(headers: &HeaderMap) -> Result<String, S3Error> {
     Ok(String::from_utf8_lossy(&iso).replace('-', ""))
 }
 
-fn must_be_hash(headers: &HeaderMap) -> Result<(), S3Error> {
+fn check_payload_hash(headers: &HeaderMap) -> Result<(), S3Error> {
     let Some(value) = headers.get("x-amz-content-sha256") else { return Ok(()) };
     let text = value.to_str().unwrap_or_default();
     let is_hash = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_hash || text.is_empty() || UNHASHED.contains(&text) {
+    if is_hash || text.is_empty() || NOT_HASHES.contains(&text) {
         return Ok(());
     }
     if text.starts_with("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD") {
@@ -159,12 +159,12 @@ fn must_be_hash(headers: &HeaderMap) -> Result<(), S3Error> {
         ));
     }
     let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid sha256 value.";
-    Err(argument(message, "x-amz-content-sha256", text))
+    Err(invalid_argument(message, "x-amz-content-sha256", text))
 }
 
 /// Checks that all `x-amz-` headers and the host are signed. The former change what a request does, the latter may name
 /// the bucket.
-fn must_be_signed(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
+fn check_signed_headers(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
     let signed: Vec<String> = signed.split(';').map(str::to_ascii_lowercase).collect();
     let own = headers.keys().map(http::HeaderName::as_str);
     let own = own.filter(|name| name.starts_with("x-amz-") || *name == "host");
@@ -181,7 +181,7 @@ fn must_be_signed(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
     Err(with_details(error, &[("HeadersNotSigned", &unsigned.join(", "))]))
 }
 
-fn in_query(
+fn check_query(
     query: &BTreeMap<String, String>,
     headers: &HeaderMap,
     region: &str,
@@ -223,7 +223,7 @@ fn in_query(
     if expires < 0 {
         return Err(query_error("X-Amz-Expires must be non-negative"));
     }
-    if expires > EXPIRES_MAX {
+    if expires > EXPIRES_SECS_MAX {
         return Err(query_error(
             "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than 604800 seconds",
         ));
@@ -234,11 +234,11 @@ fn in_query(
             "Invalid credential date {given:?}. This date is not the same as X-Amz-Date: {expected:?}."
         )));
     }
-    must_not_be_over(date, expires, now)?;
-    must_be_signed(headers, signed)
+    check_not_expired(date, expires, now)?;
+    check_signed_headers(headers, signed)
 }
 
-fn must_not_be_over(date: &str, expires: i64, now: store::Timestamp) -> Result<(), S3Error> {
+fn check_not_expired(date: &str, expires: i64, now: store::Timestamp) -> Result<(), S3Error> {
     let Some(ends) = headers::basic_date(date).map(|date| date.saturating_add(expires)) else {
         return Ok(());
     };
@@ -265,7 +265,7 @@ pub(crate) struct Credential<'a> {
 }
 
 /// A fault of a credential.
-pub(crate) struct Wrong {
+pub(crate) struct CredentialFault {
     pub(crate) text: String,
     is_region: bool,
 }
@@ -278,8 +278,8 @@ impl<'a> Credential<'a> {
         }
     }
 
-    pub(crate) fn check(&self, region: &str) -> Result<(), Wrong> {
-        let wrong = |text: String| Err(Wrong { text, is_region: false });
+    pub(crate) fn check(&self, region: &str) -> Result<(), CredentialFault> {
+        let wrong = |text: String| Err(CredentialFault { text, is_region: false });
         if self.terminal != TERMINAL {
             return wrong(format!(
                 "incorrect terminal {}. This endpoint uses {TERMINAL:?}.",
@@ -300,7 +300,7 @@ impl<'a> Credential<'a> {
         }
         if self.region != region {
             let text = format!("the region {} is wrong; expecting {}", quoted(self.region), quoted(region));
-            return Err(Wrong { text, is_region: true });
+            return Err(CredentialFault { text, is_region: true });
         }
         Ok(())
     }
@@ -323,7 +323,7 @@ fn query_error(what: &str) -> S3Error {
 }
 
 /// Returns the error `InvalidArgument`, with the argument's name and value.
-pub(crate) fn argument(message: &str, name: &str, value: &str) -> S3Error {
+pub(crate) fn invalid_argument(message: &str, name: &str, value: &str) -> S3Error {
     let error = S3Error::with_message(S3ErrorCode::InvalidArgument, message.to_owned());
     with_details(error, &[("ArgumentName", name), ("ArgumentValue", value)])
 }

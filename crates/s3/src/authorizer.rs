@@ -6,116 +6,122 @@ use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
 use std::sync::Arc;
 
-use crate::access_log::Learned;
-use crate::endpoint::Shared;
+use crate::access_log::RequestFacts;
+use crate::endpoint::EndpointContext;
 use crate::file_mode;
 use crate::ops::{acl, copy, multipart, settings, tagging};
 use crate::owners;
-use crate::policy::{self, Asked, Policy, Says};
-use crate::policy_condition::Circumstances;
+use crate::policy::{self, AccessRequest, Effect, Policy};
+use crate::policy_condition::RequestContext;
 use crate::users::Role;
 use crate::wire::Signer;
 
 /// Authorizes the requests of an endpoint.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate(pub(crate) Arc<Shared>);
+pub(crate) struct Authorizer(pub(crate) Arc<EndpointContext>);
 
-impl Gate {
+impl Authorizer {
     /// Returns `AccessDenied` unless `user` (`None`: an unsigned request) may perform `action` on a bucket or an
     /// object.
-    pub(crate) async fn check(
+    pub(crate) async fn authorize(
         &self,
         user: Option<&str>,
         action: &'static str,
         bucket: Option<&str>,
         key: Option<&str>,
-        circumstances: &Circumstances,
+        request_context: &RequestContext,
     ) -> S3Result<()> {
         let user = self.0.user_of(user);
         let user = user.as_deref();
         let role = user.and_then(|user| self.0.users.get(user)).map(|user| user.role);
-        let says = match bucket {
-            Some(bucket) => self.policy_says(user, action, bucket, key, circumstances).await?,
-            None => Says::Nothing,
+        let effect = match bucket {
+            Some(bucket) => self.evaluate_policy(user, action, bucket, key, request_context).await?,
+            None => Effect::NoMatch,
         };
-        let is_allowed = match says {
-            Says::Allow => true,
-            Says::Nothing if role.is_some_and(|role| may(role, action)) => true,
+        let is_allowed = match effect {
+            Effect::Allow => true,
+            Effect::NoMatch if role.is_some_and(|role| role_allows(role, action)) => true,
             // Every user may list buckets; the listing shows only the user's own.
-            Says::Nothing if role.is_some() && action == "s3:ListAllMyBuckets" => true,
-            Says::Nothing if action == "s3:CreateBucket" => self.is_given(user, bucket),
-            Says::Nothing => self.owns(user, bucket).await? || self.list_allows(user, action, bucket).await?,
+            Effect::NoMatch if role.is_some() && action == "s3:ListAllMyBuckets" => true,
+            Effect::NoMatch if action == "s3:CreateBucket" => self.is_assigned(user, bucket),
+            Effect::NoMatch => {
+                self.is_owner(user, bucket).await? || self.acl_allows(user, action, bucket).await?
+            }
             // A policy that denies everything does not stop administrators and the owner from replacing it.
-            Says::Deny if !action.ends_with("BucketPolicy") => false,
-            Says::Deny => role == Some(Role::Admin) || self.owns(user, bucket).await?,
+            Effect::Deny if !action.ends_with("BucketPolicy") => false,
+            Effect::Deny => role == Some(Role::Admin) || self.is_owner(user, bucket).await?,
         };
-        match (is_allowed, says, user) {
+        match (is_allowed, effect, user) {
             (true, _, _) => Ok(()),
-            (false, Says::Deny, Some(user)) => Err(denied_by_policy(user, action, bucket, key)),
+            (false, Effect::Deny, Some(user)) => Err(denied_by_policy(user, action, bucket, key)),
             (false, _, _) => Err(denied()),
         }
     }
 
     /// Whether the bucket exists and belongs to the user.
-    async fn owns(&self, user: Option<&str>, bucket: Option<&str>) -> S3Result<bool> {
+    async fn is_owner(&self, user: Option<&str>, bucket: Option<&str>) -> S3Result<bool> {
         let (Some(user), Some(bucket)) = (user, bucket) else { return Ok(false) };
-        match self.0.bucket(bucket).await {
-            Ok(bucket) => Ok(owners::of(&bucket, &self.0.users).await? == user),
+        match self.0.open_bucket(bucket).await {
+            Ok(bucket) => Ok(owners::find(&bucket, &self.0.users).await? == user),
             Err(_) => Ok(false),
         }
     }
 
     /// Whether the list of users assigns the bucket to the user. The bucket need not exist yet.
-    fn is_given(&self, user: Option<&str>, bucket: Option<&str>) -> bool {
+    fn is_assigned(&self, user: Option<&str>, bucket: Option<&str>) -> bool {
         let (Some(user), Some(bucket)) = (user, bucket) else { return false };
-        self.0.users.owner_of(bucket).is_some_and(|owner| owner == user)
+        self.0.users.assigned_owner(bucket).is_some_and(|owner| owner == user)
     }
 
     /// Returns `AccessDenied` if the bucket has another owner than the request expects (`x-amz-expected-bucket-owner`).
-    async fn must_belong(&self, bucket: Option<&str>, wanted: Option<&str>) -> S3Result<()> {
+    async fn check_expected_owner(&self, bucket: Option<&str>, wanted: Option<&str>) -> S3Result<()> {
         let (Some(wanted), Some(bucket)) = (wanted, bucket) else { return Ok(()) };
         // The operation itself reports a missing bucket.
-        let Ok(bucket) = self.0.bucket(bucket).await else { return Ok(()) };
-        if owners::of(&bucket, &self.0.users).await? == wanted { Ok(()) } else { Err(denied()) }
+        let Ok(bucket) = self.0.open_bucket(bucket).await else { return Ok(()) };
+        if owners::find(&bucket, &self.0.users).await? == wanted { Ok(()) } else { Err(denied()) }
     }
 
-    async fn list_allows(&self, user: Option<&str>, action: &str, bucket: Option<&str>) -> S3Result<bool> {
+    async fn acl_allows(&self, user: Option<&str>, action: &str, bucket: Option<&str>) -> S3Result<bool> {
         let Some(bucket) = bucket else { return Ok(false) };
-        match self.0.bucket(bucket).await {
+        match self.0.open_bucket(bucket).await {
             Ok(bucket) => acl::allows(&bucket, user, action).await,
             Err(_) => Ok(false),
         }
     }
 
-    async fn policy_says(
+    async fn evaluate_policy(
         &self,
         user: Option<&str>,
         action: &str,
         bucket: &str,
         key: Option<&str>,
-        circumstances: &Circumstances,
-    ) -> S3Result<Says> {
-        let Ok(opened) = self.0.bucket(bucket).await else { return Ok(Says::Nothing) };
-        let Some(text) = opened.text(settings::POLICY).await? else { return Ok(Says::Nothing) };
+        request_context: &RequestContext,
+    ) -> S3Result<Effect> {
+        let Ok(opened) = self.0.open_bucket(bucket).await else { return Ok(Effect::NoMatch) };
+        let Some(text) = opened.text(settings::POLICY).await? else { return Ok(Effect::NoMatch) };
         let policy = match Policy::parse(&String::from_utf8_lossy(&text), bucket) {
             Ok(policy) => policy,
             // An unreadable policy may deny anything, so it denies everything. The bucket's owner may still replace it.
             Err(error) => {
-                tracing::debug!(bucket, ?error, "a policy that is not understood denies everything");
-                return Ok(Says::Deny);
+                tracing::debug!(
+                    bucket,
+                    ?error,
+                    "the bucket policy cannot be parsed and denies everything; replace it"
+                );
+                return Ok(Effect::Deny);
             }
         };
         let resource = key.map_or_else(|| bucket.to_owned(), |key| format!("{bucket}/{key}"));
-        Ok(policy.says(Asked { user, action, resource: &resource, circumstances }))
+        Ok(policy.evaluate(AccessRequest { user, action, resource: &resource, request_context }))
     }
 }
 
 #[async_trait::async_trait]
-impl S3Access for Gate {
+impl S3Access for Authorizer {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let operation = context.s3_op().name().to_owned();
-        Learned::operation(context.extensions_mut(), &operation);
-        let action = of_version(action(&operation), context.uri());
+        RequestFacts::note_operation(context.extensions_mut(), &operation);
+        let action = version_action(required_action(&operation), context.uri());
         let user = Signer::of(context.extensions_mut()).map(str::to_owned);
         if user.is_none() && overrides_headers(context.uri()) {
             return Err(s3_error!(
@@ -124,40 +130,41 @@ impl S3Access for Gate {
             ));
         }
         let uri = context.uri().clone();
-        let around = Circumstances::of(&uri, context.extensions_mut());
+        let request_context = RequestContext::of(&uri, context.extensions_mut());
         let (bucket, key) = match context.s3_path() {
             S3Path::Root => (None, None),
             S3Path::Bucket { bucket } => (Some(bucket.as_ref()), None),
             S3Path::Object { bucket, key } => (Some(bucket.as_ref()), Some(key.as_ref())),
         };
         let wanted = context.headers().get("x-amz-expected-bucket-owner");
-        self.must_belong(bucket, wanted.map(|wanted| wanted.to_str().unwrap_or_default())).await?;
+        self.check_expected_owner(bucket, wanted.map(|wanted| wanted.to_str().unwrap_or_default())).await?;
         // Each key of a DeleteObjects request is authorized separately, in the service.
         let bypasses = context.headers().get("x-amz-bypass-governance-retention");
         if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) && key.is_some() {
-            self.check(user.as_deref(), "s3:BypassGovernanceRetention", bucket, key, &around).await?;
+            self.authorize(user.as_deref(), "s3:BypassGovernanceRetention", bucket, key, &request_context)
+                .await?;
         }
         if action == "s3:DeleteObject" && key.is_none() {
             return match user.is_some() {
                 true => Ok(()),
-                false => self.check(None, action, bucket, Some("*"), &around).await,
+                false => self.authorize(None, action, bucket, Some("*"), &request_context).await,
             };
         }
-        match (Gate::check(self, user.as_deref(), action, bucket, key, &around).await, action) {
+        match (self.authorize(user.as_deref(), action, bucket, key, &request_context).await, action) {
             (Ok(()), _) => {}
             (Err(_), "s3:AbortMultipartUpload" | "s3:ListMultipartUploadParts")
-                if self.initiated(user.as_deref(), bucket, key, context.uri()).await? => {}
+                if self.is_initiator(user.as_deref(), bucket, key, context.uri()).await? => {}
             (Err(error), _) => return Err(error),
         }
         if action == "s3:PutObject" {
-            for action in actions_of_headers(context.headers()) {
-                Gate::check(self, user.as_deref(), action, bucket, key, &around).await?;
+            for action in header_actions(context.headers()) {
+                self.authorize(user.as_deref(), action, bucket, key, &request_context).await?;
             }
-            self.check_mode(user.as_deref(), context.headers())?;
+            self.check_file_mode(user.as_deref(), context.headers())?;
         }
         if action == "s3:PutObject"
             && let Some(bucket) = bucket
-            && let Ok(bucket) = self.0.bucket(bucket).await
+            && let Ok(bucket) = self.0.open_bucket(bucket).await
         {
             acl::check_object(&bucket, context.headers()).await?;
         }
@@ -165,44 +172,53 @@ impl S3Access for Gate {
     }
 
     async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
-        let (bucket, key, version) = copy::named(&request.input.copy_source)?;
-        self.must_belong(Some(bucket), request.input.expected_source_bucket_owner.as_deref()).await?;
-        let around = Circumstances::of(&request.uri, &request.extensions);
+        let (bucket, key, version) = copy::parse_source(&request.input.copy_source)?;
+        self.check_expected_owner(Some(bucket), request.input.expected_source_bucket_owner.as_deref())
+            .await?;
+        let request_context = RequestContext::of(&request.uri, &request.extensions);
         let user = Signer::of(&request.extensions);
-        self.check_source(user, bucket, key.as_bytes(), version.is_some(), &around).await?;
+        self.check_source(user, bucket, key.as_bytes(), version.is_some(), &request_context).await?;
         let replaces = request.input.tagging_directive.as_ref().is_some_and(|d| d.as_str() == "REPLACE");
         if replaces {
             return Ok(());
         }
         let target = (request.input.bucket.as_str(), request.input.key.as_str());
         let name = String::from_utf8_lossy(key.as_bytes());
-        self.check_copied_tags(user, (bucket, &name, version), target, &around).await
+        self.check_copied_tags(user, (bucket, &name, version), target, &request_context).await
     }
 
     async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
-        let (bucket, key, version) = copy::named(&request.input.copy_source)?;
-        self.must_belong(Some(bucket), request.input.expected_source_bucket_owner.as_deref()).await?;
-        let around = Circumstances::of(&request.uri, &request.extensions);
-        self.check_source(Signer::of(&request.extensions), bucket, key.as_bytes(), version.is_some(), &around)
-            .await
+        let (bucket, key, version) = copy::parse_source(&request.input.copy_source)?;
+        self.check_expected_owner(Some(bucket), request.input.expected_source_bucket_owner.as_deref())
+            .await?;
+        let request_context = RequestContext::of(&request.uri, &request.extensions);
+        self.check_source(
+            Signer::of(&request.extensions),
+            bucket,
+            key.as_bytes(),
+            version.is_some(),
+            &request_context,
+        )
+        .await
     }
 }
 
-impl Gate {
+impl Authorizer {
     /// Refuses a copy of tags that the user may not read or may not write. A source without tags is never refused.
     async fn check_copied_tags(
         &self,
         user: Option<&str>,
         (from, key, version): (&str, &str, Option<&str>),
         (to, target): (&str, &str),
-        around: &Circumstances,
+        request_context: &RequestContext,
     ) -> S3Result<()> {
         let reads = if version.is_some() { "s3:GetObjectVersionTagging" } else { "s3:GetObjectTagging" };
-        let may_read = Gate::check(self, user, reads, Some(from), Some(key), around).await;
-        let may_write = Gate::check(self, user, "s3:PutObjectTagging", Some(to), Some(target), around).await;
+        let may_read = self.authorize(user, reads, Some(from), Some(key), request_context).await;
+        let may_write =
+            self.authorize(user, "s3:PutObjectTagging", Some(to), Some(target), request_context).await;
         let Err(error) = may_read.and(may_write) else { return Ok(()) };
         // The operation itself reports errors of reading the source.
-        match tagging::get(&self.0.bucket(from).await?, key, version).await {
+        match tagging::get(&self.0.open_bucket(from).await?, key, version).await {
             Ok(tags) if !tags.tag_set.is_empty() => Err(error),
             _ => Ok(()),
         }
@@ -210,7 +226,7 @@ impl Gate {
 
     /// Replaces `NoSuchKey` by `AccessDenied` for users who may not list the bucket, so that they cannot probe for keys
     /// (S3 API Reference, GetObject, "Permissions").
-    pub(crate) async fn about_missing(
+    pub(crate) async fn hide_missing_key(
         &self,
         bucket: &str,
         uri: &http::Uri,
@@ -220,9 +236,9 @@ impl Gate {
         if *error.code() != s3s::S3ErrorCode::NoSuchKey {
             return error;
         }
-        let around = Circumstances::of(uri, extensions);
+        let request_context = RequestContext::of(uri, extensions);
         let user = Signer::of(extensions);
-        match Gate::check(self, user, "s3:ListBucket", Some(bucket), None, &around).await {
+        match self.authorize(user, "s3:ListBucket", Some(bucket), None, &request_context).await {
             Ok(()) => error,
             Err(_) => denied(),
         }
@@ -230,7 +246,7 @@ impl Gate {
 
     /// Whether the user began the upload that a request names. The initiator of an upload may abort it and list its
     /// parts (S3 User Guide, "Multipart upload API and permissions").
-    async fn initiated(
+    async fn is_initiator(
         &self,
         user: Option<&str>,
         bucket: Option<&str>,
@@ -242,7 +258,7 @@ impl Gate {
         };
         let query = uri.query().unwrap_or_default().as_bytes();
         let id = url::form_urlencoded::parse(query).find(|(word, _)| word == "uploadId");
-        match (id, self.0.bucket(bucket).await) {
+        match (id, self.0.open_bucket(bucket).await) {
             (Some((_, id)), Ok(bucket)) => multipart::is_initiator(&bucket, key, &id, &user).await,
             _ => Ok(false),
         }
@@ -250,7 +266,7 @@ impl Gate {
 
     /// Refuses metadata that makes an object a set-user-id file, a device, a link or the like, unless the user is an
     /// administrator: in a mount such files would act as if root had created them.
-    fn check_mode(&self, user: Option<&str>, headers: &http::HeaderMap) -> S3Result<()> {
+    fn check_file_mode(&self, user: Option<&str>, headers: &http::HeaderMap) -> S3Result<()> {
         let user = self.0.user_of(user);
         let role = user.and_then(|user| self.0.users.get(&user)).map(|user| user.role);
         if role == Some(Role::Admin) || !file_mode::is_special(headers) { Ok(()) } else { Err(denied()) }
@@ -262,16 +278,16 @@ impl Gate {
         bucket: &str,
         key: &[u8],
         is_version: bool,
-        around: &Circumstances,
+        request_context: &RequestContext,
     ) -> S3Result<()> {
         let action = if is_version { "s3:GetObjectVersion" } else { "s3:GetObject" };
         let key = String::from_utf8_lossy(key);
-        Gate::check(self, user, action, Some(bucket), Some(&key), around).await
+        self.authorize(user, action, Some(bucket), Some(&key), request_context).await
     }
 }
 
 /// Returns the actions that a request's headers need in addition to the operation's own action.
-fn actions_of_headers(headers: &http::HeaderMap) -> impl Iterator<Item = &'static str> {
+fn header_actions(headers: &http::HeaderMap) -> impl Iterator<Item = &'static str> {
     [
         ("x-amz-object-lock-mode", "s3:PutObjectRetention"),
         ("x-amz-object-lock-legal-hold", "s3:PutObjectLegalHold"),
@@ -283,11 +299,11 @@ fn actions_of_headers(headers: &http::HeaderMap) -> impl Iterator<Item = &'stati
 }
 
 /// Whether a role allows an action where no policy decides.
-fn may(role: Role, action: &str) -> bool {
+fn role_allows(role: Role, action: &str) -> bool {
     match role {
         Role::Admin => true,
         Role::ReadWrite => {
-            reads(action)
+            is_read_action(action)
                 || matches!(
                     action,
                     "s3:PutObject"
@@ -302,22 +318,22 @@ fn may(role: Role, action: &str) -> bool {
                         | "s3:RestoreObject"
                 )
         }
-        Role::ReadOnly => reads(action),
+        Role::ReadOnly => is_read_action(action),
         Role::PolicyOnly => false,
     }
 }
 
 /// Whether a role sees all buckets. Other users see only their own.
 pub(crate) fn sees_all_buckets(role: Role) -> bool {
-    may(role, "s3:ListAllMyBuckets")
+    role_allows(role, "s3:ListAllMyBuckets")
 }
 
-fn reads(action: &str) -> bool {
+fn is_read_action(action: &str) -> bool {
     action.starts_with("s3:GetObject") || action.starts_with("s3:List") || action == "s3:GetBucketLocation"
 }
 
 /// Returns the action on a version, if the request names one.
-fn of_version(action: &'static str, uri: &http::Uri) -> &'static str {
+fn version_action(action: &'static str, uri: &http::Uri) -> &'static str {
     let query = uri.query().unwrap_or_default().as_bytes();
     let names_version =
         url::form_urlencoded::parse(query).any(|(word, value)| word == "versionId" && !value.is_empty());
@@ -342,7 +358,7 @@ fn overrides_headers(uri: &http::Uri) -> bool {
 }
 
 /// Returns the IAM action that an operation needs (Service Authorization Reference, "Actions defined by Amazon S3").
-fn action(operation: &str) -> &'static str {
+fn required_action(operation: &str) -> &'static str {
     match operation {
         "GetObject" | "HeadObject" => "s3:GetObject",
         "GetObjectAttributes" => "s3:GetObjectAttributes",

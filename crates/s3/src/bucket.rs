@@ -19,11 +19,11 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// Returns the bucket's multipart uploads, or `NotImplemented`.
     pub(crate) fn uploads(&self) -> S3Result<&dyn Uploads> {
-        self.store.uploads().ok_or_else(|| not_implemented("an upload in parts"))
+        self.store.uploads().ok_or_else(|| not_implemented("A multipart upload"))
     }
 
     fn settings(&self) -> S3Result<&dyn Settings> {
-        self.store.settings().ok_or_else(|| not_implemented("a setting of this bucket"))
+        self.store.settings().ok_or_else(|| not_implemented("A setting of this bucket"))
     }
 
     /// Returns a setting of the bucket as text.
@@ -43,8 +43,8 @@ impl Bucket {
         let Some(text) = self.text(name).await? else { return Ok(None) };
         let read = serde_json::from_slice(&text);
         read.map(Some).map_err(|error| {
-            tracing::error!(bucket = %self.name, name, %error, "a setting of a bucket is damaged");
-            s3_error!(InternalError, "the bucket's {name} is damaged; set it anew")
+            tracing::error!(bucket = %self.name, name, %error, "a bucket setting cannot be parsed; set it again");
+            s3_error!(InternalError, "the bucket's {name} is damaged; set it again")
         })
     }
 

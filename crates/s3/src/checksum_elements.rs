@@ -10,8 +10,8 @@ use crate::checksums::Algorithm;
 const CARRIER: &str = "ChecksumSHA256";
 
 /// Rewrites a request document: unknown checksum elements become carrier elements.
-pub(crate) fn carried(xml: &str) -> String {
-    Algorithm::UNKNOWN.iter().fold(xml.to_owned(), |xml, algorithm| {
+pub(crate) fn to_carriers(xml: &str) -> String {
+    Algorithm::NOT_IN_S3S.iter().fold(xml.to_owned(), |xml, algorithm| {
         let name = algorithm.name();
         xml.replace(&format!("<Checksum{name}>"), &format!("<{CARRIER}>{name}:"))
             .replace(&format!("</Checksum{name}>"), &format!("</{CARRIER}>"))
@@ -19,7 +19,7 @@ pub(crate) fn carried(xml: &str) -> String {
 }
 
 /// Rewrites a response document: carrier elements become the checksum elements that clients expect.
-pub(crate) fn named(xml: &str) -> String {
+pub(crate) fn from_carriers(xml: &str) -> String {
     let (open, close) = (format!("<{CARRIER}>"), format!("</{CARRIER}>"));
     let mut parts = xml.split(open.as_str());
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -38,11 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_come_back() {
+    fn elements_round_trip() {
         let xml = "<a><ChecksumMD5>x==</ChecksumMD5><b/><ChecksumSHA256>y=</ChecksumSHA256><ChecksumXXHASH128>z</ChecksumXXHASH128></a>";
-        let inside = carried(xml);
+        let inside = to_carriers(xml);
         assert_eq!(inside.matches("<ChecksumSHA256>").count(), 3, "{inside}");
-        assert_eq!(named(&inside), xml);
-        assert_eq!(named("<a/>"), "<a/>");
+        assert_eq!(from_carriers(&inside), xml);
+        assert_eq!(from_carriers("<a/>"), "<a/>");
     }
 }

@@ -47,7 +47,7 @@ impl Algorithm {
         Self::XxHash128,
     ];
     /// Algorithms that `s3s` does not know: it neither parses nor writes their headers.
-    pub(crate) const UNKNOWN: [Self; 5] =
+    pub(crate) const NOT_IN_S3S: [Self; 5] =
         [Self::Sha512, Self::Md5, Self::XxHash64, Self::XxHash3, Self::XxHash128];
 
     pub(crate) fn name(self) -> &'static str {
@@ -66,7 +66,7 @@ impl Algorithm {
     }
 
     /// Returns the algorithm of a name, in any case. `InvalidRequest` if there is none.
-    pub(crate) fn named(name: &str) -> S3Result<Self> {
+    pub(crate) fn from_name(name: &str) -> S3Result<Self> {
         let found = Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name));
         found.ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, MD5, SHA1, SHA256, SHA512, XXHASH128, XXHASH3, XXHASH64]"))
     }
@@ -91,7 +91,7 @@ impl Algorithm {
     }
 
     /// Whether the checksum of a whole object can be computed from the checksums of its parts.
-    pub(crate) fn can_be_whole(self) -> bool {
+    pub(crate) fn can_be_full_object(self) -> bool {
         matches!(self, Self::Crc32 | Self::Crc32c | Self::Crc64Nvme)
     }
 
@@ -170,32 +170,32 @@ pub(crate) struct Checksum {
     pub(crate) value: String,
     pub(crate) is_composite: bool,
     /// A second checksum of the same bytes.
-    pub(crate) also: Option<Box<Self>>,
+    pub(crate) extra: Option<Box<Self>>,
 }
 
 impl Checksum {
     /// Returns a checksum of the full-object type.
     pub(crate) fn new(algorithm: Algorithm, value: String) -> Self {
-        Self { algorithm, value, is_composite: false, also: None }
+        Self { algorithm, value, is_composite: false, extra: None }
     }
 
     /// Returns the checksum of an algorithm, if this checksum or its extra ones have it.
-    pub(crate) fn by(&self, algorithm: Algorithm) -> Option<&Self> {
+    pub(crate) fn find(&self, algorithm: Algorithm) -> Option<&Self> {
         if self.algorithm == algorithm {
             return Some(self);
         }
-        self.also.as_deref()?.by(algorithm)
+        self.extra.as_deref()?.find(algorithm)
     }
 
-    pub(crate) fn of(algorithm: Algorithm, bytes: &[u8]) -> Self {
+    pub(crate) fn compute(algorithm: Algorithm, bytes: &[u8]) -> Self {
         let mut hasher = algorithm.hasher();
         hasher.update(bytes);
         Self::new(algorithm, hasher.finish())
     }
 
     /// Returns the text that SHA-256's element carries for a checksum that `s3s` has no element for.
-    pub(crate) fn carried(&self) -> Option<String> {
-        let is_unknown = Algorithm::UNKNOWN.contains(&self.algorithm);
+    pub(crate) fn carrier_text(&self) -> Option<String> {
+        let is_unknown = Algorithm::NOT_IN_S3S.contains(&self.algorithm);
         is_unknown.then(|| format!("{}:{}", self.algorithm.name(), self.value))
     }
 
@@ -206,29 +206,29 @@ impl Checksum {
 
     /// Adds an MD5 of the same bytes, if there is none.
     fn and_md5(self, digest: Vec<u8>) -> Self {
-        if self.by(Algorithm::Md5).is_some() {
+        if self.find(Algorithm::Md5).is_some() {
             return self;
         }
-        let also = match self.also {
+        let extra = match self.extra {
             None => Self::new(Algorithm::Md5, encode(&digest)),
-            Some(also) => also.and_md5(digest),
+            Some(extra) => extra.and_md5(digest),
         };
-        Self { also: Some(Box::new(also)), ..self }
+        Self { extra: Some(Box::new(extra)), ..self }
     }
 
     /// Formats the checksum to be kept with an object or a part.
     pub(crate) fn to_text(&self) -> String {
         let kind = if self.is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
         let text = format!("{} {kind} {}", self.algorithm.name(), self.value);
-        self.also.as_ref().map_or(text.clone(), |also| format!("{text} {}", also.to_text()))
+        self.extra.as_ref().map_or(text.clone(), |extra| format!("{text} {}", extra.to_text()))
     }
 
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let mut words = text.splitn(4, ' ');
         let (algorithm, kind, value) = (words.next()?, words.next()?, words.next()?);
-        let algorithm = Algorithm::named(algorithm).ok()?;
-        let also = words.next().and_then(Self::from_text).map(Box::new);
-        Some(Self { algorithm, value: value.to_owned(), is_composite: kind == "COMPOSITE", also })
+        let algorithm = Algorithm::from_name(algorithm).ok()?;
+        let extra = words.next().and_then(Self::from_text).map(Box::new);
+        Some(Self { algorithm, value: value.to_owned(), is_composite: kind == "COMPOSITE", extra })
     }
 
     pub(crate) fn kind(&self) -> dto::ChecksumType {
@@ -244,7 +244,7 @@ impl Checksum {
             digests.extend(decode(&part.value)?);
             count += 1;
         }
-        let value = format!("{}-{count}", Self::of(algorithm, &digests).value);
+        let value = format!("{}-{count}", Self::compute(algorithm, &digests).value);
         Some(Self { is_composite: true, ..Self::new(algorithm, value) })
     }
 
@@ -293,7 +293,7 @@ pub(crate) use show_checksum;
 macro_rules! write_checksum {
     ($output:expr, $checksum:expr) => {
         $crate::checksums::show_checksum!($output, $checksum);
-        if let Some(carried) = $checksum.as_ref().and_then(|checksum| checksum.carried()) {
+        if let Some(carried) = $checksum.as_ref().and_then(|checksum| checksum.carrier_text()) {
             $output.checksum_sha256 = Some(carried);
         }
     };
@@ -315,45 +315,45 @@ macro_rules! given_checksums {
 pub(crate) use given_checksums;
 
 /// The contents of the five checksum fields.
-pub(crate) type Given = Vec<(Algorithm, Option<String>)>;
+pub(crate) type ChecksumFields = Vec<(Algorithm, Option<String>)>;
 
 /// Returns the only checksum given. `InvalidRequest` if there are several, or if the value is no digest of its
 /// algorithm.
-pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
+pub(crate) fn single_checksum(given: ChecksumFields) -> S3Result<Option<(Algorithm, String)>> {
     let mut found = given.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?)));
     let Some((algorithm, value)) = found.next() else { return Ok(None) };
     if found.next().is_some() {
-        return Err(several());
+        return Err(multiple_checksums_error());
     }
     let is_digest = decode(&value).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
-    if is_digest { Ok(Some((algorithm, value))) } else { Err(invalid(algorithm)) }
+    if is_digest { Ok(Some((algorithm, value))) } else { Err(invalid_checksum(algorithm)) }
 }
 
 /// Decodes carrier values, see [`Checksum::carrier_text`].
-pub(crate) fn uncarried(given: Given) -> Given {
+pub(crate) fn decode_carried(given: ChecksumFields) -> ChecksumFields {
     let taken = given.into_iter().map(|(algorithm, value)| {
         let carried = value.as_deref().and_then(|value| value.split_once(':'));
         let carried =
-            carried.and_then(|(name, value)| Some((Algorithm::named(name).ok()?, value.to_owned())));
+            carried.and_then(|(name, value)| Some((Algorithm::from_name(name).ok()?, value.to_owned())));
         carried.map_or((algorithm, value), |(algorithm, value)| (algorithm, Some(value)))
     });
     taken.collect()
 }
 
-pub(crate) fn several() -> S3Error {
+pub(crate) fn multiple_checksums_error() -> S3Error {
     s3_error!(
         InvalidRequest,
         "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
     )
 }
 
-pub(crate) fn invalid(algorithm: Algorithm) -> S3Error {
+pub(crate) fn invalid_checksum(algorithm: Algorithm) -> S3Error {
     invalid_header(&algorithm.header())
 }
 
 /// Returns the checksums of the fields and of all headers. `s3s` parses only some of the headers, and none that is
 /// empty.
-pub(crate) fn with_headers(mut given: Given, headers: &http::HeaderMap) -> Given {
+pub(crate) fn with_headers(mut given: ChecksumFields, headers: &http::HeaderMap) -> ChecksumFields {
     let text = |algorithm: Algorithm| Some(headers.get(algorithm.header())?.to_str().ok()?.to_owned());
     given.retain(|(algorithm, _)| text(*algorithm).is_none());
     given.extend(Algorithm::ALL.map(|algorithm| (algorithm, text(algorithm))));
@@ -361,16 +361,16 @@ pub(crate) fn with_headers(mut given: Given, headers: &http::HeaderMap) -> Given
 }
 
 /// Like [`single_checksum`], for fields and headers together.
-pub(crate) fn only_with_headers(
-    given: Given,
+pub(crate) fn single_checksum_with_headers(
+    given: ChecksumFields,
     headers: &http::HeaderMap,
 ) -> S3Result<Option<(Algorithm, String)>> {
-    only(with_headers(given, headers))
+    single_checksum(with_headers(given, headers))
 }
 
 /// Adds the response header of a checksum that `s3s` has no field for.
-pub(crate) fn show_header(headers: &mut http::HeaderMap, checksum: Option<&Checksum>) {
-    let shown = checksum.filter(|checksum| Algorithm::UNKNOWN.contains(&checksum.algorithm));
+pub(crate) fn add_checksum_header(headers: &mut http::HeaderMap, checksum: Option<&Checksum>) {
+    let shown = checksum.filter(|checksum| Algorithm::NOT_IN_S3S.contains(&checksum.algorithm));
     if let Some(checksum) = shown
         && let Ok(name) = http::HeaderName::try_from(checksum.algorithm.header())
         && let Ok(value) = http::HeaderValue::try_from(&checksum.value)
@@ -401,15 +401,15 @@ struct Md5 {
 
 /// The digests of a received body.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct BodyDigest {
     pub(crate) checksum: Option<Checksum>,
     /// The MD5 as an etag, where it was computed.
     pub(crate) etag: Option<ETag>,
 }
 
-impl Found {
+impl BodyDigest {
     /// Returns the checksums to keep with a part: its own, and its MD5.
-    pub(crate) fn of_part(self) -> Option<Checksum> {
+    pub(crate) fn into_part_checksum(self) -> Option<Checksum> {
         let md5 = self.etag.and_then(|etag| unhex(etag.as_str()));
         match (self.checksum, md5) {
             (Some(checksum), Some(md5)) => Some(checksum.and_md5(md5)),
@@ -424,7 +424,7 @@ pub(crate) struct Digests {
     md5: Option<Md5>,
     algorithm: Option<Algorithm>,
     hasher: Option<Hasher>,
-    also: Option<(Algorithm, Hasher)>,
+    extra: Option<(Algorithm, Hasher)>,
 }
 
 impl Digests {
@@ -442,23 +442,23 @@ impl Digests {
         let declares = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
         let algorithm = declares.or(default);
         let hasher = algorithm.map(Algorithm::hasher);
-        Ok(Self { declared, md5, algorithm, hasher, also: None })
+        Ok(Self { declared, md5, algorithm, hasher, extra: None })
     }
 
     /// Also computes the MD5 if the client did not declare one.
-    pub(crate) fn and_md5(mut self) -> Self {
+    pub(crate) fn with_md5(mut self) -> Self {
         self.md5.get_or_insert_with(|| Md5 { digest: crypto::Md5::new(), declared: None });
         self
     }
 
     /// Stops computing an MD5 that the client did not declare.
-    pub(crate) fn without_own_md5(&mut self) {
+    pub(crate) fn drop_undeclared_md5(&mut self) {
         self.md5 = self.md5.take().filter(|md5| md5.declared.is_some());
     }
 
     /// Also computes a checksum of another algorithm.
-    pub(crate) fn and(mut self, algorithm: Algorithm) -> Self {
-        self.also = (self.algorithm != Some(algorithm)).then(|| (algorithm, algorithm.hasher()));
+    pub(crate) fn with_extra(mut self, algorithm: Algorithm) -> Self {
+        self.extra = (self.algorithm != Some(algorithm)).then(|| (algorithm, algorithm.hasher()));
         self
     }
 
@@ -469,7 +469,7 @@ impl Digests {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(piece);
         }
-        if let Some((_, hasher)) = &mut self.also {
+        if let Some((_, hasher)) = &mut self.extra {
             hasher.update(piece);
         }
     }
@@ -481,16 +481,16 @@ impl Digests {
     }
 
     /// Verifies the body's digests against the declared ones. `BadDigest` if they differ.
-    pub(crate) fn finish(self) -> S3Result<Found> {
+    pub(crate) fn finish(self) -> S3Result<BodyDigest> {
         let etag = self.md5.map(Md5::finish).transpose()?;
         let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else {
-            return Ok(Found { checksum: None, etag });
+            return Ok(BodyDigest { checksum: None, etag });
         };
-        let also = self.also.map(|(algorithm, hasher)| Box::new(Checksum::new(algorithm, hasher.finish())));
-        let checksum = Checksum { also, ..Checksum::new(algorithm, hasher.finish()) };
+        let extra = self.extra.map(|(algorithm, hasher)| Box::new(Checksum::new(algorithm, hasher.finish())));
+        let checksum = Checksum { extra, ..Checksum::new(algorithm, hasher.finish()) };
         let declared = match self.declared.checksum {
             Some((_, value)) => Some(value),
-            None => trailing(self.declared.trailer.as_ref(), algorithm)?,
+            None => trailing_checksum(self.declared.trailer.as_ref(), algorithm)?,
         };
         if declared.is_some_and(|declared| declared != checksum.value) {
             let name = algorithm.name();
@@ -499,7 +499,7 @@ impl Digests {
                 "The {name} you specified did not match the calculated checksum."
             ));
         }
-        Ok(Found { checksum: Some(checksum), etag })
+        Ok(BodyDigest { checksum: Some(checksum), etag })
     }
 }
 
@@ -515,7 +515,7 @@ impl Md5 {
 }
 
 /// Returns the checksum in the trailer, if any.
-fn trailing(trailer: Option<&Trailer>, algorithm: Algorithm) -> S3Result<Option<String>> {
+fn trailing_checksum(trailer: Option<&Trailer>, algorithm: Algorithm) -> S3Result<Option<String>> {
     let Some(text) = trailer.and_then(Trailer::get) else { return Ok(None) };
     let is_digest = decode(text).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
     match is_digest {
@@ -566,10 +566,12 @@ mod tests {
     fn checksums_of_parts_make_the_checksum_of_the_whole() {
         let whole: Vec<u8> = (0..100_000_u32).map(|n| (n * 7) as u8).collect();
         for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
-            let parts: Vec<_> =
-                whole.chunks(30_011).map(|part| (Checksum::of(algorithm, part), part.len() as u64)).collect();
+            let parts: Vec<_> = whole
+                .chunks(30_011)
+                .map(|part| (Checksum::compute(algorithm, part), part.len() as u64))
+                .collect();
             let joined = Checksum::concatenated(algorithm, &parts).unwrap();
-            assert_eq!(joined, Checksum::of(algorithm, &whole), "{algorithm:?}");
+            assert_eq!(joined, Checksum::compute(algorithm, &whole), "{algorithm:?}");
             assert_eq!(Checksum::from_text(&joined.to_text()).unwrap(), joined);
         }
     }
@@ -580,7 +582,7 @@ mod tests {
             checksum: Some((Algorithm::Crc32c, value.to_owned())),
             ..Declared::default()
         };
-        let right = Checksum::of(Algorithm::Crc32c, b"abc").value;
+        let right = Checksum::compute(Algorithm::Crc32c, b"abc").value;
         for (value, code) in [(right.as_str(), None), ("AAAAAA==", Some("BadDigest"))] {
             let mut digests = Digests::begin(declared(value), None).unwrap();
             digests.update(&Bytes::from_static(b"abc"));
@@ -592,9 +594,9 @@ mod tests {
             given[1].1 = Some(value.to_owned());
             given
         };
-        assert_eq!(only(given(&right)).unwrap(), Some((Algorithm::Crc32c, right.clone())));
+        assert_eq!(single_checksum(given(&right)).unwrap(), Some((Algorithm::Crc32c, right.clone())));
         for wrong in ["", "abc", "AAAA"] {
-            assert!(only(given(wrong)).is_err(), "{wrong}");
+            assert!(single_checksum(given(wrong)).is_err(), "{wrong}");
         }
     }
 }

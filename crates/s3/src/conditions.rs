@@ -11,12 +11,12 @@ use crate::headers;
 /// The etags of conditions that list several (RFC 9110 section 13.1). `s3s` parses only single etags; caches that hold
 /// several versions send lists.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lists {
+pub(crate) struct ETagLists {
     if_match: Option<Vec<String>>,
     if_none_match: Option<Vec<String>>,
 }
 
-impl Lists {
+impl ETagLists {
     /// Removes the lists from a request's headers. A condition with a single etag stays there.
     pub(crate) fn take(headers: &mut http::HeaderMap) -> Self {
         let mut take = |name: http::HeaderName| {
@@ -37,7 +37,7 @@ impl Lists {
 /// The conditions of a read.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
-    pub(crate) lists: Lists,
+    pub(crate) lists: ETagLists,
     pub(crate) if_match: Option<ETagCondition>,
     pub(crate) if_none_match: Option<ETagCondition>,
     pub(crate) if_modified_since: Option<Timestamp>,
@@ -71,7 +71,7 @@ impl Conditions {
             list.as_ref().map(|tags| tags.iter().any(|tag| tag == "*" || tag == etag.as_str()))
         };
         let matches = |single: &Option<ETagCondition>, list| match single {
-            Some(wanted) => Some(names(wanted, etag)),
+            Some(wanted) => Some(matches_etag(wanted, etag)),
             None => is_in(list),
         };
         match (matches(&self.if_match, &self.lists.if_match), &self.if_unmodified_since) {
@@ -94,7 +94,7 @@ enum Verdict {
 }
 
 /// Returns the precondition of a write. S3 supports `If-None-Match: *` and `If-Match: etag`, and nothing else.
-pub(crate) fn of_write(
+pub(crate) fn write_precondition(
     if_match: Option<&ETagCondition>,
     if_none_match: Option<&ETagCondition>,
 ) -> S3Result<Precondition> {
@@ -102,13 +102,13 @@ pub(crate) fn of_write(
         (None, None) => Ok(Precondition::None),
         (Some(ETagCondition::ETag(etag)), None) => Ok(Precondition::Matches(ETag::new(etag.value()))),
         (None, Some(ETagCondition::Any)) => Ok(Precondition::Absent),
-        _ => Err(unusual()),
+        _ => Err(unsupported_condition()),
     }
 }
 
 /// Replaces `PreconditionFailed` by `NoSuchKey` if the write expected an object and there is none (S3 API, PutObject:
 /// 404 if the key does not exist).
-pub(crate) async fn of_failure(
+pub(crate) async fn refine_failure(
     error: S3Error,
     wanted: Option<&ETagCondition>,
     bucket: &Bucket,
@@ -124,21 +124,21 @@ pub(crate) async fn of_failure(
 }
 
 /// Like [`write_precondition`], for requests whose conditions `s3s` does not parse.
-pub(crate) fn of_headers(headers: &http::HeaderMap) -> S3Result<Precondition> {
+pub(crate) fn header_precondition(headers: &http::HeaderMap) -> S3Result<Precondition> {
     let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     match (text(http::header::IF_MATCH), text(http::header::IF_NONE_MATCH)) {
         (None, None) => Ok(Precondition::None),
         (Some(etag), None) if etag != "*" => Ok(Precondition::Matches(ETag::new(etag))),
         (None, Some("*")) => Ok(Precondition::Absent),
-        _ => Err(unusual()),
+        _ => Err(unsupported_condition()),
     }
 }
 
-pub(crate) fn unusual() -> S3Error {
+pub(crate) fn unsupported_condition() -> S3Error {
     s3_error!(NotImplemented, "A header you provided implies functionality that is not implemented.")
 }
 
-fn names(condition: &ETagCondition, etag: &ETag) -> bool {
+fn matches_etag(condition: &ETagCondition, etag: &ETag) -> bool {
     match condition {
         ETagCondition::Any => true,
         ETagCondition::ETag(wanted) => wanted.value() == etag.as_str(),

@@ -16,15 +16,15 @@ const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 
 /// A cross-origin request, or the one that a preflight asks about.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CorsRequest {
     origin: String,
     method: String,
     headers: Vec<String>,
 }
 
-impl Asked {
+impl CorsRequest {
     /// Parses a preflight (OPTIONS) request.
-    pub(crate) fn before(headers: &HeaderMap) -> S3Result<Self> {
+    pub(crate) fn preflight(headers: &HeaderMap) -> S3Result<Self> {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let origin = text(&ORIGIN)
             .filter(|origin| !origin.is_empty())
@@ -33,23 +33,23 @@ impl Asked {
         let method = method.filter(|method| METHODS.contains(method)).ok_or_else(|| {
             bad_request(format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null")))
         })?;
-        let headers = asked_headers(headers)?;
+        let headers = requested_headers(headers)?;
         Ok(Self { origin: origin.to_owned(), method: method.to_owned(), headers })
     }
 
     /// Parses an actual cross-origin request; `None` without an Origin header.
-    pub(crate) fn of(method: &http::Method, headers: &HeaderMap) -> S3Result<Option<Self>> {
+    pub(crate) fn of_request(method: &http::Method, headers: &HeaderMap) -> S3Result<Option<Self>> {
         if headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) && headers.contains_key(ORIGIN) {
-            return Self::before(headers).map(Some);
+            return Self::preflight(headers).map(Some);
         }
         let origin = headers.get(ORIGIN).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let Some(origin) = origin else { return Ok(None) };
-        Ok(Some(Self { origin, method: method.as_str().to_owned(), headers: asked_headers(headers)? }))
+        Ok(Some(Self { origin, method: method.as_str().to_owned(), headers: requested_headers(headers)? }))
     }
 
     /// Returns the CORS response headers by the first rule that allows the request.
-    pub(crate) fn answer(&self, configuration: &CORSConfiguration) -> Option<HeaderMap> {
-        let rule = configuration.cors_rules.iter().find(|rule| self.is_let_in_by(rule))?;
+    pub(crate) fn response_headers(&self, configuration: &CORSConfiguration) -> Option<HeaderMap> {
+        let rule = configuration.cors_rules.iter().find(|rule| self.is_allowed_by(rule))?;
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, value: String| {
             if let Ok(value) = value.parse() {
@@ -75,7 +75,7 @@ impl Asked {
         Some(headers)
     }
 
-    fn is_let_in_by(&self, rule: &CORSRule) -> bool {
+    fn is_allowed_by(&self, rule: &CORSRule) -> bool {
         let allowed = rule.allowed_headers.as_deref().unwrap_or_default();
         let has_header =
             |name: &String| allowed.iter().any(|pattern| is_like(&pattern.to_ascii_lowercase(), name));
@@ -86,7 +86,7 @@ impl Asked {
 }
 
 /// Returns the headers that the browser wants to send.
-fn asked_headers(headers: &HeaderMap) -> S3Result<Vec<String>> {
+fn requested_headers(headers: &HeaderMap) -> S3Result<Vec<String>> {
     let asked = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).map(http::HeaderValue::as_bytes);
     let asked = String::from_utf8_lossy(asked.unwrap_or_default()).into_owned();
     let asked: Vec<&str> = asked.split(',').filter(|name| !name.trim().is_empty()).collect();

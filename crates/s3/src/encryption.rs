@@ -8,9 +8,9 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use s3s::{S3Result, s3_error};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::error::not_implemented;
-use crate::operation_table::{Target, has_word};
+use crate::operation_table::{ResourceKind, has_parameter};
 
 const HEADER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ALGORITHM: HeaderValue = HeaderValue::from_static("AES256");
@@ -31,33 +31,35 @@ pub(crate) fn check(headers: &HeaderMap, is_encrypted: bool) -> S3Result<()> {
     match wanted.map(HeaderValue::as_bytes) {
         None => Ok(()),
         Some(b"AES256") => Err(not_implemented(
-            "Server-side encryption (whose disks are encrypted serves with --encrypted-at-rest): AES256",
+            "Server-side encryption with AES256 (unless the endpoint is started with --encrypted-at-rest)",
         )),
-        Some(b"aws:kms" | b"aws:kms:dsse" | b"aws:fsx") => {
-            Err(not_implemented("Encryption with keys of KMS"))
-        }
+        Some(b"aws:kms" | b"aws:kms:dsse" | b"aws:fsx") => Err(not_implemented("Encryption with KMS keys")),
         Some(other) => {
             let message = "The encryption method specified is not supported";
-            Err(argument(message, HEADER.as_str(), &String::from_utf8_lossy(other)))
+            Err(invalid_argument(message, HEADER.as_str(), &String::from_utf8_lossy(other)))
         }
     }
 }
 
 /// Returns the encryption header of a response, if the operation reads or creates an object.
-pub(crate) fn shown(method: &Method, target: Target, uri: &Uri) -> Option<(HeaderName, HeaderValue)> {
-    let is_upload = has_word(uri, "uploads") || has_word(uri, "uploadId");
+pub(crate) fn response_header(
+    method: &Method,
+    kind: ResourceKind,
+    uri: &Uri,
+) -> Option<(HeaderName, HeaderValue)> {
+    let is_upload = has_parameter(uri, "uploads") || has_parameter(uri, "uploadId");
     let shows = match method.as_str() {
-        "GET" => uri.query().is_none_or(|_| !is_upload && !is_of_metadata(uri)),
+        "GET" => uri.query().is_none_or(|_| !is_upload && !is_metadata_request(uri)),
         "HEAD" => true,
-        "PUT" => !is_of_metadata(uri) && !has_word(uri, "renameObject"),
+        "PUT" => !is_metadata_request(uri) && !has_parameter(uri, "renameObject"),
         "POST" => is_upload,
         _ => false,
     };
-    (target == Target::Object && shows).then_some((HEADER, ALGORITHM))
+    (kind == ResourceKind::Object && shows).then_some((HEADER, ALGORITHM))
 }
 
-fn is_of_metadata(uri: &Uri) -> bool {
-    ["acl", "attributes", "legal-hold", "retention", "tagging"].iter().any(|word| has_word(uri, word))
+fn is_metadata_request(uri: &Uri) -> bool {
+    ["acl", "attributes", "legal-hold", "retention", "tagging"].iter().any(|word| has_parameter(uri, word))
 }
 
 #[cfg(test)]
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_encrypted_is_not_said_to_be() {
+    fn missing_encryption_is_refused() {
         for (name, value, plain, encrypted) in [
             ("x-amz-server-side-encryption", "AES256", Some("NotImplemented"), None),
             ("x-amz-server-side-encryption", "aws:kms", Some("NotImplemented"), Some("NotImplemented")),

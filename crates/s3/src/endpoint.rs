@@ -16,23 +16,23 @@ use std::time::Duration;
 use store::{Buckets, Clock, Entropy};
 use tokio::sync::watch;
 
-use crate::access_log::{AccessLog, Answered, Learned, key_of};
-use crate::addressing::{Hosts, Named, encoded_path};
-use crate::admission::{Admission, Admitted, Client, Holder, Share};
+use crate::access_log::{AccessLog, LogContext, RequestFacts, encoded_key};
+use crate::addressing::{Domains, Resource, encode_path};
+use crate::admission::{Admission, AdmittedClient, Client, Holder, Permit};
 use crate::authentication;
-use crate::authorizer::Gate;
+use crate::authorizer::Authorizer;
 use crate::bucket::Bucket;
 use crate::conditions;
-use crate::cors::Asked;
+use crate::cors::CorsRequest;
 use crate::encryption;
 use crate::error::{custom, from_store};
 use crate::lifecycle::{self, Expired};
-use crate::notify::{Notifier, Received};
-use crate::operation_table::{self, Target};
+use crate::notify::{Notifier, ReceivedRequest};
+use crate::operation_table::{self, ResourceKind};
 use crate::ops::settings;
 use crate::policy_condition::Peer;
-use crate::preauthorizer::EarlyAccess;
-use crate::response_fixups::Mending;
+use crate::preauthorizer::Preauthorizer;
+use crate::response_fixups::ResponseFixups;
 use crate::routes::{Routes, is_sts};
 use crate::service::Service;
 use crate::sessions::Sessions;
@@ -49,7 +49,7 @@ const NOT_IMPLEMENTED: [&str; 1] = ["x-amz-write-offset-bytes"];
 
 /// Marks requests that came over TLS.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Secure;
+pub(crate) struct OverTls;
 
 /// The configuration of an endpoint.
 #[derive(Debug, Clone)]
@@ -76,16 +76,16 @@ pub struct EndpointOptions {
 #[derive(Clone)]
 pub struct Endpoint {
     verifier: Verifier,
-    early_access: EarlyAccess,
+    preauthorizer: Preauthorizer,
     service: S3Service,
-    hosts: Hosts,
-    shared: Arc<Shared>,
+    domains: Domains,
+    context: Arc<EndpointContext>,
     access_log: Option<AccessLog>,
 }
 
 /// The state that all operations share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct EndpointContext {
     pub(crate) buckets: Arc<dyn Buckets>,
     pub(crate) users: Users,
     pub(crate) sessions: Sessions,
@@ -100,8 +100,8 @@ pub(crate) struct Shared {
     pub(crate) encrypted: bool,
 }
 
-impl Shared {
-    pub(crate) async fn bucket(&self, name: &str) -> S3Result<Bucket> {
+impl EndpointContext {
+    pub(crate) async fn open_bucket(&self, name: &str) -> S3Result<Bucket> {
         let store = self.buckets.open(name).await.map_err(from_store)?;
         Ok(Bucket { name: name.to_owned(), store })
     }
@@ -113,17 +113,17 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl EndpointContext {
     /// Returns the client that a request's slots and memory are charged to, by signer and address.
-    fn admitted(&self, signer: Option<&str>, peer: Option<IpAddr>) -> Admitted {
+    fn admitted_client(&self, signer: Option<&str>, peer: Option<IpAddr>) -> AdmittedClient {
         let holder = self.user_of(signer).map_or(Holder::Anonymous, Holder::User);
-        Admitted { admission: self.admission.clone(), client: Client { holder, peer } }
+        AdmittedClient { admission: self.admission.clone(), client: Client { holder, peer } }
     }
 }
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("shared", &self.shared).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
@@ -139,7 +139,7 @@ impl Endpoint {
         let EndpointOptions { users, region, domains, webhooks, md5, encrypted } = options;
         let sessions = Sessions::new(users.clone(), clock.clone(), entropy.clone());
         let notifier = Arc::new(Notifier::start(webhooks, region.clone(), users.clone(), clock.clone()));
-        let shared = Arc::new(Shared {
+        let context = Arc::new(EndpointContext {
             buckets,
             users,
             sessions: sessions.clone(),
@@ -151,19 +151,20 @@ impl Endpoint {
             notifier,
             admission: Arc::new(Admission::new()),
         });
-        let gate = Gate(shared.clone());
-        let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
+        let authorizer = Authorizer(context.clone());
+        let mut builder =
+            S3ServiceBuilder::new(Service { context: context.clone(), authorizer: authorizer.clone() });
         // Signatures are checked before; but without an auth provider `s3s` would not call the authorizer.
         builder.set_auth(sessions.clone());
-        builder.set_access(gate.clone());
-        builder.set_route(Routes { shared: shared.clone(), gate: gate.clone() });
+        builder.set_access(authorizer.clone());
+        builder.set_route(Routes { context: context.clone(), authorizer: authorizer.clone() });
         let mut config = S3Config::default();
         config.xml_max_body_size = DOCUMENT_BYTES_MAX;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-        let early_access = EarlyAccess::new(gate, sessions.clone());
+        let preauthorizer = Preauthorizer::new(authorizer, sessions.clone());
         let verifier = Verifier::new(sessions);
-        let hosts = Hosts::new(&domains)?;
-        Ok(Self { verifier, early_access, service: builder.build(), hosts, shared, access_log: None })
+        let domains = Domains::new(&domains)?;
+        Ok(Self { verifier, preauthorizer, service: builder.build(), domains, context, access_log: None })
     }
 
     /// Returns an endpoint that writes an access log.
@@ -177,54 +178,58 @@ impl Endpoint {
     }
 
     pub(crate) fn now(&self) -> store::Timestamp {
-        self.shared.clock.now()
+        self.context.clock.now()
     }
 
     /// Sets the limits of admission control. Must be called before the first request.
-    pub(crate) fn limit(&self, requests: usize, body_bytes: u64) {
-        self.shared.admission.resize(requests, body_bytes);
+    pub(crate) fn set_limits(&self, requests: usize, body_bytes: u64) {
+        self.context.admission.resize(requests, body_bytes);
     }
 
     /// Handles a request and returns its response.
     pub async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
-        let id = format!("{:016X}", self.shared.entropy.next_u64());
-        let received = Received { id: id.clone(), method: request.method().clone() };
+        let id = format!("{:016X}", self.context.entropy.next_u64());
+        let received = ReceivedRequest { id: id.clone(), method: request.method().clone() };
         request.extensions_mut().insert(received);
-        let learned = Learned::default();
+        let facts = RequestFacts::default();
         if self.access_log.is_some() {
-            request.extensions_mut().insert(learned.clone());
+            request.extensions_mut().insert(facts.clone());
         }
         let (signed, body) = request.into_parts();
         let mut head = signed.clone();
-        let named = self.hosts.named(&head);
-        let resolved = named.as_ref().map_or_else(|odd| Err(again(odd)), |named| resolve(&mut head, named));
-        let named = named.unwrap_or_default();
-        let key = key_of(&head.uri, named.bucket.as_deref());
-        let asked_of = Answered { id: id.clone(), bucket: named.bucket.clone(), key, learned };
-        let mending = Mending::of(&head, &named);
-        let asked = match head.method {
+        let resource = self.domains.resolve(&head);
+        let resolved = resource
+            .as_ref()
+            .map_or_else(|odd| Err(clone_error(odd)), |resource| resolve(&mut head, resource));
+        let resource = resource.unwrap_or_default();
+        let key = encoded_key(&head.uri, resource.bucket.as_deref());
+        let log_context = LogContext { id: id.clone(), bucket: resource.bucket.clone(), key, facts };
+        let fixups = ResponseFixups::of(&head, &resource);
+        let cors_request = match head.method {
             Method::OPTIONS => Ok(None),
-            _ => Asked::of(&head.method, &head.headers),
+            _ => CorsRequest::of_request(&head.method, &head.headers),
         };
-        let is_encrypted = self.shared.encrypted;
-        let refused = resolved.err().or_else(|| refused(&head, &named, is_encrypted));
-        let encryption = encryption::shown(&head.method, named.target(), &head.uri).filter(|_| is_encrypted);
-        let mut place = None;
-        let answered = match (refused, &asked) {
+        let is_encrypted = self.context.encrypted;
+        let refused = resolved.err().or_else(|| reject_early(&head, &resource, is_encrypted));
+        let encryption =
+            encryption::response_header(&head.method, resource.kind(), &head.uri).filter(|_| is_encrypted);
+        let mut slot = None;
+        let answered = match (refused, &cors_request) {
             (Some(error), _) => Err(error),
-            (None, Err(odd)) => Err(again(odd)),
+            (None, Err(odd)) => Err(clone_error(odd)),
             (None, Ok(_)) if head.method == Method::OPTIONS => {
-                self.preflight(&head, named.bucket.as_deref()).await
+                self.preflight(&head, resource.bucket.as_deref()).await
             }
-            (None, Ok(_)) => self.serve(&signed, head, body, &named, &mut place).await,
+            (None, Ok(_)) => self.serve(&signed, head, body, &resource, &mut slot).await,
         };
         let answer = answered.unwrap_or_else(error_response);
-        let mut answer = mending.mend(answer, &id).await;
+        let mut answer = fixups.apply(answer, &id).await;
         if let Some((name, value)) = encryption.filter(|_| answer.status().is_success()) {
             answer.headers_mut().insert(name, value);
         }
-        if let (Ok(Some(asked)), Some(bucket)) = (asked, named.bucket)
-            && let Ok(Some(headers)) = self.cors(&bucket).await.map(|cors| asked.answer(&cors?))
+        if let (Ok(Some(cors_request)), Some(bucket)) = (cors_request, resource.bucket)
+            && let Ok(Some(headers)) =
+                self.cors(&bucket).await.map(|cors| cors_request.response_headers(&cors?))
         {
             answer.headers_mut().extend(headers);
         }
@@ -232,45 +237,45 @@ impl Endpoint {
             answer.headers_mut().insert(REQUEST_ID, id);
         }
         answer.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
-        answer.extensions_mut().insert(asked_of);
+        answer.extensions_mut().insert(log_context);
         // The request keeps its slot until its response is sent.
-        answer.extensions_mut().insert(Arc::new(place));
+        answer.extensions_mut().insert(Arc::new(slot));
         answer
     }
 
     /// Subscribes to the events of all buckets, from now on. Only changes made through this endpoint have events.
     pub fn subscribe(&self) -> events::Subscription {
-        self.shared.notifier.subscribe()
+        self.context.notifier.subscribe()
     }
 
     /// Returns the delivery counts of all webhooks, by name.
     pub fn webhooks(&self) -> BTreeMap<String, events::WebhookCounts> {
-        self.shared.notifier.counts()
+        self.context.notifier.counts()
     }
 
     /// Returns the number of events dropped because objects changed faster than the event workers could read them.
     pub fn events_lost(&self) -> u64 {
-        self.shared.notifier.lost()
+        self.context.notifier.lost()
     }
 
     /// Applies the lifecycle rules of all buckets now. A server does so once a day by itself.
     pub async fn expire(&self) -> Expired {
-        lifecycle::expire_all(&self.shared).await
+        lifecycle::expire_all(&self.context).await
     }
 
     /// Applies lifecycle rules periodically until `ends` becomes true.
-    pub(crate) async fn keep_expiring(self, ends: watch::Receiver<bool>) {
-        lifecycle::run(self.shared, ends).await;
+    pub(crate) async fn run_lifecycle_worker(self, ends: watch::Receiver<bool>) {
+        lifecycle::run(self.context, ends).await;
     }
 
     /// Waits until all events are dispatched and delivered, for at most about `patience`. Webhooks accept no events
     /// afterwards.
     pub async fn finish(&self, patience: Duration) {
-        self.shared.notifier.finish(patience).await;
+        self.context.notifier.finish(patience).await;
     }
 
     /// Returns the response to a request whose handler panicked.
-    pub(crate) fn broken() -> Response<Body> {
+    pub(crate) fn internal_error_response() -> Response<Body> {
         error_response(s3_error!(InternalError, "We encountered an internal error, please try again."))
     }
 
@@ -281,25 +286,25 @@ impl Endpoint {
         signed: &Parts,
         head: Parts,
         body: Body,
-        named: &Named,
-        place: &mut Option<Share>,
+        resource: &Resource,
+        slot: &mut Option<Permit>,
     ) -> S3Result<Response<Body>> {
-        let (shared, now) = (&self.shared, self.shared.clock.now());
+        let (context, now) = (&self.context, self.context.clock.now());
         let peer = head.extensions.get::<Peer>().map(|peer| peer.0);
-        if wire::is_post(&head, named) {
-            let reading = wire::read_post(head, body, named, &shared.region, &shared.sessions, now);
-            let (mut put, posted) = shared.admission.read_unproven(peer, reading).await?;
-            let admitted = shared.admitted(Signer::of(put.extensions()), peer);
-            admitted.note(put.extensions());
-            *place = Some(shared.admission.admit(&admitted.client)?);
-            encryption::check(put.headers(), shared.encrypted)?;
+        if wire::is_form_post(&head, resource) {
+            let reading = wire::read_form_post(head, body, resource, &context.region, &context.sessions, now);
+            let (mut put, form_response) = context.admission.read_pre_auth(peer, reading).await?;
+            let admitted = context.admitted_client(Signer::of(put.extensions()), peer);
+            admitted.note_user(put.extensions());
+            *slot = Some(context.admission.admit(&admitted.client)?);
+            encryption::check(put.headers(), context.encrypted)?;
             put.extensions_mut().insert(admitted);
-            return Ok(posted.answer(self.call(put).await?));
+            return Ok(form_response.into_response(self.call(put).await?));
         }
-        authentication::check(signed, &shared.region, &shared.sessions, now)?;
+        authentication::check(signed, &context.region, &context.sessions, now)?;
         let (body, form) = match is_sts(&head.method, &head.uri) {
             false => (body, Body::empty()),
-            true => shared.admission.read_unproven(peer, twice(body)).await?,
+            true => context.admission.read_pre_auth(peer, duplicate_body(body)).await?,
         };
         let signer = match self.verifier.verify(signed, form).await {
             Ok(signer) => signer,
@@ -307,24 +312,24 @@ impl Endpoint {
         };
         // Only the key whose signature was verified counts, whatever access key other parts of the request name.
         let access_key = signer.as_ref().map(|signer| signer.access_key.as_str());
-        authentication::check_token(signed, access_key, &shared.sessions)?;
-        let reads_body_first = wire::reads_body_first(&head, named) && !body.is_end_stream();
-        if reads_body_first && let Err(answer) = self.early_access.check(&head, signer.as_ref()).await {
+        authentication::check_token(signed, access_key, &context.sessions)?;
+        let reads_body_first = wire::is_body_read_first(&head, resource) && !body.is_end_stream();
+        if reads_body_first && let Err(answer) = self.preauthorizer.check(&head, signer.as_ref()).await {
             return Ok(*answer);
         }
-        let admitted = shared.admitted(access_key, peer);
-        admitted.note(&head.extensions);
-        *place = Some(shared.admission.admit(&admitted.client)?);
+        let admitted = context.admitted_client(access_key, peer);
+        admitted.note_user(&head.extensions);
+        *slot = Some(context.admission.admit(&admitted.client)?);
         // A missing bucket is reported before an invalid copy source or document.
-        let bucket = named.bucket.as_deref();
-        if let Some(bucket) = bucket.filter(|_| wire::copies(&head) || wire::brings_document(&head)) {
-            shared.bucket(bucket).await?;
+        let bucket = resource.bucket.as_deref();
+        if let Some(bucket) = bucket.filter(|_| wire::is_copy(&head) || wire::has_document(&head)) {
+            context.open_bucket(bucket).await?;
         }
         let _document = match reads_body_first {
-            true => admitted.document(body.size_hint().exact(), DOCUMENT_BYTES_MAX as u64).await?,
+            true => admitted.acquire_document(body.size_hint().exact(), DOCUMENT_BYTES_MAX as u64).await?,
             false => None,
         };
-        let mut plain = wire::plain(head, body, named, signer.as_ref()).await?;
+        let mut plain = wire::to_plain(head, body, resource, signer.as_ref()).await?;
         plain.extensions_mut().insert(admitted);
         self.call(plain).await
     }
@@ -332,7 +337,7 @@ impl Endpoint {
     async fn call(&self, request: Request<Body>) -> S3Result<Response<Body>> {
         let answered = self.service.call(request).await;
         answered.map_err(|error| {
-            tracing::warn!(?error, "a request could not be answered");
+            tracing::warn!(?error, "cannot answer a request");
             s3_error!(InternalError, "We encountered an internal error. Please try again.")
         })
     }
@@ -342,11 +347,11 @@ impl Endpoint {
         let forbidden =
             |why: &str| custom("AccessForbidden", StatusCode::FORBIDDEN, format!("CORSResponse: {why}"));
         let bucket = bucket.ok_or_else(|| forbidden("CORS is not enabled for this bucket."))?;
-        self.shared.bucket(bucket).await?;
-        let asked = Asked::before(&head.headers)?;
+        self.context.open_bucket(bucket).await?;
+        let cors_request = CorsRequest::preflight(&head.headers)?;
         let cors = self.cors(bucket).await?;
         let cors = cors.ok_or_else(|| forbidden("CORS is not enabled for this bucket."))?;
-        let headers = asked.answer(&cors).ok_or_else(|| {
+        let headers = cors_request.response_headers(&cors).ok_or_else(|| {
             forbidden("This CORS request is not allowed. This is usually because the evalution of Origin, request method / Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted by the resource's CORS spec.")
         })?;
         let mut response = Response::new(Body::empty());
@@ -355,38 +360,38 @@ impl Endpoint {
     }
 
     async fn cors(&self, bucket: &str) -> S3Result<Option<CORSConfiguration>> {
-        let Ok(bucket) = self.shared.bucket(bucket).await else { return Ok(None) };
+        let Ok(bucket) = self.context.open_bucket(bucket).await else { return Ok(None) };
         bucket.setting(settings::CORS).await
     }
 }
 
 /// Rewrites a request to path style, and turns headers carried in the query of a presigned URL into headers.
-fn resolve(head: &mut Parts, named: &Named) -> S3Result<()> {
-    head.extensions.insert(BucketUrl::of(head, named));
-    head.uri = named.path_style(&head.uri)?;
+fn resolve(head: &mut Parts, resource: &Resource) -> S3Result<()> {
+    head.extensions.insert(BucketUrl::of(head, resource));
+    head.uri = resource.to_path_style(&head.uri)?;
     wire::unhoist(head)
 }
 
 /// Returns the error for a request that is refused before authentication, if any.
-fn refused(head: &Parts, named: &Named, is_encrypted: bool) -> Option<S3Error> {
+fn reject_early(head: &Parts, resource: &Resource, is_encrypted: bool) -> Option<S3Error> {
     let query = head.uri.query().unwrap_or_default();
     if head.method != Method::OPTIONS
-        && let Err(error) = operation_table::check(&head.method, named.target(), query)
+        && let Err(error) = operation_table::check(&head.method, resource.kind(), query)
     {
         return Some(error);
     }
-    if let Err(error) = wire::check_form(head) {
+    if let Err(error) = wire::check_head(head) {
         return Some(error);
     }
     let is_write = [Method::PUT, Method::POST].contains(&head.method);
     let if_none_match = head.headers.get(http::header::IF_NONE_MATCH);
     if is_write && if_none_match.is_some_and(|value| value.as_bytes() != b"*") {
-        return Some(conditions::unusual());
+        return Some(conditions::unsupported_condition());
     }
     if let Err(error) = encryption::check(&head.headers, is_encrypted) {
         return Some(error);
     }
-    if is_write && named.target() == Target::Object && lacks_length(head) {
+    if is_write && resource.kind() == ResourceKind::Object && is_missing_length(head) {
         return Some(s3_error!(MissingContentLength));
     }
     NOT_IMPLEMENTED.iter().find(|name| head.headers.contains_key(**name)).map(|name| {
@@ -398,21 +403,21 @@ fn refused(head: &Parts, named: &Named, is_encrypted: bool) -> Option<S3Error> {
 }
 
 /// Whether a request that must declare the length of its body does not.
-fn lacks_length(head: &Parts) -> bool {
+fn is_missing_length(head: &Parts) -> bool {
     let has = |name: &HeaderName| head.headers.contains_key(name);
-    let has_no_body = wire::copies(head) || operation_table::has_word(&head.uri, "renameObject");
+    let has_no_body = wire::is_copy(head) || operation_table::has_parameter(&head.uri, "renameObject");
     head.method == Method::PUT && !has_no_body && !has(&CONTENT_LENGTH) && !has(&TRANSFER_ENCODING)
 }
 
 /// Reads a short body and returns two copies of it.
-async fn twice(mut body: Body) -> S3Result<(Body, Body)> {
+async fn duplicate_body(mut body: Body) -> S3Result<(Body, Body)> {
     let bytes = body.store_all_limited(STS_BYTES_MAX).await;
     let bytes = bytes.map_err(|_| s3_error!(MaxMessageLengthExceeded, "Your request was too big."))?;
     Ok((Body::from(bytes.clone()), Body::from(bytes)))
 }
 
 /// Returns a copy of an error, without its headers.
-fn again(error: &S3Error) -> S3Error {
+fn clone_error(error: &S3Error) -> S3Error {
     let message = error.message().unwrap_or_default().to_owned();
     let mut same = S3Error::with_message(error.code().clone(), message);
     if let Some(status) = error.status_code() {
@@ -434,15 +439,15 @@ fn error_response(error: S3Error) -> Response<Body> {
 pub(crate) struct BucketUrl(String);
 
 impl BucketUrl {
-    fn of(head: &Parts, named: &Named) -> Self {
-        let scheme = head.extensions.get::<Secure>().map_or("http", |_| "https");
+    fn of(head: &Parts, resource: &Resource) -> Self {
+        let scheme = head.extensions.get::<OverTls>().map_or("http", |_| "https");
         let host = head.headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
-        Self(format!("{scheme}://{host}{}", named.path_of_bucket()))
+        Self(format!("{scheme}://{host}{}", resource.bucket_path()))
     }
 }
 
 /// Returns the URL of an object, for responses to completed uploads and form posts.
 pub(crate) fn location(extensions: &http::Extensions, key: &str) -> String {
     let bucket = extensions.get::<BucketUrl>().map_or("", |url| url.0.as_str());
-    format!("{bucket}/{}", encoded_path(key))
+    format!("{bucket}/{}", encode_path(key))
 }

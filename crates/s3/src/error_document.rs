@@ -61,7 +61,7 @@ fn message(code: &str) -> Option<&'static str> {
 
 /// The parts of a request that errors repeat.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ErrorContext {
     resource: String,
     method: String,
     upload: Option<String>,
@@ -69,7 +69,7 @@ pub(crate) struct Asked {
     pub(crate) access_key: Option<String>,
 }
 
-impl Asked {
+impl ErrorContext {
     pub(crate) fn of(head: &Parts) -> Self {
         let query: Vec<(String, String)> =
             url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes())
@@ -131,7 +131,7 @@ fn elements(details: &[(&str, &str)]) -> String {
 }
 
 /// Completes an error response with S3's message and detail elements.
-pub(crate) async fn completed(response: Response<Body>, asked: &Asked, id: &str) -> Response<Body> {
+pub(crate) async fn complete(response: Response<Body>, context: &ErrorContext, id: &str) -> Response<Body> {
     if !(response.status().is_client_error() || response.status().is_server_error()) {
         return response;
     }
@@ -148,9 +148,9 @@ pub(crate) async fn completed(response: Response<Body>, asked: &Asked, id: &str)
     let body = match element(&body, "Code") {
         Some(code) => {
             if details.is_empty() {
-                details = asked.details(code);
+                details = context.details(code);
             }
-            document(code, element(&body, "Message"), &details, &asked.resource, id)
+            document(code, element(&body, "Message"), &details, &context.resource, id)
         }
         None => body,
     };
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_s3s_and_details_come_after_it() {
+    fn error_documents_have_the_standard_message_and_details() {
         let xml = document("NoSuchKey", Some("gone"), "<Key>a</Key>", "/b/<", "1");
         assert!(xml.contains("<Message>The specified key does not exist.</Message><Key>a</Key>"), "{xml}");
         assert!(xml.contains("<Resource>/b/&lt;</Resource>"), "{xml}");

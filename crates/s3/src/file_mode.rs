@@ -6,7 +6,7 @@ const PREFIX: &str = "x-amz-meta-";
 /// Names of user metadata that make an object a symbolic link.
 const LINKS: [&str; 3] = ["goog-reserved-file-is-symlink", "gcsfuse_symlink_target", "--symlink-target"];
 
-const SET_ID: u32 = 0o6000;
+const SET_ID_BITS: u32 = 0o6000;
 const TYPE: u32 = 0o170_000;
 const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
@@ -16,13 +16,14 @@ pub(crate) fn is_special(headers: &HeaderMap) -> bool {
     let text =
         |name: &str| headers.get(format!("{PREFIX}{name}")).map(|value| value.to_str().unwrap_or("7777"));
     let octal = |text: &str| u32::from_str_radix(text.trim_start_matches("0o"), 8).ok();
-    let mut modes = text("file-permissions").and_then(octal).into_iter().chain(text("mode").and_then(mode));
+    let mut modes =
+        text("file-permissions").and_then(octal).into_iter().chain(text("mode").and_then(parse_mode));
     LINKS.iter().any(|name| text(name).is_some())
-        || modes.any(|mode| mode & SET_ID != 0 || ![0, FILE, DIRECTORY].contains(&(mode & TYPE)))
+        || modes.any(|mode| mode & SET_ID_BITS != 0 || ![0, FILE, DIRECTORY].contains(&(mode & TYPE)))
 }
 
 /// Parses a `mode`, which is decimal or octal. If both readings are numbers, only one of them is a valid mode.
-fn mode(text: &str) -> Option<u32> {
+fn parse_mode(text: &str) -> Option<u32> {
     let octal = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok();
     let is_mode = |mode: &u32| *mode <= 0o177_777 && (mode & TYPE == 0 || is_type(mode & TYPE));
     if text.len() > 1 && text.starts_with('0') {

@@ -16,9 +16,9 @@ use store::memory::MemoryBuckets;
 use store::{Buckets, Clock, Entropy, ObjectStore, SystemClock};
 
 use crate::checksums::Checksum;
-use crate::operation_table::{self, Target};
-use crate::policy::{self, Asked, Policy};
-use crate::policy_condition::Circumstances;
+use crate::operation_table::{self, ResourceKind};
+use crate::policy::{self, AccessRequest, Policy};
+use crate::policy_condition::RequestContext;
 use crate::sessions::Sessions;
 use crate::users::{Role, User, Users};
 use crate::{Endpoint, EndpointOptions, authentication, headers, ops, part_metadata};
@@ -32,31 +32,32 @@ const OPEN: &str = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"
 
 /// Sends a request to a bucket open to everybody. Input: `METHOD path`, one header per line, an empty line, the body.
 pub fn request(bytes: &[u8]) {
-    let Some(request) = parsed(bytes) else { return };
-    within(async {
+    let Some(request) = parse_request(bytes) else { return };
+    block_on(async {
         let (endpoint, _) = endpoint().await;
-        must_be_answered(&endpoint, request).await;
+        send_and_check(&endpoint, request).await;
     });
 }
 
 /// Like [`request`], with arbitrary query parameters. A request that is no operation of the table must be refused, and
 /// only operations that write bytes may change the object.
 pub fn operations(bytes: &[u8]) {
-    let [method, target, rest @ ..] = bytes else { return };
+    let [method, kind, rest @ ..] = bytes else { return };
     let method = METHODS[usize::from(*method) % METHODS.len()];
-    let (path, target) = PATHS[usize::from(*target) % PATHS.len()];
+    let (path, kind) = PATHS[usize::from(*kind) % PATHS.len()];
     let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
     let (words, rest) = rest.split_at(end);
-    let Some(request) = parsed(&[method.as_bytes(), b" ", path.as_bytes(), b"?", words, rest].concat())
+    let Some(request) =
+        parse_request(&[method.as_bytes(), b" ", path.as_bytes(), b"?", words, rest].concat())
     else {
         return;
     };
     let (method, query) = (request.method().clone(), request.uri().query().unwrap_or_default().to_owned());
-    let is_operation = operation_table::check(&method, target, &query).is_ok();
-    let writes = operation_table::writes_bytes(&method, target, &query);
-    within(async {
+    let is_operation = operation_table::check(&method, kind, &query).is_ok();
+    let writes = operation_table::writes_bytes(&method, kind, &query);
+    block_on(async {
         let (endpoint, store) = endpoint().await;
-        let status = must_be_answered(&endpoint, request).await;
+        let status = send_and_check(&endpoint, request).await;
         assert!(is_operation || !status.is_success(), "{method} {path}?{query} is no operation: {status}");
         if !writes {
             let key = store::ObjectKey::new(b"key".as_slice()).unwrap_or_else(|error| panic!("{error}"));
@@ -69,12 +70,12 @@ pub fn operations(bytes: &[u8]) {
 }
 
 const METHODS: [&str; 7] = ["GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"];
-const PATHS: [(&str, Target); 5] = [
-    ("/open/key", Target::Object),
-    ("/open", Target::Bucket),
-    ("/", Target::Service),
-    ("/open/other", Target::Object),
-    ("/open/", Target::Bucket),
+const PATHS: [(&str, ResourceKind); 5] = [
+    ("/open/key", ResourceKind::Object),
+    ("/open", ResourceKind::Bucket),
+    ("/", ResourceKind::Service),
+    ("/open/other", ResourceKind::Object),
+    ("/open/", ResourceKind::Bucket),
 ];
 
 /// Posts a browser's form. Input: fields as `name: value`, one per line, an empty line, the file. A field `policy` is
@@ -109,19 +110,19 @@ pub fn form(bytes: &[u8]) {
         .header(http::header::CONTENT_TYPE, "multipart/form-data; boundary=b")
         .header(http::header::CONTENT_LENGTH, body.len());
     let request = request.body(body).unwrap_or_else(|error| panic!("{error}"));
-    within(async {
+    block_on(async {
         let (endpoint, _) = endpoint().await;
-        must_be_answered(&endpoint, request).await;
+        send_and_check(&endpoint, request).await;
     });
 }
 
-fn within(work: impl Future<Output = ()>) {
+fn block_on(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.unwrap_or_else(|error| panic!("no runtime: {error}")).block_on(work);
 }
 
 /// Sends a request and checks that the response is one of S3's, and no internal error.
-async fn must_be_answered(endpoint: &Endpoint, request: Request<Vec<u8>>) -> StatusCode {
+async fn send_and_check(endpoint: &Endpoint, request: Request<Vec<u8>>) -> StatusCode {
     let is_head = request.method() == Method::HEAD;
     let answer = endpoint.answer(request.map(|body| Body::from(Bytes::from(body)))).await;
     let (head, body) = answer.into_parts();
@@ -138,17 +139,17 @@ async fn must_be_answered(endpoint: &Endpoint, request: Request<Vec<u8>>) -> Sta
 
 /// Checks authentication parameters in headers and query.
 pub fn authorization(bytes: &[u8]) {
-    if let Some(request) = parsed(bytes) {
-        drop(checked(request.into_parts().0));
+    if let Some(request) = parse_request(bytes) {
+        drop(check_authentication(request.into_parts().0));
     }
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     if let Ok(value) = HeaderValue::from_bytes(&bytes[..end]) {
         let request = Request::get("/bucket/key").header(http::header::AUTHORIZATION, value).body(());
-        drop(request.map(|request| checked(request.into_parts().0)));
+        drop(request.map(|request| check_authentication(request.into_parts().0)));
     }
 }
 
-fn checked(head: Parts) -> Result<(), S3Error> {
+fn check_authentication(head: Parts) -> Result<(), S3Error> {
     authentication::check(&head, "us-east-1", &sessions(), store::Timestamp(0))
 }
 
@@ -157,9 +158,14 @@ pub fn policy(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(policy) = Policy::parse(&text, "open") {
         let source = Some(std::net::IpAddr::from([10, 0, 0, 1]));
-        let circumstances = Circumstances { source, prefix: Some("a/b".to_owned()), delimiter: None };
+        let request_context = RequestContext { source, prefix: Some("a/b".to_owned()), delimiter: None };
         for (user, resource) in [(None, "open"), (Some("tests-admin"), "open/key"), (None, "other")] {
-            policy.says(Asked { user, action: "s3:GetObject", resource, circumstances: &circumstances });
+            policy.evaluate(AccessRequest {
+                user,
+                action: "s3:GetObject",
+                resource,
+                request_context: &request_context,
+            });
         }
         policy.is_public();
         drop(policy.check_principals(&users()));
@@ -174,10 +180,10 @@ pub fn policy(bytes: &[u8]) {
 /// Parses short texts of headers, forms and metadata.
 pub fn texts(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    if let Some(sizes) = part_metadata::from_text(&text)
-        && let Some(written) = part_metadata::to_text(&sizes)
+    if let Some(sizes) = part_metadata::sizes_from_text(&text)
+        && let Some(written) = part_metadata::sizes_to_text(&sizes)
     {
-        assert_eq!(part_metadata::from_text(&written), Some(sizes));
+        assert_eq!(part_metadata::sizes_from_text(&written), Some(sizes));
     }
     for count in 0..3 {
         if let Some(found) = part_metadata::checksums_from_text(&text, count) {
@@ -194,11 +200,11 @@ pub fn texts(bytes: &[u8]) {
     }
     drop(headers::tags_of_header(Some(&text)));
     if let Some(user) = users().get("tests-admin") {
-        drop(ops::sts::answer(bytes, &user, &sessions(), "id"));
+        drop(ops::sts::assume_role(bytes, &user, &sessions(), "id"));
     }
 }
 
-fn parsed(bytes: &[u8]) -> Option<Request<Vec<u8>>> {
+fn parse_request(bytes: &[u8]) -> Option<Request<Vec<u8>>> {
     let cut = bytes.windows(2).position(|two| two == b"\n\n").unwrap_or(bytes.len());
     let mut lines = bytes[..cut].split(|byte| *byte == b'\n');
     let first = std::str::from_utf8(lines.next()?).ok()?;

@@ -6,7 +6,7 @@ use s3s::{S3Result, s3_error};
 use std::collections::BTreeMap;
 use store::{Attributes, Tags};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::body::{CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
 use crate::error::{bad_request, custom, malformed_xml};
 use crate::error_document::with_details;
@@ -26,7 +26,7 @@ const TAG_VALUE_CHARS_MAX: usize = 256;
 /// Collects the object headers from the input of PUT, CreateMultipartUpload or CopyObject.
 macro_rules! given_attributes {
     ($input:expr, $headers:expr) => {
-        $crate::headers::attributes($crate::headers::Described {
+        $crate::headers::attributes($crate::headers::ObjectHeaders {
             content_type: $input.content_type.clone(),
             cache_control: $input.cache_control.clone(),
             content_disposition: $input.content_disposition.clone(),
@@ -69,7 +69,7 @@ macro_rules! show_attributes {
 pub(crate) use show_attributes;
 
 /// The headers of a new object, as a request gives them.
-pub(crate) struct Described {
+pub(crate) struct ObjectHeaders {
     pub(crate) content_type: Option<String>,
     pub(crate) cache_control: Option<String>,
     pub(crate) content_disposition: Option<String>,
@@ -85,8 +85,8 @@ pub(crate) struct Described {
 }
 
 /// Converts headers to the attributes that the store keeps. Errors: `MetadataTooLarge`, `InvalidRedirectLocation`.
-pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
-    if let Some(target) = &described.website_redirect
+pub(crate) fn attributes(given: ObjectHeaders) -> S3Result<Attributes> {
+    if let Some(target) = &given.website_redirect
         && !["/", "http://", "https://"].iter().any(|start| target.starts_with(start))
     {
         return Err(custom(
@@ -96,21 +96,21 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
         ));
     }
     let system = [
-        ("cache-control", described.cache_control),
-        ("content-disposition", described.content_disposition),
-        ("content-encoding", described.content_encoding.and_then(|text| without_chunked(&text))),
-        ("content-language", described.content_language),
-        ("expires", described.expires),
-        (WEBSITE_REDIRECT, described.website_redirect),
+        ("cache-control", given.cache_control),
+        ("content-disposition", given.content_disposition),
+        ("content-encoding", given.content_encoding.and_then(|text| without_chunked(&text))),
+        ("content-language", given.content_language),
+        ("expires", given.expires),
+        (WEBSITE_REDIRECT, given.website_redirect),
     ];
     let system: BTreeMap<String, String> =
         system.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-    let user: BTreeMap<String, String> = described
+    let user: BTreeMap<String, String> = given
         .metadata
         .into_iter()
         .flatten()
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
-        .filter(|(name, _)| !is_own(name))
+        .filter(|(name, _)| !is_internal(name))
         .collect();
     let user_bytes: usize = user.iter().map(|(name, value)| name.len() + value.len()).sum();
     if user_bytes > USER_BYTES_MAX {
@@ -119,17 +119,17 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
         let (size, max) = (user_bytes.to_string(), USER_BYTES_MAX.to_string());
         return Err(with_details(error, &[("Size", &size), ("MaxSizeAllowed", &max)]));
     }
-    let directory = described.is_directory.then(|| DIRECTORY_TYPE.to_owned());
+    let directory = given.is_directory.then(|| DIRECTORY_TYPE.to_owned());
     Ok(Attributes {
-        content_type: described.content_type.filter(|kind| !kind.is_empty()).or(directory),
+        content_type: given.content_type.filter(|kind| !kind.is_empty()).or(directory),
         system,
         user,
-        storage_class: described.storage_class,
+        storage_class: given.storage_class,
     })
 }
 
 /// Whether the name belongs to user metadata of the endpoint itself, which clients can neither set nor see.
-fn is_own(name: &str) -> bool {
+fn is_internal(name: &str) -> bool {
     [CHECKSUM, INITIATOR, PARTS, PART_CHECKSUMS, UPLOAD].contains(&name)
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn metadata(attributes: &Attributes) -> Option<dto::Metadata> {
     let shown: dto::Metadata = attributes
         .user
         .iter()
-        .filter(|(name, _)| !is_own(name))
+        .filter(|(name, _)| !is_internal(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     (!shown.is_empty()).then_some(shown)
@@ -171,7 +171,7 @@ pub(crate) fn timestamp(time: store::Timestamp) -> Timestamp {
 }
 
 /// Converts S3's timestamp to a store's.
-pub(crate) fn moment(time: &Timestamp) -> store::Timestamp {
+pub(crate) fn store_timestamp(time: &Timestamp) -> store::Timestamp {
     let mut text = Vec::new();
     time.format(TimestampFormat::EpochSeconds, &mut text).ok();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -215,7 +215,7 @@ pub(crate) fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
     let text = text.unwrap_or_default();
     let odd = || {
         let message = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates.";
-        argument(message, "x-amz-tagging", text)
+        invalid_argument(message, "x-amz-tagging", text)
     };
     let mut pairs: Vec<(String, String)> = Vec::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {

@@ -10,12 +10,12 @@
 use http::{Method, Uri};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::error::not_implemented;
 
 /// The kind of resource that a request names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ResourceKind {
     Service,
     Bucket,
     Object,
@@ -98,7 +98,7 @@ const OBJECT: [Row; 13] = [
 
 /// Query parameters that refine an operation. Reads accept all of them, since a read that ignores a parameter changes
 /// nothing.
-const ARGUMENTS: [&str; 35] = [
+const PARAMETERS: [&str; 35] = [
     "allow-unordered",
     "bucket-region",
     "cachebuster",
@@ -137,85 +137,88 @@ const ARGUMENTS: [&str; 35] = [
 ];
 
 /// Parameters that every operation accepts: the operation's name, cache busters, and signatures.
-const OF_ALL: [&str; 5] = ["cachebuster", "x-id", "AWSAccessKeyId", "Signature", "Expires"];
+const COMMON_PARAMETERS: [&str; 5] = ["cachebuster", "x-id", "AWSAccessKeyId", "Signature", "Expires"];
 
 /// Refuses a request that names no operation of this endpoint, or several, or a parameter that its operation does not
 /// take.
-pub(crate) fn check(method: &Method, target: Target, query: &str) -> S3Result<()> {
-    let words: Vec<String> = words(query).map(|(word, _)| word).filter(|word| !word.is_empty()).collect();
-    if let Some(word) = words.iter().find(|word| !is_known(word)) {
-        return Err(not_implemented(&format!("A query with '{word}'")));
+pub(crate) fn check(method: &Method, kind: ResourceKind, query: &str) -> S3Result<()> {
+    let names: Vec<String> =
+        parameters(query).map(|(name, _)| name).filter(|name| !name.is_empty()).collect();
+    if let Some(name) = names.iter().find(|name| !is_known(name)) {
+        return Err(not_implemented(&format!("A query with '{name}'")));
     }
-    if let Some(word) = repeated(&words) {
-        return Err(argument("A query parameter is given more than once", word, ""));
+    if let Some(name) = find_repeated(&names) {
+        return Err(invalid_argument("A query parameter is given more than once", name, ""));
     }
-    let named: Vec<&str> = words.iter().map(String::as_str).filter(|word| is_sub_resource(word)).collect();
+    let named: Vec<&str> = names.iter().map(String::as_str).filter(|name| is_sub_resource(name)).collect();
     if let [first, _, ..] = named.as_slice() {
         let message = format!("Conflicting query string parameters: {}", named.join(", "));
-        return Err(argument(&message, "ResourceType", first));
+        return Err(invalid_argument(&message, "ResourceType", first));
     }
     let sub_resource = named.first().copied().unwrap_or_default();
-    match support(method, target, sub_resource) {
+    match support(method, kind, sub_resource) {
         No => return Err(s3_error!(MethodNotAllowed)),
         Aws => return Err(not_implemented(&format!("{method} of {sub_resource}"))),
         Yes | Doc => {}
     }
     check_list_type(query)?;
-    check_arguments(method, target, sub_resource, &words)
+    check_parameters(method, kind, sub_resource, &names)
 }
 
 /// Whether a request's query has a parameter.
-pub(crate) fn has_word(uri: &Uri, name: &str) -> bool {
-    words(uri.query().unwrap_or_default()).any(|(word, _)| word == name)
+pub(crate) fn has_parameter(uri: &Uri, name: &str) -> bool {
+    parameters(uri.query().unwrap_or_default()).any(|(parameter, _)| parameter == name)
 }
 
 /// Whether an operation of the table may change the bytes of objects.
 #[cfg(feature = "fuzz")]
-pub(crate) fn writes_bytes(method: &Method, target: Target, query: &str) -> bool {
-    let named = words(query).map(|(word, _)| word).find(|word| is_sub_resource(word)).unwrap_or_default();
-    check(method, target, query).is_ok()
+pub(crate) fn writes_bytes(method: &Method, kind: ResourceKind, query: &str) -> bool {
+    let named =
+        parameters(query).map(|(name, _)| name).find(|name| is_sub_resource(name)).unwrap_or_default();
+    check(method, kind, query).is_ok()
         && matches!(
-            (method.as_str(), target, named.as_str()),
-            ("PUT", Target::Object, "" | "renameObject")
-                | ("POST", Target::Object, "uploadId")
-                | ("POST", Target::Bucket, "" | "delete")
-                | ("DELETE", Target::Object | Target::Bucket, "")
+            (method.as_str(), kind, named.as_str()),
+            ("PUT", ResourceKind::Object, "" | "renameObject")
+                | ("POST", ResourceKind::Object, "uploadId")
+                | ("POST", ResourceKind::Bucket, "" | "delete")
+                | ("DELETE", ResourceKind::Object | ResourceKind::Bucket, "")
         )
 }
 
 /// Whether the body of a request with this query is a document, which is read whole.
-pub(crate) fn is_document(method: &Method, query: &str) -> bool {
-    let is_doc = |target, word: &str| support(method, target, word) == Doc;
-    words(query).any(|(word, _)| is_doc(Target::Bucket, &word) || is_doc(Target::Object, &word))
+pub(crate) fn has_document_body(method: &Method, query: &str) -> bool {
+    let is_doc = |kind, name: &str| support(method, kind, name) == Doc;
+    parameters(query)
+        .any(|(name, _)| is_doc(ResourceKind::Bucket, &name) || is_doc(ResourceKind::Object, &name))
 }
 
-fn words(query: &str) -> impl Iterator<Item = (String, String)> {
+fn parameters(query: &str) -> impl Iterator<Item = (String, String)> {
     url::form_urlencoded::parse(query.as_bytes()).into_owned()
 }
 
-fn is_amz(word: &str) -> bool {
-    word.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("x-amz-"))
+fn is_amz(name: &str) -> bool {
+    name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("x-amz-"))
 }
 
-fn is_known(word: &str) -> bool {
-    is_amz(word) || is_sub_resource(word) || ARGUMENTS.contains(&word)
+fn is_known(name: &str) -> bool {
+    is_amz(name) || is_sub_resource(name) || PARAMETERS.contains(&name)
 }
 
-fn is_sub_resource(word: &str) -> bool {
-    let is_of = |rows: &[Row]| rows.iter().any(|(name, _)| *name == word && !name.is_empty());
-    is_of(&BUCKET) || is_of(&OBJECT)
+fn is_sub_resource(name: &str) -> bool {
+    let is_in = |rows: &[Row]| rows.iter().any(|(row, _)| *row == name && !row.is_empty());
+    is_in(&BUCKET) || is_in(&OBJECT)
 }
 
 /// Returns a parameter that occurs twice. Names that begin with `x-amz-` are compared without regard to case.
-fn repeated(words: &[String]) -> Option<&str> {
+fn find_repeated(names: &[String]) -> Option<&str> {
     let is_same = |a: &str, b: &str| a == b || (is_amz(a) && a.eq_ignore_ascii_case(b));
-    let mut rest = words.iter().enumerate();
-    rest.find(|(at, word)| words[..*at].iter().any(|earlier| is_same(word, earlier)))
-        .map(|(_, word)| word.as_str())
+    let mut rest = names.iter().enumerate();
+    rest.find(|(at, name)| names[..*at].iter().any(|earlier| is_same(name, earlier)))
+        .map(|(_, name)| name.as_str())
 }
 
 /// The parameters that make up the signature of a presigned URL.
-const OF_SIGNATURE: [&str; 8] = [
+const SIGNATURE_PARAMETERS: [&str; 8] = [
     "X-Amz-Algorithm",
     "X-Amz-Content-Sha256",
     "X-Amz-Credential",
@@ -227,31 +230,31 @@ const OF_SIGNATURE: [&str; 8] = [
 ];
 
 /// Whether a parameter belongs to the signature of a presigned URL.
-pub(crate) fn is_of_signature(word: &str) -> bool {
-    OF_SIGNATURE.contains(&word)
+pub(crate) fn is_signature_parameter(name: &str) -> bool {
+    SIGNATURE_PARAMETERS.contains(&name)
 }
 
-fn support(method: &Method, target: Target, sub_resource: &str) -> Support {
-    let rows: &[Row] = match target {
-        Target::Service => &SERVICE,
-        Target::Bucket => &BUCKET,
-        Target::Object => &OBJECT,
+fn support(method: &Method, kind: ResourceKind, sub_resource: &str) -> Support {
+    let rows: &[Row] = match kind {
+        ResourceKind::Service => &SERVICE,
+        ResourceKind::Bucket => &BUCKET,
+        ResourceKind::Object => &OBJECT,
     };
     let column = match method.as_str() {
         "GET" => 0,
         "PUT" => 1,
         "POST" => 2,
         "DELETE" => 3,
-        "HEAD" if target != Target::Service && sub_resource.is_empty() => return Yes,
+        "HEAD" if kind != ResourceKind::Service && sub_resource.is_empty() => return Yes,
         _ => return No,
     };
     rows.iter().find(|(name, _)| *name == sub_resource).map_or(No, |(_, methods)| methods[column])
 }
 
 fn check_list_type(query: &str) -> S3Result<()> {
-    match words(query).find(|(word, _)| word == "list-type") {
-        Some((word, value)) if !["1", "2"].contains(&value.as_str()) => {
-            Err(argument("Invalid List Type specified in Query", &word, &value))
+    match parameters(query).find(|(name, _)| name == "list-type") {
+        Some((name, value)) if !["1", "2"].contains(&value.as_str()) => {
+            Err(invalid_argument("Invalid List Type specified in Query", &name, &value))
         }
         _ => Ok(()),
     }
@@ -259,52 +262,57 @@ fn check_list_type(query: &str) -> S3Result<()> {
 
 /// Refuses parameters that a write would silently ignore: a part number without an upload id, a version id where the
 /// operation takes none.
-fn check_arguments(method: &Method, target: Target, sub_resource: &str, words: &[String]) -> S3Result<()> {
+fn check_parameters(
+    method: &Method,
+    kind: ResourceKind,
+    sub_resource: &str,
+    names: &[String],
+) -> S3Result<()> {
     if [Method::GET, Method::HEAD].contains(method) {
         return Ok(());
     }
     let takes_version = match (method.as_str(), sub_resource) {
         ("PUT", "acl" | "legal-hold" | "retention" | "tagging") | ("DELETE", "" | "tagging") => {
-            target == Target::Object
+            kind == ResourceKind::Object
         }
         _ => false,
     };
     let is_part = *method == Method::PUT && sub_resource == "uploadId";
-    if is_part && !words.iter().any(|word| word == "partNumber") {
-        return Err(argument("This operation needs a part number.", "partNumber", ""));
+    if is_part && !names.iter().any(|name| name == "partNumber") {
+        return Err(invalid_argument("This operation needs a part number.", "partNumber", ""));
     }
-    let takes = |word: &str| match word {
+    let takes = |name: &str| match name {
         "versionId" => takes_version,
         "partNumber" => is_part,
         "skipDestinationValidation" => sub_resource == "notification",
-        word => word == sub_resource || is_amz(word) || OF_ALL.contains(&word),
+        name => name == sub_resource || is_amz(name) || COMMON_PARAMETERS.contains(&name),
     };
-    match words.iter().find(|word| !takes(word)) {
+    match names.iter().find(|name| !takes(name)) {
         None => Ok(()),
-        Some(word) => Err(not_taken(word)),
+        Some(name) => Err(unsupported_parameter(name)),
     }
 }
 
-fn not_taken(word: &str) -> S3Error {
-    let message = match word {
+fn unsupported_parameter(name: &str) -> S3Error {
+    let message = match name {
         "versionId" => "This operation does not accept a version-id.".to_owned(),
-        word => format!("This operation does not accept the query parameter {word}."),
+        name => format!("This operation does not accept the query parameter {name}."),
     };
-    argument(&message, word, "")
+    invalid_argument(&message, name, "")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn code(method: &Method, target: Target, query: &str) -> Option<String> {
-        check(method, target, query).err().map(|error| error.code().as_str().to_owned())
+    fn code(method: &Method, kind: ResourceKind, query: &str) -> Option<String> {
+        check(method, kind, query).err().map(|error| error.code().as_str().to_owned())
     }
 
     #[test]
-    fn an_operation_is_one_of_the_table() {
-        use Target::{Bucket, Object, Service};
-        for (method, target, query, expected) in [
+    fn operations_are_checked_against_the_table() {
+        use ResourceKind::{Bucket, Object, Service};
+        for (method, kind, query, expected) in [
             (Method::GET, Bucket, "list-type=2&prefix=a%2Fb", None),
             (Method::PUT, Object, "uploadId=1&partNumber=2&x-id=UploadPart", None),
             (Method::PUT, Object, "x-amz-meta-a=b&X-Amz-Signature=0", None),
@@ -327,14 +335,17 @@ mod tests {
             (Method::PATCH, Object, "", Some("MethodNotAllowed")),
             (Method::HEAD, Service, "", Some("MethodNotAllowed")),
         ] {
-            assert_eq!(code(&method, target, query).as_deref(), expected, "{method} {target:?} {query}");
+            assert_eq!(code(&method, kind, query).as_deref(), expected, "{method} {kind:?} {query}");
         }
     }
 
     #[test]
-    fn a_word_is_found_however_it_is_written() {
+    fn parameter_names_are_compared_decoded() {
         let uri: Uri = "/b/k?rename%4Fbject".parse().unwrap();
-        assert!(has_word(&uri, "renameObject") && !has_word(&uri, "rename"));
-        assert!(is_document(&Method::PUT, "%61cl") && !is_document(&Method::PUT, "uploadId=1&partNumber=1"));
+        assert!(has_parameter(&uri, "renameObject") && !has_parameter(&uri, "rename"));
+        assert!(
+            has_document_body(&Method::PUT, "%61cl")
+                && !has_document_body(&Method::PUT, "uploadId=1&partNumber=1")
+        );
     }
 }

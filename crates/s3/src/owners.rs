@@ -14,13 +14,13 @@ use crate::users::Users;
 const SETTING: &str = "owner";
 
 /// Returns the access key of a bucket's owner.
-pub(crate) async fn of(bucket: &Bucket, users: &Users) -> S3Result<String> {
-    if let Some(named) = users.owner_of(&bucket.name) {
+pub(crate) async fn find(bucket: &Bucket, users: &Users) -> S3Result<String> {
+    if let Some(named) = users.assigned_owner(&bucket.name) {
         return Ok(named);
     }
     let made_by: Option<String> = bucket.setting(SETTING).await?;
     let still_there = made_by.filter(|user| users.get(user).is_some());
-    Ok(still_there.unwrap_or_else(|| users.first_admin()))
+    Ok(still_there.unwrap_or_else(|| users.default_owner()))
 }
 
 /// Keeps a bucket's creator, if the bucket supports settings.
@@ -32,6 +32,6 @@ pub(crate) async fn record(bucket: &Bucket, user: &str) -> S3Result<()> {
 }
 
 /// Returns an owner as responses show it.
-pub(crate) fn shown(access_key: String) -> dto::Owner {
+pub(crate) fn to_dto(access_key: String) -> dto::Owner {
     dto::Owner { id: Some(access_key.clone()), display_name: Some(access_key) }
 }

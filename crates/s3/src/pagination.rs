@@ -6,7 +6,7 @@ use bytes::Bytes;
 use s3s::S3Result;
 use store::{ListEntry, ListRequest, ObjectStore};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::error::from_store;
 
 /// S3's maximum number of entries per page.
@@ -14,14 +14,14 @@ pub(crate) const ENTRIES_MAX: usize = 1000;
 
 /// The parameters of a page.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Listing {
+pub(crate) struct PageRequest {
     pub(crate) prefix: Bytes,
     pub(crate) delimiter: Option<String>,
     /// Only keys and prefixes greater than this text are listed.
     pub(crate) after: Option<Bytes>,
     /// Whether a common prefix that lies before `after` is listed if it has keys after `after`, as S3 does for
     /// `start-after`.
-    pub(crate) shows_begun_prefix: bool,
+    pub(crate) includes_start_prefix: bool,
     pub(crate) limit: usize,
 }
 
@@ -44,34 +44,35 @@ pub(crate) fn limit(asked: Option<i32>, name: &str) -> S3Result<usize> {
         None => Ok(ENTRIES_MAX),
         Some(asked) => usize::try_from(asked).map(|asked| asked.min(ENTRIES_MAX)).map_err(|_| {
             let message = format!("Argument {asked} must be an integer between 0 and 2147483647");
-            argument(&message, name, &asked.to_string())
+            invalid_argument(&message, name, &asked.to_string())
         }),
     }
 }
 
-pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result<Page> {
+pub(crate) async fn page(store: &dyn ObjectStore, page_request: &PageRequest) -> S3Result<Page> {
     let mut page = Page { entries: Vec::new(), is_truncated: false };
-    if listing.limit == 0 {
+    if page_request.limit == 0 {
         return Ok(page);
     }
-    page.entries.extend(begun_prefix(store, listing).await?);
-    let delimiter = listing.delimiter.as_deref().unwrap_or_default().as_bytes();
+    page.entries.extend(prefix_at_start(store, page_request).await?);
+    let delimiter = page_request.delimiter.as_deref().unwrap_or_default().as_bytes();
     let mut request = ListRequest {
-        prefix: listing.prefix.clone(),
+        prefix: page_request.prefix.clone(),
         delimiter: (delimiter.len() == 1).then(|| delimiter[0]),
-        start_after: listing.after.clone(),
+        start_after: page_request.after.clone(),
         token: None,
         limit: 0,
     };
     loop {
         // Request one entry more than needed to find out whether more follow. (A store may return fewer.)
-        request.limit = listing.limit - page.entries.len() + 1;
+        request.limit = page_request.limit - page.entries.len() + 1;
         let found = store.list(request.clone()).await.map_err(from_store)?;
         for entry in found.entries {
-            let entry = if delimiter.len() > 1 { folded(entry, &listing.prefix, delimiter) } else { entry };
+            let entry =
+                if delimiter.len() > 1 { roll_up(entry, &page_request.prefix, delimiter) } else { entry };
             let is_new = page.last() != Some(entry.text())
-                && listing.after.as_ref().is_none_or(|after| entry.text() > after.as_ref());
-            if is_new && page.entries.len() == listing.limit {
+                && page_request.after.as_ref().is_none_or(|after| entry.text() > after.as_ref());
+            if is_new && page.entries.len() == page_request.limit {
                 page.is_truncated = true;
                 return Ok(page);
             }
@@ -87,13 +88,15 @@ pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result
 }
 
 /// Returns the common prefix that contains `after`, if it has keys after `after`.
-async fn begun_prefix(store: &dyn ObjectStore, listing: &Listing) -> S3Result<Option<ListEntry>> {
-    let (Some(after), Some(delimiter)) = (&listing.after, &listing.delimiter) else { return Ok(None) };
-    let rest = after.strip_prefix(&listing.prefix[..]).filter(|_| listing.shows_begun_prefix);
+async fn prefix_at_start(store: &dyn ObjectStore, page_request: &PageRequest) -> S3Result<Option<ListEntry>> {
+    let (Some(after), Some(delimiter)) = (&page_request.after, &page_request.delimiter) else {
+        return Ok(None);
+    };
+    let rest = after.strip_prefix(&page_request.prefix[..]).filter(|_| page_request.includes_start_prefix);
     let at =
         rest.and_then(|rest| rest.windows(delimiter.len()).position(|window| window == delimiter.as_bytes()));
     // If a page ends with the prefix itself, the next page begins after all of its keys.
-    let ends = |at: usize| listing.prefix.len() + at + delimiter.len();
+    let ends = |at: usize| page_request.prefix.len() + at + delimiter.len();
     let Some(end) = at.map(ends).filter(|end| *end < after.len()) else { return Ok(None) };
     let prefix = after.slice(..end);
     let request = ListRequest {
@@ -106,15 +109,15 @@ async fn begun_prefix(store: &dyn ObjectStore, listing: &Listing) -> S3Result<Op
     Ok((!found.entries.is_empty()).then_some(ListEntry::Prefix(prefix)))
 }
 
-fn folded(entry: ListEntry, prefix: &[u8], delimiter: &[u8]) -> ListEntry {
-    match text_folded(entry.text(), prefix, delimiter) {
+fn roll_up(entry: ListEntry, prefix: &[u8], delimiter: &[u8]) -> ListEntry {
+    match common_prefix(entry.text(), prefix, delimiter) {
         Some(prefix) => ListEntry::Prefix(prefix),
         None => entry,
     }
 }
 
 /// Returns the common prefix of a text at a delimiter of several bytes, if it contains the delimiter.
-pub(crate) fn text_folded(text: &[u8], prefix: &[u8], delimiter: &[u8]) -> Option<Bytes> {
+pub(crate) fn common_prefix(text: &[u8], prefix: &[u8], delimiter: &[u8]) -> Option<Bytes> {
     let rest = text.get(prefix.len()..).filter(|_| delimiter.len() > 1)?;
     let at = rest.windows(delimiter.len()).position(|window| window == delimiter)?;
     Some(Bytes::copy_from_slice(&text[..prefix.len() + at + delimiter.len()]))

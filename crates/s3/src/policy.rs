@@ -7,7 +7,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::policy_condition::{self, Circumstances, Condition};
+use crate::policy_condition::{self, Condition, RequestContext};
 use crate::policy_variable;
 use crate::users::Users;
 
@@ -33,22 +33,22 @@ struct Statement {
 
 /// A request to be decided.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AccessRequest<'a> {
     /// The access key; `None` for an unsigned request.
     pub(crate) user: Option<&'a str>,
     /// The IAM action, such as `s3:GetObject`.
     pub(crate) action: &'a str,
     /// `bucket` or `bucket/key`.
     pub(crate) resource: &'a str,
-    pub(crate) circumstances: &'a Circumstances,
+    pub(crate) request_context: &'a RequestContext,
 }
 
 /// The effect of a policy on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum Effect {
     Allow,
     Deny,
-    Nothing,
+    NoMatch,
 }
 
 #[derive(Deserialize)]
@@ -105,15 +105,15 @@ impl Policy {
         Ok(Self { statements: statements.collect::<S3Result<_>>()? })
     }
 
-    pub(crate) fn says(&self, asked: Asked<'_>) -> Says {
-        let mut says = Says::Nothing;
-        for statement in self.statements.iter().filter(|statement| statement.is_about(asked)) {
+    pub(crate) fn evaluate(&self, request: AccessRequest<'_>) -> Effect {
+        let mut effect = Effect::NoMatch;
+        for statement in self.statements.iter().filter(|statement| statement.applies_to(request)) {
             match statement.allows {
-                false => return Says::Deny,
-                true => says = Says::Allow,
+                false => return Effect::Deny,
+                true => effect = Effect::Allow,
             }
         }
-        says
+        effect
     }
 
     /// Returns `MalformedPolicy` if the policy names unknown users.
@@ -148,53 +148,54 @@ impl Statement {
             other => return Err(malformed(&format!("Invalid effect: {}", other.unwrap_or_default()))),
         };
         let principals = principals(document.principal)?;
-        let actions = texts(document.action).ok_or_else(|| malformed("Missing required field Action"))?;
+        let actions =
+            string_list(document.action).ok_or_else(|| malformed("Missing required field Action"))?;
         if actions.is_empty() || actions.iter().any(|action| !is_action(action)) {
             return Err(malformed("Policy has invalid action"));
         }
         let resources =
-            texts(document.resource).ok_or_else(|| malformed("Missing required field Resource"))?;
+            string_list(document.resource).ok_or_else(|| malformed("Missing required field Resource"))?;
         let resources: Vec<String> = resources
             .into_iter()
             .map(|resource| resource.strip_prefix(ARN).map(str::to_owned))
             .collect::<Option<_>>()
             .filter(|resources: &Vec<String>| !resources.is_empty())
             .ok_or_else(|| malformed("Policy has invalid resource"))?;
-        if resources.iter().any(|resource| !is_of(resource, bucket)) {
+        if resources.iter().any(|resource| !can_match_bucket(resource, bucket)) {
             return Err(malformed("Policy has invalid resource"));
         }
         let conditions = policy_condition::parse(document.condition, &actions)?;
-        let texts = resources.iter().chain(conditions.iter().flat_map(Condition::texts));
+        let texts = resources.iter().chain(conditions.iter().flat_map(Condition::strings));
         texts.map(String::as_str).try_for_each(|text| policy_variable::check(text, has_variables))?;
-        must_apply(&actions, &resources)?;
+        check_applicability(&actions, &resources)?;
         Ok(Self { allows, principals, actions, resources, conditions })
     }
 
-    fn is_about(&self, asked: Asked<'_>) -> bool {
-        let is_who = |name: &String| name == "*" || asked.user == Some(name.as_str());
-        self.principals.iter().any(is_who)
+    fn applies_to(&self, request: AccessRequest<'_>) -> bool {
+        let is_user = |name: &String| name == "*" || request.user == Some(name.as_str());
+        self.principals.iter().any(is_user)
             && self
                 .actions
                 .iter()
-                .any(|pattern| is_like(&pattern.to_ascii_lowercase(), &asked.action.to_ascii_lowercase()))
+                .any(|pattern| is_like(&pattern.to_ascii_lowercase(), &request.action.to_ascii_lowercase()))
             && self.resources.iter().any(|pattern| {
-                policy_variable::expand(pattern, asked.user)
-                    .is_some_and(|pattern| is_like(&pattern, asked.resource))
+                policy_variable::expand(pattern, request.user)
+                    .is_some_and(|pattern| is_like(&pattern, request.resource))
             })
-            && self.conditions.iter().all(|condition| condition.holds(asked.user, asked.circumstances))
+            && self.conditions.iter().all(|condition| condition.holds(request.user, request.request_context))
     }
 }
 
 /// Checks that each action applies to some resource of its statement: object actions to objects, bucket actions to the
 /// bucket.
-fn must_apply(actions: &[String], resources: &[String]) -> S3Result<()> {
+fn check_applicability(actions: &[String], resources: &[String]) -> S3Result<()> {
     let has_objects = resources.iter().any(|resource| resource.contains('/') || resource.ends_with('*'));
     let has_buckets = resources.iter().any(|resource| !resource.contains('/'));
     let is_possible = |pattern: &String| {
         let pattern = pattern.to_ascii_lowercase();
         let may_be =
             |known: &[&str]| known.iter().any(|known| is_like(&pattern, &known.to_ascii_lowercase()));
-        has_objects && may_be(&OF_OBJECTS) || has_buckets && may_be(&OF_BUCKETS)
+        has_objects && may_be(&OBJECT_ACTIONS) || has_buckets && may_be(&BUCKET_ACTIONS)
     };
     if actions.iter().all(is_possible) {
         return Ok(());
@@ -210,9 +211,9 @@ fn principals(value: Option<Value>) -> S3Result<Vec<String>> {
             if !kinds.is_empty() {
                 return Err(invalid());
             }
-            texts(Some(names)).ok_or_else(invalid)?
+            string_list(Some(names)).ok_or_else(invalid)?
         }
-        other => texts(other).ok_or_else(invalid)?,
+        other => string_list(other).ok_or_else(invalid)?,
     };
     let names: Vec<String> = names
         .into_iter()
@@ -229,7 +230,7 @@ fn principals(value: Option<Value>) -> S3Result<Vec<String>> {
 }
 
 /// Returns a string or an array of strings as a list.
-pub(crate) fn texts(value: Option<Value>) -> Option<Vec<String>> {
+pub(crate) fn string_list(value: Option<Value>) -> Option<Vec<String>> {
     match value? {
         Value::String(text) => Some(vec![text]),
         Value::Array(list) => list.into_iter().map(|item| item.as_str().map(str::to_owned)).collect(),
@@ -238,13 +239,13 @@ pub(crate) fn texts(value: Option<Value>) -> Option<Vec<String>> {
 }
 
 /// Whether a resource pattern can match the bucket or its objects.
-fn is_of(resource: &str, bucket: &str) -> bool {
+fn can_match_bucket(resource: &str, bucket: &str) -> bool {
     let name = resource.split('/').next().unwrap_or_default();
     is_like(name, bucket)
 }
 
 /// Actions on objects.
-const OF_OBJECTS: [&str; 27] = [
+const OBJECT_ACTIONS: [&str; 27] = [
     "s3:GetObjectTorrent",
     "s3:GetObjectVersionAcl",
     "s3:PutObjectVersionAcl",
@@ -275,7 +276,7 @@ const OF_OBJECTS: [&str; 27] = [
 ];
 
 /// Actions on buckets.
-const OF_BUCKETS: [&str; 33] = [
+const BUCKET_ACTIONS: [&str; 33] = [
     "s3:CreateBucket",
     "s3:DeleteBucket",
     "s3:DeleteBucketPolicy",
@@ -318,7 +319,10 @@ fn is_action(pattern: &str) -> bool {
     }
     let lower = pattern.to_ascii_lowercase();
     lower.starts_with("s3:")
-        && OF_OBJECTS.iter().chain(&OF_BUCKETS).any(|known| is_like(&lower, &known.to_ascii_lowercase()))
+        && OBJECT_ACTIONS
+            .iter()
+            .chain(&BUCKET_ACTIONS)
+            .any(|known| is_like(&lower, &known.to_ascii_lowercase()))
 }
 
 /// Whether a text matches a pattern with `*` and `?`.
@@ -352,10 +356,10 @@ pub(crate) fn malformed(message: &str) -> S3Error {
 mod tests {
     use super::*;
 
-    const NOWHERE: Circumstances = Circumstances { source: None, prefix: None, delimiter: None };
+    const NO_CONTEXT: RequestContext = RequestContext { source: None, prefix: None, delimiter: None };
 
-    fn asked<'a>(user: Option<&'a str>, action: &'a str, resource: &'a str) -> Asked<'a> {
-        Asked { user, action, resource, circumstances: &NOWHERE }
+    fn request<'a>(user: Option<&'a str>, action: &'a str, resource: &'a str) -> AccessRequest<'a> {
+        AccessRequest { user, action, resource, request_context: &NO_CONTEXT }
     }
 
     #[test]
@@ -368,15 +372,15 @@ mod tests {
         )
         .unwrap();
         assert!(policy.is_public());
-        assert_eq!(policy.says(asked(None, "s3:GetObject", "b/a")), Says::Allow);
-        assert_eq!(policy.says(asked(Some("eve"), "s3:GetObject", "b/secret/a")), Says::Deny);
-        assert_eq!(policy.says(asked(Some("bob"), "s3:GetObject", "b/secret/a")), Says::Allow);
-        assert_eq!(policy.says(asked(None, "s3:PutObject", "b/a")), Says::Nothing);
-        assert_eq!(policy.says(asked(None, "s3:GetObject", "c/a")), Says::Nothing);
+        assert_eq!(policy.evaluate(request(None, "s3:GetObject", "b/a")), Effect::Allow);
+        assert_eq!(policy.evaluate(request(Some("eve"), "s3:GetObject", "b/secret/a")), Effect::Deny);
+        assert_eq!(policy.evaluate(request(Some("bob"), "s3:GetObject", "b/secret/a")), Effect::Allow);
+        assert_eq!(policy.evaluate(request(None, "s3:PutObject", "b/a")), Effect::NoMatch);
+        assert_eq!(policy.evaluate(request(None, "s3:GetObject", "c/a")), Effect::NoMatch);
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unsupported_policies_are_refused() {
         let statement = |fields: &str| {
             format!(
                 r#"{{"Statement":[{{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::b/*"{fields}}}]}}"#

@@ -7,12 +7,12 @@ use serde_json::Value;
 use std::net::IpAddr;
 
 use crate::error::not_implemented;
-use crate::policy::{is_like, malformed, texts};
+use crate::policy::{is_like, malformed, string_list};
 use crate::policy_variable;
 
 /// The properties of a request that conditions test (IAM: "request context").
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Circumstances {
+pub(crate) struct RequestContext {
     /// The address of the client.
     pub(crate) source: Option<IpAddr>,
     pub(crate) prefix: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Circumstances {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-impl Circumstances {
+impl RequestContext {
     pub(crate) fn of(uri: &http::Uri, extensions: &http::Extensions) -> Self {
         let query = uri.query().unwrap_or_default().as_bytes();
         let word = |name: &str| {
@@ -71,12 +71,12 @@ impl Network {
         let (address, bits) =
             text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Some(most), |bits| bits.parse().ok().filter(|bits| *bits <= most))?;
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(bits_max), |bits| bits.parse().ok().filter(|bits| *bits <= bits_max))?;
         Some(Self { address, bits })
     }
 
-    fn holds(self, other: IpAddr) -> bool {
+    fn contains(self, other: IpAddr) -> bool {
         let same = |one: u128, other: u128, width: u32| {
             let rest = width - u32::from(self.bits);
             one.checked_shr(rest).unwrap_or(0) == other.checked_shr(rest).unwrap_or(0)
@@ -91,7 +91,7 @@ impl Network {
 
 impl Condition {
     /// Returns the values, if they are strings.
-    pub(crate) fn texts(&self) -> &[String] {
+    pub(crate) fn strings(&self) -> &[String] {
         match &self.test {
             Test::Equals(values) | Test::EqualsAnyCase(values) | Test::Like(values) => values,
             Test::In(_) => &[],
@@ -99,19 +99,19 @@ impl Condition {
     }
 
     /// Whether the condition holds for a user's request.
-    pub(crate) fn holds(&self, user: Option<&str>, circumstances: &Circumstances) -> bool {
+    pub(crate) fn holds(&self, user: Option<&str>, request_context: &RequestContext) -> bool {
         let any = |values: &[String], is: &dyn Fn(&str) -> bool| {
             values.iter().filter_map(|value| policy_variable::expand(value, user)).any(|value| is(&value))
         };
         let text = match self.key {
             Key::SourceIp => None,
-            Key::Prefix => circumstances.prefix.as_deref(),
-            Key::Delimiter => circumstances.delimiter.as_deref(),
+            Key::Prefix => request_context.prefix.as_deref(),
+            Key::Delimiter => request_context.delimiter.as_deref(),
         };
         let passes = match &self.test {
-            Test::In(networks) => circumstances
+            Test::In(networks) => request_context
                 .source
-                .is_some_and(|source| networks.iter().any(|network| network.holds(source))),
+                .is_some_and(|source| networks.iter().any(|network| network.contains(source))),
             Test::Equals(values) => text.is_some_and(|text| any(values, &|value| value == text)),
             Test::EqualsAnyCase(values) => {
                 text.is_some_and(|text| any(values, &|value| value.eq_ignore_ascii_case(text)))
@@ -134,14 +134,14 @@ pub(crate) fn parse(value: Option<Value>, actions: &[String]) -> S3Result<Vec<Co
         }
         let Value::Object(keys) = keys else { return Err(invalid()) };
         for (key, values) in keys {
-            let values = texts(Some(values)).ok_or_else(invalid)?;
-            conditions.push(one(&operator, &key, values, actions)?);
+            let values = string_list(Some(values)).ok_or_else(invalid)?;
+            conditions.push(parse_one(&operator, &key, values, actions)?);
         }
     }
     Ok(conditions)
 }
 
-fn one(operator: &str, key: &str, values: Vec<String>, actions: &[String]) -> S3Result<Condition> {
+fn parse_one(operator: &str, key: &str, values: Vec<String>, actions: &[String]) -> S3Result<Condition> {
     let lower = key.to_ascii_lowercase();
     if !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key)) {
         return Err(malformed("Policy has an invalid condition key"));
@@ -150,7 +150,7 @@ fn one(operator: &str, key: &str, values: Vec<String>, actions: &[String]) -> S3
     if lower == "aws:sourceip" && networks.is_none() {
         return Err(malformed("Invalid IP address in Conditions"));
     }
-    if !actions.iter().all(|action| applies(&lower, action)) {
+    if !actions.iter().all(|action| is_applicable(&lower, action)) {
         return Err(malformed(
             "Conditions do not apply to combination of actions and resources in statement",
         ));
@@ -178,7 +178,7 @@ fn one(operator: &str, key: &str, values: Vec<String>, actions: &[String]) -> S3
 }
 
 /// Whether a condition key exists in requests for an action.
-fn applies(key: &str, action: &str) -> bool {
+fn is_applicable(key: &str, action: &str) -> bool {
     let action = action.to_ascii_lowercase();
     let may_be = |known: &[&str]| known.iter().any(|known| is_like(&action, known));
     match key {
@@ -276,12 +276,13 @@ mod tests {
 
     #[test]
     fn addresses_are_in_networks() {
-        let from = |address: &str| Circumstances { source: address.parse().ok(), ..Circumstances::default() };
+        let from =
+            |address: &str| RequestContext { source: address.parse().ok(), ..RequestContext::default() };
         let inside = condition(r#"{"IpAddress":{"aws:SourceIp":["10.1.0.0/16","::1"]}}"#, "s3:*").unwrap();
         for (address, is) in [("10.1.2.3", true), ("10.2.0.1", false), ("::1", true), ("::2", false)] {
             assert_eq!(inside.holds(None, &from(address)), is, "{address}");
         }
-        assert!(!inside.holds(None, &Circumstances::default()));
+        assert!(!inside.holds(None, &RequestContext::default()));
         let everywhere = condition(r#"{"IpAddress":{"aws:SourceIp":"0.0.0.0/0"}}"#, "s3:*").unwrap();
         assert!(everywhere.holds(None, &from("::ffff:9.9.9.9")));
         let outside = condition(r#"{"NotIpAddress":{"aws:SourceIp":"10.0.0.0/8"}}"#, "s3:*").unwrap();
@@ -290,23 +291,23 @@ mod tests {
 
     #[test]
     fn prefixes_are_compared() {
-        let of = |prefix: &str| Circumstances { prefix: Some(prefix.into()), ..Circumstances::default() };
+        let of = |prefix: &str| RequestContext { prefix: Some(prefix.into()), ..RequestContext::default() };
         let like = condition(r#"{"StringLike":{"s3:prefix":["home/*"]}}"#, "s3:ListBucket").unwrap();
         assert!(
             like.holds(None, &of("home/a"))
                 && !like.holds(None, &of("etc/"))
-                && !like.holds(None, &Circumstances::default())
+                && !like.holds(None, &RequestContext::default())
         );
         let not = condition(r#"{"StringNotEquals":{"s3:prefix":"a"}}"#, "s3:ListBucket").unwrap();
         assert!(
             not.holds(None, &of("b"))
                 && !not.holds(None, &of("a"))
-                && not.holds(None, &Circumstances::default())
+                && not.holds(None, &RequestContext::default())
         );
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unsupported_conditions_are_refused() {
         for (text, action, code) in [
             (r#"{"Nonsense":{"aws:SourceIp":"::1"}}"#, "s3:*", "MalformedPolicy"),
             (r#"{"StringEquals":{"s3:nonsense":"a"}}"#, "s3:*", "MalformedPolicy"),

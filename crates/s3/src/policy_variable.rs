@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_name_takes_the_variables_place() {
+    fn user_variables_are_replaced() {
         let text = "b/${aws:username}/x/${aws:UserId}";
         assert_eq!(expand(text, Some("alice")).as_deref(), Some("b/alice/x/alice"));
         assert_eq!(expand(text, None), None);

@@ -14,20 +14,20 @@ use s3s::{Body, S3, S3Result, s3_error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::authorizer::Gate;
+use crate::authorizer::Authorizer;
 use crate::error::internal;
 use crate::sessions::Sessions;
 use crate::wire::{Signer, without_signature};
 
 /// Authorizes requests by their heads.
 #[derive(Debug, Clone)]
-pub(crate) struct EarlyAccess(S3Service);
+pub(crate) struct Preauthorizer(S3Service);
 
-impl EarlyAccess {
-    pub(crate) fn new(gate: Gate, sessions: Sessions) -> Self {
-        let mut builder = S3ServiceBuilder::new(Nothing);
+impl Preauthorizer {
+    pub(crate) fn new(authorizer: Authorizer, sessions: Sessions) -> Self {
+        let mut builder = S3ServiceBuilder::new(NoOperations);
         builder.set_auth(sessions);
-        builder.set_access(EndsAll(gate));
+        builder.set_access(AuthorizeThenStop(authorizer));
         Self(builder.build())
     }
 
@@ -37,7 +37,7 @@ impl EarlyAccess {
         head: &Parts,
         signer: Option<&Credentials>,
     ) -> Result<(), Box<http::Response<Body>>> {
-        let passed = Passed::default();
+        let authorized = Authorized::default();
         let mut request = Request::new(Body::empty());
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = without_signature(&head.uri);
@@ -45,14 +45,14 @@ impl EarlyAccess {
         *request.headers_mut() = head.headers.clone();
         request.headers_mut().remove(AUTHORIZATION);
         *request.extensions_mut() = head.extensions.clone();
-        request.extensions_mut().insert(passed.clone());
+        request.extensions_mut().insert(authorized.clone());
         request.extensions_mut().extend(Signer::extension(signer));
         let answer = self.0.call(request).await;
         match answer {
-            _ if passed.0.load(Ordering::Relaxed) => Ok(()),
+            _ if authorized.0.load(Ordering::Relaxed) => Ok(()),
             Ok(answer) => Err(Box::new(answer)),
             Err(error) => {
-                tracing::warn!(?error, "access could not be checked");
+                tracing::warn!(?error, "cannot authorize a request");
                 Err(Box::new(internal().to_http_response().unwrap_or_default()))
             }
         }
@@ -61,22 +61,22 @@ impl EarlyAccess {
 
 /// Whether the authorizer allowed a request.
 #[derive(Debug, Clone, Default)]
-struct Passed(Arc<AtomicBool>);
+struct Authorized(Arc<AtomicBool>);
 
 /// An S3 service without operations.
-struct Nothing;
+struct NoOperations;
 
-impl S3 for Nothing {}
+impl S3 for NoOperations {}
 
 /// Runs the authorizer, records whether it allowed the request, and then stops every request.
-struct EndsAll(Gate);
+struct AuthorizeThenStop(Authorizer);
 
 #[async_trait::async_trait]
-impl S3Access for EndsAll {
+impl S3Access for AuthorizeThenStop {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         S3Access::check(&self.0, context).await?;
-        if let Some(passed) = context.extensions_mut().get::<Passed>() {
-            passed.0.store(true, Ordering::Relaxed);
+        if let Some(authorized) = context.extensions_mut().get::<Authorized>() {
+            authorized.0.store(true, Ordering::Relaxed);
         }
         Err(s3_error!(AccessDenied, "Access Denied."))
     }

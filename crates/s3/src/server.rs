@@ -22,13 +22,13 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::Endpoint;
-use crate::access_log::{AccessLog, AccessRecord, Answered};
-use crate::admission::{BODY_BYTES, Share};
-use crate::endpoint::Secure;
+use crate::access_log::{AccessLog, AccessRecord, LogContext};
+use crate::admission::{BODY_BYTES, Permit};
+use crate::endpoint::OverTls;
 use crate::policy_condition::Peer;
 
 /// How long a refused body is still read. Clients that are sending see the response only after their last byte.
-const LINGER: Duration = Duration::from_secs(5);
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The limits on clients.
 #[derive(Debug, Clone, Copy)]
@@ -71,19 +71,20 @@ impl Server {
         limits: Limits,
         tls: Option<Arc<ServerConfig>>,
     ) -> Result<Self, ListenError> {
-        endpoint.limit(limits.requests, limits.body_bytes);
-        let served = Served { endpoint: endpoint.clone(), stall_within: limits.connections.stall_within };
-        let answer = move |request, peer| served.clone().answer(request, peer);
+        endpoint.set_limits(limits.requests, limits.body_bytes);
+        let handler =
+            RequestHandler { endpoint: endpoint.clone(), stall_within: limits.connections.stall_within };
+        let answer = move |request, peer| handler.clone().answer(request, peer);
         let is_secure = tls.is_some();
         let answer = move |mut request: http::Request<Incoming>, peer| {
             if is_secure {
-                request.extensions_mut().insert(Secure);
+                request.extensions_mut().insert(OverTls);
             }
             answer(request, peer)
         };
         let listener = Listener::start(address, limits.connections, tls, answer).await?;
         let (expiring, ending) = (endpoint.clone(), listener.ending());
-        let expire = move || expiring.clone().keep_expiring(ending.clone());
+        let expire = move || expiring.clone().run_lifecycle_worker(ending.clone());
         tokio::spawn(store::supervise("lifecycle rules", expire));
         Ok(Self { endpoint, listener })
     }
@@ -107,22 +108,22 @@ impl Server {
     /// `patience` to be delivered.
     pub async fn stop(&self, patience: Duration) {
         if !self.listener.stop(patience).await {
-            tracing::warn!("requests to the endpoint were cut off");
+            tracing::warn!("the endpoint stopped before all requests had ended");
         }
         self.endpoint.finish(patience).await;
     }
 }
 
 #[derive(Clone)]
-struct Served {
+struct RequestHandler {
     endpoint: Endpoint,
     stall_within: Duration,
 }
 
-impl Served {
+impl RequestHandler {
     async fn answer(self, mut request: http::Request<Incoming>, peer: IpAddr) -> http::Response<s3s::Body> {
         request.extensions_mut().insert(Peer(peer));
-        let mut account = self.endpoint.access_log().map(|log| Account {
+        let mut log_entry = self.endpoint.access_log().map(|log| LogEntry {
             log: log.clone(),
             time: self.endpoint.now(),
             since: Instant::now(),
@@ -134,33 +135,34 @@ impl Served {
             answered: None,
         });
         let received_bytes =
-            account.as_ref().map(|account| account.received_bytes.clone()).unwrap_or_default();
+            log_entry.as_ref().map(|log_entry| log_entry.received_bytes.clone()).unwrap_or_default();
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         // Reading on would make a client that sent `Expect: 100-continue` send a body that nobody needs.
-        let lingers = !request.headers().contains_key(EXPECT);
+        let drains_rest = !request.headers().contains_key(EXPECT);
         let body = |body| {
             let stall = Stall::new(self.stall_within);
             let body = Some(body);
             let is_read = is_read.clone();
-            s3s::Body::http_body_unsync(Timed { body, stall, is_read, lingers, received_bytes })
+            s3s::Body::http_body_unsync(TimedBody { body, stall, is_read, drains_rest, received_bytes })
         };
         let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
         // A broken invariant costs one request, not the connection. The log has the panic's message.
-        let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
+        let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::internal_error_response());
         if !is_read.load(Ordering::Relaxed) {
             // The connection ends with a refused body; the client must not send another request on it (RFC 9112, 9.6).
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let place = answer.extensions_mut().remove::<Arc<Option<Share>>>();
-        if let Some(account) = &mut account {
-            (account.status, account.answered) = (answer.status().as_u16(), answer.extensions_mut().remove());
+        let slot = answer.extensions_mut().remove::<Arc<Option<Permit>>>();
+        if let Some(log_entry) = &mut log_entry {
+            (log_entry.status, log_entry.answered) =
+                (answer.status().as_u16(), answer.extensions_mut().remove());
         }
-        answer.map(|body| s3s::Body::http_body_unsync(Placed { body, account, _place: place }))
+        answer.map(|body| s3s::Body::http_body_unsync(AdmittedBody { body, log_entry, _slot: slot }))
     }
 }
 
 /// The access log entry of a request in progress, written when it is dropped.
-struct Account {
+struct LogEntry {
     log: AccessLog,
     time: Timestamp,
     since: Instant,
@@ -170,19 +172,19 @@ struct Account {
     received_bytes: Arc<AtomicU64>,
     sent_bytes: u64,
     /// `None` if the handler panicked or did not finish.
-    answered: Option<Answered>,
+    answered: Option<LogContext>,
 }
 
-impl Drop for Account {
+impl Drop for LogEntry {
     fn drop(&mut self) {
         let answered = self.answered.take();
         let of = answered.as_ref();
-        self.log.take(&AccessRecord {
+        self.log.write(&AccessRecord {
             time: self.time,
             peer: self.peer,
-            user: of.and_then(Answered::user),
+            user: of.and_then(LogContext::user),
             method: self.method.clone(),
-            operation: of.and_then(Answered::operation),
+            operation: of.and_then(LogContext::operation),
             bucket: of.and_then(|answered| answered.bucket.clone()),
             key: of.and_then(|answered| answered.key.clone()),
             status: self.status,
@@ -195,30 +197,30 @@ impl Drop for Account {
 }
 
 /// A request body that fails when no data arrives for too long.
-struct Timed {
+struct TimedBody {
     /// `None` once the body is being dropped.
     body: Option<Incoming>,
     stall: Stall,
     /// Whether the body has been read to its end.
     is_read: Arc<AtomicBool>,
     /// Whether the rest of the body is read and discarded when the body is dropped.
-    lingers: bool,
+    drains_rest: bool,
     received_bytes: Arc<AtomicU64>,
 }
 
-impl Drop for Timed {
+impl Drop for TimedBody {
     fn drop(&mut self) {
-        let rest = self.body.take().filter(|_| self.lingers && !self.is_read.load(Ordering::Relaxed));
+        let rest = self.body.take().filter(|_| self.drains_rest && !self.is_read.load(Ordering::Relaxed));
         if let (Some(mut rest), Ok(runtime)) = (rest, Handle::try_current()) {
             runtime.spawn(async move {
                 let read = async { while let Some(Ok(_)) = rest.frame().await {} };
-                tokio::time::timeout(LINGER, read).await.ok();
+                tokio::time::timeout(DRAIN_WITHIN, read).await.ok();
             });
         }
     }
 }
 
-impl Body for Timed {
+impl Body for TimedBody {
     type Data = Bytes;
     type Error = StdError;
 
@@ -254,13 +256,13 @@ impl Body for Timed {
 }
 
 /// A response body that keeps the request's slot until it is sent.
-struct Placed {
+struct AdmittedBody {
     body: s3s::Body,
-    account: Option<Account>,
-    _place: Option<Arc<Option<Share>>>,
+    log_entry: Option<LogEntry>,
+    _slot: Option<Arc<Option<Permit>>>,
 }
 
-impl Body for Placed {
+impl Body for AdmittedBody {
     type Data = Bytes;
     type Error = StdError;
 
@@ -269,8 +271,8 @@ impl Body for Placed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let (Poll::Ready(Some(Ok(frame))), Some(account)) = (&frame, &mut self.account) {
-            account.sent_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+        if let (Poll::Ready(Some(Ok(frame))), Some(log_entry)) = (&frame, &mut self.log_entry) {
+            log_entry.sent_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
         }
         frame
     }

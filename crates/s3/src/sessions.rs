@@ -24,16 +24,19 @@ pub(crate) struct Session {
     pub(crate) access_key: String,
     pub(crate) secret_key: String,
     pub(crate) token: String,
-    pub(crate) ends: Timestamp,
+    pub(crate) expires: Timestamp,
     /// The access key of the user in whose name the session acts.
     user: String,
     /// A digest of the user's secret. Changing the secret ends the session.
-    by_secret: Vec<u8>,
+    secret_digest: Vec<u8>,
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("user", &self.user).field("ends", &self.ends).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("user", &self.user)
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
     }
 }
 
@@ -56,7 +59,7 @@ impl Sessions {
     }
 
     /// Creates a session for a user.
-    pub(crate) fn begin(&self, user: &User, secs: i64) -> Session {
+    pub(crate) fn create(&self, user: &User, secs: i64) -> Session {
         let now = self.clock.now();
         let unique = [self.entropy.next_u64(), self.entropy.next_u64(), now.0 as u64];
         let key = hmac::Key::new(hmac::HMAC_SHA256, user.secret_key.as_bytes());
@@ -68,15 +71,15 @@ impl Sessions {
             access_key: format!("ASIA{:016X}", unique[0] ^ unique[1].rotate_left(32)),
             secret_key: derived("secret"),
             token: derived("token"),
-            ends: Timestamp(now.0.saturating_add(secs.saturating_mul(1_000_000_000))),
+            expires: Timestamp(now.0.saturating_add(secs.saturating_mul(1_000_000_000))),
             user: user.access_key.clone(),
-            by_secret: digest(&user.secret_key),
+            secret_digest: digest(&user.secret_key),
         };
         let mut by_key = self.by_key();
         // Expired sessions are kept for a while, so that clients that use one get `ExpiredToken`.
         let of_user = || by_key.values().filter(|kept| kept.user == user.access_key);
         if of_user().count() >= SESSIONS_PER_USER_MAX
-            && let Some(first) = of_user().min_by_key(|kept| kept.ends).map(|kept| kept.access_key.clone())
+            && let Some(first) = of_user().min_by_key(|kept| kept.expires).map(|kept| kept.access_key.clone())
         {
             by_key.remove(&first);
         }
@@ -84,20 +87,20 @@ impl Sessions {
         session
     }
 
-    fn find(&self, access_key: &str) -> Option<Session> {
+    fn find_valid(&self, access_key: &str) -> Option<Session> {
         let now = self.clock.now();
-        let session = self.by_key().get(access_key).filter(|session| session.ends > now).cloned();
-        session.filter(|session| self.is_backed(session))
+        let session = self.by_key().get(access_key).filter(|session| session.expires > now).cloned();
+        session.filter(|session| self.has_current_secret(session))
     }
 
     /// Whether the user still exists and has the secret that the session was created with.
-    fn is_backed(&self, session: &Session) -> bool {
-        self.users.get(&session.user).is_some_and(|user| digest(&user.secret_key) == session.by_secret)
+    fn has_current_secret(&self, session: &Session) -> bool {
+        self.users.get(&session.user).is_some_and(|user| digest(&user.secret_key) == session.secret_digest)
     }
 
     /// Returns the access key of the user of a valid session.
     pub(crate) fn user_of(&self, access_key: &str) -> Option<String> {
-        self.find(access_key).map(|session| session.user)
+        self.find_valid(access_key).map(|session| session.user)
     }
 
     /// Refuses an expired session, a token that does not match the access key, and a session's key without its token.
@@ -105,8 +108,8 @@ impl Sessions {
         let session = access_key.and_then(|access_key| self.by_key().get(access_key).cloned());
         // A removed user's session is not reported as expired: the signature check answers that the key is unknown.
         let is_rotated =
-            |session: &Session| self.users.get(&session.user).is_some() && !self.is_backed(session);
-        let is_over = |session: &Session| session.ends <= self.clock.now() || is_rotated(session);
+            |session: &Session| self.users.get(&session.user).is_some() && !self.has_current_secret(session);
+        let is_over = |session: &Session| session.expires <= self.clock.now() || is_rotated(session);
         if session.as_ref().is_some_and(is_over) {
             return Err(s3_error!(ExpiredToken, "The provided token has expired."));
         }
@@ -129,7 +132,7 @@ fn digest(secret: &str) -> Vec<u8> {
 #[async_trait::async_trait]
 impl S3Auth for Sessions {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        match self.find(access_key) {
+        match self.find_valid(access_key) {
             Some(session) => Ok(SecretKey::from(session.secret_key)),
             None => self.users.get_secret_key(access_key).await,
         }
@@ -143,9 +146,9 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     #[derive(Debug, Default)]
-    struct Hand(AtomicI64);
+    struct ManualClock(AtomicI64);
 
-    impl Clock for Hand {
+    impl Clock for ManualClock {
         fn now(&self) -> Timestamp {
             Timestamp::from_secs(self.0.load(Ordering::SeqCst), 0)
         }
@@ -162,10 +165,11 @@ mod tests {
 
     /// Rotating a leaked secret did not help: sessions created with the old secret stayed valid for up to 12 hours.
     #[test]
-    fn s479_another_secret_ends_the_sessions_of_the_old_one() {
+    fn s479_changing_the_secret_ends_sessions() {
         let users = Users::new([user("somebody", "the-old-one")]).unwrap();
-        let sessions = Sessions::new(users.clone(), Arc::new(Hand::default()), Arc::new(Entropy::new(7)));
-        let session = sessions.begin(&user("somebody", "the-old-one"), 900);
+        let sessions =
+            Sessions::new(users.clone(), Arc::new(ManualClock::default()), Arc::new(Entropy::new(7)));
+        let session = sessions.create(&user("somebody", "the-old-one"), 900);
         assert_eq!(sessions.user_of(&session.access_key).as_deref(), Some("somebody"));
         users.replace([user("somebody", "the-new-one")]).unwrap();
         assert_eq!(sessions.user_of(&session.access_key), None);
@@ -175,14 +179,14 @@ mod tests {
 
     /// One tenant ended the administrator's session by requesting 10,800 sessions, which took five seconds.
     #[test]
-    fn s479_the_sessions_of_one_user_end_nobody_elses() {
+    fn s479_sessions_of_one_user_do_not_end_those_of_others() {
         let (tenant, admin) = (user("tenant", "long-enough"), user("admin", "long-enough"));
         let users = Users::new([tenant.clone(), admin.clone()]).unwrap();
-        let sessions = Sessions::new(users, Arc::new(Hand::default()), Arc::new(Entropy::new(7)));
-        let of_admin = sessions.begin(&admin, 900);
-        let first = sessions.begin(&tenant, 900);
+        let sessions = Sessions::new(users, Arc::new(ManualClock::default()), Arc::new(Entropy::new(7)));
+        let of_admin = sessions.create(&admin, 900);
+        let first = sessions.create(&tenant, 900);
         for _ in 0..SESSIONS_PER_USER_MAX {
-            sessions.begin(&tenant, 43_200);
+            sessions.create(&tenant, 43_200);
         }
         assert!(sessions.user_of(&of_admin.access_key).is_some());
         assert!(sessions.user_of(&first.access_key).is_none());
@@ -191,17 +195,17 @@ mod tests {
 
     /// A client with an expired session got `InvalidAccessKeyId`, and did not request a new session.
     #[test]
-    fn who_uses_a_session_that_ended_hears_so() {
+    fn expired_sessions_get_expired_token() {
         let user = user("somebody", "long-enough");
-        let (users, clock) = (Users::new([user.clone()]).unwrap(), Arc::new(Hand::default()));
+        let (users, clock) = (Users::new([user.clone()]).unwrap(), Arc::new(ManualClock::default()));
         let sessions = Sessions::new(users, clock.clone(), Arc::new(Entropy::new(7)));
-        let session = sessions.begin(&user, 900);
+        let session = sessions.create(&user, 900);
         let check = || sessions.check_token(Some(&session.access_key), Some(&session.token));
         clock.0.store(899, Ordering::SeqCst);
         check().unwrap();
         assert_eq!(sessions.user_of(&session.access_key).as_deref(), Some("somebody"));
         clock.0.store(900, Ordering::SeqCst);
-        sessions.begin(&user, 900);
+        sessions.create(&user, 900);
         assert_eq!(check().unwrap_err().code().as_str(), "ExpiredToken");
         assert_eq!(sessions.user_of(&session.access_key), None);
     }

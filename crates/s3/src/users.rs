@@ -52,10 +52,10 @@ impl fmt::Debug for User {
 
 /// All users of an endpoint. Clones share the list, including its later replacements.
 #[derive(Debug, Clone, Default)]
-pub struct Users(Arc<RwLock<Arc<List>>>);
+pub struct Users(Arc<RwLock<Arc<UserList>>>);
 
 #[derive(Debug, Default)]
-struct List {
+struct UserList {
     by_key: BTreeMap<String, Arc<User>>,
     /// The owners' access keys by bucket name, for buckets that the list assigns.
     owners: BTreeMap<String, String>,
@@ -65,7 +65,7 @@ struct List {
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// Two users have the same access key.
-    #[error("the access key '{0}' is there twice")]
+    #[error("the access key '{0}' is listed twice")]
     Twice(String),
     /// An access key or a secret that no client could send.
     #[error(
@@ -84,7 +84,7 @@ pub enum UsersError {
     },
 }
 
-impl List {
+impl UserList {
     fn new(users: impl IntoIterator<Item = User>) -> Result<Self, UsersError> {
         let mut list = Self::default();
         for user in users {
@@ -115,17 +115,17 @@ impl List {
 impl Users {
     /// Validates the users and returns the list.
     pub fn new(users: impl IntoIterator<Item = User>) -> Result<Self, UsersError> {
-        Ok(Self(Arc::new(RwLock::new(Arc::new(List::new(users)?)))))
+        Ok(Self(Arc::new(RwLock::new(Arc::new(UserList::new(users)?)))))
     }
 
     /// Replaces all users, for all clones and from the next request on. On an error the list stays unchanged.
     pub fn replace(&self, users: impl IntoIterator<Item = User>) -> Result<(), UsersError> {
-        let list = Arc::new(List::new(users)?);
+        let list = Arc::new(UserList::new(users)?);
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = list;
         Ok(())
     }
 
-    fn list(&self) -> Arc<List> {
+    fn list(&self) -> Arc<UserList> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -140,14 +140,14 @@ impl Users {
     }
 
     /// Returns the owner of buckets without any other: the first administrator's access key.
-    pub(crate) fn first_admin(&self) -> String {
+    pub(crate) fn default_owner(&self) -> String {
         let list = self.list();
         let admin = list.by_key.values().find(|user| user.role == Role::Admin);
         admin.map_or_else(|| "tenon".to_owned(), |user| user.access_key.clone())
     }
 
     /// Returns the access key of the user to whom the list assigns a bucket.
-    pub(crate) fn owner_of(&self, bucket: &str) -> Option<String> {
+    pub(crate) fn assigned_owner(&self, bucket: &str) -> Option<String> {
         self.list().owners.get(bucket).cloned()
     }
 }

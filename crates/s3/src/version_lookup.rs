@@ -4,7 +4,7 @@ use http::header::{ALLOW, HeaderName, HeaderValue, LAST_MODIFIED};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use store::{NULL_VERSION, ObjectKey, ObjectMeta, ObjectRef, StoreError, Version, VersionId, Versioning};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
 use crate::error::from_store;
 use crate::error_document::with_details;
@@ -13,15 +13,15 @@ const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker")
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
 /// Returns the metadata of the named version, or of the current object if `id` is `None`.
-pub(crate) async fn look(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<ObjectMeta> {
+pub(crate) async fn head(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<ObjectMeta> {
     let Some(id) = id.filter(|id| !id.is_empty()) else {
         return match bucket.store.head(key).await {
-            Err(StoreError::NotFound(_)) => Err(missing(bucket, key).await),
+            Err(StoreError::NotFound(_)) => Err(not_found_error(bucket, key).await),
             found => found.map_err(from_store),
         };
     };
     let version = find(bucket, key, id).await?;
-    let marked = || marked(&version, S3ErrorCode::MethodNotAllowed);
+    let marked = || delete_marker_error(&version, S3ErrorCode::MethodNotAllowed);
     version.stored.clone().ok_or_else(marked)
 }
 
@@ -40,51 +40,55 @@ pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result
                 stored: Some(meta),
             })
         }
-        None => Err(unknown(key, id)),
+        None => Err(unknown_version_error(key, id)),
     }
 }
 
 /// Returns the version that a request about tags or locks refers to.
-pub(crate) async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
-    let meta = look(bucket, key, id).await?;
+pub(crate) async fn find_stored(
+    bucket: &Bucket,
+    key: &ObjectKey,
+    id: Option<&str>,
+) -> S3Result<StoredVersion> {
+    let meta = head(bucket, key, id).await?;
     let id = meta.object.version.clone().unwrap_or_else(|| NULL_VERSION.into());
-    Ok(Named { id, meta })
+    Ok(StoredVersion { id, meta })
 }
 
 /// A version with its metadata.
-pub(crate) struct Named {
+pub(crate) struct StoredVersion {
     pub(crate) id: VersionId,
     pub(crate) meta: ObjectMeta,
 }
 
 /// Returns the version id of an object just written, for the response. Versions called `null` are not shown.
-pub(crate) fn of_write(object: &ObjectRef) -> Option<String> {
+pub(crate) fn written_version(object: &ObjectRef) -> Option<String> {
     object.version.as_deref().filter(|id| *id != NULL_VERSION).map(str::to_owned)
 }
 
 /// Returns `NoSuchKey`; its headers say whether a delete marker hides the object.
-pub(crate) async fn missing(bucket: &Bucket, key: &ObjectKey) -> S3Error {
-    let not_there = || from_store(StoreError::NotFound(key.clone()));
-    let Some(versions) = bucket.store.versions() else { return not_there() };
+pub(crate) async fn not_found_error(bucket: &Bucket, key: &ObjectKey) -> S3Error {
+    let no_such_key = || from_store(StoreError::NotFound(key.clone()));
+    let Some(versions) = bucket.store.versions() else { return no_such_key() };
     match versions.find(key, None).await {
-        Ok(mark) if mark.stored.is_none() => marked(&mark, S3ErrorCode::NoSuchKey),
-        _ => not_there(),
+        Ok(marker) if marker.stored.is_none() => delete_marker_error(&marker, S3ErrorCode::NoSuchKey),
+        _ => no_such_key(),
     }
 }
 
 /// Returns the error for a request that hits a delete marker.
-fn marked(mark: &Version, code: S3ErrorCode) -> S3Error {
+fn delete_marker_error(marker: &Version, code: S3ErrorCode) -> S3Error {
     let is_named = code == S3ErrorCode::MethodNotAllowed;
     let mut error = S3Error::new(code);
     let mut headers = http::HeaderMap::new();
     headers.insert(DELETE_MARKER, HeaderValue::from_static("true"));
-    if let Ok(id) = HeaderValue::from_str(&mark.id) {
+    if let Ok(id) = HeaderValue::from_str(&marker.id) {
         headers.insert(VERSION_ID, id);
     }
     if is_named {
         headers.insert(ALLOW, HeaderValue::from_static("DELETE"));
         let mut modified = Vec::new();
-        let time = crate::headers::timestamp(mark.last_modified);
+        let time = crate::headers::timestamp(marker.last_modified);
         time.format(s3s::dto::TimestampFormat::HttpDate, &mut modified).ok();
         if let Ok(modified) = HeaderValue::from_bytes(&modified) {
             headers.insert(LAST_MODIFIED, modified);
@@ -97,7 +101,7 @@ fn marked(mark: &Version, code: S3ErrorCode) -> S3Error {
 /// Converts the error of a call that names a version.
 pub(crate) fn from_versions(error: StoreError, id: &str) -> S3Error {
     match error {
-        StoreError::Invalid(_) => invalid(id),
+        StoreError::Invalid(_) => invalid_version_error(id),
         StoreError::NotFound(key) => {
             let error = s3_error!(NoSuchVersion, "The specified version does not exist.");
             with_details(error, &[("Key", &key.to_string()), ("VersionId", id)])
@@ -107,19 +111,19 @@ pub(crate) fn from_versions(error: StoreError, id: &str) -> S3Error {
 }
 
 /// Returns the error for a version id in a bucket without versioning: unknown or malformed.
-pub(crate) fn unknown(key: &ObjectKey, id: &str) -> S3Error {
+pub(crate) fn unknown_version_error(key: &ObjectKey, id: &str) -> S3Error {
     match store::version_id::is_one(id) {
         true => from_versions(StoreError::NotFound(key.clone()), id),
-        false => invalid(id),
+        false => invalid_version_error(id),
     }
 }
 
-fn invalid(id: &str) -> S3Error {
-    argument("Invalid version id specified", "versionId", id)
+fn invalid_version_error(id: &str) -> S3Error {
+    invalid_argument("Invalid version id specified", "versionId", id)
 }
 
 /// Returns whether the bucket keeps versions, or ever did.
-pub(crate) async fn state(bucket: &Bucket) -> S3Result<Versioning> {
+pub(crate) async fn versioning_state(bucket: &Bucket) -> S3Result<Versioning> {
     match bucket.store.versions() {
         Some(versions) => versions.state().await.map_err(from_store),
         None => Ok(Versioning::Never),

@@ -1,7 +1,7 @@
 //! Authorization: ACLs, policies with conditions and variables, and owners.
 
 use super::raw::send;
-use super::test_server::{KEY, World, first_users, user};
+use super::test_server::{KEY, TestServer, initial_users, user};
 use s3::Role;
 
 const PREFERRED: [(&str, &str); 1] = [("x-amz-object-ownership", "BucketOwnerPreferred")];
@@ -13,68 +13,68 @@ fn policy(action: &str, resource: &str, condition: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_public_list_lets_everybody_list() {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/closed", ""), &[], "").await.is(200);
+async fn a_public_read_acl_lets_everybody_list() {
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/closed", ""), &[], "").await.is(200);
     let public = [("x-amz-acl", "public-read")];
-    let answer = send(&world, Some(KEY), ("PUT", "/closed", "acl"), &public, "").await;
+    let answer = send(&server, Some(KEY), ("PUT", "/closed", "acl"), &public, "").await;
     answer.errs(400, "AccessControlListNotSupported");
-    send(&world, Some(KEY), ("PUT", "/open", ""), &PREFERRED, "").await.is(200);
-    send(&world, None, ("GET", "/open", ""), &[], "").await.errs(403, "AccessDenied");
-    send(&world, Some(KEY), ("PUT", "/open", "acl"), &public, "").await.is(200);
-    send(&world, None, ("GET", "/open", ""), &[], "").await.is(200);
-    send(&world, None, ("PUT", "/open/a", ""), &[], "x").await.errs(403, "AccessDenied");
-    let list = send(&world, Some(KEY), ("GET", "/open", "acl"), &[], "").await.is(200);
+    send(&server, Some(KEY), ("PUT", "/open", ""), &PREFERRED, "").await.is(200);
+    send(&server, None, ("GET", "/open", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&server, Some(KEY), ("PUT", "/open", "acl"), &public, "").await.is(200);
+    send(&server, None, ("GET", "/open", ""), &[], "").await.is(200);
+    send(&server, None, ("PUT", "/open/a", ""), &[], "x").await.errs(403, "AccessDenied");
+    let list = send(&server, Some(KEY), ("GET", "/open", "acl"), &[], "").await.is(200);
     assert!(list.body.contains("groups/global/AllUsers"), "{}", list.body);
     let enforced = "<OwnershipControls><Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule></OwnershipControls>";
-    send(&world, Some(KEY), ("PUT", "/open", "ownershipControls"), &[], enforced).await.is(200);
-    send(&world, None, ("GET", "/open", ""), &[], "").await.errs(403, "AccessDenied");
-    let list = send(&world, Some(KEY), ("GET", "/open", "acl"), &[], "").await.is(200);
+    send(&server, Some(KEY), ("PUT", "/open", "ownershipControls"), &[], enforced).await.is(200);
+    send(&server, None, ("GET", "/open", ""), &[], "").await.errs(403, "AccessDenied");
+    let list = send(&server, Some(KEY), ("GET", "/open", "acl"), &[], "").await.is(200);
     assert!(!list.body.contains("AllUsers"), "{}", list.body);
 }
 
 #[tokio::test]
-async fn conditions_are_looked_at() {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+async fn conditions_are_evaluated() {
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
     let here = policy("s3:ListBucket", "bucket", r#"{"StringLike":{"s3:prefix":"home/*"}}"#);
-    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &here).await.is(204);
-    send(&world, None, ("GET", "/bucket", "prefix=home%2Fa"), &[], "").await.is(200);
-    send(&world, None, ("GET", "/bucket", "prefix=etc%2F"), &[], "").await.errs(403, "AccessDenied");
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &here).await.is(204);
+    send(&server, None, ("GET", "/bucket", "prefix=home%2Fa"), &[], "").await.is(200);
+    send(&server, None, ("GET", "/bucket", "prefix=etc%2F"), &[], "").await.errs(403, "AccessDenied");
     for (network, status) in [("127.0.0.0/8", 200), ("10.0.0.0/8", 403)] {
         let condition = format!(r#"{{"IpAddress":{{"aws:SourceIp":"{network}"}}}}"#);
         let from = policy("s3:ListBucket", "bucket", &condition);
-        send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &from).await.is(204);
-        send(&world, None, ("GET", "/bucket", ""), &[], "").await.is(status);
+        send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &from).await.is(204);
+        send(&server, None, ("GET", "/bucket", ""), &[], "").await.is(status);
     }
     let odd = policy("s3:ListBucket", "bucket", r#"{"Bool":{"aws:SecureTransport":"true"}}"#);
-    let answer = send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &odd).await;
+    let answer = send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &odd).await;
     answer.errs(501, "NotImplemented");
     let stranger = here.replace(r#""Principal":"*""#, r#""Principal":{"AWS":"stranger"}"#);
-    let answer = send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &stranger).await;
+    let answer = send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &stranger).await;
     answer.errs(400, "MalformedPolicy");
 }
 
 #[tokio::test]
 async fn a_request_for_another_owners_bucket_is_denied() {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
     for (owner, status) in [(KEY, 200), ("somebody-else", 403)] {
         let headers = [("x-amz-expected-bucket-owner", owner)];
-        send(&world, Some(KEY), ("HEAD", "/bucket", ""), &headers, "").await.is(status);
+        send(&server, Some(KEY), ("HEAD", "/bucket", ""), &headers, "").await.is(status);
     }
 }
 
 #[tokio::test]
-async fn errors_say_what_they_are_about() {
-    let world = World::start().await;
-    let none = send(&world, Some(KEY), ("GET", "/nowhere/a", ""), &[], "").await.errs(404, "NoSuchBucket");
+async fn errors_have_details() {
+    let server = TestServer::start().await;
+    let none = send(&server, Some(KEY), ("GET", "/nowhere/a", ""), &[], "").await.errs(404, "NoSuchBucket");
     assert_eq!(none.element("BucketName"), Some("nowhere"));
     assert_eq!(none.header("content-type"), Some("application/xml"));
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    let none = send(&world, Some(KEY), ("GET", "/bucket/a%3Cb", ""), &[], "").await.errs(404, "NoSuchKey");
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    let none = send(&server, Some(KEY), ("GET", "/bucket/a%3Cb", ""), &[], "").await.errs(404, "NoSuchKey");
     assert_eq!(none.element("Key"), Some("a&lt;b"));
-    let odd = send(&world, Some(KEY), ("GET", "/bucket", "max-keys=-1"), &[], "").await;
+    let odd = send(&server, Some(KEY), ("GET", "/bucket", "max-keys=-1"), &[], "").await;
     assert_eq!(odd.errs(400, "InvalidArgument").element("ArgumentValue"), Some("-1"));
 }
 
@@ -89,24 +89,24 @@ fn policy_of(statements: &[(&str, &str, &str, &str)]) -> String {
     format!(r#"{{"Version":"2012-10-17","Statement":[{}]}}"#, statements.join(","))
 }
 
-async fn with_tenants(tenants: &[&str]) -> World {
-    let world = World::start().await;
+async fn with_tenants(tenants: &[&str]) -> TestServer {
+    let server = TestServer::start().await;
     let tenants = tenants.iter().map(|name| user(name, Role::PolicyOnly, &[]));
-    world.users.replace(first_users().into_iter().chain(tenants)).unwrap();
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    world
+    server.users.replace(initial_users().into_iter().chain(tenants)).unwrap();
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    server
 }
 
 /// A user who was denied PutObjectRetention locked an object until 2125 by a PUT: nobody could delete it.
 #[tokio::test]
 async fn s477_headers_need_the_actions_that_they_stand_for() {
-    let world = with_tenants(&["tenant"]).await;
+    let server = with_tenants(&["tenant"]).await;
     let allowed = policy_of(&[
         ("Allow", "tenant", "s3:PutObject", "bucket/*"),
         ("Allow", "tenant", "s3:GetObject", "bucket/*"),
     ]);
-    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &allowed).await.is(204);
-    send(&world, Some("tenant"), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &allowed).await.is(204);
+    send(&server, Some("tenant"), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
     let retention = [
         ("x-amz-object-lock-mode", "COMPLIANCE"),
         ("x-amz-object-lock-retain-until-date", "2125-01-01T00:00:00Z"),
@@ -114,108 +114,108 @@ async fn s477_headers_need_the_actions_that_they_stand_for() {
     let hold = [("x-amz-object-lock-legal-hold", "ON")];
     let tags = [("x-amz-tagging", "a=b")];
     for headers in [&retention[..], &hold, &tags] {
-        let denied = send(&world, Some("tenant"), ("PUT", "/bucket/a", ""), headers, "x").await;
+        let denied = send(&server, Some("tenant"), ("PUT", "/bucket/a", ""), headers, "x").await;
         denied.errs(403, "AccessDenied");
-        let denied = send(&world, Some("tenant"), ("POST", "/bucket/a", "uploads"), headers, "").await;
+        let denied = send(&server, Some("tenant"), ("POST", "/bucket/a", "uploads"), headers, "").await;
         denied.errs(403, "AccessDenied");
         let copy = [headers, &[("x-amz-copy-source", "/bucket/a")]].concat();
-        send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &copy, "").await.errs(403, "AccessDenied");
+        send(&server, Some("tenant"), ("PUT", "/bucket/c", ""), &copy, "").await.errs(403, "AccessDenied");
     }
-    send(&world, Some("writer"), ("PUT", "/bucket/a", ""), &retention, "x").await.errs(403, "AccessDenied");
-    send(&world, Some("writer"), ("PUT", "/bucket/tagged", ""), &tags, "x").await.is(200);
+    send(&server, Some("writer"), ("PUT", "/bucket/a", ""), &retention, "x").await.errs(403, "AccessDenied");
+    send(&server, Some("writer"), ("PUT", "/bucket/tagged", ""), &tags, "x").await.is(200);
     // A copy takes the source's tags along, for which it needs the right to read and to write them.
     let source = |key: &'static str| [("x-amz-copy-source", key)];
-    send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/a"), "").await.is(200);
-    let denied = send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/tagged"), "").await;
+    send(&server, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/a"), "").await.is(200);
+    let denied = send(&server, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/tagged"), "").await;
     denied.errs(403, "AccessDenied");
     let without = [("x-amz-copy-source", "/bucket/tagged"), ("x-amz-tagging-directive", "REPLACE")];
-    send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &without, "").await.is(200);
+    send(&server, Some("tenant"), ("PUT", "/bucket/c", ""), &without, "").await.is(200);
 }
 
 /// `Deny locked/${aws:username}/*` denied nothing: the variable was taken as plain text.
 #[tokio::test]
 async fn s478_policies_know_the_users_name() {
-    let world = with_tenants(&["alice", "bob"]).await;
+    let server = with_tenants(&["alice", "bob"]).await;
     let statements = [
         ("Allow", "*", "s3:PutObject", "bucket/*"),
         ("Deny", "*", "s3:PutObject", "bucket/locked/${aws:username}/*"),
     ];
     let locked = policy_of(&statements);
-    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &locked).await.is(204);
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &locked).await.is(204);
     let put = async |who: &'static str, path: &'static str| {
-        send(&world, Some(who), ("PUT", path, ""), &[], "x").await
+        send(&server, Some(who), ("PUT", path, ""), &[], "x").await
     };
     put("alice", "/bucket/locked/alice/x").await.errs(403, "AccessDenied");
     put("bob", "/bucket/locked/alice/x").await.is(200);
     for odd in ["${aws:PrincipalOrgID}", "${s3:prefix}"] {
         let policy = locked.replace("${aws:username}", odd);
-        let refused = send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy).await;
+        let refused = send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy).await;
         refused.errs(501, "NotImplemented");
     }
     let old = locked.replace("2012-10-17", "2008-10-17");
-    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &old).await.errs(400, "MalformedPolicy");
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &old).await.errs(400, "MalformedPolicy");
 }
 
 /// A policy written by a later version locked out everybody, including the administrator who wanted to replace it.
 #[tokio::test]
 async fn s478_a_policy_that_cannot_be_read_can_be_replaced() {
-    let world = with_tenants(&["tenant"]).await;
-    let store = world.buckets.open("bucket").await.unwrap();
+    let server = with_tenants(&["tenant"]).await;
+    let store = server.buckets.open("bucket").await.unwrap();
     let odd = r#"{"Version":"2031-01-01","Statement":[{"Effect":"Perhaps"}]}"#;
     store.settings().unwrap().set("policy", Some(bytes::Bytes::from_static(odd.as_bytes()))).await.unwrap();
-    send(&world, Some(KEY), ("GET", "/bucket", ""), &[], "").await.errs(403, "AccessDenied");
-    send(&world, Some("writer"), ("DELETE", "/bucket", "policy"), &[], "").await.errs(403, "AccessDenied");
-    send(&world, Some(KEY), ("DELETE", "/bucket", "policy"), &[], "").await.is(204);
-    send(&world, Some(KEY), ("GET", "/bucket", ""), &[], "").await.is(200);
+    send(&server, Some(KEY), ("GET", "/bucket", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&server, Some("writer"), ("DELETE", "/bucket", "policy"), &[], "").await.errs(403, "AccessDenied");
+    send(&server, Some(KEY), ("DELETE", "/bucket", "policy"), &[], "").await.is(204);
+    send(&server, Some(KEY), ("GET", "/bucket", ""), &[], "").await.is(200);
 }
 
 /// The initiator of an upload got 403 for AbortMultipartUpload and ListParts, and could not clean up.
 #[tokio::test]
-async fn s481_uploads_are_their_initiators_too() {
-    let world = with_tenants(&["alice", "bob"]).await;
+async fn s481_initiators_may_abort_and_list_their_uploads() {
+    let server = with_tenants(&["alice", "bob"]).await;
     let statements =
         [("Allow", "alice", "s3:PutObject", "bucket/*"), ("Allow", "bob", "s3:PutObject", "bucket/*")];
-    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy_of(&statements)).await.is(204);
-    let begun = send(&world, Some("alice"), ("POST", "/bucket/big", "uploads"), &[], "").await.is(200);
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy_of(&statements)).await.is(204);
+    let begun = send(&server, Some("alice"), ("POST", "/bucket/big", "uploads"), &[], "").await.is(200);
     let query = format!("uploadId={}", begun.element("UploadId").unwrap());
     for (who, list, abort) in [("bob", 403, 403), ("alice", 200, 204)] {
-        send(&world, Some(who), ("GET", "/bucket/big", &query), &[], "").await.is(list);
-        send(&world, Some(who), ("DELETE", "/bucket/big", &query), &[], "").await.is(abort);
+        send(&server, Some(who), ("GET", "/bucket/big", &query), &[], "").await.is(list);
+        send(&server, Some(who), ("DELETE", "/bucket/big", &query), &[], "").await.is(abort);
     }
-    send(&world, Some(KEY), ("GET", "/bucket/big", &query), &[], "").await.errs(404, "NoSuchUpload");
+    send(&server, Some(KEY), ("GET", "/bucket/big", &query), &[], "").await.errs(404, "NoSuchUpload");
 }
 
 /// A user who might only read objects could probe for keys: missing ones gave 404, forbidden ones 403.
 #[tokio::test]
-async fn s481_keys_that_are_missing_are_told_to_those_who_may_list() {
-    let world = with_tenants(&["tenant"]).await;
+async fn s481_missing_keys_are_hidden_from_users_who_may_not_list() {
+    let server = with_tenants(&["tenant"]).await;
     let statements = [("Allow", "tenant", "s3:GetObject", "bucket/*")];
-    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy_of(&statements)).await.is(204);
-    send(&world, Some("tenant"), ("GET", "/bucket/none", ""), &[], "").await.errs(403, "AccessDenied");
-    send(&world, Some("tenant"), ("HEAD", "/bucket/none", ""), &[], "").await.is(403);
-    send(&world, Some("reader"), ("GET", "/bucket/none", ""), &[], "").await.errs(404, "NoSuchKey");
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy_of(&statements)).await.is(204);
+    send(&server, Some("tenant"), ("GET", "/bucket/none", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&server, Some("tenant"), ("HEAD", "/bucket/none", ""), &[], "").await.is(403);
+    send(&server, Some("reader"), ("GET", "/bucket/none", ""), &[], "").await.errs(404, "NoSuchKey");
 }
 
 /// By `x-amz-meta-file-permissions: 0104755`, any S3 user could create a set-user-id program owned by root in the
 /// mount.
 #[tokio::test]
 async fn s482_file_modes_give_no_rights() {
-    let world = with_tenants(&[]).await;
+    let server = with_tenants(&[]).await;
     for (mode, status) in [("0100644", 200), ("0104755", 403), ("0120777", 403), ("0020666", 403)] {
         let headers = [("x-amz-meta-file-permissions", mode)];
-        send(&world, Some("writer"), ("PUT", "/bucket/a", ""), &headers, "x").await.is(status);
-        send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &headers, "x").await.is(200);
+        send(&server, Some("writer"), ("PUT", "/bucket/a", ""), &headers, "x").await.is(status);
+        send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &headers, "x").await.is(200);
     }
 }
 
 /// `buckets = ["backups"]` gives a user full rights on the bucket, but CreateBucket was AccessDenied.
 #[tokio::test]
 async fn s484_users_create_the_buckets_that_they_are_given() {
-    let world = World::start().await;
+    let server = TestServer::start().await;
     let tenant = user("tenant", Role::PolicyOnly, &["backups"]);
-    world.users.replace(first_users().into_iter().chain([tenant])).unwrap();
-    send(&world, Some("tenant"), ("PUT", "/others", ""), &[], "").await.errs(403, "AccessDenied");
-    send(&world, Some("writer"), ("PUT", "/backups", ""), &[], "").await.errs(403, "AccessDenied");
-    send(&world, Some("tenant"), ("PUT", "/backups", ""), &[], "").await.is(200);
-    send(&world, Some("tenant"), ("PUT", "/backups/a", ""), &[], "x").await.is(200);
+    server.users.replace(initial_users().into_iter().chain([tenant])).unwrap();
+    send(&server, Some("tenant"), ("PUT", "/others", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&server, Some("writer"), ("PUT", "/backups", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&server, Some("tenant"), ("PUT", "/backups", ""), &[], "").await.is(200);
+    send(&server, Some("tenant"), ("PUT", "/backups/a", ""), &[], "x").await.is(200);
 }

@@ -1,7 +1,7 @@
 //! Admission control and the access log.
 
 use super::raw::{send, signed};
-use super::test_server::{KEY, SECRET, World, first_users};
+use super::test_server::{KEY, SECRET, TestServer, initial_users};
 use s3::{AccessLog, Endpoint, EndpointOptions, Limits, Server, Users};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,23 +11,23 @@ use store::{Buckets, Entropy, SystemClock};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-async fn with_requests(requests: usize) -> World {
+async fn with_requests(requests: usize) -> TestServer {
     let buckets: Arc<dyn Buckets> = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
     buckets.create("bucket").await.unwrap();
-    World::with_limits(buckets, Limits { requests, ..Limits::default() }).await
+    TestServer::with_limits(buckets, Limits { requests, ..Limits::default() }).await
 }
 
 /// Sends the beginning of a request and nothing more.
-async fn stall(world: &World, request: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
+async fn stall(server: &TestServer, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.inner.address()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }
 
 /// 256 unsigned forms or documents took all slots before anybody checked their senders: every request got 503.
 #[tokio::test]
-async fn s475_stalled_bodies_of_nobody_keep_nobody_out() {
-    let world = with_requests(4).await;
+async fn s475_stalled_unsigned_bodies_lock_nobody_out() {
+    let server = with_requests(4).await;
     let form = "POST /bucket HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 9999\r\n\r\n--b\r\n";
     let sts = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000\r\n\r\nAction=";
     let document = "PUT /bucket?tagging HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n<";
@@ -35,10 +35,10 @@ async fn s475_stalled_bodies_of_nobody_keep_nobody_out() {
     for request in [form, sts, document, maker] {
         let mut stalled = Vec::new();
         for _ in 0..300 {
-            stalled.push(stall(&world, request).await);
+            stalled.push(stall(&server, request).await);
         }
-        send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
-        send(&world, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200);
+        send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+        send(&server, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200);
         drop(stalled);
     }
 }
@@ -46,9 +46,9 @@ async fn s475_stalled_bodies_of_nobody_keep_nobody_out() {
 /// An unsigned document was read to its end and then refused.
 #[tokio::test]
 async fn s475_documents_are_refused_unread() {
-    let world = with_requests(4).await;
+    let server = with_requests(4).await;
     let mut stream =
-        stall(&world, "PUT /bucket?policy HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n{").await;
+        stall(&server, "PUT /bucket?policy HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n{").await;
     let mut answer = vec![0; 4096];
     let read =
         tokio::time::timeout(Duration::from_secs(60), stream.read(&mut answer)).await.unwrap().unwrap();
@@ -58,25 +58,25 @@ async fn s475_documents_are_refused_unread() {
 
 /// One user's slow uploads took all slots, and all other tenants got SlowDown.
 #[tokio::test]
-async fn s190_a_user_leaves_places_to_others() {
-    let world = with_requests(16).await;
+async fn s190_a_user_leaves_slots_to_others() {
+    let server = with_requests(16).await;
     let what = ("PUT", "/bucket/slow", "");
     let body = [("x-amz-content-sha256", "UNSIGNED-PAYLOAD")];
-    let headers = signed(&world, Some(("writer", SECRET)), what, &body, "");
+    let headers = signed(&server, Some(("writer", SECRET)), what, &body, "");
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let request = format!("PUT /bucket/slow HTTP/1.1\r\n{headers}Content-Length: 9999\r\n\r\nx");
     let mut slow = Vec::new();
     for _ in 0..40 {
-        slow.push(stall(&world, &request).await);
+        slow.push(stall(&server, &request).await);
     }
     for _ in 0..5 {
-        send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+        send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
     }
     // Once all slow requests have arrived, further requests of the same user get SlowDown.
     for _ in 0..100 {
-        let told = send(&world, Some("writer"), ("GET", "/bucket/a", ""), &[], "").await;
-        if told.status == 503 {
-            told.errs(503, "SlowDown");
+        let response = send(&server, Some("writer"), ("GET", "/bucket/a", ""), &[], "").await;
+        if response.status == 503 {
+            response.errs(503, "SlowDown");
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -90,7 +90,7 @@ async fn s476_the_access_log_has_a_line_for_each_request() {
     let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
     buckets.create("bucket").await.unwrap();
     let options = EndpointOptions {
-        users: Users::new(first_users()).unwrap(),
+        users: Users::new(initial_users()).unwrap(),
         region: "us-east-1".to_owned(),
         domains: Vec::new(),
         webhooks: BTreeMap::new(),
@@ -104,12 +104,12 @@ async fn s476_the_access_log_has_a_line_for_each_request() {
     let address = "127.0.0.1:0".parse().unwrap();
     let server =
         Server::start(endpoint.with_access_log(log), address, Limits::default(), None).await.unwrap();
-    let world = World::around(server);
-    let put = send(&world, Some(KEY), ("PUT", "/bucket/a%20b", ""), &[], "four").await.is(200);
-    send(&world, Some(KEY), ("GET", "/bucket/a%20b", ""), &[], "").await.is(200);
-    send(&world, None, ("GET", "/bucket/secret", ""), &[], "").await.is(403);
-    send(&world, Some(KEY), ("PUT", "/bucket", "tagging"), &[], "<not-xml private").await.is(400);
-    world.server.stop(Duration::from_secs(10)).await;
+    let server = TestServer::wrapping(server);
+    let put = send(&server, Some(KEY), ("PUT", "/bucket/a%20b", ""), &[], "four").await.is(200);
+    send(&server, Some(KEY), ("GET", "/bucket/a%20b", ""), &[], "").await.is(200);
+    send(&server, None, ("GET", "/bucket/secret", ""), &[], "").await.is(403);
+    send(&server, Some(KEY), ("PUT", "/bucket", "tagging"), &[], "<not-xml private").await.is(400);
+    server.inner.stop(Duration::from_secs(10)).await;
     let lines = lines.lock().unwrap().clone();
     let said: Vec<String> = lines
         .iter()

@@ -1,7 +1,7 @@
 //! Conformance: Tenon's own client against Tenon's own endpoint.
 
 use super::raw::send;
-use super::test_server::{KEY, OneBucket, World};
+use super::test_server::{KEY, OneBucket, TestServer};
 use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
 use store::memory::MemoryStore;
@@ -15,8 +15,8 @@ fn refuses(key: &ObjectKey) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_endpoint_conforms() {
-    let world = World::start().await;
-    let fresh = || world.fresh_bucket();
+    let server = TestServer::start().await;
+    let fresh = || server.fresh_bucket();
     let capabilities = Capabilities { refuses, ..Capabilities::ALL };
     conformance::run(fresh, capabilities).await.unwrap();
 }
@@ -25,9 +25,9 @@ async fn the_endpoint_conforms() {
 async fn its_buckets_conform() {
     let running = Mutex::new(Vec::new());
     let fresh = || async {
-        let world = World::start().await;
-        let buckets = world.client(KEY);
-        running.lock().unwrap().push(world);
+        let server = TestServer::start().await;
+        let buckets = server.client(KEY);
+        running.lock().unwrap().push(server);
         Ok(Arc::new(buckets) as Arc<dyn Buckets>)
     };
     conformance::run_buckets(fresh).await.unwrap();
@@ -35,12 +35,12 @@ async fn its_buckets_conform() {
 
 /// A PUT to an unavailable store took twice the store's retry time: after any error the endpoint looked the object up.
 #[tokio::test]
-async fn a_put_that_fails_asks_the_store_no_more() {
+async fn a_failed_put_does_not_look_the_object_up() {
     let (faults, trace) = (Faults::new(), Trace::new());
     let store = Faulty::new(MemoryStore::new(Arc::new(SystemClock)), faults.clone());
     let store = Arc::new(Traced::new(store, trace.clone()));
-    let world = World::over(Arc::new(OneBucket(store))).await;
-    let put = |headers| send(&world, Some(KEY), ("PUT", "/bucket/a", ""), headers, "x");
+    let server = TestServer::with_buckets(Arc::new(OneBucket(store))).await;
+    let put = |headers| send(&server, Some(KEY), ("PUT", "/bucket/a", ""), headers, "x");
     let looks = || trace.counts().of(Operation::Head);
     faults.add(Rule::new(Fault::unavailable()).on(Operation::Put));
     put(&[]).await.errs(503, "ServiceUnavailable");

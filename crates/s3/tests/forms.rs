@@ -1,16 +1,16 @@
 //! POST Object: what a form may do, and how it is answered.
 
 use super::raw::{Answer, now, scope, send, signature};
-use super::test_server::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, TestServer};
 use base64::Engine as _;
 use std::fmt::Write as _;
 
 const TYPE: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=\"frontier\"")];
 
-async fn world() -> World {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    world
+async fn start() -> TestServer {
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    server
 }
 
 fn form(fields: &[(&str, &str)], file: &str) -> String {
@@ -24,7 +24,7 @@ fn form(fields: &[(&str, &str)], file: &str) -> String {
 }
 
 /// Posts a form with a policy of the given conditions.
-async fn post(world: &World, conditions: &str, fields: &[(&str, &str)], file: &str) -> Answer {
+async fn post(server: &TestServer, conditions: &str, fields: &[(&str, &str)], file: &str) -> Answer {
     let time = now();
     let credential = format!("{KEY}/{}", scope(&time));
     let policy = format!(
@@ -42,14 +42,14 @@ async fn post(world: &World, conditions: &str, fields: &[(&str, &str)], file: &s
     // A field given by the caller replaces the right one.
     all.retain(|(name, _)| fields.iter().all(|(given, _)| given != name));
     all.extend(fields);
-    send(world, None, ("POST", "/bucket", ""), &TYPE, &form(&all, file)).await
+    send(server, None, ("POST", "/bucket", ""), &TYPE, &form(&all, file)).await
 }
 
 const ANY_KEY: &str = r#",["starts-with","$key",""]"#;
 
 #[tokio::test]
 async fn a_form_makes_an_object() {
-    let world = world().await;
+    let server = start().await;
     let conditions = format!(
         r#"{ANY_KEY},["eq","$Content-Type","text/plain"],["starts-with","$x-amz-meta-who",""],["starts-with","$tagging",""],{{"x-amz-checksum-crc32":"Nu3PGg=="}}"#
     );
@@ -63,27 +63,27 @@ async fn a_form_makes_an_object() {
         ("x-ignore-this", "1"),
     ];
     let wrong = conditions.replace("Nu3PGg==", "AAAAAA==");
-    post(&world, &wrong, &fields, "one\r\n--two").await.errs(400, "BadDigest");
-    send(&world, Some(KEY), ("HEAD", "/bucket/to/me.txt", ""), &[], "").await.is(404);
+    post(&server, &wrong, &fields, "one\r\n--two").await.errs(400, "BadDigest");
+    send(&server, Some(KEY), ("HEAD", "/bucket/to/me.txt", ""), &[], "").await.is(404);
     let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !name.contains("crc32")).collect();
     let conditions = conditions.replace(r#",{"x-amz-checksum-crc32":"Nu3PGg=="}"#, "");
-    let put = post(&world, &conditions, &fields, "one\r\n--two").await.is(204);
+    let put = post(&server, &conditions, &fields, "one\r\n--two").await.is(204);
     assert!(put.header("etag").is_some() && put.header("location").unwrap().ends_with("/bucket/to/me.txt"));
-    let got = send(&world, Some(KEY), ("GET", "/bucket/to/me.txt", ""), &[], "").await.is(200);
+    let got = send(&server, Some(KEY), ("GET", "/bucket/to/me.txt", ""), &[], "").await.is(200);
     assert_eq!(got.body, "one\r\n--two");
     let headers = ["content-type", "x-amz-meta-who", "x-amz-tagging-count"];
     assert_eq!(headers.map(|name| got.header(name)), [Some("text/plain"), Some("me"), Some("1")]);
-    let tags = send(&world, Some(KEY), ("GET", "/bucket/to/me.txt", "tagging"), &[], "").await;
+    let tags = send(&server, Some(KEY), ("GET", "/bucket/to/me.txt", "tagging"), &[], "").await;
     assert_eq!(tags.element("Value"), Some("a b"));
 }
 
 #[tokio::test]
-async fn a_form_says_what_it_wants_to_hear() {
-    let world = world().await;
+async fn a_form_chooses_its_response() {
+    let server = start().await;
     let status = format!(r#"{ANY_KEY},["starts-with","$success_action_status",""]"#);
     for (asked, answered) in [("200", 200), ("201", 201), ("404", 204)] {
         let fields = [("key", "a b"), ("success_action_status", asked)];
-        let answer = post(&world, &status, &fields, "x").await.is(answered);
+        let answer = post(&server, &status, &fields, "x").await.is(answered);
         if answered == 201 {
             assert_eq!((answer.element("Bucket"), answer.element("Key")), (Some("bucket"), Some("a b")));
             assert!(answer.element("Location").unwrap().ends_with("/bucket/a%20b"), "{}", answer.body);
@@ -91,14 +91,14 @@ async fn a_form_says_what_it_wants_to_hear() {
     }
     let redirect = format!(r#"{ANY_KEY},["starts-with","$success_action_redirect","http://here/"]"#);
     let fields = [("key", "a"), ("success_action_redirect", "http://here/done?x=1")];
-    let answer = post(&world, &redirect, &fields, "x").await.is(303);
+    let answer = post(&server, &redirect, &fields, "x").await.is(303);
     let target = answer.header("location").unwrap();
     assert!(target.starts_with("http://here/done?x=1&bucket=bucket&key=a&etag=%22"), "{target}");
 }
 
 #[tokio::test]
 async fn a_form_does_what_its_policy_allows_and_no_more() {
-    let world = world().await;
+    let server = start().await;
     let key = ("key", "a");
     let other = format!("{KEY}/20200101/us-east-1/s3/aws4_request");
     type Fields<'a> = &'a [(&'a str, &'a str)];
@@ -123,43 +123,43 @@ async fn a_form_does_what_its_policy_allows_and_no_more() {
         ("", &[], 400, "InvalidArgument"),
     ];
     for (conditions, fields, status, code) in cases {
-        let answer = post(&world, conditions, fields, "xyz").await;
+        let answer = post(&server, conditions, fields, "xyz").await;
         assert_eq!(
             (answer.status, answer.element("Code")),
             (status, Some(code)),
             "{conditions} {fields:?}: {}",
             answer.body
         );
-        send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+        send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
     }
 }
 
 #[tokio::test]
 async fn s191_a_form_that_breaks_off_stores_nothing() {
-    let world = world().await;
+    let server = start().await;
     let whole = form(&[("key", "a")], "content");
     let everybody = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;
-    let denied = send(&world, None, ("POST", "/bucket", ""), &TYPE, &whole).await;
+    let denied = send(&server, None, ("POST", "/bucket", ""), &TYPE, &whole).await;
     denied.errs(403, "AccessDenied");
-    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], everybody).await.is(204);
+    send(&server, Some(KEY), ("PUT", "/bucket", "policy"), &[], everybody).await.is(204);
     let cut = &whole[..whole.len() - 6];
-    let answer = send(&world, None, ("POST", "/bucket", ""), &TYPE, cut).await;
+    let answer = send(&server, None, ("POST", "/bucket", ""), &TYPE, cut).await;
     answer.errs(400, "MalformedPOSTRequest");
-    send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+    send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
     let no_file = "--frontier\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--frontier--\r\n";
-    send(&world, None, ("POST", "/bucket", ""), &TYPE, no_file).await.errs(400, "InvalidArgument");
+    send(&server, None, ("POST", "/bucket", ""), &TYPE, no_file).await.errs(400, "InvalidArgument");
     let json = [("content-type", "application/json")];
-    send(&world, None, ("POST", "/bucket", ""), &json, "{}").await.errs(412, "PreconditionFailed");
+    send(&server, None, ("POST", "/bucket", ""), &json, "{}").await.errs(412, "PreconditionFailed");
     let bare = [("content-type", "multipart/form-data")];
-    send(&world, None, ("POST", "/bucket", ""), &bare, &whole).await.errs(400, "MalformedPOSTRequest");
-    send(&world, None, ("POST", "/bucket", ""), &TYPE, &whole).await.is(204);
+    send(&server, None, ("POST", "/bucket", ""), &bare, &whole).await.errs(400, "MalformedPOSTRequest");
+    send(&server, None, ("POST", "/bucket", ""), &TYPE, &whole).await.is(204);
 }
 
 /// The policy was checked against the first value of a field, and the last value was stored: a holder of a signed form
 /// could choose tags and metadata.
 #[tokio::test]
 async fn s466_a_field_that_is_given_twice_is_refused() {
-    let world = world().await;
+    let server = start().await;
     let tags = |value: &str| {
         format!("<Tagging><TagSet><Tag><Key>k</Key><Value>{value}</Value></Tag></TagSet></Tagging>")
     };
@@ -183,19 +183,19 @@ async fn s466_a_field_that_is_given_twice_is_refused() {
                 write!(conditions, r#",["starts-with","${name}",""]"#).unwrap();
             }
         }
-        post(&world, &conditions, &fields, "x").await.errs(400, "InvalidArgument");
-        let listed = send(&world, Some(KEY), ("GET", "/bucket", ""), &[], "").await.is(200);
+        post(&server, &conditions, &fields, "x").await.errs(400, "InvalidArgument");
+        let listed = send(&server, Some(KEY), ("GET", "/bucket", ""), &[], "").await.is(200);
         assert!(!listed.body.contains("<Contents>"), "{pair:?}: {}", listed.body);
     }
 }
 
 #[tokio::test]
-async fn s463_a_form_gets_no_encryption_that_is_not_there() {
-    let world = world().await;
+async fn s463_forms_asking_for_missing_encryption_are_refused() {
+    let server = start().await;
     let conditions = format!(r#"{ANY_KEY},["starts-with","$x-amz-server-side-encryption",""]"#);
     for (wanted, status, code) in [("AES256", 501, "NotImplemented"), ("garbage", 400, "InvalidArgument")] {
         let fields = [("key", "a"), ("x-amz-server-side-encryption", wanted)];
-        post(&world, &conditions, &fields, "x").await.errs(status, code);
+        post(&server, &conditions, &fields, "x").await.errs(status, code);
     }
-    send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+    send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
 }

@@ -1,41 +1,41 @@
 //! Framing of bodies: chunked, signed or not, with or without trailers, and hashed.
 
 use super::raw::{Answer, now, scope, send, send_signed, send_with, sha256, signature, signed};
-use super::test_server::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, TestServer};
 
 const UNSIGNED: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 const CRC: &str = "x-amz-checksum-crc64nvme";
 
-async fn world() -> World {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    world
+async fn start() -> TestServer {
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    server
 }
 
-async fn is_absent(world: &World, path: &str) {
-    send(world, Some(KEY), ("HEAD", path, ""), &[], "").await.is(404);
+async fn assert_absent(server: &TestServer, path: &str) {
+    send(server, Some(KEY), ("HEAD", path, ""), &[], "").await.is(404);
 }
 
-async fn put_unsigned(world: &World, length: &str, trailer: Option<&str>, body: &str) -> Answer {
+async fn put_unsigned(server: &TestServer, length: &str, trailer: Option<&str>, body: &str) -> Answer {
     let mut headers = vec![("x-amz-content-sha256", UNSIGNED), ("x-amz-decoded-content-length", length)];
     headers.extend(trailer.map(|trailer| ("x-amz-trailer", trailer)));
-    send_with(world, Some((KEY, SECRET)), ("PUT", "/bucket/a", ""), &headers, body).await
+    send_with(server, Some((KEY, SECRET)), ("PUT", "/bucket/a", ""), &headers, body).await
 }
 
 #[tokio::test]
-async fn chunks_are_taken_out_of_their_frames() {
-    let world = world().await;
+async fn chunks_are_decoded() {
+    let server = start().await;
     let with_trailer = "5\r\nhello\r\n0\r\nx-amz-checksum-crc64nvme:M3eFcAZSQlc=\r\n\r\n";
-    let put = put_unsigned(&world, "5", Some(CRC), with_trailer).await.is(200);
+    let put = put_unsigned(&server, "5", Some(CRC), with_trailer).await.is(200);
     assert_eq!(put.header(CRC), Some("M3eFcAZSQlc="));
-    assert_eq!(send(&world, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200).body, "hello");
-    put_unsigned(&world, "3", None, "3\r\nabc\r\n0\r\n\r\n").await.is(200);
-    assert_eq!(send(&world, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200).body, "abc");
+    assert_eq!(send(&server, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200).body, "hello");
+    put_unsigned(&server, "3", None, "3\r\nabc\r\n0\r\n\r\n").await.is(200);
+    assert_eq!(send(&server, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200).body, "abc");
 }
 
 #[tokio::test]
 async fn s191_chunks_that_are_not_as_announced_store_nothing() {
-    let world = world().await;
+    let server = start().await;
     let right = "5\r\nhello\r\n0\r\nx-amz-checksum-crc64nvme:M3eFcAZSQlc=\r\n\r\n";
     let small = format!("64\r\n{0}\r\n64\r\n{0}\r\n0\r\n\r\n", "a".repeat(100));
     for (length, trailer, body, code) in [
@@ -55,9 +55,9 @@ async fn s191_chunks_that_are_not_as_announced_store_nothing() {
         ("5", Some(CRC), &format!("{}\r\n", "5".repeat(5000)), "IncompleteBody"),
         ("200", None, &small, "InvalidChunkSizeError"),
     ] {
-        let answer = put_unsigned(&world, length, trailer, body).await;
+        let answer = put_unsigned(&server, length, trailer, body).await;
         assert_eq!(answer.element("Code"), Some(code), "{length} {trailer:?} {body}: {}", answer.body);
-        is_absent(&world, "/bucket/a").await;
+        assert_absent(&server, "/bucket/a").await;
     }
 }
 
@@ -80,7 +80,7 @@ fn signed_body(time: &str, seed: &str, data: &str, trailer: Option<&str>) -> Str
     format!("{size:x};chunk-signature={first}\r\n{data}\r\n0;chunk-signature={last}\r\n{end}\r\n")
 }
 
-async fn put_signed(world: &World, trailer: Option<&str>, change: impl Fn(String) -> String) -> Answer {
+async fn put_signed(server: &TestServer, trailer: Option<&str>, change: impl Fn(String) -> String) -> Answer {
     let kind = match trailer {
         None => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
         Some(_) => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
@@ -88,35 +88,35 @@ async fn put_signed(world: &World, trailer: Option<&str>, change: impl Fn(String
     let mut headers = vec![("x-amz-content-sha256", kind), ("x-amz-decoded-content-length", "5")];
     headers.extend(trailer.map(|_| ("x-amz-trailer", CRC)));
     let what = ("PUT", "/bucket/a", "");
-    let headers = signed(world, Some((KEY, SECRET)), what, &headers, "");
+    let headers = signed(server, Some((KEY, SECRET)), what, &headers, "");
     let value = |wanted: &str| &headers.iter().find(|(name, _)| name == wanted).unwrap().1;
     let seed = value("authorization").rsplit_once("Signature=").unwrap().1;
     let body = change(signed_body(value("x-amz-date"), seed, "hello", trailer));
-    send_signed(world, what, &headers, &body).await
+    send_signed(server, what, &headers, &body).await
 }
 
 #[tokio::test]
 async fn s191_signed_chunks_are_stored_as_they_were_signed_or_not_at_all() {
-    let world = world().await;
+    let server = start().await;
     let trailer = "x-amz-checksum-crc64nvme:M3eFcAZSQlc=";
     for changed in [("hello", "hallo"), ("M3e", "M3f")] {
-        let answer = put_signed(&world, Some(trailer), |body| body.replace(changed.0, changed.1)).await;
+        let answer = put_signed(&server, Some(trailer), |body| body.replace(changed.0, changed.1)).await;
         answer.errs(403, "SignatureDoesNotMatch");
-        is_absent(&world, "/bucket/a").await;
+        assert_absent(&server, "/bucket/a").await;
     }
     let unsigned = |body: String| body.split_once("x-amz-trailer-signature").unwrap().0.to_owned() + "\r\n";
-    put_signed(&world, Some(trailer), unsigned).await.errs(400, "IncompleteBody");
+    put_signed(&server, Some(trailer), unsigned).await.errs(400, "IncompleteBody");
     let swapped = |body: String| body.replacen("chunk-signature=", "chunk-signature=0", 1);
-    put_signed(&world, None, swapped).await.errs(400, "IncompleteBody");
-    is_absent(&world, "/bucket/a").await;
-    put_signed(&world, None, |body| body).await.is(200);
-    put_signed(&world, Some(trailer), |body| body).await.is(200);
-    assert_eq!(send(&world, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200).body, "hello");
+    put_signed(&server, None, swapped).await.errs(400, "IncompleteBody");
+    assert_absent(&server, "/bucket/a").await;
+    put_signed(&server, None, |body| body).await.is(200);
+    put_signed(&server, Some(trailer), |body| body).await.is(200);
+    assert_eq!(send(&server, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200).body, "hello");
 }
 
 #[tokio::test]
-async fn nobody_can_sign_chunks_but_who_signs_the_request() {
-    let world = world().await;
+async fn signed_chunks_need_a_signed_request() {
+    let server = start().await;
     let time = now();
     let body = signed_body(&time, &"0".repeat(64), "hello", None);
     let headers = [
@@ -124,26 +124,26 @@ async fn nobody_can_sign_chunks_but_who_signs_the_request() {
         ("x-amz-decoded-content-length", "5"),
         ("x-amz-date", time.as_str()),
     ];
-    send(&world, None, ("PUT", "/bucket/a", ""), &headers, &body).await.errs(400, "InvalidRequest");
-    is_absent(&world, "/bucket/a").await;
+    send(&server, None, ("PUT", "/bucket/a", ""), &headers, &body).await.errs(400, "InvalidRequest");
+    assert_absent(&server, "/bucket/a").await;
 }
 
 #[tokio::test]
 async fn s191_a_body_with_another_hash_stores_nothing() {
-    let world = world().await;
+    let server = start().await;
     let wrong = [("x-amz-content-sha256", sha256("other"))];
     let wrong = wrong.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let answer = send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &wrong, "this").await;
+    let answer = send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &wrong, "this").await;
     let answer = answer.errs(400, "XAmzContentSHA256Mismatch");
     assert_eq!(answer.element("S3ComputedContentSHA256"), Some(sha256("this").as_str()));
-    is_absent(&world, "/bucket/a").await;
+    assert_absent(&server, "/bucket/a").await;
     let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
-    let answer = send(&world, Some(KEY), ("PUT", "/bucket", "tagging"), &wrong, tags).await;
+    let answer = send(&server, Some(KEY), ("PUT", "/bucket", "tagging"), &wrong, tags).await;
     answer.errs(400, "XAmzContentSHA256Mismatch");
     let md5 = [("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")];
-    send(&world, Some(KEY), ("PUT", "/bucket", "tagging"), &md5, tags).await.errs(400, "BadDigest");
-    send(&world, Some(KEY), ("GET", "/bucket", "tagging"), &[], "").await.errs(404, "NoSuchTagSet");
+    send(&server, Some(KEY), ("PUT", "/bucket", "tagging"), &md5, tags).await.errs(400, "BadDigest");
+    send(&server, Some(KEY), ("GET", "/bucket", "tagging"), &[], "").await.errs(404, "NoSuchTagSet");
     let chunked = [("x-amz-content-sha256", UNSIGNED), ("x-amz-decoded-content-length", "0")];
-    let answer = send(&world, Some(KEY), ("PUT", "/bucket", "tagging"), &chunked, tags).await;
+    let answer = send(&server, Some(KEY), ("PUT", "/bucket", "tagging"), &chunked, tags).await;
     answer.errs(400, "InvalidRequest");
 }

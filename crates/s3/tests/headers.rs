@@ -1,18 +1,18 @@
 //! Headers in the various forms that clients send, and headers that are refused.
 
 use super::raw::{send, send_signed, signed};
-use super::test_server::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, TestServer};
 
-async fn world() -> World {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "0123456789").await.is(200);
-    world
+async fn start() -> TestServer {
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &[], "0123456789").await.is(200);
+    server
 }
 
 #[tokio::test]
 async fn a_signed_header_cannot_be_changed_unnoticed() {
-    let world = world().await;
+    let server = start().await;
     let what = ("PUT", "/bucket/b", "");
     for (name, value, other) in [
         ("x-amz-meta-a", "1", "2"),
@@ -20,49 +20,49 @@ async fn a_signed_header_cannot_be_changed_unnoticed() {
         ("expires", "Thu, 01 Jan 1970 00:00:00 GMT", "0"),
         ("x-amz-trailer", "x-amz-checksum-crc32", "none"),
     ] {
-        let mut headers = signed(&world, Some((KEY, SECRET)), what, &[(name, value)], "x");
+        let mut headers = signed(&server, Some((KEY, SECRET)), what, &[(name, value)], "x");
         headers
             .iter_mut()
             .filter(|(header, _)| header == name)
             .for_each(|(_, value)| other.clone_into(value));
-        send_signed(&world, what, &headers, "x").await.errs(403, "SignatureDoesNotMatch");
+        send_signed(&server, what, &headers, "x").await.errs(403, "SignatureDoesNotMatch");
     }
-    let mut headers = signed(&world, Some((KEY, SECRET)), what, &[], "x");
+    let mut headers = signed(&server, Some((KEY, SECRET)), what, &[], "x");
     headers.push(("x-amz-meta-more".to_owned(), "1".to_owned()));
-    send_signed(&world, what, &headers, "x").await.errs(403, "AccessDenied");
-    send(&world, Some(KEY), ("HEAD", "/bucket/b", ""), &[], "").await.is(404);
+    send_signed(&server, what, &headers, "x").await.errs(403, "AccessDenied");
+    send(&server, Some(KEY), ("HEAD", "/bucket/b", ""), &[], "").await.is(404);
 }
 
 #[tokio::test]
-async fn who_signs_signs_in_one_place() {
-    let world = world().await;
+async fn a_request_is_signed_in_one_place() {
+    let server = start().await;
     let twice = ("GET", "/bucket/a", "X-Amz-Signature=0");
-    send(&world, Some(KEY), twice, &[], "").await.errs(400, "InvalidArgument");
+    send(&server, Some(KEY), twice, &[], "").await.errs(400, "InvalidArgument");
     let old = ("GET", "/bucket/a", "AWSAccessKeyId=tests-admin&Expires=4000000000&Signature=a");
-    send(&world, None, old, &[], "").await.errs(400, "InvalidRequest");
+    send(&server, None, old, &[], "").await.errs(400, "InvalidRequest");
 }
 
 #[tokio::test]
 async fn entity_tags_need_no_quotes() {
-    let world = world().await;
-    let head = send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(200);
+    let server = start().await;
+    let head = send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(200);
     let etag = head.header("etag").unwrap();
     for form in [etag, etag.trim_matches('"')] {
         let get = ("GET", "/bucket/a", "");
-        send(&world, Some(KEY), get, &[("if-match", form)], "").await.is(200);
-        send(&world, Some(KEY), get, &[("if-none-match", form)], "").await.is(304);
+        send(&server, Some(KEY), get, &[("if-match", form)], "").await.is(200);
+        send(&server, Some(KEY), get, &[("if-none-match", form)], "").await.is(304);
         let source = [("x-amz-copy-source", "bucket/a"), ("x-amz-copy-source-if-match", form)];
-        send(&world, Some(KEY), ("PUT", "/bucket/copy", ""), &source, "").await.is(200);
+        send(&server, Some(KEY), ("PUT", "/bucket/copy", ""), &source, "").await.is(200);
     }
     let wrong = [("if-match", "no_tag_at_all")];
-    send(&world, Some(KEY), ("GET", "/bucket/a", ""), &wrong, "").await.errs(412, "PreconditionFailed");
-    send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &wrong, "x").await.errs(412, "PreconditionFailed");
-    send(&world, Some(KEY), ("PUT", "/bucket/none", ""), &wrong, "x").await.errs(404, "NoSuchKey");
+    send(&server, Some(KEY), ("GET", "/bucket/a", ""), &wrong, "").await.errs(412, "PreconditionFailed");
+    send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &wrong, "x").await.errs(412, "PreconditionFailed");
+    send(&server, Some(KEY), ("PUT", "/bucket/none", ""), &wrong, "x").await.errs(404, "NoSuchKey");
 }
 
 #[tokio::test]
-async fn a_range_that_is_none_is_as_if_it_were_not_there() {
-    let world = world().await;
+async fn invalid_ranges_are_ignored() {
+    let server = start().await;
     for (range, status, body) in [
         ("bytes=2-3", 206, "23"),
         ("bytes=08-99", 206, "89"),
@@ -72,52 +72,52 @@ async fn a_range_that_is_none_is_as_if_it_were_not_there() {
         ("lines=1-2", 200, "0123456789"),
     ] {
         let range = [("range", range)];
-        let got = send(&world, Some(KEY), ("GET", "/bucket/a", ""), &range, "").await.is(status);
+        let got = send(&server, Some(KEY), ("GET", "/bucket/a", ""), &range, "").await.is(status);
         assert_eq!(got.body, body, "{range:?}");
-        send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &range, "").await.is(status);
+        send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &range, "").await.is(status);
     }
     // Offsets beyond the range of an integer lie beyond the object too.
     for beyond in
         ["bytes=10-", "bytes=99999999999999999999-", "bytes=99999999999999999999-99999999999999999999"]
     {
         let beyond = [("range", beyond)];
-        send(&world, Some(KEY), ("GET", "/bucket/a", ""), &beyond, "").await.errs(416, "InvalidRange");
-        send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &beyond, "").await.is(416);
+        send(&server, Some(KEY), ("GET", "/bucket/a", ""), &beyond, "").await.errs(416, "InvalidRange");
+        send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &beyond, "").await.is(416);
     }
     for whole in ["bytes=0-99999999999999999999", "bytes=-99999999999999999999"] {
-        let got = send(&world, Some(KEY), ("GET", "/bucket/a", ""), &[("range", whole)], "").await.is(206);
+        let got = send(&server, Some(KEY), ("GET", "/bucket/a", ""), &[("range", whole)], "").await.is(206);
         assert_eq!(got.body, "0123456789", "{whole}");
     }
 }
 
 #[tokio::test]
-async fn what_describes_an_object_comes_back_as_it_was_given() {
-    let world = world().await;
+async fn object_headers_are_returned_verbatim() {
+    let server = start().await;
     // This date is not a Monday.
     let odd = "Mon, 02 Jan 2031 00:00:00 GMT";
     let headers = [("expires", odd), ("x-tenon-expires", "other")];
-    send(&world, Some(KEY), ("PUT", "/bucket/b", ""), &headers, "x").await.is(200);
-    let got = send(&world, Some(KEY), ("GET", "/bucket/b", ""), &[], "").await.is(200);
+    send(&server, Some(KEY), ("PUT", "/bucket/b", ""), &headers, "x").await.is(200);
+    let got = send(&server, Some(KEY), ("GET", "/bucket/b", ""), &[], "").await.is(200);
     assert_eq!(got.header("expires"), Some(odd));
     let source = [("x-amz-copy-source", "bucket/b")];
-    send(&world, Some(KEY), ("PUT", "/bucket/c", ""), &source, "").await.is(200);
-    let head = send(&world, Some(KEY), ("HEAD", "/bucket/c", ""), &[], "").await.is(200);
+    send(&server, Some(KEY), ("PUT", "/bucket/c", ""), &source, "").await.is(200);
+    let head = send(&server, Some(KEY), ("HEAD", "/bucket/c", ""), &[], "").await.is(200);
     assert_eq!(head.header("expires"), Some(odd));
     // A repeated header counts as one header with all values.
     let unsigned = [("x-amz-content-sha256", "UNSIGNED-PAYLOAD"), ("x-amz-meta-a", "1,2")];
     let what = ("PUT", "/bucket/d", "");
-    let mut headers = signed(&world, Some((KEY, SECRET)), what, &unsigned, "x");
+    let mut headers = signed(&server, Some((KEY, SECRET)), what, &unsigned, "x");
     let at = headers.iter().position(|(name, _)| name == "x-amz-meta-a").unwrap();
     headers[at].1 = "1".to_owned();
     headers.insert(at + 1, ("x-amz-meta-a".to_owned(), "2".to_owned()));
-    send_signed(&world, what, &headers, "x").await.is(200);
-    let head = send(&world, Some(KEY), ("HEAD", "/bucket/d", ""), &[], "").await.is(200);
+    send_signed(&server, what, &headers, "x").await.is(200);
+    let head = send(&server, Some(KEY), ("HEAD", "/bucket/d", ""), &[], "").await.is(200);
     assert_eq!(head.header("x-amz-meta-a"), Some("1,2"));
 }
 
 #[tokio::test]
-async fn s188_headers_that_say_nothing_known_are_refused() {
-    let world = world().await;
+async fn s188_invalid_headers_are_refused() {
+    let server = start().await;
     let long = "d".repeat(8 << 10);
     for (headers, code) in [
         ([("x-amz-checksum-crc99", "AAAA")], "InvalidRequest"),
@@ -127,39 +127,39 @@ async fn s188_headers_that_say_nothing_known_are_refused() {
         ([("content-md5", "")], "InvalidDigest"),
         ([("x-amz-meta-a", &long)], "RequestHeaderSectionTooLarge"),
     ] {
-        let answer = send(&world, Some(KEY), ("PUT", "/bucket/b", ""), &headers, "x").await;
+        let answer = send(&server, Some(KEY), ("PUT", "/bucket/b", ""), &headers, "x").await;
         answer.errs(400, code);
     }
     let source = [("x-amz-copy-source", "bucket")];
-    send(&world, Some(KEY), ("PUT", "/nowhere/b", ""), &source, "").await.errs(404, "NoSuchBucket");
-    send(&world, Some(KEY), ("HEAD", "/bucket/b", ""), &[], "").await.is(404);
+    send(&server, Some(KEY), ("PUT", "/nowhere/b", ""), &source, "").await.errs(404, "NoSuchBucket");
+    send(&server, Some(KEY), ("HEAD", "/bucket/b", ""), &[], "").await.is(404);
     let numbers = "part-number-marker=many&uploadId=1";
-    send(&world, Some(KEY), ("GET", "/bucket/a", numbers), &[], "").await.errs(400, "InvalidArgument");
-    let attributes = send(&world, Some(KEY), ("GET", "/bucket/a", "attributes"), &[], "").await;
+    send(&server, Some(KEY), ("GET", "/bucket/a", numbers), &[], "").await.errs(400, "InvalidArgument");
+    let attributes = send(&server, Some(KEY), ("GET", "/bucket/a", "attributes"), &[], "").await;
     attributes.errs(400, "InvalidRequest");
 }
 
 #[tokio::test]
 async fn a_bucket_is_made_with_its_tags() {
-    let world = World::start().await;
+    let server = TestServer::start().await;
     let document = |key: &str| {
         format!(
             "<CreateBucketConfiguration><Tags><Tag><Key>{key}</Key><Value>b</Value></Tag></Tags></CreateBucketConfiguration>"
         )
     };
-    let made = send(&world, Some(KEY), ("PUT", "/tagged", ""), &[], &document("no!")).await;
+    let made = send(&server, Some(KEY), ("PUT", "/tagged", ""), &[], &document("no!")).await;
     made.errs(400, "InvalidTag");
-    send(&world, Some(KEY), ("HEAD", "/tagged", ""), &[], "").await.is(404);
-    send(&world, Some(KEY), ("PUT", "/tagged", ""), &[], &document("a")).await.is(200);
-    let tags = send(&world, Some(KEY), ("GET", "/tagged", "tagging"), &[], "").await.is(200);
+    send(&server, Some(KEY), ("HEAD", "/tagged", ""), &[], "").await.is(404);
+    send(&server, Some(KEY), ("PUT", "/tagged", ""), &[], &document("a")).await.is(200);
+    let tags = send(&server, Some(KEY), ("GET", "/tagged", "tagging"), &[], "").await.is(200);
     assert_eq!((tags.element("Key"), tags.element("Value")), (Some("a"), Some("b")));
 }
 
 #[tokio::test]
 async fn a_configuration_of_a_website_is_short() {
-    let world = world().await;
+    let server = start().await;
     let long = format!("<WebsiteConfiguration>{}", " ".repeat(129 << 10));
-    let answer = send(&world, Some(KEY), ("PUT", "/bucket", "website"), &[], &long).await;
+    let answer = send(&server, Some(KEY), ("PUT", "/bucket", "website"), &[], &long).await;
     let answer = answer.errs(400, "MaxMessageLengthExceeded");
     assert_eq!(answer.element("MaxMessageLengthBytes"), Some("131072"));
 }

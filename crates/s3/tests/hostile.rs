@@ -1,6 +1,6 @@
 //! Slow, broken and hostile clients: each gets an S3 error or loses its connection, and other clients are served.
 
-use super::test_server::{KEY, World};
+use super::test_server::{KEY, TestServer};
 use bytes::Bytes;
 use s3::Limits;
 use std::sync::Arc;
@@ -14,99 +14,99 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Starts an endpoint with a bucket `open` that everybody may read and write, so that requests need no signature.
-async fn world(limits: Limits) -> (World, Arc<dyn ObjectStore>) {
+async fn start(limits: Limits) -> (TestServer, Arc<dyn ObjectStore>) {
     let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
     buckets.create("open").await.unwrap();
     let store = buckets.open("open").await.unwrap();
     let policy = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::open","arn:aws:s3:::open/*"]}]}"#;
     store.settings().unwrap().set("policy", Some(Bytes::from_static(policy.as_bytes()))).await.unwrap();
-    (World::with_limits(buckets, limits).await, store)
+    (TestServer::with_limits(buckets, limits).await, store)
 }
 
 fn key(text: &str) -> ObjectKey {
     ObjectKey::try_from(text).unwrap()
 }
 
-impl World {
+impl TestServer {
     async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.server.address()).await.unwrap()
+        TcpStream::connect(self.inner.address()).await.unwrap()
     }
 
     /// Sends bytes and returns what arrives until the connection ends.
-    async fn say(&self, bytes: &[u8]) -> String {
+    async fn send_raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.unwrap();
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).await.ok();
-        String::from_utf8_lossy(&said).into_owned()
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.ok();
+        String::from_utf8_lossy(&response).into_owned()
     }
 
     async fn request(&self, line: &str, headers: &str, body: &[u8]) -> String {
         let head = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
-        self.say(&[head.as_bytes(), body].concat()).await
+        self.send_raw(&[head.as_bytes(), body].concat()).await
     }
 
     /// Checks that the endpoint still serves requests.
-    async fn is_well(&self) {
-        let said = self.request("GET /open?list-type=2", "", b"").await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    async fn assert_serving(&self) {
+        let response = self.request("GET /open?list-type=2", "", b"").await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
 }
 
 /// The client of versitygw's tests reused a connection that was about to close because its last request's body had been
 /// refused unread. It saw only the end of the connection.
 #[tokio::test]
-async fn who_is_refused_before_the_body_hears_that_the_connection_ends() {
-    let (world, _) = world(Limits::default()).await;
+async fn a_response_before_the_body_closes_the_connection() {
+    let (server, _) = start(Limits::default()).await;
     let says_close = |answer: &str| answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
-    let mut stream = world.connect().await;
+    let mut stream = server.connect().await;
     let put = |key: &str| format!("PUT /{key} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n");
     let mut answer = vec![0; 4096];
     for _ in 0..2 {
         stream.write_all(put("open/a").as_bytes()).await.unwrap();
         stream.write_all(b"body").await.unwrap();
         let read = stream.read(&mut answer).await.unwrap();
-        let said = String::from_utf8_lossy(&answer[..read]);
-        assert!(said.starts_with("HTTP/1.1 200") && !says_close(&said), "{said}");
+        let response = String::from_utf8_lossy(&answer[..read]);
+        assert!(response.starts_with("HTTP/1.1 200") && !says_close(&response), "{response}");
     }
     stream.write_all(put("nowhere/a").as_bytes()).await.unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await.unwrap();
-    assert!(said.starts_with("HTTP/1.1 403") && says_close(&said), "{said}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 403") && says_close(&response), "{response}");
 }
 
 /// A client that kept sending while being refused lost the response: the connection was closed under its last bytes.
 #[tokio::test]
-async fn who_is_refused_while_sending_hears_why() {
-    let (world, _) = world(Limits::default()).await;
+async fn a_client_refused_while_sending_gets_the_error() {
+    let (server, _) = start(Limits::default()).await;
     for _ in 0..8 {
-        let mut stream = world.connect().await;
+        let mut stream = server.connect().await;
         let head = "PUT /nowhere/a HTTP/1.1\r\nHost: x\r\nContent-Length: 8388608\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         for _ in 0..8 {
             stream.write_all(&vec![0; 1 << 20]).await.unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await.unwrap();
-        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 403"), "{response}");
     }
 }
 
 #[tokio::test]
-async fn s188_nonsense_is_answered_or_hung_up_on() {
-    let (world, store) = world(Limits::default()).await;
+async fn s188_nonsense_gets_an_error_or_ends_the_connection() {
+    let (server, store) = start(Limits::default()).await;
     for nonsense in [
         "\0\0\0\0",
         "GET\r\n\r\n",
         "PUT /open/x HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
         "\x16\x03\x01\x02\x00",
     ] {
-        let said = world.say(nonsense.as_bytes()).await;
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 400"), "{nonsense:?}: {said}");
+        let response = server.send_raw(nonsense.as_bytes()).await;
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 400"), "{nonsense:?}: {response}");
     }
     let long = format!("GET /open/{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));
-    assert!(world.say(long.as_bytes()).await.starts_with("HTTP/1.1 4"));
+    assert!(server.send_raw(long.as_bytes()).await.starts_with("HTTP/1.1 4"));
     let cases = [
         ("PUT /open/x?append&position=3", "Content-Length: 1\r\n", "NotImplemented"),
         ("PUT /open/x?renameObject", "Content-Length: 0\r\n", "AccessDenied"),
@@ -123,16 +123,16 @@ async fn s188_nonsense_is_answered_or_hung_up_on() {
         ("GET /", "Authorization: AWS4-HMAC-SHA256 Credential=a\r\n", "AuthorizationHeaderMalformed"),
     ];
     for (line, headers, code) in cases {
-        let said = world.request(line, headers, b"x").await;
-        assert!(said.contains(&format!("<Code>{code}</Code>")), "{line}: {said}");
+        let response = server.request(line, headers, b"x").await;
+        assert!(response.contains(&format!("<Code>{code}</Code>")), "{line}: {response}");
     }
     assert!(matches!(store.head(&key("x")).await, Err(StoreError::NotFound(_))));
-    world.is_well().await;
+    server.assert_serving().await;
 }
 
 #[tokio::test]
 async fn broken_documents_are_malformed() {
-    let (world, store) = world(Limits::default()).await;
+    let (server, store) = start(Limits::default()).await;
     store.put(&key("kept"), Payload::from("x"), PutOptions::default()).await.unwrap();
     let bomb = format!(
         "<!DOCTYPE d [<!ENTITY a \"{}\">]><Delete><Object><Key>&a;</Key></Object></Delete>",
@@ -150,39 +150,42 @@ async fn broken_documents_are_malformed() {
     ];
     for document in documents {
         let headers = format!("Content-Length: {}\r\n", document.len());
-        let said = world.request("POST /open?delete", &headers, document.as_bytes()).await;
-        assert!(said.starts_with("HTTP/1.1 4") && said.contains("<Code>"), "{document:?}: {said}");
+        let response = server.request("POST /open?delete", &headers, document.as_bytes()).await;
+        assert!(
+            response.starts_with("HTTP/1.1 4") && response.contains("<Code>"),
+            "{document:?}: {response}"
+        );
     }
     let deep = "<a>".repeat(20_000);
     let headers = format!("Content-Length: {}\r\n", deep.len());
-    let said = world.request("PUT /open?tagging", &headers, deep.as_bytes()).await;
-    assert!(said.starts_with("HTTP/1.1 4"), "{said}");
+    let response = server.request("PUT /open?tagging", &headers, deep.as_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 4"), "{response}");
     let huge = "x".repeat(5 << 20);
     let headers = format!("Content-Length: {}\r\n", huge.len());
-    let mut stream = world.connect().await;
+    let mut stream = server.connect().await;
     let head = format!("POST /open?delete HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(huge.as_bytes()).await.ok();
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said).await.ok();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(said.is_empty() || said.contains("MaxMessageLengthExceeded"), "{said}");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.ok();
+    let response = String::from_utf8_lossy(&response).into_owned();
+    assert!(response.is_empty() || response.contains("MaxMessageLengthExceeded"), "{response}");
     store.head(&key("kept")).await.unwrap();
-    world.is_well().await;
+    server.assert_serving().await;
 }
 
 #[tokio::test]
 async fn s191_a_body_that_breaks_off_stores_nothing() {
-    let (world, store) = world(Limits::default()).await;
+    let (server, store) = start(Limits::default()).await;
     store.put(&key("x"), Payload::from("before"), PutOptions::default()).await.unwrap();
-    let mut stream = world.connect().await;
+    let mut stream = server.connect().await;
     stream
         .write_all(b"PUT /open/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nonly this")
         .await
         .unwrap();
     stream.shutdown().await.unwrap();
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said).await.ok();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.ok();
     let cases = [
         ("Content-Length: 3\r\nContent-MD5: AAAAAAAAAAAAAAAAAAAAAA==\r\n", "BadDigest"),
         ("Content-Length: 3\r\nContent-MD5: none\r\n", "InvalidDigest"),
@@ -194,8 +197,8 @@ async fn s191_a_body_that_breaks_off_stores_nothing() {
         ),
     ];
     for (headers, code) in cases {
-        let said = world.request("PUT /open/x", headers, b"new").await;
-        assert!(said.contains(&format!("<Code>{code}</Code>")), "{headers}: {said}");
+        let response = server.request("PUT /open/x", headers, b"new").await;
+        assert!(response.contains(&format!("<Code>{code}</Code>")), "{headers}: {response}");
     }
     // Chunks that are shorter than declared, or declared longer than anything.
     for chunks in [
@@ -208,17 +211,17 @@ async fn s191_a_body_that_breaks_off_stores_nothing() {
             "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nx-amz-trailer: x-amz-checksum-crc32\r\nContent-Encoding: aws-chunked\r\nx-amz-decoded-content-length: 3\r\nContent-Length: {}\r\n",
             chunks.len()
         );
-        let said = world.request("PUT /open/x", &headers, chunks.as_bytes()).await;
-        assert!(!said.starts_with("HTTP/1.1 200"), "{chunks:?}: {said}");
+        let response = server.request("PUT /open/x", &headers, chunks.as_bytes()).await;
+        assert!(!response.starts_with("HTTP/1.1 200"), "{chunks:?}: {response}");
     }
     assert_eq!(store.head(&key("x")).await.unwrap().size_bytes, 6);
-    world.is_well().await;
+    server.assert_serving().await;
 }
 
 #[tokio::test]
-async fn s190_slow_clients_lose_their_place() {
+async fn s190_slow_clients_lose_their_slot() {
     let short = Duration::from_millis(300);
-    let (world, store) = world(Limits {
+    let (server, store) = start(Limits {
         connections: listen::Limits {
             head_within: short,
             stall_within: short,
@@ -231,52 +234,53 @@ async fn s190_slow_clients_lose_their_place() {
     let long: Payload = (0..64).map(|_| Bytes::from(vec![7; 1 << 20])).collect();
     store.put(&key("long"), long, PutOptions::default()).await.unwrap();
     // A request head that never ends.
-    let mut head = world.connect().await;
+    let mut head = server.connect().await;
     head.write_all(b"GET /open HTTP/1.1\r\nHost:").await.unwrap();
-    let mut said = Vec::new();
-    head.read_to_end(&mut said).await.ok();
+    let mut response = Vec::new();
+    head.read_to_end(&mut response).await.ok();
     // A body that stops.
-    let said = world.say(b"PUT /open/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nand then").await;
-    assert!(said.is_empty() || said.contains("<Code>RequestTimeout</Code>"), "{said}");
+    let response =
+        server.send_raw(b"PUT /open/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nand then").await;
+    assert!(response.is_empty() || response.contains("<Code>RequestTimeout</Code>"), "{response}");
     // A response that nobody reads holds the only slot until it times out.
-    let mut deaf = world.connect().await;
-    deaf.write_all(b"GET /open/long HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut unread = server.connect().await;
+    unread.write_all(b"GET /open/long HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut first = [0; 1000];
-    deaf.read_exact(&mut first).await.unwrap();
-    let said = world.request("GET /open/x", "", b"").await;
-    assert!(said.contains("<Code>SlowDown</Code>"), "{said}");
+    unread.read_exact(&mut first).await.unwrap();
+    let response = server.request("GET /open/x", "", b"").await;
+    assert!(response.contains("<Code>SlowDown</Code>"), "{response}");
     tokio::time::sleep(3 * short).await;
-    world.is_well().await;
+    server.assert_serving().await;
     assert!(matches!(store.head(&key("x")).await, Err(StoreError::NotFound(_))));
 }
 
 #[tokio::test]
 async fn idle_connections_do_not_keep_others_out() {
-    let (world, _) = world(Limits::default()).await;
+    let (server, _) = start(Limits::default()).await;
     let mut idle = Vec::new();
     for _ in 0..400 {
-        idle.push(world.connect().await);
+        idle.push(server.connect().await);
     }
-    world.is_well().await;
+    server.assert_serving().await;
     drop(idle);
 }
 
 /// A clock that is an hour slow.
 #[derive(Debug)]
-struct Slow;
+struct SlowClock;
 
-impl Clock for Slow {
+impl Clock for SlowClock {
     fn now(&self) -> Timestamp {
         Timestamp(SystemClock.now().0 - 3_600_000_000_000)
     }
 }
 
 #[tokio::test]
-async fn who_signs_wrongly_is_denied() {
-    let (world, _) = world(Limits::default()).await;
+async fn wrong_signatures_are_denied() {
+    let (server, _) = start(Limits::default()).await;
     let client = |access_key: &str, secret: &str, clock: Arc<dyn Clock>| {
         let config = S3Config {
-            endpoint: Some(world.url()),
+            endpoint: Some(server.url()),
             credentials: Credentials::new(access_key, secret, None).unwrap().into(),
             ..S3Config::default()
         };
@@ -286,7 +290,7 @@ async fn who_signs_wrongly_is_denied() {
     for (access_key, secret, clock) in [
         (KEY, "another-secret", Arc::new(SystemClock) as Arc<dyn Clock>),
         ("nobody", right, Arc::new(SystemClock)),
-        (KEY, right, Arc::new(Slow)),
+        (KEY, right, Arc::new(SlowClock)),
     ] {
         let denied = client(access_key, secret, clock).list().await.unwrap_err();
         assert!(matches!(denied, StoreError::Denied(_)), "{access_key}: {denied}");
@@ -296,16 +300,16 @@ async fn who_signs_wrongly_is_denied() {
 }
 
 #[tokio::test]
-async fn a_role_is_all_that_its_user_may() {
-    let world = World::start().await;
-    let admin = world.fresh_bucket().await.unwrap();
+async fn roles_limit_their_users() {
+    let server = TestServer::start().await;
+    let admin = server.fresh_bucket().await.unwrap();
     admin.put(&key("x"), Payload::from("x"), PutOptions::default()).await.unwrap();
-    let reader = world.client("reader").open("bucket-0").await.unwrap();
-    let writer = world.client("writer").open("bucket-0").await.unwrap();
+    let reader = server.client("reader").open("bucket-0").await.unwrap();
+    let writer = server.client("writer").open("bucket-0").await.unwrap();
     reader.head(&key("x")).await.unwrap();
     let denied = |outcome: Result<_, StoreError>| matches!(outcome, Err(StoreError::Denied(_)));
     assert!(denied(reader.put(&key("y"), Payload::from("y"), PutOptions::default()).await.map(drop)));
     writer.put(&key("y"), Payload::from("y"), PutOptions::default()).await.unwrap();
-    assert!(denied(world.client("writer").delete("bucket-0").await));
-    assert!(denied(world.client("reader").create("another").await));
+    assert!(denied(server.client("writer").delete("bucket-0").await));
+    assert!(denied(server.client("reader").create("another").await));
 }

@@ -1,32 +1,32 @@
 //! Details of listings that clients rely on.
 
 use super::raw::{Answer, send};
-use super::test_server::{KEY, World};
+use super::test_server::{KEY, TestServer};
 
-async fn world(keys: &[&str]) -> World {
-    let world = World::start().await;
+async fn start(keys: &[&str]) -> TestServer {
+    let server = TestServer::start().await;
     for bucket in ["/bucket", "/second"] {
-        send(&world, Some(KEY), ("PUT", bucket, ""), &[], "").await.is(200);
+        send(&server, Some(KEY), ("PUT", bucket, ""), &[], "").await.is(200);
         for key in keys {
-            send(&world, Some(KEY), ("PUT", &format!("{bucket}/{key}"), ""), &[], "x").await.is(200);
+            send(&server, Some(KEY), ("PUT", &format!("{bucket}/{key}"), ""), &[], "x").await.is(200);
         }
     }
-    world
+    server
 }
 
-async fn list(world: &World, query: &str) -> Answer {
-    send(world, Some(KEY), ("GET", "/bucket", query), &[], "").await
+async fn list(server: &TestServer, query: &str) -> Answer {
+    send(server, Some(KEY), ("GET", "/bucket", query), &[], "").await
 }
 
 /// boto3 programs that read `response["Prefix"]` failed with a KeyError.
 #[tokio::test]
 async fn empty_elements_are_in_the_answer() {
-    let world = world(&["a"]).await;
-    let first = list(&world, "").await.is(200);
+    let server = start(&["a"]).await;
+    let first = list(&server, "").await.is(200);
     assert_eq!((first.element("Prefix"), first.element("Marker")), (Some(""), Some("")), "{}", first.body);
-    let second = list(&world, "list-type=2").await.is(200);
+    let second = list(&server, "list-type=2").await.is(200);
     assert_eq!(second.element("Prefix"), Some(""), "{}", second.body);
-    let given = list(&world, "list-type=2&prefix=a").await.is(200);
+    let given = list(&server, "list-type=2&prefix=a").await.is(200);
     assert_eq!(given.element("Prefix"), Some("a"));
 }
 
@@ -34,25 +34,25 @@ async fn empty_elements_are_in_the_answer() {
 /// empty bucket.
 #[tokio::test]
 async fn s464_a_continuation_token_that_was_never_given_is_refused() {
-    let world = world(&["a", "b", "c"]).await;
-    let first = list(&world, "list-type=2&max-keys=1").await.is(200);
+    let server = start(&["a", "b", "c"]).await;
+    let first = list(&server, "list-type=2&max-keys=1").await.is(200);
     let token = first.element("NextContinuationToken").unwrap().to_owned();
-    let second = list(&world, &format!("list-type=2&continuation-token={token}&max-keys=1")).await.is(200);
+    let second = list(&server, &format!("list-type=2&continuation-token={token}&max-keys=1")).await.is(200);
     assert_eq!(second.element("Key"), Some("b"));
     let cut = &token[..token.len() - 1];
     for odd in ["junk", "AAAA", "AAAAAAAA", "a", "", cut, &format!("{token}AA")] {
-        let answer = list(&world, &format!("list-type=2&continuation-token={odd}")).await;
+        let answer = list(&server, &format!("list-type=2&continuation-token={odd}")).await;
         answer.errs(400, "InvalidArgument");
     }
     let what = format!("list-type=2&continuation-token={token}");
-    let other = send(&world, Some(KEY), ("GET", "/second", &what), &[], "").await;
+    let other = send(&server, Some(KEY), ("GET", "/second", &what), &[], "").await;
     other.errs(400, "InvalidArgument");
 }
 
 /// A common prefix was missing from a listing that began within it.
 #[tokio::test]
 async fn a_prefix_is_shown_if_a_key_in_it_lies_after_the_start() {
-    let world = world(&["p/a", "p/z", "q"]).await;
+    let server = start(&["p/a", "p/z", "q"]).await;
     for (query, prefixes, keys) in [
         ("start-after=p%2Fm&delimiter=%2F", 1, 1),
         ("start-after=p%2Fm&delimiter=p%2F", 1, 1),
@@ -61,30 +61,30 @@ async fn a_prefix_is_shown_if_a_key_in_it_lies_after_the_start() {
         ("start-after=p%2Fm", 0, 2),
         ("start-after=p%2Fm&delimiter=%2F&prefix=p%2F", 0, 1),
     ] {
-        let answer = list(&world, &format!("list-type=2&{query}")).await.is(200);
+        let answer = list(&server, &format!("list-type=2&{query}")).await.is(200);
         let found = ["<CommonPrefixes>", "<Contents>"].map(|element| answer.body.matches(element).count());
         assert_eq!(found, [prefixes, keys], "{query}: {}", answer.body);
     }
-    let first = list(&world, "list-type=2&start-after=p%2Fm&delimiter=%2F&max-keys=1").await.is(200);
+    let first = list(&server, "list-type=2&start-after=p%2Fm&delimiter=%2F&max-keys=1").await.is(200);
     assert_eq!((first.element("KeyCount"), first.element("IsTruncated")), (Some("1"), Some("true")));
     let token = first.element("NextContinuationToken").unwrap();
-    let rest = list(&world, &format!("list-type=2&delimiter=%2F&continuation-token={token}")).await.is(200);
+    let rest = list(&server, &format!("list-type=2&delimiter=%2F&continuation-token={token}")).await.is(200);
     assert_eq!((rest.element("Key"), rest.element("KeyCount")), (Some("q"), Some("1")), "{}", rest.body);
 }
 
 /// boto3 and the AWS CLI send all attributes in one header.
 #[tokio::test]
 async fn attributes_come_in_one_header_or_several() {
-    let world = world(&["a"]).await;
+    let server = start(&["a"]).await;
     for attributes in ["ETag,Checksum,ObjectParts,StorageClass,ObjectSize", "ETag , ObjectSize,StorageClass"]
     {
         let asked = [("x-amz-object-attributes", attributes)];
-        let answer = send(&world, Some(KEY), ("GET", "/bucket/a", "attributes"), &asked, "").await.is(200);
+        let answer = send(&server, Some(KEY), ("GET", "/bucket/a", "attributes"), &asked, "").await.is(200);
         assert_eq!(answer.element("ObjectSize"), Some("1"), "{}", answer.body);
         assert!(answer.element("ETag").is_some() && answer.element("StorageClass").is_some());
     }
     let odd = [("x-amz-object-attributes", "ETag,Colour")];
-    send(&world, Some(KEY), ("GET", "/bucket/a", "attributes"), &odd, "").await.errs(400, "InvalidArgument");
+    send(&server, Some(KEY), ("GET", "/bucket/a", "attributes"), &odd, "").await.errs(400, "InvalidArgument");
     let none = [("x-amz-object-attributes", ",")];
-    send(&world, Some(KEY), ("GET", "/bucket/a", "attributes"), &none, "").await.errs(400, "InvalidRequest");
+    send(&server, Some(KEY), ("GET", "/bucket/a", "attributes"), &none, "").await.errs(400, "InvalidRequest");
 }

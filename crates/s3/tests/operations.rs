@@ -1,7 +1,7 @@
 //! The operations that requests can name: each method with each sub-resource, for the service, a bucket and an object.
 
 use super::raw::send;
-use super::test_server::{KEY, World};
+use super::test_server::{KEY, TestServer};
 
 /// S3's sub-resources (API Reference) and some parameters, with the methods that the endpoint implements.
 const IMPLEMENTED: [(&str, &str, &str); 31] = [
@@ -66,7 +66,7 @@ const OTHERS: [&str; 22] = [
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH"];
 
-fn words() -> Vec<&'static str> {
+fn parameters() -> Vec<&'static str> {
     let mut words: Vec<&str> = IMPLEMENTED.iter().map(|(_, word, _)| *word).chain(OTHERS).collect();
     words.sort_unstable();
     words.dedup();
@@ -81,24 +81,24 @@ fn is_implemented(method: &str, target: &str, word: &str) -> bool {
 }
 
 /// Starts an endpoint with an empty bucket and a bucket with one object.
-async fn world() -> World {
-    let world = World::start().await;
+async fn start() -> TestServer {
+    let server = TestServer::start().await;
     for what in ["/bucket", "/empty", "/bucket/key"] {
-        send(&world, Some(KEY), ("PUT", what, ""), &[], if what == "/bucket/key" { "kept" } else { "" })
+        send(&server, Some(KEY), ("PUT", what, ""), &[], if what == "/bucket/key" { "kept" } else { "" })
             .await
             .is(200);
     }
-    world
+    server
 }
 
 /// Checks that buckets and objects are unchanged.
-async fn is_unchanged(world: &World, after: &str) {
-    let kept = send(world, Some(KEY), ("GET", "/bucket/key", ""), &[], "").await;
+async fn assert_unchanged(server: &TestServer, after: &str) {
+    let kept = send(server, Some(KEY), ("GET", "/bucket/key", ""), &[], "").await;
     assert_eq!((kept.status, kept.body.as_str()), (200, "kept"), "{after}");
     assert_eq!(kept.header("x-amz-tagging-count"), None, "{after}");
-    let buckets = send(world, Some(KEY), ("GET", "/", ""), &[], "").await;
+    let buckets = send(server, Some(KEY), ("GET", "/", ""), &[], "").await;
     assert_eq!(buckets.body.matches("<Bucket>").count(), 2, "{after}: {}", buckets.body);
-    let keys = send(world, Some(KEY), ("GET", "/bucket", ""), &[], "").await;
+    let keys = send(server, Some(KEY), ("GET", "/bucket", ""), &[], "").await;
     assert_eq!(keys.body.matches("<Contents>").count(), 1, "{after}: {}", keys.body);
 }
 
@@ -107,8 +107,8 @@ async fn is_unchanged(world: &World, after: &str) {
 /// Parameters were known for all methods and targets alike, and `s3s` ignored those that did not fit.
 #[tokio::test]
 async fn s460_a_sub_resource_that_an_operation_does_not_have_changes_nothing() {
-    let world = world().await;
-    for word in words() {
+    let server = start().await;
+    for word in parameters() {
         for method in METHODS {
             for (target, path) in
                 [("service", "/"), ("bucket", "/empty"), ("bucket", "/new"), ("object", "/bucket/key")]
@@ -116,7 +116,7 @@ async fn s460_a_sub_resource_that_an_operation_does_not_have_changes_nothing() {
                 if is_implemented(method, target, word) {
                     continue;
                 }
-                let answer = send(&world, Some(KEY), (method, path, word), &[], "").await;
+                let answer = send(&server, Some(KEY), (method, path, word), &[], "").await;
                 let asked = format!("{method} {path}?{word}");
                 assert!(
                     [400, 405, 501].contains(&answer.status),
@@ -125,18 +125,18 @@ async fn s460_a_sub_resource_that_an_operation_does_not_have_changes_nothing() {
                     answer.body
                 );
                 if method == "DELETE" || method == "PUT" {
-                    is_unchanged(&world, &asked).await;
+                    assert_unchanged(&server, &asked).await;
                 }
             }
         }
-        is_unchanged(&world, word).await;
+        assert_unchanged(&server, word).await;
     }
 }
 
 /// A parameter may be encoded in several ways, and appear together with others.
 #[tokio::test]
 async fn s460_a_sub_resource_is_the_same_however_it_is_written() {
-    let world = world().await;
+    let server = start().await;
     for (method, path, query, status, code) in [
         ("DELETE", "/bucket/key", "acl=", 405, "MethodNotAllowed"),
         ("DELETE", "/bucket/key", "acl=value", 405, "MethodNotAllowed"),
@@ -164,30 +164,30 @@ async fn s460_a_sub_resource_is_the_same_however_it_is_written() {
         let signed = !query.contains('%');
         let user = Some(KEY).filter(|_| signed || query.starts_with("%"));
         let user = if query.starts_with("rename") { None } else { user };
-        let answer = send(&world, user, (method, path, query), &[], "").await;
+        let answer = send(&server, user, (method, path, query), &[], "").await;
         // The test cannot sign this query, so that the rename is denied; nothing must be written.
         let expected = if query.starts_with("rename") { (403, "AccessDenied") } else { (status, code) };
         assert_eq!((answer.status, answer.element("Code").unwrap_or_default()), expected, "{method} {query}");
-        is_unchanged(&world, query).await;
+        assert_unchanged(&server, query).await;
     }
     // A path with an encoded slash names an object.
-    send(&world, Some(KEY), ("DELETE", "/empty/a", ""), &[], "").await.is(204);
-    send(&world, None, ("DELETE", "/bucket%2Fkey", "versioning"), &[], "")
+    send(&server, Some(KEY), ("DELETE", "/empty/a", ""), &[], "").await.is(204);
+    send(&server, None, ("DELETE", "/bucket%2Fkey", "versioning"), &[], "")
         .await
         .errs(405, "MethodNotAllowed");
-    is_unchanged(&world, "an encoded path").await;
+    assert_unchanged(&server, "an encoded path").await;
 }
 
 /// A PUT without a length counted as one of length zero, so that a client that lost its body emptied the object.
 #[tokio::test]
 async fn a_body_says_how_long_it_is() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let world = world().await;
-    let mut stream = tokio::net::TcpStream::connect(world.server.address()).await.unwrap();
+    let server = start().await;
+    let mut stream = tokio::net::TcpStream::connect(server.inner.address()).await.unwrap();
     let request = "PUT /bucket/key HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 411") && answer.contains("MissingContentLength"), "{answer}");
-    is_unchanged(&world, "no length").await;
+    assert_unchanged(&server, "no length").await;
 }

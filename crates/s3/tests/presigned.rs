@@ -1,12 +1,12 @@
 //! Presigned URLs: accepted signatures, and headers that SDKs hoist into the query.
 
 use super::raw::{Answer, now, scope, send, send_signed, sha256, signature};
-use super::test_server::{KEY, SECRET, World};
+use super::test_server::{KEY, SECRET, TestServer};
 
-async fn world() -> World {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    world
+async fn start() -> TestServer {
+    let server = TestServer::start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    server
 }
 
 fn encoded(text: &str) -> String {
@@ -49,13 +49,13 @@ fn query(
 }
 
 async fn presigned(
-    world: &World,
+    server: &TestServer,
     (method, path): (&str, &str),
     words: &[(&str, &str)],
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    let host = world.server.address().to_string();
+    let host = server.inner.address().to_string();
     let mut all = vec![("host", host.as_str())];
     all.extend(headers);
     all.sort_unstable();
@@ -64,14 +64,14 @@ async fn presigned(
     let query = query((KEY, SECRET), (method, path), words, &names.join(";"), &lines);
     let owned: Vec<(String, String)> =
         all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    send_signed(world, (method, path, &query), &owned, body).await
+    send_signed(server, (method, path, &query), &owned, body).await
 }
 
 /// The JavaScript SDK hoists metadata, tags, locks and checksums of a presigned PUT into the query. The object was
 /// stored without them, with status 200.
 #[tokio::test]
 async fn s465_headers_in_the_query_count() {
-    let world = world().await;
+    let server = start().await;
     let words = [
         ("x-amz-meta-who", "me and you"),
         ("X-Amz-Meta-Case", "kept"),
@@ -79,52 +79,52 @@ async fn s465_headers_in_the_query_count() {
         ("x-amz-storage-class", "STANDARD_IA"),
         ("x-amz-checksum-crc32", "AAAAAA=="),
     ];
-    presigned(&world, ("PUT", "/bucket/a"), &words, &[], "x").await.errs(400, "BadDigest");
-    presigned(&world, ("PUT", "/bucket/a"), &words[..4], &[], "x").await.is(200);
-    let head = send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(200);
+    presigned(&server, ("PUT", "/bucket/a"), &words, &[], "x").await.errs(400, "BadDigest");
+    presigned(&server, ("PUT", "/bucket/a"), &words[..4], &[], "x").await.is(200);
+    let head = send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(200);
     let shown = ["x-amz-meta-who", "x-amz-meta-case", "x-amz-storage-class"].map(|name| head.header(name));
     assert_eq!(shown, [Some("me and you"), Some("kept"), Some("STANDARD_IA")]);
-    let tags = send(&world, Some(KEY), ("GET", "/bucket/a", "tagging"), &[], "").await.is(200);
+    let tags = send(&server, Some(KEY), ("GET", "/bucket/a", "tagging"), &[], "").await.is(200);
     assert_eq!((tags.element("Key"), tags.element("Value")), (Some("a"), Some("b")));
     let lock = [
         ("x-amz-object-lock-mode", "COMPLIANCE"),
         ("x-amz-object-lock-retain-until-date", "2099-01-01T00:00:00Z"),
     ];
-    let answer = presigned(&world, ("PUT", "/bucket/b"), &lock, &[], "x").await;
+    let answer = presigned(&server, ("PUT", "/bucket/b"), &lock, &[], "x").await;
     assert!(answer.status >= 400, "the lock is refused in a bucket without locks: {}", answer.head);
     let acl = [("x-amz-acl", "public-read")];
-    presigned(&world, ("PUT", "/bucket/b"), &acl, &[], "x").await.errs(400, "AccessControlListNotSupported");
+    presigned(&server, ("PUT", "/bucket/b"), &acl, &[], "x").await.errs(400, "AccessControlListNotSupported");
     let encryption = [("x-amz-server-side-encryption", "aws:kms")];
-    presigned(&world, ("PUT", "/bucket/b"), &encryption, &[], "x").await.errs(501, "NotImplemented");
+    presigned(&server, ("PUT", "/bucket/b"), &encryption, &[], "x").await.errs(501, "NotImplemented");
     let attributes = [("attributes", ""), ("x-amz-object-attributes", "ObjectSize")];
-    let answer = presigned(&world, ("GET", "/bucket/a"), &attributes, &[], "").await.is(200);
+    let answer = presigned(&server, ("GET", "/bucket/a"), &attributes, &[], "").await.is(200);
     assert_eq!(answer.element("ObjectSize"), Some("1"));
-    send(&world, Some(KEY), ("HEAD", "/bucket/b", ""), &[], "").await.is(404);
+    send(&server, Some(KEY), ("HEAD", "/bucket/b", ""), &[], "").await.is(404);
 }
 
 #[tokio::test]
 async fn s465_a_header_stands_in_one_place() {
-    let world = world().await;
+    let server = start().await;
     let (word, header) = ([("x-amz-meta-a", "1")], [("x-amz-meta-a", "2")]);
-    presigned(&world, ("PUT", "/bucket/a"), &word, &header, "x").await.errs(400, "InvalidArgument");
+    presigned(&server, ("PUT", "/bucket/a"), &word, &header, "x").await.errs(400, "InvalidArgument");
     let twice = [("x-amz-meta-a", "1"), ("X-Amz-Meta-A", "2")];
-    presigned(&world, ("PUT", "/bucket/a"), &twice, &[], "x").await.errs(400, "InvalidArgument");
-    send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+    presigned(&server, ("PUT", "/bucket/a"), &twice, &[], "x").await.errs(400, "InvalidArgument");
+    send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
 }
 
 /// A signature of version 2 was accepted beside any parameter of version 4: the URL was valid for ten years, and a
 /// session's key needed no token.
 #[tokio::test]
 async fn s462_a_signature_of_version_2_is_refused_whatever_stands_beside_it() {
-    let world = world().await;
-    send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+    let server = start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
     let own = query((KEY, SECRET), ("GET", "/bucket/a"), &[], "host", "host:x\n");
     for old in
         ["AWSAccessKeyId=tests-admin&Expires=4000000000&Signature=a", "Signature=a", "AWSAccessKeyId=a"]
     {
         for more in ["", "&X-Amz-Date=1", "&X-Amz-Algorithm=AWS4-HMAC-SHA256", &format!("&{own}")] {
             let query = format!("{old}{more}");
-            let answer = send(&world, None, ("GET", "/bucket/a", &query), &[], "").await;
+            let answer = send(&server, None, ("GET", "/bucket/a", &query), &[], "").await;
             answer.errs(400, "InvalidRequest");
         }
     }
@@ -132,26 +132,26 @@ async fn s462_a_signature_of_version_2_is_refused_whatever_stands_beside_it() {
 
 #[tokio::test]
 async fn s462_a_presigned_url_covers_the_host() {
-    let world = world().await;
-    send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
-    presigned(&world, ("GET", "/bucket/a"), &[], &[], "").await.is(200);
+    let server = start().await;
+    send(&server, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+    presigned(&server, ("GET", "/bucket/a"), &[], &[], "").await.is(200);
     let query = query((KEY, SECRET), ("GET", "/bucket/a"), &[], "range", "range:bytes=0-0\n");
     let headers = [("range", "bytes=0-0")];
-    let answer = send(&world, None, ("GET", "/bucket/a", &query), &headers, "").await;
+    let answer = send(&server, None, ("GET", "/bucket/a", &query), &headers, "").await;
     assert_eq!(answer.errs(403, "AccessDenied").element("HeadersNotSigned"), Some("host"));
 }
 
 /// A date of three euro signs caused a panic per request: it was sliced within a character.
 #[tokio::test]
 async fn a_date_of_any_text_is_refused() {
-    let world = world().await;
+    let server = start().await;
     let credential = encoded(&format!("{KEY}/{}", scope(&now())));
     for date in ["€€€", "€", "2013€", "", "20130524T000000Z"] {
         let query = format!(
             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={}&X-Amz-Expires=1&X-Amz-SignedHeaders=host&X-Amz-Signature=0",
             encoded(date)
         );
-        let answer = send(&world, None, ("GET", "/bucket/a", &query), &[], "").await;
+        let answer = send(&server, None, ("GET", "/bucket/a", &query), &[], "").await;
         answer.errs(400, "AuthorizationQueryParametersError");
     }
 }

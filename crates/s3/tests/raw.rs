@@ -1,6 +1,6 @@
 //! Raw HTTP requests that Tenon's own client cannot send: signed by hand, one connection per request.
 
-use super::test_server::{SECRET, World};
+use super::test_server::{SECRET, TestServer};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -55,30 +55,30 @@ impl Answer {
 
 /// Sends a request of a user, or an unsigned one.
 pub(crate) async fn send(
-    world: &World,
+    server: &TestServer,
     user: Option<&str>,
     what: (&str, &str, &str),
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    send_with(world, user.map(|user| (user, SECRET)), what, headers, body).await
+    send_with(server, user.map(|user| (user, SECRET)), what, headers, body).await
 }
 
 /// Like [`send`], with an access key and a secret.
 pub(crate) async fn send_with(
-    world: &World,
+    server: &TestServer,
     user: Option<(&str, &str)>,
     (method, path, query): (&str, &str, &str),
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    let signed = signed(world, user, (method, path, query), headers, body);
-    send_signed(world, (method, path, query), &signed, body).await
+    let signed = signed(server, user, (method, path, query), headers, body);
+    send_signed(server, (method, path, query), &signed, body).await
 }
 
 /// Returns the headers of a request, with its signature if it has a user.
 pub(crate) fn signed(
-    world: &World,
+    server: &TestServer,
     user: Option<(&str, &str)>,
     what: (&str, &str, &str),
     headers: &[(&str, &str)],
@@ -87,7 +87,7 @@ pub(crate) fn signed(
     let mut headers: Vec<(String, String)> =
         headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     if headers.iter().all(|(name, _)| name != "host") {
-        headers.push(("host".to_owned(), world.server.address().to_string()));
+        headers.push(("host".to_owned(), server.inner.address().to_string()));
     }
     if let Some(user) = user {
         sign(user, what, &mut headers, body);
@@ -97,12 +97,12 @@ pub(crate) fn signed(
 
 /// Sends a request with exactly these headers.
 pub(crate) async fn send_signed(
-    world: &World,
+    server: &TestServer,
     (method, path, query): (&str, &str, &str),
     headers: &[(String, String)],
     body: &str,
 ) -> Answer {
-    let host = world.server.address();
+    let host = server.inner.address();
     let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let mut request = format!("{method} {target} HTTP/1.1\r\n");
     for (name, value) in headers {

@@ -12,8 +12,8 @@ use store::{Buckets, Clock, Entropy, ObjectStore, Result, SystemClock};
 pub(crate) const KEY: &str = "tests-admin";
 pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
 
-pub(crate) struct World {
-    pub(crate) server: Server,
+pub(crate) struct TestServer {
+    pub(crate) inner: Server,
     /// The endpoint's users, which tests may replace.
     pub(crate) users: Users,
     /// The buckets that the endpoint serves.
@@ -21,31 +21,32 @@ pub(crate) struct World {
     next: AtomicU64,
 }
 
-impl World {
+impl TestServer {
     pub(crate) async fn start() -> Self {
-        Self::over(Arc::new(MemoryBuckets::new(Arc::new(SystemClock)))).await
+        Self::with_buckets(Arc::new(MemoryBuckets::new(Arc::new(SystemClock)))).await
     }
 
-    pub(crate) async fn over(buckets: Arc<dyn Buckets>) -> Self {
+    pub(crate) async fn with_buckets(buckets: Arc<dyn Buckets>) -> Self {
         Self::with_limits(buckets, Limits::default()).await
     }
 
     pub(crate) async fn with_limits(buckets: Arc<dyn Buckets>, limits: Limits) -> Self {
-        Self::with(buckets, limits, Arc::new(SystemClock), BTreeMap::new()).await
+        Self::start_with(buckets, limits, Arc::new(SystemClock), BTreeMap::new()).await
     }
 
     /// Starts an endpoint with webhooks, by name.
     pub(crate) async fn with_webhooks(webhooks: BTreeMap<String, Webhook>) -> Self {
         let clock = Arc::new(SystemClock);
-        Self::with(Arc::new(MemoryBuckets::new(clock.clone())), Limits::default(), clock, webhooks).await
+        Self::start_with(Arc::new(MemoryBuckets::new(clock.clone())), Limits::default(), clock, webhooks)
+            .await
     }
 
     /// Starts an endpoint with a clock of the test's.
-    pub(crate) async fn at(buckets: Arc<dyn Buckets>, clock: Arc<dyn Clock>) -> Self {
-        Self::with(buckets, Limits::default(), clock, BTreeMap::new()).await
+    pub(crate) async fn with_clock(buckets: Arc<dyn Buckets>, clock: Arc<dyn Clock>) -> Self {
+        Self::start_with(buckets, Limits::default(), clock, BTreeMap::new()).await
     }
 
-    async fn with(
+    async fn start_with(
         buckets: Arc<dyn Buckets>,
         limits: Limits,
         clock: Arc<dyn Clock>,
@@ -55,7 +56,7 @@ impl World {
     }
 
     /// Starts an endpoint over in-memory buckets with changed options.
-    pub(crate) async fn configured(change: impl FnOnce(&mut EndpointOptions)) -> Self {
+    pub(crate) async fn with_changed_options(change: impl FnOnce(&mut EndpointOptions)) -> Self {
         let clock = Arc::new(SystemClock);
         let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
         Self::with_options(buckets, Limits::default(), clock, change).await
@@ -67,7 +68,7 @@ impl World {
         clock: Arc<dyn Clock>,
         change: impl FnOnce(&mut EndpointOptions),
     ) -> Self {
-        let users = Users::new(first_users()).unwrap();
+        let users = Users::new(initial_users()).unwrap();
         let mut options = EndpointOptions {
             users: users.clone(),
             region: "us-east-1".to_owned(),
@@ -80,17 +81,17 @@ impl World {
         let endpoint = Endpoint::new(buckets.clone(), options, clock, Arc::new(Entropy::new(1))).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
         let server = Server::start(endpoint, address, limits, None).await.unwrap();
-        Self { server, users, buckets, next: AtomicU64::new(0) }
+        Self { inner: server, users, buckets, next: AtomicU64::new(0) }
     }
 
     /// Wraps a server that a test started itself.
-    pub(crate) fn around(server: Server) -> Self {
+    pub(crate) fn wrapping(server: Server) -> Self {
         let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
-        Self { server, users: Users::default(), buckets, next: AtomicU64::new(0) }
+        Self { inner: server, users: Users::default(), buckets, next: AtomicU64::new(0) }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.server.address())
+        format!("http://{}", self.inner.address())
     }
 
     pub(crate) fn client(&self, access_key: &str) -> S3Buckets {
@@ -123,7 +124,7 @@ pub(crate) fn user(access_key: &str, role: Role, buckets: &[&str]) -> User {
 }
 
 /// Returns the users that every test endpoint starts with.
-pub(crate) fn first_users() -> Vec<User> {
+pub(crate) fn initial_users() -> Vec<User> {
     let roles = [(KEY, Role::Admin), ("reader", Role::ReadOnly), ("writer", Role::ReadWrite)];
     roles.map(|(access_key, role)| user(access_key, role, &[])).into()
 }

@@ -17,11 +17,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::access_log::Learned;
+use crate::access_log::RequestFacts;
 use pool::Pool;
-use pre_auth::Unproven;
+use pre_auth::PreAuthBodies;
 
-pub(crate) use pool::{Client, Holder, Share};
+pub(crate) use pool::{Client, Holder, Permit};
 
 /// Bodies up to this length, and the beginnings of longer ones, are charged to the pool of short bodies.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
@@ -29,7 +29,7 @@ pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 const DOCUMENT_FACTOR: u64 = 4;
 
 /// The maximum wait for memory. Other requests release theirs as soon as a part is stored.
-const WITHIN: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The default memory budget for bodies: 32 parts of 8 MiB, and 64 MiB for short bodies.
 pub(crate) const BODY_BYTES: u64 = 320 << 20;
@@ -38,7 +38,7 @@ pub(crate) const BODY_BYTES: u64 = 320 << 20;
 const LONG_BYTES_MIN: u64 = 16 << 20;
 const SHORT_BYTES_MIN: u64 = 4 << 20;
 /// Short bodies get one part in this many of the budget.
-const SHORT_SHARE: u64 = 5;
+const SHORT_DIVISOR: u64 = 5;
 
 /// The admission control of an endpoint.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Admission {
     requests: Pool,
     short: Pool,
     long: Pool,
-    unproven: Unproven,
+    pre_auth_bodies: PreAuthBodies,
 }
 
 impl Admission {
@@ -55,7 +55,7 @@ impl Admission {
             requests: Pool::new(0),
             short: Pool::new(0),
             long: Pool::new(0),
-            unproven: Unproven::default(),
+            pre_auth_bodies: PreAuthBodies::default(),
         };
         admission.resize(crate::Limits::default().requests, BODY_BYTES);
         admission
@@ -64,65 +64,69 @@ impl Admission {
     /// Sets the limits. Must be called before the first request.
     pub(crate) fn resize(&self, requests: usize, body_bytes: u64) {
         self.requests.resize(requests as u64);
-        let short = (body_bytes / SHORT_SHARE).max(SHORT_BYTES_MIN);
+        let short = (body_bytes / SHORT_DIVISOR).max(SHORT_BYTES_MIN);
         self.short.resize(short);
         self.long.resize(body_bytes.saturating_sub(short).max(LONG_BYTES_MIN));
     }
 
     /// Returns a request slot for a client, or the error `SlowDown`.
-    pub(crate) fn admit(&self, client: &Client) -> S3Result<Share> {
+    pub(crate) fn admit(&self, client: &Client) -> S3Result<Permit> {
         self.requests.try_take(client, 1).ok_or_else(slow_down)
     }
 
     /// Reads a body that precedes authentication, within the limits for such bodies.
-    pub(crate) async fn read_unproven<T>(
+    pub(crate) async fn read_pre_auth<T>(
         &self,
         peer: Option<IpAddr>,
         reading: impl Future<Output = S3Result<T>>,
     ) -> S3Result<T> {
-        self.unproven.read(peer, reading).await
+        self.pre_auth_bodies.read(peer, reading).await
     }
 }
 
 /// An admitted client, to whom a request's memory is charged. Passed in the extensions of the request.
 #[derive(Debug, Clone)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedClient {
     pub(crate) admission: Arc<Admission>,
     pub(crate) client: Client,
 }
 
-impl Admitted {
+impl AdmittedClient {
     /// Records the user for the access log.
-    pub(crate) fn note(&self, extensions: &http::Extensions) {
-        if let (Holder::User(user), Some(learned)) = (&self.client.holder, extensions.get::<Learned>()) {
-            learned.user(user);
+    pub(crate) fn note_user(&self, extensions: &http::Extensions) {
+        if let (Holder::User(user), Some(facts)) = (&self.client.holder, extensions.get::<RequestFacts>()) {
+            facts.note_user(user);
         }
     }
 
     /// Acquires memory for a short body, or for the beginning of a longer one. Error: `SlowDown`.
-    pub(crate) async fn short(&self, announced: Option<u64>) -> S3Result<Option<Share>> {
+    pub(crate) async fn acquire_short(&self, announced: Option<u64>) -> S3Result<Option<Permit>> {
         let bytes = announced.map_or(SMALL_BYTES, |announced| announced.min(SMALL_BYTES));
-        take(&self.admission.short, &self.client, bytes).await
+        acquire(&self.admission.short, &self.client, bytes).await
     }
 
     /// Acquires memory for a part of a body. Error: `SlowDown`.
-    pub(crate) async fn part(&self, bytes: u64) -> S3Result<Option<Share>> {
-        take(&self.admission.long, &self.client, bytes).await
+    pub(crate) async fn acquire_part(&self, bytes: u64) -> S3Result<Option<Permit>> {
+        acquire(&self.admission.long, &self.client, bytes).await
     }
 
     /// Acquires memory for a document, which is read whole and then parsed. Error: `SlowDown`.
-    pub(crate) async fn document(&self, announced: Option<u64>, bytes_max: u64) -> S3Result<Option<Share>> {
+    pub(crate) async fn acquire_document(
+        &self,
+        announced: Option<u64>,
+        bytes_max: u64,
+    ) -> S3Result<Option<Permit>> {
         match announced.unwrap_or(bytes_max).min(bytes_max) {
-            bytes if bytes <= SMALL_BYTES => self.short(Some(bytes)).await,
-            bytes => self.part(bytes * DOCUMENT_FACTOR).await,
+            bytes if bytes <= SMALL_BYTES => self.acquire_short(Some(bytes)).await,
+            bytes => self.acquire_part(bytes * DOCUMENT_FACTOR).await,
         }
     }
 }
 
-async fn take(pool: &Pool, client: &Client, bytes: u64) -> S3Result<Option<Share>> {
+async fn acquire(pool: &Pool, client: &Client, bytes: u64) -> S3Result<Option<Permit>> {
     match bytes {
         0 => Ok(None),
-        bytes => pool.take(client, bytes, WITHIN).await.map(Some).ok_or_else(slow_down),
+        bytes => pool.take(client, bytes, WAIT_MAX).await.map(Some).ok_or_else(slow_down),
     }
 }
 

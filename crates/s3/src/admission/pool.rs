@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The amount that one client may hold, as a multiple of the amount that remains free.
-const SHARE: u64 = 7;
+const FAIR_FACTOR: u64 = 7;
 
 /// The account that a request is charged to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -33,10 +33,10 @@ pub(crate) struct Client {
 
 /// A pool of slots or bytes. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<PoolInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct PoolInner {
     state: Mutex<State>,
     /// Wakes waiters when an amount is released.
     freed: Notify,
@@ -52,15 +52,15 @@ struct State {
 
 /// An amount taken from a pool. Dropping the permit releases it.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct Permit {
     pool: Pool,
     client: Client,
     amount: u64,
 }
 
-impl Drop for Share {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.pool.lock().give_back(&self.client, self.amount);
+        self.pool.lock().release(&self.client, self.amount);
         self.pool.0.freed.notify_waiters();
     }
 }
@@ -68,7 +68,7 @@ impl Drop for Share {
 impl Pool {
     pub(crate) fn new(total: u64) -> Self {
         let state = State { total, free: total, by_holder: HashMap::new(), by_client: HashMap::new() };
-        Self(Arc::new(Shared { state: Mutex::new(state), freed: Notify::new() }))
+        Self(Arc::new(PoolInner { state: Mutex::new(state), freed: Notify::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -78,19 +78,19 @@ impl Pool {
     /// Sets the total. Nothing may be taken yet.
     pub(crate) fn resize(&self, total: u64) {
         let mut state = self.lock();
-        debug_assert!(state.by_client.is_empty(), "a pool is resized before it is used");
+        debug_assert!(state.by_client.is_empty(), "a pool must be resized before its first use");
         (state.total, state.free) = (total, total);
     }
 
     /// Takes an amount now, or returns `None`. An amount greater than half of the pool is reduced to that half.
-    pub(crate) fn try_take(&self, client: &Client, amount: u64) -> Option<Share> {
+    pub(crate) fn try_take(&self, client: &Client, amount: u64) -> Option<Permit> {
         let mut state = self.lock();
-        let amount = state.cut(amount);
-        state.take(client, amount).then(|| Share { pool: self.clone(), client: client.clone(), amount })
+        let amount = state.clamp_amount(amount);
+        state.take(client, amount).then(|| Permit { pool: self.clone(), client: client.clone(), amount })
     }
 
     /// Like [`Pool::try_take`], but waits for at most `patience`.
-    pub(crate) async fn take(&self, client: &Client, amount: u64, patience: Duration) -> Option<Share> {
+    pub(crate) async fn take(&self, client: &Client, amount: u64, patience: Duration) -> Option<Permit> {
         let taken = async {
             loop {
                 let mut freed = std::pin::pin!(self.0.freed.notified());
@@ -107,21 +107,21 @@ impl Pool {
 }
 
 impl State {
-    fn cut(&self, amount: u64) -> u64 {
+    fn clamp_amount(&self, amount: u64) -> u64 {
         if amount > self.total / 2 { amount.min((self.total / 2).max(1)) } else { amount }
     }
 
     fn take(&mut self, client: &Client, amount: u64) -> bool {
-        let of_holder = self.by_holder.get(&client.holder).copied().unwrap_or(0);
-        let of_client = self.by_client.get(client).copied().unwrap_or(0);
+        let held_by_holder = self.by_holder.get(&client.holder).copied().unwrap_or(0);
+        let held_by_client = self.by_client.get(client).copied().unwrap_or(0);
         // The most that one holder can get if all others hold nothing.
-        let holders_most = self.total - self.total / (SHARE + 1);
+        let holder_max = self.total - self.total / (FAIR_FACTOR + 1);
         let is_fair = |held: u64, left: u64| {
-            held == 0 || left.checked_sub(amount).is_some_and(|left| held + amount <= SHARE * left)
+            held == 0 || left.checked_sub(amount).is_some_and(|left| held + amount <= FAIR_FACTOR * left)
         };
         let is_allowed = amount <= self.free
-            && is_fair(of_holder, self.free)
-            && is_fair(of_client, holders_most.saturating_sub(of_holder));
+            && is_fair(held_by_holder, self.free)
+            && is_fair(held_by_client, holder_max.saturating_sub(held_by_holder));
         if is_allowed {
             self.free -= amount;
             *self.by_holder.entry(client.holder.clone()).or_default() += amount;
@@ -130,14 +130,14 @@ impl State {
         is_allowed
     }
 
-    fn give_back(&mut self, client: &Client, amount: u64) {
+    fn release(&mut self, client: &Client, amount: u64) {
         self.free += amount;
-        lower(&mut self.by_holder, &client.holder, amount);
-        lower(&mut self.by_client, client, amount);
+        subtract(&mut self.by_holder, &client.holder, amount);
+        subtract(&mut self.by_client, client, amount);
     }
 }
 
-fn lower<K: std::hash::Hash + Eq>(held: &mut HashMap<K, u64>, key: &K, amount: u64) {
+fn subtract<K: std::hash::Hash + Eq>(held: &mut HashMap<K, u64>, key: &K, amount: u64) {
     if let Some(left) = held.get_mut(key) {
         *left = left.saturating_sub(amount);
         if *left == 0 {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// Takes single slots until the pool gives no more.
-    fn take_all(pool: &Pool, clients: &[Client]) -> Vec<Share> {
+    fn take_all(pool: &Pool, clients: &[Client]) -> Vec<Permit> {
         let mut taken = Vec::new();
         loop {
             let before = taken.len();
@@ -169,21 +169,21 @@ mod tests {
 
     /// The 256 slots were first come, first served: a client that held all of them locked out everybody else.
     #[test]
-    fn no_user_and_no_address_takes_all_places() {
+    fn no_user_and_no_address_takes_all_slots() {
         let pool = Pool::new(256);
         let crowd: Vec<Client> = (0..250).map(|peer| client("", peer)).collect();
         let anonymous = take_all(&pool, &crowd);
         assert_eq!(anonymous.len(), 224);
         let alice: Vec<Client> = (0..250).map(|peer| client("alice", peer)).collect();
-        let of_alice = take_all(&pool, &alice);
-        assert_eq!(of_alice.len(), 28);
+        let alices = take_all(&pool, &alice);
+        assert_eq!(alices.len(), 28);
         assert!(pool.try_take(&client("bob", 1), 1).is_some());
-        drop((anonymous, of_alice));
+        drop((anonymous, alices));
         // A single address that uses alice's key leaves slots for her other addresses.
-        let thief = take_all(&pool, &[client("alice", 7)]);
-        assert!((190..224).contains(&thief.len()), "{}", thief.len());
+        let single_address = take_all(&pool, &[client("alice", 7)]);
+        assert!((190..224).contains(&single_address.len()), "{}", single_address.len());
         assert!(pool.try_take(&client("alice", 8), 1).is_some());
-        drop(thief);
+        drop(single_address);
         assert_eq!(pool.lock().free, 256);
         assert!(pool.lock().by_client.is_empty() && pool.lock().by_holder.is_empty());
     }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiter_gets_what_is_given_back() {
+    async fn a_waiter_gets_what_is_released() {
         let pool = Pool::new(1);
         let first = pool.try_take(&client("a", 1), 1).unwrap();
         assert!(pool.take(&client("b", 1), 1, Duration::from_millis(10)).await.is_none());

@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 use crate::body::timed_out;
 
 /// The maximum number of bodies read at a time before their senders are known. Each buffers at most 64 KiB.
-const AT_ONCE: usize = 256;
+const BODIES_MAX: usize = 256;
 /// The maximum time for such a body, however steadily it arrives.
-const WITHIN: Duration = Duration::from_secs(20);
+const READ_WITHIN: Duration = Duration::from_secs(20);
 
 /// The bodies that are being read.
 #[derive(Debug, Default)]
-pub(super) struct Unproven(Mutex<State>);
+pub(super) struct PreAuthBodies(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -30,9 +30,9 @@ struct State {
 
 /// One body that is being read. Dropping the entry removes it.
 struct Entry<'a> {
-    bodies: &'a Unproven,
+    bodies: &'a PreAuthBodies,
     number: u64,
-    cut_off: Arc<Notify>,
+    evicted: Arc<Notify>,
 }
 
 impl Drop for Entry<'_> {
@@ -41,7 +41,7 @@ impl Drop for Entry<'_> {
     }
 }
 
-impl Unproven {
+impl PreAuthBodies {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,37 +52,37 @@ impl Unproven {
         peer: Option<IpAddr>,
         reading: impl Future<Output = S3Result<T>>,
     ) -> S3Result<T> {
-        let entry = self.enter(peer);
+        let entry = self.register(peer);
         tokio::select! {
             biased;
             read = reading => read,
-            () = entry.cut_off.notified() => Err(timed_out()),
-            () = tokio::time::sleep(WITHIN) => Err(timed_out()),
+            () = entry.evicted.notified() => Err(timed_out()),
+            () = tokio::time::sleep(READ_WITHIN) => Err(timed_out()),
         }
     }
 
-    fn enter(&self, peer: Option<IpAddr>) -> Entry<'_> {
+    fn register(&self, peer: Option<IpAddr>) -> Entry<'_> {
         let mut state = self.lock();
-        if state.bodies.len() >= AT_ONCE {
-            state.cut_one_off();
+        if state.bodies.len() >= BODIES_MAX {
+            state.evict_one();
         }
-        let (number, cut_off) = (state.next, Arc::new(Notify::new()));
+        let (number, evicted) = (state.next, Arc::new(Notify::new()));
         state.next += 1;
-        state.bodies.insert(number, (peer, cut_off.clone()));
-        Entry { bodies: self, number, cut_off }
+        state.bodies.insert(number, (peer, evicted.clone()));
+        Entry { bodies: self, number, evicted }
     }
 }
 
 impl State {
-    fn cut_one_off(&mut self) {
+    fn evict_one(&mut self) {
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
         self.bodies.values().for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
         let most = counts.values().max().copied();
         let oldest = self.bodies.iter().find(|(_, (peer, _))| counts.get(peer).copied() == most);
         if let Some(number) = oldest.map(|(number, _)| *number)
-            && let Some((_, cut_off)) = self.bodies.remove(&number)
+            && let Some((_, evicted)) = self.bodies.remove(&number)
         {
-            cut_off.notify_one();
+            evicted.notify_one();
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     /// 256 forms that never ended locked out every other request.
     #[tokio::test]
     async fn stalled_bodies_make_room_and_the_busiest_address_first() {
-        let bodies = Arc::new(Unproven::default());
+        let bodies = Arc::new(PreAuthBodies::default());
         let peer = |last: u8| Some(IpAddr::from([127, 0, 0, last]));
         let stall = |peer| {
             let bodies = bodies.clone();
@@ -102,14 +102,14 @@ mod tests {
         };
         let lone = stall(peer(9));
         tokio::task::yield_now().await;
-        let crowd: Vec<_> = (0..AT_ONCE - 1).map(|_| stall(peer(1))).collect();
-        while bodies.lock().bodies.len() < AT_ONCE {
+        let crowd: Vec<_> = (0..BODIES_MAX - 1).map(|_| stall(peer(1))).collect();
+        while bodies.lock().bodies.len() < BODIES_MAX {
             tokio::task::yield_now().await;
         }
         assert_eq!(bodies.read(peer(1), async { Ok(7) }).await.unwrap(), 7);
         let first = crowd.into_iter().next().unwrap().await.unwrap();
         assert_eq!(first.unwrap_err().code().as_str(), "RequestTimeout");
         assert!(!lone.is_finished());
-        assert_eq!(bodies.lock().bodies.len(), AT_ONCE - 1);
+        assert_eq!(bodies.lock().bodies.len(), BODIES_MAX - 1);
     }
 }

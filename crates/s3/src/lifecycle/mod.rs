@@ -24,7 +24,7 @@ use crate::ops::{settings, tagging};
 use rule::Rule;
 
 /// Characters that a rule id keeps unencoded in a header.
-const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const UNENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Sets a bucket's rules. Rules without an id get one.
 pub(crate) async fn put(bucket: &Bucket, mut rules: Vec<LifecycleRule>, entropy: &Entropy) -> S3Result<()> {
@@ -37,63 +37,67 @@ pub(crate) async fn put(bucket: &Bucket, mut rules: Vec<LifecycleRule>, entropy:
 }
 
 /// Returns the enabled rules of a bucket.
-async fn enabled(bucket: &Bucket) -> S3Result<Vec<Rule>> {
+async fn enabled_rules(bucket: &Bucket) -> S3Result<Vec<Rule>> {
     let is_none = |error: &S3Error| *error.code() == S3ErrorCode::NoSuchLifecycleConfiguration;
     match settings::get_lifecycle(bucket).await {
-        Ok(rules) => Ok(rules.iter().filter_map(Rule::enabled).collect()),
+        Ok(rules) => Ok(rules.iter().filter_map(Rule::from_enabled).collect()),
         Err(error) if is_none(&error) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
 /// The properties of an object that determine its expiration header.
-pub(crate) struct Aspects<'a> {
+pub(crate) struct ExpirationInput<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) size_bytes: Option<u64>,
     pub(crate) modified: Option<Timestamp>,
 }
 
 /// Returns the header `x-amz-expiration` of a key's current object.
-pub(crate) async fn expiration(bucket: &Bucket, meta: &ObjectMeta) -> Option<String> {
-    let aspects = Aspects {
+pub(crate) async fn expiration_header(bucket: &Bucket, meta: &ObjectMeta) -> Option<String> {
+    let input = ExpirationInput {
         key: meta.object.key.as_bytes(),
         size_bytes: Some(meta.size_bytes),
         modified: meta.object.last_modified,
     };
-    let rules = enabled(bucket).await.ok()?;
+    let rules = enabled_rules(bucket).await.ok()?;
     let mut tags = None;
     if rules.iter().any(|rule| rule.filter.needs_tags()) {
-        tags = tagging::of(bucket, &meta.object).await.ok();
+        tags = tagging::read(bucket, &meta.object).await.ok();
     }
-    shown(&rules, &aspects, tags.as_ref())
+    format_expiration(&rules, &input, tags.as_ref())
 }
 
 /// Returns the header for an object that was just stored with the given tags.
-pub(crate) async fn expiration_of_new(bucket: &Bucket, new: Aspects<'_>, tags: &Tags) -> Option<String> {
-    shown(&enabled(bucket).await.ok()?, &new, Some(tags))
+pub(crate) async fn expiration_header_of_new(
+    bucket: &Bucket,
+    new: ExpirationInput<'_>,
+    tags: &Tags,
+) -> Option<String> {
+    format_expiration(&enabled_rules(bucket).await.ok()?, &new, Some(tags))
 }
 
 /// Returns the header for an object that was just created by a copy or a completed upload.
-pub(crate) async fn expiration_of_made(bucket: &Bucket, object: &ObjectRef) -> Option<String> {
-    if enabled(bucket).await.ok()?.is_empty() {
+pub(crate) async fn expiration_header_of_stored(bucket: &Bucket, object: &ObjectRef) -> Option<String> {
+    if enabled_rules(bucket).await.ok()?.is_empty() {
         return None;
     }
     let meta = bucket.store.find(&object.key).await.ok()??;
-    expiration(bucket, &meta).await
+    expiration_header(bucket, &meta).await
 }
 
 /// Formats the header for the matching rule that is due first.
-fn shown(rules: &[Rule], object: &Aspects<'_>, tags: Option<&Tags>) -> Option<String> {
+fn format_expiration(rules: &[Rule], object: &ExpirationInput<'_>, tags: Option<&Tags>) -> Option<String> {
     let about = rules.iter().filter(|rule| {
-        let fits = object.size_bytes.is_some_and(|size| rule.filter.fits(size));
+        let fits = object.size_bytes.is_some_and(|size| rule.filter.matches_size(size));
         (fits || !rule.filter.needs_size())
-            && rule.filter.is_about(object.key)
-            && (!rule.filter.needs_tags() || tags.is_some_and(|tags| rule.filter.has_tags(tags)))
+            && rule.filter.matches_key(object.key)
+            && (!rule.filter.needs_tags() || tags.is_some_and(|tags| rule.filter.matches_tags(tags)))
     });
-    let dues = about.filter_map(|rule| Some((rule.expires?.due(object.modified?), &rule.id)));
+    let dues = about.filter_map(|rule| Some((rule.expires?.due_at(object.modified?), &rule.id)));
     let (due, id) = dues.min_by_key(|(due, _)| *due)?;
     let mut date = Vec::new();
     headers::timestamp(due).format(TimestampFormat::HttpDate, &mut date).ok()?;
-    let (date, id) = (String::from_utf8_lossy(&date), utf8_percent_encode(id, &ENCODED));
+    let (date, id) = (String::from_utf8_lossy(&date), utf8_percent_encode(id, &UNENCODED));
     Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
 }

@@ -14,7 +14,7 @@ pub(super) struct Rule {
     pub(super) filter: Filter,
     pub(super) expires: Option<Expiry>,
     /// Whether the rule removes expired object delete markers: markers that are a key's only version.
-    pub(super) removes_lone_marks: bool,
+    pub(super) removes_orphan_markers: bool,
     pub(super) noncurrent: Option<Noncurrent>,
     /// Days after which an incomplete multipart upload is aborted.
     pub(super) aborts_after_days: Option<i64>,
@@ -31,9 +31,9 @@ pub(super) enum Expiry {
 
 impl Expiry {
     /// Returns when an object stored at `stored` is due.
-    pub(super) fn due(self, stored: Timestamp) -> Timestamp {
+    pub(super) fn due_at(self, stored: Timestamp) -> Timestamp {
         match self {
-            Self::Days(days) => after(stored, days),
+            Self::Days(days) => midnight_after(stored, days),
             Self::Date(date) => date,
         }
     }
@@ -49,7 +49,7 @@ pub(super) struct Noncurrent {
 }
 
 /// Returns the midnight (UTC) after the given number of days has passed.
-pub(super) fn after(since: Timestamp, days: i64) -> Timestamp {
+pub(super) fn midnight_after(since: Timestamp, days: i64) -> Timestamp {
     let days = since.secs().div_euclid(DAY_SECS).saturating_add(days).saturating_add(1);
     Timestamp::from_secs(days.saturating_mul(DAY_SECS), 0)
 }
@@ -64,7 +64,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    pub(super) fn is_about(&self, key: &[u8]) -> bool {
+    pub(super) fn matches_key(&self, key: &[u8]) -> bool {
         key.starts_with(self.prefix.as_bytes())
     }
 
@@ -72,7 +72,7 @@ impl Filter {
         self.larger_than.is_some() || self.smaller_than.is_some()
     }
 
-    pub(super) fn fits(&self, size_bytes: u64) -> bool {
+    pub(super) fn matches_size(&self, size_bytes: u64) -> bool {
         self.larger_than.is_none_or(|size| size_bytes > size)
             && self.smaller_than.is_none_or(|size| size_bytes < size)
     }
@@ -81,12 +81,12 @@ impl Filter {
         !self.tags.is_empty()
     }
 
-    pub(super) fn has_tags(&self, tags: &Tags) -> bool {
+    pub(super) fn matches_tags(&self, tags: &Tags) -> bool {
         self.tags.iter().all(|(key, value)| tags.get(key) == Some(value))
     }
 
     /// Whether the filter depends on keys alone.
-    pub(super) fn is_of_keys(&self) -> bool {
+    pub(super) fn is_by_key_only(&self) -> bool {
         !self.needs_size() && !self.needs_tags()
     }
 
@@ -112,7 +112,7 @@ impl Filter {
 
 impl Rule {
     /// Converts a validated rule; `None` if it is disabled.
-    pub(super) fn enabled(rule: &dto::LifecycleRule) -> Option<Self> {
+    pub(super) fn from_enabled(rule: &dto::LifecycleRule) -> Option<Self> {
         if rule.status.as_str() != dto::ExpirationStatus::ENABLED {
             return None;
         }
@@ -130,7 +130,7 @@ impl Rule {
             id: rule.id.clone().unwrap_or_default(),
             filter: Filter::of(rule),
             expires: days.map(|days| Expiry::Days(days.into())).or(date),
-            removes_lone_marks: expiration
+            removes_orphan_markers: expiration
                 .and_then(|expiration| expiration.expired_object_delete_marker)
                 .unwrap_or(false),
             noncurrent,
@@ -147,9 +147,9 @@ mod tests {
     fn days_end_at_the_midnight_that_follows() {
         let at = |days: i64, secs: i64| Timestamp::from_secs(days * DAY_SECS + secs, 0);
         // AWS's example: an object stored on the 15th at 10:30 for three days expires on the 19th at 00:00.
-        assert_eq!(after(at(15, 10 * 3600 + 1800), 3), at(19, 0));
-        assert_eq!(after(at(15, 0), 1), at(17, 0));
-        assert_eq!(after(at(15, DAY_SECS - 1), 0), at(16, 0));
-        assert_eq!(after(Timestamp(i64::MAX), i64::MAX), Timestamp(i64::MAX));
+        assert_eq!(midnight_after(at(15, 10 * 3600 + 1800), 3), at(19, 0));
+        assert_eq!(midnight_after(at(15, 0), 1), at(17, 0));
+        assert_eq!(midnight_after(at(15, DAY_SECS - 1), 0), at(16, 0));
+        assert_eq!(midnight_after(Timestamp(i64::MAX), i64::MAX), Timestamp(i64::MAX));
     }
 }

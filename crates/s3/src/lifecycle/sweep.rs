@@ -9,7 +9,7 @@ use store::{
     Timestamp, Upload, Version, VersionEntry, Versioning, Versions,
 };
 
-use super::rule::{Rule, after};
+use super::rule::{Rule, midnight_after};
 use crate::bucket::Bucket;
 use crate::error::from_store;
 use crate::notify::{Action, Cause, Notifier};
@@ -41,7 +41,7 @@ pub struct Expired {
 }
 
 impl Expired {
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             objects: self.objects + other.objects,
             versions: self.versions + other.versions,
@@ -74,10 +74,10 @@ struct Counts {
 enum Due {
     Object(ObjectRef),
     /// A current version, to be hidden by a delete marker.
-    Newest(ObjectRef),
+    Current(ObjectRef),
     /// A noncurrent version, the time at which it was replaced, and the number of newer noncurrent versions.
     Noncurrent(Box<Version>, Timestamp, usize),
-    Mark(Box<Version>),
+    DeleteMarker(Box<Version>),
     Upload(Box<Upload>),
 }
 
@@ -91,13 +91,13 @@ impl Sweep {
         for prefix in self.prefixes(|rule| rule.aborts_after_days.is_some()) {
             self.uploads(&prefix).await?;
         }
-        let is_versioned = version_lookup::state(&self.bucket).await? != Versioning::Never;
+        let is_versioned = version_lookup::versioning_state(&self.bucket).await? != Versioning::Never;
         match self.bucket.store.versions().filter(|_| is_versioned) {
             Some(versions) => {
-                let is_about = |rule: &Rule| {
-                    rule.expires.is_some() || rule.noncurrent.is_some() || rule.removes_lone_marks
+                let is_included = |rule: &Rule| {
+                    rule.expires.is_some() || rule.noncurrent.is_some() || rule.removes_orphan_markers
                 };
-                for prefix in self.prefixes(is_about) {
+                for prefix in self.prefixes(is_included) {
                     self.versions(versions, &prefix).await?;
                 }
             }
@@ -122,13 +122,13 @@ impl Sweep {
         }
     }
 
-    fn has_failed_enough(&self) -> bool {
+    fn has_too_many_failures(&self) -> bool {
         self.counts.failures.load(Ordering::Relaxed) >= FAILURES_MAX
     }
 
     /// Returns the prefixes of the given kind of rules, without those that another prefix covers.
-    fn prefixes(&self, is_about: impl Fn(&Rule) -> bool) -> Vec<String> {
-        let rules = self.rules.iter().filter(|rule| is_about(rule));
+    fn prefixes(&self, is_included: impl Fn(&Rule) -> bool) -> Vec<String> {
+        let rules = self.rules.iter().filter(|rule| is_included(rule));
         let mut all: Vec<String> = rules.map(|rule| rule.filter.prefix.clone()).collect();
         all.sort();
         // In sorted order, a prefix is followed by all texts that begin with it.
@@ -140,41 +140,43 @@ impl Sweep {
         let prefix = prefix.to_owned().into();
         let request = ListRequest { prefix, limit: PAGE_ENTRIES, ..ListRequest::default() };
         let mut pages = Pages::of(self.bucket.store.as_ref(), request);
-        while !self.has_failed_enough()
+        while !self.has_too_many_failures()
             && let Some(page) = pages.next().await.map_err(from_store)?
         {
             let due = page.into_iter().filter_map(|entry| {
                 let (object, size_bytes) = entry.into_object()?;
                 self.may_be_due(&object, size_bytes).then_some(Due::Object(object))
             });
-            self.end_all(due.collect()).await;
+            self.delete_all(due.collect()).await;
         }
         Ok(())
     }
 
     /// Whether a rule expires the object, tags aside.
     fn may_be_due(&self, object: &ObjectRef, size_bytes: u64) -> bool {
-        object.last_modified.is_some_and(|stored| self.expiring(object, size_bytes, stored).next().is_some())
+        object
+            .last_modified
+            .is_some_and(|stored| self.expiring_rules(object, size_bytes, stored).next().is_some())
     }
 
-    fn expiring(
+    fn expiring_rules(
         &self,
         object: &ObjectRef,
         size_bytes: u64,
         stored: Timestamp,
     ) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| {
-            rule.expires.is_some_and(|expires| expires.due(stored) <= self.now)
-                && rule.filter.is_about(object.key.as_bytes())
-                && rule.filter.fits(size_bytes)
+            rule.expires.is_some_and(|expires| expires.due_at(stored) <= self.now)
+                && rule.filter.matches_key(object.key.as_bytes())
+                && rule.filter.matches_size(size_bytes)
         })
     }
 
     async fn versions(&self, versions: &dyn Versions, prefix: &str) -> S3Result<()> {
         let mut request =
             ListVersions { prefix: prefix.to_owned().into(), limit: PAGE_ENTRIES, ..ListVersions::default() };
-        let mut key = OfKey::default();
-        while !self.has_failed_enough() {
+        let mut key = KeyScan::default();
+        while !self.has_too_many_failures() {
             let page = versions.list(request.clone()).await.map_err(from_store)?;
             let is_last = page.len() < PAGE_ENTRIES;
             let mut due = Vec::new();
@@ -182,12 +184,16 @@ impl Sweep {
                 let VersionEntry::Version(version) = entry else { continue };
                 request.after = Some(bytes::Bytes::copy_from_slice(version.key.as_bytes()));
                 request.after_version = Some(version.id.clone());
-                due.extend(self.judge(&mut key, version));
+                due.extend(self.collect_due(&mut key, version));
             }
             if is_last {
-                due.extend(key.lone_mark().filter(|mark| self.is_mark_due(mark)).map(Due::Mark));
+                due.extend(
+                    key.take_orphan_marker()
+                        .filter(|marker| self.is_marker_due(marker))
+                        .map(Due::DeleteMarker),
+                );
             }
-            self.end_all(due).await;
+            self.delete_all(due).await;
             if is_last {
                 break;
             }
@@ -197,27 +203,29 @@ impl Sweep {
 
     /// Returns what is due once `version` is known: the version itself, or the previous key's delete marker if it turns
     /// out to be that key's only version.
-    fn judge(&self, seen: &mut OfKey, version: Box<Version>) -> Vec<Due> {
+    fn collect_due(&self, scan: &mut KeyScan, version: Box<Version>) -> Vec<Due> {
         let mut due = Vec::new();
-        if seen.key.as_ref() != Some(&version.key) {
-            due.extend(seen.lone_mark().filter(|mark| self.is_mark_due(mark)).map(Due::Mark));
-            *seen = OfKey { key: Some(version.key.clone()), ..OfKey::default() };
+        if scan.key.as_ref() != Some(&version.key) {
+            due.extend(
+                scan.take_orphan_marker().filter(|marker| self.is_marker_due(marker)).map(Due::DeleteMarker),
+            );
+            *scan = KeyScan { key: Some(version.key.clone()), ..KeyScan::default() };
         } else {
-            seen.mark = None;
+            scan.marker = None;
         }
-        let replaced_at = seen.newer_at.replace(version.last_modified);
+        let replaced_at = scan.newer_at.replace(version.last_modified);
         match (replaced_at, &version.stored) {
             (None, Some(meta)) => {
                 let object = &meta.object;
-                if self.expiring(object, meta.size_bytes, version.last_modified).next().is_some() {
-                    due.push(Due::Newest(ObjectRef { version: Some(version.id), ..object.clone() }));
+                if self.expiring_rules(object, meta.size_bytes, version.last_modified).next().is_some() {
+                    due.push(Due::Current(ObjectRef { version: Some(version.id), ..object.clone() }));
                 }
             }
-            (None, None) => seen.mark = Some(version),
+            (None, None) => scan.marker = Some(version),
             (Some(replaced_at), _) => {
-                let newer = seen.noncurrent;
-                seen.noncurrent += 1;
-                if self.ending(&version, replaced_at, newer).next().is_some() {
+                let newer = scan.noncurrent;
+                scan.noncurrent += 1;
+                if self.deleting_rules(&version, replaced_at, newer).next().is_some() {
                     due.push(Due::Noncurrent(version, replaced_at, newer));
                 }
             }
@@ -227,61 +235,68 @@ impl Sweep {
 
     /// Returns the rules that delete a version replaced at `replaced_at` with `newer` newer noncurrent versions, tags
     /// aside.
-    fn ending(&self, version: &Version, replaced_at: Timestamp, newer: usize) -> impl Iterator<Item = &Rule> {
+    fn deleting_rules(
+        &self,
+        version: &Version,
+        replaced_at: Timestamp,
+        newer: usize,
+    ) -> impl Iterator<Item = &Rule> {
         let size_bytes = version.stored.as_ref().map(|meta| meta.size_bytes);
         self.rules.iter().filter(move |rule| {
             let is_due = rule.noncurrent.is_some_and(|noncurrent| {
-                noncurrent.newer <= newer && after(replaced_at, noncurrent.days) <= self.now
+                noncurrent.newer <= newer && midnight_after(replaced_at, noncurrent.days) <= self.now
             });
             let fits = match size_bytes {
-                Some(size_bytes) => rule.filter.fits(size_bytes),
-                None => rule.filter.is_of_keys(),
+                Some(size_bytes) => rule.filter.matches_size(size_bytes),
+                None => rule.filter.is_by_key_only(),
             };
-            is_due && fits && rule.filter.is_about(version.key.as_bytes())
+            is_due && fits && rule.filter.matches_key(version.key.as_bytes())
         })
     }
 
-    fn is_mark_due(&self, mark: &Version) -> bool {
+    fn is_marker_due(&self, marker: &Version) -> bool {
         self.rules.iter().any(|rule| {
             let is_old = matches!(rule.expires, Some(expires @ super::rule::Expiry::Days(_))
-                if expires.due(mark.last_modified) <= self.now);
-            (rule.removes_lone_marks || is_old)
-                && rule.filter.is_of_keys()
-                && rule.filter.is_about(mark.key.as_bytes())
+                if expires.due_at(marker.last_modified) <= self.now);
+            (rule.removes_orphan_markers || is_old)
+                && rule.filter.is_by_key_only()
+                && rule.filter.matches_key(marker.key.as_bytes())
         })
     }
 
     async fn uploads(&self, prefix: &str) -> S3Result<()> {
         let Some(uploads) = self.bucket.store.uploads() else { return Ok(()) };
-        let there = uploads.list(prefix.as_bytes()).await.map_err(from_store)?;
+        let listed = uploads.list(prefix.as_bytes()).await.map_err(from_store)?;
         let is_due = |upload: &Upload| {
             self.rules.iter().any(|rule| {
-                rule.filter.is_about(upload.key.as_bytes())
-                    && rule.aborts_after_days.is_some_and(|days| after(upload.began, days) <= self.now)
+                rule.filter.matches_key(upload.key.as_bytes())
+                    && rule
+                        .aborts_after_days
+                        .is_some_and(|days| midnight_after(upload.began, days) <= self.now)
             })
         };
-        let due = there.into_iter().filter(is_due).map(|upload| Due::Upload(Box::new(upload)));
-        self.end_all(due.collect()).await;
+        let due = listed.into_iter().filter(is_due).map(|upload| Due::Upload(Box::new(upload)));
+        self.delete_all(due.collect()).await;
         Ok(())
     }
 
-    async fn end_all(&self, due: Vec<Due>) {
-        let ends = due.into_iter().map(|due| self.end(due));
+    async fn delete_all(&self, due: Vec<Due>) {
+        let ends = due.into_iter().map(|due| self.delete(due));
         futures_util::stream::iter(ends).buffer_unordered(DELETED_AT_ONCE).collect::<Vec<()>>().await;
     }
 
-    async fn end(&self, due: Due) {
-        if self.has_failed_enough() {
+    async fn delete(&self, due: Due) {
+        if self.has_too_many_failures() {
             return;
         }
         let counts = &self.counts;
         let (ended, count) = match due {
-            Due::Object(object) => (self.end_object(object).await, &counts.objects),
-            Due::Newest(object) => (self.hide(object).await, &counts.objects),
+            Due::Object(object) => (self.delete_object(object).await, &counts.objects),
+            Due::Current(object) => (self.add_delete_marker(object).await, &counts.objects),
             Due::Noncurrent(version, replaced_at, newer) => {
-                (self.end_noncurrent(&version, replaced_at, newer).await, &counts.versions)
+                (self.delete_noncurrent(&version, replaced_at, newer).await, &counts.versions)
             }
-            Due::Mark(mark) => (self.remove(&mark.key, &mark.id).await, &counts.marks),
+            Due::DeleteMarker(marker) => (self.remove_version(&marker.key, &marker.id).await, &counts.marks),
             Due::Upload(upload) => (self.abort(&upload).await, &counts.uploads),
         };
         match ended {
@@ -292,82 +307,85 @@ impl Sweep {
             Err(error) => {
                 let earlier = counts.failures.fetch_add(1, Ordering::Relaxed);
                 if earlier == 0 {
-                    tracing::warn!(bucket = self.bucket.name, %error, "what is due cannot be deleted");
+                    tracing::warn!(bucket = self.bucket.name, %error, "cannot delete an item that a lifecycle rule expires");
                 }
             }
         }
     }
 
     /// Returns a view of the bucket that emits the events of one deletion.
-    fn watched(&self) -> Bucket {
+    fn observed_bucket(&self) -> Bucket {
         let cause = Cause {
             action: Action::Expire,
             principal: PRINCIPAL.to_owned(),
             source: None,
             request_id: String::new(),
         };
-        self.notifier.watch(self.bucket.clone(), cause)
+        self.notifier.observe(self.bucket.clone(), cause)
     }
 
     /// Whether the candidate still exists and is due. The etag alone does not tell, since a newer object with the same
     /// bytes has the same etag: the rules are evaluated again for the object's current time.
-    async fn is_still_due(&self, judged: &ObjectRef) -> store::Result<bool> {
-        let Some(found) = self.bucket.store.find(&judged.key).await? else { return Ok(false) };
+    async fn is_still_due(&self, candidate: &ObjectRef) -> store::Result<bool> {
+        let Some(found) = self.bucket.store.find(&candidate.key).await? else { return Ok(false) };
         let Some(stored) = found.object.last_modified else { return Ok(false) };
-        let rules: Vec<&Rule> = self.expiring(&found.object, found.size_bytes, stored).collect();
-        Ok(found.object.etag == judged.etag && self.any_has_tags(&rules, &found.object).await?)
+        let rules: Vec<&Rule> = self.expiring_rules(&found.object, found.size_bytes, stored).collect();
+        Ok(found.object.etag == candidate.etag && self.matches_any_tags(&rules, &found.object).await?)
     }
 
-    async fn end_object(&self, judged: ObjectRef) -> store::Result<bool> {
-        let is_due = self.is_still_due(&judged).await?;
+    async fn delete_object(&self, candidate: ObjectRef) -> store::Result<bool> {
+        let is_due = self.is_still_due(&candidate).await?;
         if is_due {
-            self.watched().store.delete(&judged.key, Precondition::Matches(judged.etag)).await?;
+            self.observed_bucket()
+                .store
+                .delete(&candidate.key, Precondition::Matches(candidate.etag))
+                .await?;
         }
         Ok(is_due)
     }
 
-    async fn hide(&self, judged: ObjectRef) -> store::Result<bool> {
-        let watched = self.watched();
-        let Some(versions) = watched.store.versions() else { return Ok(false) };
-        let is_due = self.is_still_due(&judged).await?;
+    async fn add_delete_marker(&self, candidate: ObjectRef) -> store::Result<bool> {
+        let observed = self.observed_bucket();
+        let Some(versions) = observed.store.versions() else { return Ok(false) };
+        let is_due = self.is_still_due(&candidate).await?;
         if is_due {
-            versions.mark(&judged.key, Precondition::Matches(judged.etag)).await?;
+            versions.mark(&candidate.key, Precondition::Matches(candidate.etag)).await?;
         }
         Ok(is_due)
     }
 
-    async fn end_noncurrent(
+    async fn delete_noncurrent(
         &self,
         version: &Version,
         replaced_at: Timestamp,
         newer: usize,
     ) -> store::Result<bool> {
-        let rules: Vec<&Rule> = self.ending(version, replaced_at, newer).collect();
+        let rules: Vec<&Rule> = self.deleting_rules(version, replaced_at, newer).collect();
         let is_due = match &version.stored {
             Some(meta) => {
                 let object = ObjectRef { version: Some(version.id.clone()), ..meta.object.clone() };
-                self.any_has_tags(&rules, &object).await?
+                self.matches_any_tags(&rules, &object).await?
             }
             None => !rules.is_empty(),
         };
-        Ok(is_due && self.remove(&version.key, &version.id).await?)
+        Ok(is_due && self.remove_version(&version.key, &version.id).await?)
     }
 
     /// Whether the object has the tags that some of the rules require.
-    async fn any_has_tags(&self, rules: &[&Rule], object: &ObjectRef) -> store::Result<bool> {
+    async fn matches_any_tags(&self, rules: &[&Rule], object: &ObjectRef) -> store::Result<bool> {
         if rules.iter().any(|rule| !rule.filter.needs_tags()) {
             return Ok(true);
         }
         if rules.is_empty() {
             return Ok(false);
         }
-        let tags: Tags = tagging::read(&self.bucket, object).await?;
-        Ok(rules.iter().any(|rule| rule.filter.has_tags(&tags)))
+        let tags: Tags = tagging::read_from_store(&self.bucket, object).await?;
+        Ok(rules.iter().any(|rule| rule.filter.matches_tags(&tags)))
     }
 
-    async fn remove(&self, key: &ObjectKey, id: &str) -> store::Result<bool> {
-        let watched = self.watched();
-        let Some(versions) = watched.store.versions() else { return Ok(false) };
+    async fn remove_version(&self, key: &ObjectKey, id: &str) -> store::Result<bool> {
+        let observed = self.observed_bucket();
+        let Some(versions) = observed.store.versions() else { return Ok(false) };
         versions.remove(key, id, Removal::default()).await?;
         Ok(true)
     }
@@ -381,18 +399,18 @@ impl Sweep {
 
 /// The state of a scan over one key's versions, the newest first.
 #[derive(Default)]
-struct OfKey {
+struct KeyScan {
     key: Option<ObjectKey>,
     /// When the previous, newer version was stored.
     newer_at: Option<Timestamp>,
     /// Noncurrent versions so far.
     noncurrent: usize,
     /// The current version, if it is a delete marker and the only version so far.
-    mark: Option<Box<Version>>,
+    marker: Option<Box<Version>>,
 }
 
-impl OfKey {
-    fn lone_mark(&mut self) -> Option<Box<Version>> {
-        self.mark.take()
+impl KeyScan {
+    fn take_orphan_marker(&mut self) -> Option<Box<Version>> {
+        self.marker.take()
     }
 }

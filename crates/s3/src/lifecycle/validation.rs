@@ -4,14 +4,14 @@ use s3s::dto::{ExpirationStatus, LifecycleExpiration, LifecycleRule, LifecycleRu
 use s3s::{S3Result, s3_error};
 use std::collections::BTreeSet;
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::error::{malformed_xml, not_implemented};
 use crate::headers;
 
 /// S3's limits: the number of rules, the length of an id, and the noncurrent versions that a rule can keep.
 const RULES_MAX: usize = 1000;
 const ID_CHARS_MAX: usize = 255;
-const NEWER_MAX: i32 = 100;
+const NEWER_VERSIONS_MAX: i32 = 100;
 
 pub(super) fn check(rules: &[LifecycleRule]) -> S3Result<()> {
     if rules.is_empty() || rules.len() > RULES_MAX {
@@ -21,10 +21,14 @@ pub(super) fn check(rules: &[LifecycleRule]) -> S3Result<()> {
     for rule in rules {
         let id = rule.id.as_deref().unwrap_or_default();
         if id.chars().count() > ID_CHARS_MAX {
-            return Err(argument("ID length should not exceed allowed limit of 255", "ID", id));
+            return Err(invalid_argument("ID length should not exceed allowed limit of 255", "ID", id));
         }
         if !id.is_empty() && !ids.insert(id) {
-            return Err(argument("Rule ID must be unique. Found same ID for more than one rule", "ID", id));
+            return Err(invalid_argument(
+                "Rule ID must be unique. Found same ID for more than one rule",
+                "ID",
+                id,
+            ));
         }
         check_rule(rule)?;
     }
@@ -41,7 +45,7 @@ fn check_rule(rule: &LifecycleRule) -> S3Result<()> {
     {
         return Err(not_implemented("A transition to another storage class"));
     }
-    let is_of_keys = match (&rule.filter, &rule.prefix) {
+    let is_by_key_only = match (&rule.filter, &rule.prefix) {
         (None, Some(_)) => true,
         (Some(filter), None) => check_filter(filter)?,
         _ => return Err(malformed_xml()),
@@ -52,24 +56,31 @@ fn check_rule(rule: &LifecycleRule) -> S3Result<()> {
         return Err(s3_error!(InvalidRequest, "At least one action needs to be specified in a rule."));
     }
     if let Some(expiration) = &rule.expiration {
-        check_expiration(expiration, is_of_keys)?;
+        check_expiration(expiration, is_by_key_only)?;
     }
     if let Some(noncurrent) = noncurrent {
         let days = noncurrent.noncurrent_days.ok_or_else(malformed_xml)?;
-        positive(days, "'NoncurrentDays' for NoncurrentVersionExpiration action must be a positive integer")?;
+        check_positive(
+            days,
+            "'NoncurrentDays' for NoncurrentVersionExpiration action must be a positive integer",
+        )?;
         let newer = noncurrent.newer_noncurrent_versions;
-        if newer.is_some_and(|newer| !(1..=NEWER_MAX).contains(&newer)) {
+        if newer.is_some_and(|newer| !(1..=NEWER_VERSIONS_MAX).contains(&newer)) {
             let message = "'NewerNoncurrentVersions' must be an integer between 1 and 100";
-            return Err(argument(message, "NewerNoncurrentVersions", &newer.unwrap_or_default().to_string()));
+            return Err(invalid_argument(
+                message,
+                "NewerNoncurrentVersions",
+                &newer.unwrap_or_default().to_string(),
+            ));
         }
     }
     if let Some(uploads) = uploads {
         let days = uploads.days_after_initiation.ok_or_else(malformed_xml)?;
-        positive(
+        check_positive(
             days,
             "'DaysAfterInitiation' for AbortIncompleteMultipartUpload action must be a positive integer",
         )?;
-        if !is_of_keys {
+        if !is_by_key_only {
             return Err(s3_error!(
                 InvalidRequest,
                 "AbortIncompleteMultipartUpload cannot be specified with Tags or sizes"
@@ -79,17 +90,19 @@ fn check_rule(rule: &LifecycleRule) -> S3Result<()> {
     Ok(())
 }
 
-fn positive(days: i32, message: &str) -> S3Result<()> {
-    if days > 0 { Ok(()) } else { Err(argument(message, "Days", &days.to_string())) }
+fn check_positive(days: i32, message: &str) -> S3Result<()> {
+    if days > 0 { Ok(()) } else { Err(invalid_argument(message, "Days", &days.to_string())) }
 }
 
 /// Checks that exactly one of `Days`, `Date` and `ExpiredObjectDeleteMarker` is given.
-fn check_expiration(expiration: &LifecycleExpiration, is_of_keys: bool) -> S3Result<()> {
+fn check_expiration(expiration: &LifecycleExpiration, is_by_key_only: bool) -> S3Result<()> {
     match (expiration.days, &expiration.date, expiration.expired_object_delete_marker) {
-        (Some(days), None, None) => positive(days, "'Days' for Expiration action must be a positive integer"),
+        (Some(days), None, None) => {
+            check_positive(days, "'Days' for Expiration action must be a positive integer")
+        }
         (None, Some(date), None) if headers::secs(date) % 86_400 == 0 => Ok(()),
-        (None, Some(_), None) => Err(argument("'Date' must be at midnight GMT", "Date", "")),
-        (None, None, Some(_)) if is_of_keys => Ok(()),
+        (None, Some(_), None) => Err(invalid_argument("'Date' must be at midnight GMT", "Date", "")),
+        (None, None, Some(_)) if is_by_key_only => Ok(()),
         (None, None, Some(_)) => {
             Err(s3_error!(InvalidRequest, "ExpiredObjectDeleteMarker cannot be specified with Tags or sizes"))
         }
@@ -125,7 +138,7 @@ fn check_filter(filter: &LifecycleRuleFilter) -> S3Result<bool> {
     let larger = filter.object_size_greater_than.or(and.and_then(|and| and.object_size_greater_than));
     let smaller = filter.object_size_less_than.or(and.and_then(|and| and.object_size_less_than));
     if larger.is_some_and(|size| size < 0) || smaller.is_some_and(|size| size < 1) {
-        return Err(argument("The size of an object cannot be negative", "ObjectSize", ""));
+        return Err(invalid_argument("The size of an object cannot be negative", "ObjectSize", ""));
     }
     if let (Some(larger), Some(smaller)) = (larger, smaller)
         && smaller <= larger

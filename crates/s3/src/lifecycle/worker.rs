@@ -10,25 +10,25 @@ use tokio::sync::watch;
 
 use super::rule::Rule;
 use super::sweep::{Expired, Sweep};
-use crate::endpoint::Shared;
+use crate::endpoint::EndpointContext;
 
 /// How often the worker checks which buckets are due for a sweep.
-const LOOK_EVERY: Duration = Duration::from_secs(600);
+const CHECK_INTERVAL: Duration = Duration::from_secs(600);
 /// The delay of the first check, so that an endpoint started for a short query does not sweep.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+const FIRST_CHECK_DELAY: Duration = Duration::from_secs(5);
 const DAY_SECS: i64 = 86_400;
 
 /// The day and the rules of a bucket's last sweep.
-type Swept = (i64, Vec<Rule>);
+type LastSweep = (i64, Vec<Rule>);
 
 /// Applies lifecycle rules until `ends` becomes true.
-pub(crate) async fn run(shared: Arc<Shared>, mut ends: watch::Receiver<bool>) {
+pub(crate) async fn run(context: Arc<EndpointContext>, mut ends: watch::Receiver<bool>) {
     let work = async {
-        let mut swept = HashMap::new();
-        tokio::time::sleep(FIRST_LOOK).await;
+        let mut last_sweeps = HashMap::new();
+        tokio::time::sleep(FIRST_CHECK_DELAY).await;
         loop {
-            look(&shared, &mut swept).await;
-            tokio::time::sleep(LOOK_EVERY).await;
+            sweep_due_buckets(&context, &mut last_sweeps).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     };
     tokio::select! {
@@ -39,28 +39,31 @@ pub(crate) async fn run(shared: Arc<Shared>, mut ends: watch::Receiver<bool>) {
 }
 
 /// Sweeps all buckets now.
-pub(crate) async fn expire_all(shared: &Shared) -> Expired {
-    look(shared, &mut HashMap::new()).await
+pub(crate) async fn expire_all(context: &EndpointContext) -> Expired {
+    sweep_due_buckets(context, &mut HashMap::new()).await
 }
 
-async fn look(shared: &Shared, swept: &mut HashMap<String, Swept>) -> Expired {
-    let names = match shared.buckets.list().await {
+async fn sweep_due_buckets(
+    context: &EndpointContext,
+    last_sweeps: &mut HashMap<String, LastSweep>,
+) -> Expired {
+    let names = match context.buckets.list().await {
         Ok(names) => names,
         Err(error) => {
-            tracing::warn!(%error, "what is due stays until the buckets can be listed");
+            tracing::warn!(%error, "cannot list the buckets; lifecycle rules are applied later");
             return Expired { failures: 1, ..Expired::default() };
         }
     };
-    swept.retain(|name, _| names.contains(name));
+    last_sweeps.retain(|name, _| names.contains(name));
     let mut expired = Expired::default();
     for name in names {
-        let now = shared.clock.now();
-        let outcome = sweep(shared, &name, now, swept.get(&name)).await;
-        if let Some((by, outcome)) = outcome {
+        let now = context.clock.now();
+        let outcome = sweep(context, &name, now, last_sweeps.get(&name)).await;
+        if let Some((key, outcome)) = outcome {
             if outcome.failures == 0 {
-                swept.insert(name, by);
+                last_sweeps.insert(name, key);
             }
-            expired = expired.and(outcome);
+            expired = expired.plus(outcome);
         }
     }
     expired
@@ -68,29 +71,33 @@ async fn look(shared: &Shared, swept: &mut HashMap<String, Swept>) -> Expired {
 
 /// Sweeps a bucket unless it was swept today by the same rules. Returns the sweep's day and rules, and its results.
 async fn sweep(
-    shared: &Shared,
+    context: &EndpointContext,
     name: &str,
     now: Timestamp,
-    last: Option<&Swept>,
-) -> Option<(Swept, Expired)> {
+    last: Option<&LastSweep>,
+) -> Option<(LastSweep, Expired)> {
     // A bucket deleted in the meantime is no failure.
-    let bucket = shared.bucket(name).await.ok()?;
-    let by = (now.secs().div_euclid(DAY_SECS), super::enabled(&bucket).await.ok()?);
-    if by.1.is_empty() || last == Some(&by) {
+    let bucket = context.open_bucket(name).await.ok()?;
+    let key = (now.secs().div_euclid(DAY_SECS), super::enabled_rules(&bucket).await.ok()?);
+    if key.1.is_empty() || last == Some(&key) {
         return None;
     }
-    let sweep = Sweep::new(bucket, by.1.clone(), now, shared.notifier.clone());
+    let sweep = Sweep::new(bucket, key.1.clone(), now, context.notifier.clone());
     let failed = match sweep.run().await {
         Ok(_) => 0,
         Err(error) => {
-            tracing::warn!(bucket = name, ?error, "what is due stays until the bucket can be read");
+            tracing::warn!(
+                bucket = name,
+                ?error,
+                "cannot read the bucket; its lifecycle rules are applied later"
+            );
             1
         }
     };
     let expired = sweep.expired();
     let expired = Expired { failures: expired.failures + failed, ..expired };
     if expired != Expired::default() {
-        tracing::info!(bucket = name, ?expired, "lifecycle rules were acted on");
+        tracing::info!(bucket = name, ?expired, "applied lifecycle rules");
     }
-    Some((by, expired))
+    Some((key, expired))
 }

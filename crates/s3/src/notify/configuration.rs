@@ -11,7 +11,7 @@ use std::sync::Arc;
 use store::{Entropy, ObjectKey};
 
 use super::Notifier;
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
 use crate::error::{malformed_xml, not_implemented};
 use crate::ops::settings;
@@ -32,7 +32,7 @@ const FAMILIES: [&str; 6] = [
 ];
 
 /// Other event types of AWS that are accepted, though this endpoint never emits them.
-const NEVER: [&str; 11] = [
+const NEVER_EMITTED: [&str; 11] = [
     "ObjectRestore:Post",
     "ObjectRestore:Completed",
     "ObjectRestore:Delete",
@@ -48,7 +48,7 @@ const NEVER: [&str; 11] = [
 
 /// A rule that sends events of certain kinds and keys to a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Route {
+pub(crate) struct NotificationRule {
     pub(crate) id: Arc<str>,
     pub(crate) destination: String,
     /// Event names, or prefixes of names that end in `*`.
@@ -57,14 +57,14 @@ pub(crate) struct Route {
     suffix: String,
 }
 
-impl Route {
+impl NotificationRule {
     /// Whether the rule's filter matches the key.
-    pub(crate) fn is_about(&self, key: &ObjectKey) -> bool {
+    pub(crate) fn matches_key(&self, key: &ObjectKey) -> bool {
         let key = key.as_bytes();
         key.starts_with(self.prefix.as_bytes()) && key.ends_with(self.suffix.as_bytes())
     }
 
-    pub(crate) fn wants(&self, kind: EventKind) -> bool {
+    pub(crate) fn matches_kind(&self, kind: EventKind) -> bool {
         self.events.iter().any(|event| matches(event, kind.name()))
     }
 
@@ -92,9 +92,9 @@ fn stem(event: &str) -> &str {
 }
 
 /// Returns the rules of a validated configuration.
-pub(crate) fn routes(configuration: NotificationConfiguration) -> Vec<Route> {
+pub(crate) fn parse_rules(configuration: NotificationConfiguration) -> Vec<NotificationRule> {
     let queues = configuration.queue_configurations.unwrap_or_default();
-    queues.iter().filter_map(|queue| route(queue).ok()).collect()
+    queues.iter().filter_map(|queue| parse_rule(queue).ok()).collect()
 }
 
 /// Sets a bucket's configuration. Entries without an id get one.
@@ -110,59 +110,59 @@ pub(crate) async fn put(
     let topics = configuration.topic_configurations.iter().flatten().map(|topic| &topic.topic_arn);
     let functions = configuration.lambda_function_configurations.iter().flatten();
     if let Some(arn) = topics.chain(functions.map(|function| &function.lambda_function_arn)).next() {
-        return Err(no_such_destination(arn));
+        return Err(unknown_destination(arn));
     }
-    let (mut routes, mut ids) = (Vec::<Route>::new(), BTreeSet::new());
+    let (mut rules, mut ids) = (Vec::<NotificationRule>::new(), BTreeSet::new());
     for queue in configuration.queue_configurations.iter_mut().flatten() {
         let id = queue.id.get_or_insert_with(|| format!("{:016x}", entropy.next_u64())).clone();
         if id.len() > ID_BYTES_MAX || !ids.insert(id.clone()) {
             let message = "The ID of a configuration must be unique and no longer than 255 bytes.";
-            return Err(argument(message, "Id", &id));
+            return Err(invalid_argument(message, "Id", &id));
         }
-        let route = route(queue)?;
-        if !notifier.has_webhook(&route.destination) {
-            return Err(no_such_destination(&queue.queue_arn));
+        let rule = parse_rule(queue)?;
+        if !notifier.has_webhook(&rule.destination) {
+            return Err(unknown_destination(&queue.queue_arn));
         }
-        if routes.iter().any(|other| other.overlaps(&route)) {
+        if rules.iter().any(|other| other.overlaps(&rule)) {
             return Err(s3_error!(
                 InvalidArgument,
                 "Configuration is ambiguously defined. Cannot have overlapping suffixes in two rules if the prefixes are overlapping for the same event type."
             ));
         }
-        routes.push(route);
+        rules.push(rule);
     }
     settings::put_notification(bucket, &configuration).await
 }
 
-fn route(queue: &dto::QueueConfiguration) -> S3Result<Route> {
+fn parse_rule(queue: &dto::QueueConfiguration) -> S3Result<NotificationRule> {
     let destination = queue.queue_arn.strip_prefix("arn:tenon:sqs::");
     let destination = destination.and_then(|rest| rest.strip_suffix(":webhook"));
-    let destination = destination.ok_or_else(|| no_such_destination(&queue.queue_arn))?.to_owned();
+    let destination = destination.ok_or_else(|| unknown_destination(&queue.queue_arn))?.to_owned();
     if queue.events.is_empty() {
         return Err(malformed_xml());
     }
-    let events = queue.events.iter().map(event).collect::<S3Result<_>>()?;
-    let (prefix, suffix) = filter(queue.filter.as_ref())?;
+    let events = queue.events.iter().map(parse_event).collect::<S3Result<_>>()?;
+    let (prefix, suffix) = parse_filter(queue.filter.as_ref())?;
     let id = queue.id.as_deref().unwrap_or_default().into();
-    Ok(Route { id, destination, events, prefix, suffix })
+    Ok(NotificationRule { id, destination, events, prefix, suffix })
 }
 
 /// Returns the name of an event without `s3:`.
-fn event(event: &Event) -> S3Result<String> {
+fn parse_event(event: &Event) -> S3Result<String> {
     let unknown = || {
         let message = format!("The event '{}' is not supported for notifications", event.as_ref());
-        argument(&message, "Event", event.as_ref())
+        invalid_argument(&message, "Event", event.as_ref())
     };
     let name = event.as_ref().strip_prefix("s3:").ok_or_else(unknown)?;
     let is_known = match name.strip_suffix(":*") {
         Some(family) => FAMILIES.contains(&family),
-        None => EventKind::named(name).is_some() || NEVER.contains(&name),
+        None => EventKind::named(name).is_some() || NEVER_EMITTED.contains(&name),
     };
     if is_known { Ok(name.to_owned()) } else { Err(unknown()) }
 }
 
 /// Returns the prefix and the suffix of a filter.
-fn filter(filter: Option<&NotificationConfigurationFilter>) -> S3Result<(String, String)> {
+fn parse_filter(filter: Option<&NotificationConfigurationFilter>) -> S3Result<(String, String)> {
     let rules = filter.and_then(|filter| filter.key.as_ref()).and_then(|key| key.filter_rules.as_ref());
     let (mut prefix, mut suffix) = (None, None);
     for rule in rules.into_iter().flatten() {
@@ -171,34 +171,34 @@ fn filter(filter: Option<&NotificationConfigurationFilter>) -> S3Result<(String,
         let value = rule.value.clone().unwrap_or_default();
         if value.len() > FILTER_BYTES_MAX {
             let message = "Size of filter rule value cannot exceed 1024 bytes in UTF-8 representation";
-            return Err(argument(message, "FilterRule", &value));
+            return Err(invalid_argument(message, "FilterRule", &value));
         }
         let place = match name.as_str() {
             "prefix" => &mut prefix,
             "suffix" => &mut suffix,
             _ => {
                 let message = "filter rule name must be either prefix or suffix";
-                return Err(argument(message, "FilterRule", &name));
+                return Err(invalid_argument(message, "FilterRule", &name));
             }
         };
         if place.replace(value).is_some() {
             let message = format!("Cannot specify more than one {name} rule in a filter.");
-            return Err(argument(&message, "FilterRule", &name));
+            return Err(invalid_argument(&message, "FilterRule", &name));
         }
     }
     Ok((prefix.unwrap_or_default(), suffix.unwrap_or_default()))
 }
 
-fn no_such_destination(arn: &str) -> S3Error {
-    argument("Unable to validate the following destination configurations", "Arn", arn)
+fn unknown_destination(arn: &str) -> S3Error {
+    invalid_argument("Unable to validate the following destination configurations", "Arn", arn)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn route(events: &[&str], prefix: &str, suffix: &str) -> Route {
-        Route {
+    fn rule(events: &[&str], prefix: &str, suffix: &str) -> NotificationRule {
+        NotificationRule {
             id: "id".into(),
             destination: "hook".to_owned(),
             events: events.iter().map(|&event| event.to_owned()).collect(),
@@ -208,22 +208,26 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_for_its_events_and_keys() {
-        let route = route(&["ObjectCreated:*", "ObjectRemoved:Delete"], "a/", ".jpg");
-        assert!(route.wants(EventKind::CreatedCopy) && route.wants(EventKind::RemovedDelete));
-        assert!(!route.wants(EventKind::RemovedDeleteMarkerCreated) && !route.wants(EventKind::TaggingPut));
-        let is_about = |key: &str| route.is_about(&ObjectKey::try_from(key).unwrap());
-        assert!(is_about("a/b.jpg") && !is_about("a/b.png") && !is_about("b/a.jpg"));
+    fn a_rule_matches_its_events_and_keys() {
+        let rule = rule(&["ObjectCreated:*", "ObjectRemoved:Delete"], "a/", ".jpg");
+        assert!(rule.matches_kind(EventKind::CreatedCopy) && rule.matches_kind(EventKind::RemovedDelete));
+        assert!(
+            !rule.matches_kind(EventKind::RemovedDeleteMarkerCreated)
+                && !rule.matches_kind(EventKind::TaggingPut)
+        );
+        let matches_key = |key: &str| rule.matches_key(&ObjectKey::try_from(key).unwrap());
+        assert!(matches_key("a/b.jpg") && !matches_key("a/b.png") && !matches_key("b/a.jpg"));
     }
 
     #[test]
-    fn routes_overlap_where_an_event_would_go_by_both() {
+    fn rules_overlap_if_an_event_can_match_both() {
         let all = ["ObjectCreated:*"];
-        let overlap = |one: Route, other: Route| one.overlaps(&other) && other.overlaps(&one);
-        assert!(overlap(route(&all, "", ""), route(&["ObjectCreated:Put"], "a", "b")));
-        assert!(overlap(route(&all, "a", ""), route(&all, "ab", "x")));
-        assert!(!overlap(route(&all, "a", ""), route(&all, "b", "")));
-        assert!(!overlap(route(&all, "", ".jpg"), route(&all, "", ".png")));
-        assert!(!overlap(route(&all, "", ""), route(&["ObjectRemoved:*"], "", "")));
+        let overlap =
+            |one: NotificationRule, other: NotificationRule| one.overlaps(&other) && other.overlaps(&one);
+        assert!(overlap(rule(&all, "", ""), rule(&["ObjectCreated:Put"], "a", "b")));
+        assert!(overlap(rule(&all, "a", ""), rule(&all, "ab", "x")));
+        assert!(!overlap(rule(&all, "a", ""), rule(&all, "b", "")));
+        assert!(!overlap(rule(&all, "", ".jpg"), rule(&all, "", ".png")));
+        assert!(!overlap(rule(&all, "", ""), rule(&["ObjectRemoved:*"], "", "")));
     }
 }

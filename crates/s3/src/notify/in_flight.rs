@@ -6,59 +6,59 @@ use store::ObjectKey;
 
 /// The keys that are being changed.
 #[derive(Debug, Default)]
-pub(super) struct Underway(Mutex<HashMap<Place, Calls>>);
+pub(super) struct InFlight(Mutex<HashMap<BucketKey, Calls>>);
 
-type Place = (String, ObjectKey);
+type BucketKey = (String, ObjectKey);
 
 #[derive(Debug, Default)]
 struct Calls {
     count: usize,
     /// Whether calls of the key have overlapped since it was last idle.
-    were_several: bool,
+    has_overlapped: bool,
 }
 
-impl Underway {
-    fn calls(&self) -> MutexGuard<'_, HashMap<Place, Calls>> {
+impl InFlight {
+    fn calls(&self) -> MutexGuard<'_, HashMap<BucketKey, Calls>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a call that is about to change an object.
-    pub(super) fn begin(self: &Arc<Self>, bucket: &str, key: &ObjectKey) -> Turn {
-        let place = (bucket.to_owned(), key.clone());
+    pub(super) fn begin(self: &Arc<Self>, bucket: &str, key: &ObjectKey) -> CallGuard {
+        let bucket_key = (bucket.to_owned(), key.clone());
         let mut all = self.calls();
-        let calls = all.entry(place.clone()).or_default();
+        let calls = all.entry(bucket_key.clone()).or_default();
         calls.count += 1;
-        calls.were_several |= calls.count > 1;
+        calls.has_overlapped |= calls.count > 1;
         drop(all);
-        Turn { underway: Arc::clone(self), place }
+        CallGuard { in_flight: Arc::clone(self), bucket_key }
     }
 }
 
 /// A registered call. It ends when its change has a sequence.
 #[derive(Debug)]
-pub(super) struct Turn {
-    underway: Arc<Underway>,
-    place: Place,
+pub(super) struct CallGuard {
+    in_flight: Arc<InFlight>,
+    bucket_key: BucketKey,
 }
 
-impl Turn {
+impl CallGuard {
     pub(super) fn key(&self) -> &ObjectKey {
-        &self.place.1
+        &self.bucket_key.1
     }
 
     /// Whether another call of the same key overlapped with this one.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.underway.calls().get(&self.place).is_some_and(|calls| calls.were_several)
+    pub(super) fn is_concurrent(&self) -> bool {
+        self.in_flight.calls().get(&self.bucket_key).is_some_and(|calls| calls.has_overlapped)
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        let mut all = self.underway.calls();
-        if let Some(calls) = all.get_mut(&self.place) {
+        let mut all = self.in_flight.calls();
+        if let Some(calls) = all.get_mut(&self.bucket_key) {
             calls.count -= 1;
             if calls.count == 0 {
-                all.remove(&self.place);
+                all.remove(&self.bucket_key);
             }
         }
     }

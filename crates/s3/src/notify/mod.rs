@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::bucket::Bucket;
-use crate::endpoint::Shared;
+use crate::endpoint::EndpointContext;
 use crate::headers;
 use crate::ops::{settings, tagging};
 use crate::owners;
@@ -35,15 +35,15 @@ use crate::policy_condition::Peer;
 use crate::sessions::Sessions;
 use crate::users::Users;
 use crate::wire::Signer;
-use in_flight::{Turn, Underway};
-use observed_store::Watched;
+use in_flight::{CallGuard, InFlight};
+use observed_store::ObservedStore;
 
 /// The number of workers that turn changes into events.
-const LANES: usize = 8;
+const WORKERS: usize = 8;
 /// The capacity of each worker's queue.
-const WAITING_MAX: usize = 512;
+const QUEUE_MAX: usize = 512;
 /// The time limit for reading an object.
-const LOOK_WITHIN: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The principal of unsigned requests.
 const ANONYMOUS: &str = "anonymous";
 
@@ -64,12 +64,12 @@ pub(crate) enum Action {
 impl Action {
     /// Returns the action of PutObject: `s3s` also sees POST Object as PutObject.
     pub(crate) fn of_put(extensions: &http::Extensions) -> Self {
-        let is_post =
-            extensions.get::<Received>().is_some_and(|received| received.method == http::Method::POST);
-        if is_post { Self::Post } else { Self::Put }
+        let is_form_post =
+            extensions.get::<ReceivedRequest>().is_some_and(|received| received.method == http::Method::POST);
+        if is_form_post { Self::Post } else { Self::Put }
     }
 
-    fn created(self) -> EventKind {
+    fn created_kind(self) -> EventKind {
         match self {
             Self::Post => EventKind::CreatedPost,
             Self::Copy | Self::Rename => EventKind::CreatedCopy,
@@ -78,7 +78,7 @@ impl Action {
         }
     }
 
-    fn removed(self, leaves_marker: bool) -> EventKind {
+    fn removed_kind(self, leaves_marker: bool) -> EventKind {
         match (self, leaves_marker) {
             (Self::Expire, false) => EventKind::ExpirationDelete,
             (Self::Expire, true) => EventKind::ExpirationDeleteMarkerCreated,
@@ -90,7 +90,7 @@ impl Action {
 
 /// Properties of a request as received, before it was rewritten.
 #[derive(Debug, Clone)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     /// The request id that the response shows.
     pub(crate) id: String,
     pub(crate) method: http::Method,
@@ -109,7 +109,7 @@ impl Cause {
     fn of<T>(request: &S3Request<T>, action: Action, sessions: &Sessions) -> Self {
         let signer = Signer::of(&request.extensions);
         let principal = signer.map(|signer| sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()));
-        let received = request.extensions.get::<Received>();
+        let received = request.extensions.get::<ReceivedRequest>();
         Self {
             action,
             principal: principal.unwrap_or_else(|| ANONYMOUS.to_owned()),
@@ -119,16 +119,16 @@ impl Cause {
     }
 }
 
-impl Shared {
+impl EndpointContext {
     /// Opens a bucket for a request that changes objects. Their events are emitted when the returned bucket is dropped.
-    pub(crate) async fn changed<T>(
+    pub(crate) async fn open_observed<T>(
         &self,
         request: &S3Request<T>,
         bucket: &str,
         action: Action,
     ) -> S3Result<Bucket> {
         let cause = Cause::of(request, action, &self.sessions);
-        Ok(self.notifier.watch(self.bucket(bucket).await?, cause))
+        Ok(self.notifier.observe(self.open_bucket(bucket).await?, cause))
     }
 }
 
@@ -138,28 +138,28 @@ struct Change {
     kind: EventKind,
     known: Described,
     /// Whether the object must be read to complete the event.
-    needs_look: bool,
-    turn: Turn,
+    needs_read: bool,
+    guard: CallGuard,
 }
 
 /// A change that waits to become an event.
 #[derive(Debug)]
-struct Pending {
+struct PendingChange {
     bucket: Bucket,
     cause: Cause,
     kind: EventKind,
     key: ObjectKey,
     known: Described,
-    needs_look: bool,
+    needs_read: bool,
     /// Whether another call of the key overlapped.
-    is_crowded: bool,
+    is_concurrent: bool,
     time: Timestamp,
     /// The change's sequence. The next sequence is reserved for a correction.
     sequence: Sequence,
 }
 
-enum Told {
-    Change(Box<Pending>),
+enum Message {
+    Change(Box<PendingChange>),
     /// A request to signal when all earlier messages are processed.
     Flush(oneshot::Sender<()>),
 }
@@ -167,9 +167,9 @@ enum Told {
 /// The receiver of changes; owns the workers' queues.
 #[derive(Debug)]
 pub(crate) struct Notifier {
-    telling: Arc<Telling>,
-    lanes: Vec<mpsc::Sender<Told>>,
-    underway: Arc<Underway>,
+    dispatcher: Arc<Dispatcher>,
+    queues: Vec<mpsc::Sender<Message>>,
+    in_flight: Arc<InFlight>,
     clock: Arc<dyn Clock>,
     /// Makes taking a sequence and enqueueing the change one step, so that queues are in sequence order.
     order: Mutex<Sequencer>,
@@ -185,32 +185,35 @@ impl Notifier {
         users: Users,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let telling = Arc::new(Telling { channel: Channel::default(), webhooks, region, users });
-        let lane = |_| {
-            let (sender, waiting) = mpsc::channel(WAITING_MAX);
-            tokio::spawn(Arc::clone(&telling).tell_all(waiting));
+        let dispatcher = Arc::new(Dispatcher { channel: Channel::default(), webhooks, region, users });
+        let worker = |_| {
+            let (sender, waiting) = mpsc::channel(QUEUE_MAX);
+            tokio::spawn(Arc::clone(&dispatcher).run(waiting));
             sender
         };
-        let lanes = (0..LANES).map(lane).collect();
-        let underway = Arc::default();
-        Self { telling, lanes, underway, clock, order: Mutex::default(), lost: AtomicU64::new(0) }
+        let queues = (0..WORKERS).map(worker).collect();
+        let in_flight = Arc::default();
+        Self { dispatcher, queues, in_flight, clock, order: Mutex::default(), lost: AtomicU64::new(0) }
     }
 
     /// Returns a bucket whose changes have events with the given cause.
-    pub(crate) fn watch(self: &Arc<Self>, bucket: Bucket, cause: Cause) -> Bucket {
-        Bucket { name: bucket.name.clone(), store: Arc::new(Watched::new(bucket, cause, Arc::clone(self))) }
+    pub(crate) fn observe(self: &Arc<Self>, bucket: Bucket, cause: Cause) -> Bucket {
+        Bucket {
+            name: bucket.name.clone(),
+            store: Arc::new(ObservedStore::new(bucket, cause, Arc::clone(self))),
+        }
     }
 
     pub(crate) fn subscribe(&self) -> Subscription {
-        self.telling.channel.subscribe()
+        self.dispatcher.channel.subscribe()
     }
 
     pub(crate) fn has_webhook(&self, name: &str) -> bool {
-        self.telling.webhooks.contains_key(name)
+        self.dispatcher.webhooks.contains_key(name)
     }
 
     pub(crate) fn counts(&self) -> BTreeMap<String, WebhookCounts> {
-        let webhooks = self.telling.webhooks.iter();
+        let webhooks = self.dispatcher.webhooks.iter();
         webhooks.map(|(name, webhook)| (name.clone(), webhook.counts())).collect()
     }
 
@@ -223,117 +226,117 @@ impl Notifier {
     pub(crate) async fn finish(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let flushed = async {
-            for lane in &self.lanes {
+            for queue in &self.queues {
                 let (sender, flushed) = oneshot::channel();
-                if lane.send(Told::Flush(sender)).await.is_ok() {
+                if queue.send(Message::Flush(sender)).await.is_ok() {
                     flushed.await.ok();
                 }
             }
         };
         if tokio::time::timeout_at(until, flushed).await.is_err() {
-            tracing::warn!("some events were not told");
+            tracing::warn!("some events were not delivered before the endpoint stopped");
         }
         let left = until.saturating_duration_since(Instant::now());
-        let stopped = self.telling.webhooks.values().map(|webhook| webhook.stop(left));
+        let stopped = self.dispatcher.webhooks.values().map(|webhook| webhook.stop(left));
         futures_util::future::join_all(stopped).await;
     }
 
     /// Enqueues changes. If a queue is full, the change is dropped, and subscribers get a loss notice.
-    fn emit(&self, bucket: &Bucket, cause: &Cause, changes: Vec<Change>) {
-        if self.telling.webhooks.is_empty() && !self.telling.channel.is_heard() {
+    fn enqueue(&self, bucket: &Bucket, cause: &Cause, changes: Vec<Change>) {
+        if self.dispatcher.webhooks.is_empty() && !self.dispatcher.channel.is_heard() {
             return;
         }
         for change in changes {
             let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
             let time = self.clock.now();
-            let pending = Pending {
+            let pending = PendingChange {
                 bucket: bucket.clone(),
                 cause: cause.clone(),
                 kind: change.kind,
-                key: change.turn.key().clone(),
+                key: change.guard.key().clone(),
                 known: change.known,
-                needs_look: change.needs_look,
-                is_crowded: change.turn.is_crowded(),
+                needs_read: change.needs_read,
+                is_concurrent: change.guard.is_concurrent(),
                 time,
                 sequence: order.next_two(time),
             };
-            if self.lane(&pending).try_send(Told::Change(Box::new(pending))).is_err() {
-                self.lose();
+            if self.queue_of(&pending).try_send(Message::Change(Box::new(pending))).is_err() {
+                self.count_lost();
             }
         }
     }
 
-    fn lane(&self, pending: &Pending) -> &mpsc::Sender<Told> {
+    fn queue_of(&self, pending: &PendingChange) -> &mpsc::Sender<Message> {
         let mut hasher = DefaultHasher::new();
         (&pending.bucket.name, &pending.key).hash(&mut hasher);
-        &self.lanes[(hasher.finish() % LANES as u64) as usize]
+        &self.queues[(hasher.finish() % WORKERS as u64) as usize]
     }
 
-    fn lose(&self) {
+    fn count_lost(&self) {
         let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
         // Log rarely: losses come by the thousand or not at all.
         if lost.is_power_of_two() {
-            tracing::warn!(lost, "events are lost: objects change faster than they can be looked at");
+            tracing::warn!(lost, "events are lost: objects change faster than their events can be prepared");
         }
-        self.telling.channel.tell(Heard::Lost(1));
+        self.dispatcher.channel.tell(Heard::Lost(1));
     }
 }
 
 /// The event destinations, and the properties that all events share.
 #[derive(Debug)]
-struct Telling {
+struct Dispatcher {
     channel: Channel,
     webhooks: BTreeMap<String, Webhook>,
     region: String,
     users: Users,
 }
 
-impl Telling {
-    async fn tell_all(self: Arc<Self>, mut waiting: mpsc::Receiver<Told>) {
-        while let Some(told) = waiting.recv().await {
-            match told {
-                Told::Change(pending) => self.tell(*pending).await,
-                Told::Flush(done) => drop(done.send(())),
+impl Dispatcher {
+    async fn run(self: Arc<Self>, mut waiting: mpsc::Receiver<Message>) {
+        while let Some(message) = waiting.recv().await {
+            match message {
+                Message::Change(pending) => self.dispatch(*pending).await,
+                Message::Flush(done) => drop(done.send(())),
             }
         }
     }
 
-    async fn tell(&self, pending: Pending) {
-        let routes = self.routes(&pending.bucket).await;
-        let is_wanted = routes.iter().any(|route| route.is_about(&pending.key));
+    async fn dispatch(&self, pending: PendingChange) {
+        let rules = self.rules(&pending.bucket).await;
+        let is_wanted = rules.iter().any(|rule| rule.matches_key(&pending.key));
         if !is_wanted && !self.channel.is_heard() {
             return;
         }
-        let found = match pending.needs_look || pending.is_crowded {
-            true => look(&pending).await,
-            false => Found::Unknown,
+        let found = match pending.needs_read || pending.is_concurrent {
+            true => read_current(&pending).await,
+            false => CurrentState::Unknown,
         };
-        if pending.is_crowded && matches!(found, Found::Unknown) {
+        if pending.is_concurrent && matches!(found, CurrentState::Unknown) {
             // The calls overlapped, and the resulting object could not be read: the event may be wrong.
             self.channel.tell(Heard::Lost(1));
         }
-        let own = own(&pending, &found);
+        let own = describe_change(&pending, &found);
         let correction = correction(&pending, &own, found);
-        let owner = owners::of(&pending.bucket, &self.users).await;
-        let owner = owner.unwrap_or_else(|_| self.users.first_admin());
-        self.send(&pending, &owner, (pending.kind, own, pending.sequence), &routes);
+        let owner = owners::find(&pending.bucket, &self.users).await;
+        let owner = owner.unwrap_or_else(|_| self.users.default_owner());
+        self.send(&pending, &owner, (pending.kind, own, pending.sequence), &rules);
         if let Some((kind, object)) = correction {
             let sequence = Sequence(pending.sequence.0 + 1);
-            self.send(&pending, &owner, (kind, object, sequence), &routes);
+            self.send(&pending, &owner, (kind, object, sequence), &rules);
         }
     }
 
-    async fn routes(&self, bucket: &Bucket) -> Vec<configuration::Route> {
+    async fn rules(&self, bucket: &Bucket) -> Vec<configuration::NotificationRule> {
         if self.webhooks.is_empty() {
             return Vec::new();
         }
         match settings::get_notification(bucket).await {
-            Ok(configured) => configuration::routes(configured),
+            Ok(configured) => configuration::parse_rules(configured),
             Err(error) => {
                 tracing::warn!(
                     bucket = bucket.name,
                     ?error,
-                    "an event is sent nowhere: nobody knows where to"
+                    "an event is not sent to webhooks: the bucket's notification configuration cannot be read"
                 );
                 Vec::new()
             }
@@ -342,10 +345,10 @@ impl Telling {
 
     fn send(
         &self,
-        pending: &Pending,
+        pending: &PendingChange,
         owner: &str,
         (kind, object, sequence): (EventKind, Described, Sequence),
-        routes: &[configuration::Route],
+        rules: &[configuration::NotificationRule],
     ) {
         let event = Arc::new(ObjectEvent {
             kind,
@@ -360,9 +363,9 @@ impl Telling {
             source: pending.cause.source,
             request_id: pending.cause.request_id.clone(),
         });
-        for route in routes.iter().filter(|route| route.is_about(&event.key) && route.wants(kind)) {
-            if let Some(webhook) = self.webhooks.get(&route.destination) {
-                webhook.send(Notice { event: Arc::clone(&event), configuration: Arc::clone(&route.id) });
+        for rule in rules.iter().filter(|rule| rule.matches_key(&event.key) && rule.matches_kind(kind)) {
+            if let Some(webhook) = self.webhooks.get(&rule.destination) {
+                webhook.send(Notice { event: Arc::clone(&event), configuration: Arc::clone(&rule.id) });
             }
         }
         self.channel.tell(Heard::Event(event));
@@ -370,38 +373,38 @@ impl Telling {
 }
 
 /// The result of reading an object.
-enum Found {
-    There(Described),
+enum CurrentState {
+    Present(Described),
     Absent,
     /// The object was not read, or could not be.
     Unknown,
 }
 
-async fn look(pending: &Pending) -> Found {
-    let looked = async {
+async fn read_current(pending: &PendingChange) -> CurrentState {
+    let read = async {
         let (bucket, key) = (&pending.bucket, &pending.key);
         // After overlapping calls only the current object shows which call was last.
-        let version = pending.known.version.as_deref().filter(|_| !pending.is_crowded);
+        let version = pending.known.version.as_deref().filter(|_| !pending.is_concurrent);
         let meta = match (bucket.store.versions(), version) {
             (Some(versions), Some(id)) => versions.find(key, Some(id)).await?.stored,
             _ => bucket.store.find(key).await?,
         };
-        let Some(meta) = meta else { return Ok(Found::Absent) };
-        let tags = tagging::read(bucket, &meta.object).await.unwrap_or_default();
-        Ok::<_, store::StoreError>(Found::There(describe(&meta, tags)))
+        let Some(meta) = meta else { return Ok(CurrentState::Absent) };
+        let tags = tagging::read_from_store(bucket, &meta.object).await.unwrap_or_default();
+        Ok::<_, store::StoreError>(CurrentState::Present(describe_object(&meta, tags)))
     };
-    match tokio::time::timeout(LOOK_WITHIN, looked).await {
+    match tokio::time::timeout(READ_TIMEOUT, read).await {
         Ok(Ok(found)) => found,
-        Ok(Err(store::StoreError::NotFound(_))) => Found::Absent,
-        _ => Found::Unknown,
+        Ok(Err(store::StoreError::NotFound(_))) => CurrentState::Absent,
+        _ => CurrentState::Unknown,
     }
 }
 
 /// Returns the object as the change left it, completed from the object that was read.
-fn own(pending: &Pending, found: &Found) -> Described {
+fn describe_change(pending: &PendingChange, found: &CurrentState) -> Described {
     let known = &pending.known;
     match found {
-        Found::There(found) if pending.needs_look => {
+        CurrentState::Present(found) if pending.needs_read => {
             let is_of_tags = !pending.kind.is_created();
             let is_same = known.etag.is_none() || known.etag == found.etag;
             let tags = if is_of_tags { known.tags.clone() } else { found.tags.clone() };
@@ -412,25 +415,29 @@ fn own(pending: &Pending, found: &Found) -> Described {
 }
 
 /// Returns the correcting event for an overlapping change, if the object that was read differs from it.
-fn correction(pending: &Pending, own: &Described, found: Found) -> Option<(EventKind, Described)> {
+fn correction(
+    pending: &PendingChange,
+    own: &Described,
+    found: CurrentState,
+) -> Option<(EventKind, Described)> {
     let kind = pending.kind;
     match found {
-        _ if !pending.is_crowded => None,
-        Found::Absent if !kind.is_removed() => Some((EventKind::RemovedDelete, Described::default())),
-        Found::There(found) if kind.is_removed() || found.etag != own.etag => {
+        _ if !pending.is_concurrent => None,
+        CurrentState::Absent if !kind.is_removed() => Some((EventKind::RemovedDelete, Described::default())),
+        CurrentState::Present(found) if kind.is_removed() || found.etag != own.etag => {
             Some((EventKind::CreatedPut, found))
         }
-        Found::There(found) if found.tags != own.tags => Some((EventKind::TaggingPut, found)),
+        CurrentState::Present(found) if found.tags != own.tags => Some((EventKind::TaggingPut, found)),
         _ => None,
     }
 }
 
-fn describe(meta: &ObjectMeta, tags: Tags) -> Described {
+fn describe_object(meta: &ObjectMeta, tags: Tags) -> Described {
     Described {
         size_bytes: Some(meta.size_bytes),
         etag: Some(meta.object.etag.clone()),
         version: shown_version(meta.object.version.clone()),
-        ..of_attributes(&meta.attributes, tags)
+        ..describe_attributes(&meta.attributes, tags)
     }
 }
 
@@ -438,7 +445,7 @@ fn shown_version(id: Option<store::VersionId>) -> Option<store::VersionId> {
     id.filter(|id| **id != *NULL_VERSION)
 }
 
-fn of_attributes(attributes: &Attributes, tags: Tags) -> Described {
+fn describe_attributes(attributes: &Attributes, tags: Tags) -> Described {
     Described {
         content_type: Some(headers::content_type(attributes)),
         user: headers::metadata(attributes).into_iter().flatten().collect(),

@@ -6,15 +6,15 @@ use s3s::dto::{self, AccessControlPolicy};
 use s3s::{S3Error, S3Result, s3_error};
 use serde::{Deserialize, Serialize};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
 use crate::error::{custom, not_implemented};
 use crate::ops::settings::{ENFORCED, OWNERSHIP};
 use crate::users::Users;
 
 const SETTING: &str = "acl";
-const EVERYBODY: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
-const SIGNED_IN: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
+const ALL_USERS: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
+const AUTHENTICATED_USERS: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
 const FULL_CONTROL: &str = "FULL_CONTROL";
 const PERMISSIONS: [&str; 5] = [FULL_CONTROL, "READ", "READ_ACP", "WRITE", "WRITE_ACP"];
 /// S3's maximum number of grants in an ACL.
@@ -35,7 +35,7 @@ enum Grantee {
 }
 
 impl Grantee {
-    fn is(&self, user: Option<&str>) -> bool {
+    fn includes(&self, user: Option<&str>) -> bool {
         match self {
             Self::Everybody => true,
             Self::SignedIn => user.is_some(),
@@ -45,8 +45,8 @@ impl Grantee {
 
     fn dto(&self) -> dto::Grantee {
         let (kind, id, uri) = match self {
-            Self::Everybody => ("Group", None, Some(EVERYBODY.to_owned())),
-            Self::SignedIn => ("Group", None, Some(SIGNED_IN.to_owned())),
+            Self::Everybody => ("Group", None, Some(ALL_USERS.to_owned())),
+            Self::SignedIn => ("Group", None, Some(AUTHENTICATED_USERS.to_owned())),
             Self::User(name) => ("CanonicalUser", Some(name.clone()), None),
         };
         let type_ = dto::Type::from_static(kind);
@@ -65,9 +65,9 @@ pub(crate) async fn allows(bucket: &Bucket, user: Option<&str>, action: &str) ->
     };
     let grants = grants(bucket).await?;
     let allows = |grant: &Grant| {
-        grant.grantee.is(user) && [permission, FULL_CONTROL].contains(&grant.permission.as_str())
+        grant.grantee.includes(user) && [permission, FULL_CONTROL].contains(&grant.permission.as_str())
     };
-    Ok(grants.iter().any(allows) && !is_enforced(bucket).await?)
+    Ok(grants.iter().any(allows) && !is_acl_disabled(bucket).await?)
 }
 
 async fn grants(bucket: &Bucket) -> S3Result<Vec<Grant>> {
@@ -75,14 +75,14 @@ async fn grants(bucket: &Bucket) -> S3Result<Vec<Grant>> {
 }
 
 /// Whether ACLs are disabled for the bucket, which is the default.
-async fn is_enforced(bucket: &Bucket) -> S3Result<bool> {
+async fn is_acl_disabled(bucket: &Bucket) -> S3Result<bool> {
     let ownership: Option<String> = bucket.setting(OWNERSHIP).await?;
     Ok(ownership.is_none_or(|ownership| ownership == ENFORCED))
 }
 
 /// Returns the effective ACL. Stored grants have no effect while ACLs are disabled.
 pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto::Grant>> {
-    let grants = match is_enforced(bucket).await? {
+    let grants = match is_acl_disabled(bucket).await? {
         true => Vec::new(),
         false => grants(bucket).await?,
     };
@@ -90,11 +90,11 @@ pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto
         grantee: Some(grant.grantee.dto()),
         permission: Some(dto::Permission::from(grant.permission)),
     });
-    Ok(std::iter::once(of_owner(owner)).chain(shown).collect())
+    Ok(std::iter::once(owner_grant(owner)).chain(shown).collect())
 }
 
 /// Returns the owner's grant of full control.
-pub(crate) fn of_owner(owner: &dto::Owner) -> dto::Grant {
+pub(crate) fn owner_grant(owner: &dto::Owner) -> dto::Grant {
     let owner = Grantee::User(owner.id.clone().unwrap_or_default());
     let permission = Some(dto::Permission::from_static(FULL_CONTROL));
     dto::Grant { grantee: Some(owner.dto()), permission }
@@ -102,7 +102,7 @@ pub(crate) fn of_owner(owner: &dto::Owner) -> dto::Grant {
 
 /// An ACL in a request: a canned ACL, grant headers, or a document.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct AclRequest {
     pub(crate) canned: Option<String>,
     /// Grantees by permission.
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -110,9 +110,9 @@ pub(crate) struct Given {
 }
 
 /// Collects the ACL fields of the input of CreateBucket or PutBucketAcl.
-macro_rules! given_acl {
+macro_rules! acl_request {
     ($input:expr, $policy:expr) => {
-        $crate::ops::acl::Given {
+        $crate::ops::acl::AclRequest {
             canned: $input.acl.as_ref().map(|acl| acl.as_str().to_owned()),
             headers: [
                 ("FULL_CONTROL", $input.grant_full_control.clone()),
@@ -128,10 +128,10 @@ macro_rules! given_acl {
         }
     };
 }
-pub(crate) use given_acl;
+pub(crate) use acl_request;
 
-impl Given {
-    fn is_nothing(&self) -> bool {
+impl AclRequest {
+    fn is_empty(&self) -> bool {
         self.canned.is_none() && self.headers.is_empty() && self.policy.is_none()
     }
 
@@ -149,8 +149,8 @@ impl Given {
                 ));
             }
             (Some(canned), true, None) => canned_grants(&canned)?,
-            (None, false, None) => of_headers(self.headers, users)?,
-            (None, true, Some(policy)) => of_policy(policy, users, owner)?,
+            (None, false, None) => header_grants(self.headers, users)?,
+            (None, true, Some(policy)) => document_grants(policy, users, owner)?,
             _ => return Err(s3_error!(UnexpectedContent, "This request does not support content.")),
         };
         if grants.len() > GRANTS_MAX {
@@ -174,12 +174,12 @@ fn canned_grants(name: &str) -> S3Result<Vec<Grant>> {
             vec![grant(&Grantee::Everybody, "READ"), grant(&Grantee::Everybody, "WRITE")]
         }
         "authenticated-read" => vec![grant(&Grantee::SignedIn, "READ")],
-        other => return Err(argument("", "x-amz-acl", other)),
+        other => return Err(invalid_argument("", "x-amz-acl", other)),
     })
 }
 
 /// Parses grant headers such as `id="name", uri="http://..."`, by permission.
-fn of_headers(headers: Vec<(&'static str, String)>, users: &Users) -> S3Result<Vec<Grant>> {
+fn header_grants(headers: Vec<(&'static str, String)>, users: &Users) -> S3Result<Vec<Grant>> {
     let mut grants = Vec::new();
     for (permission, list) in headers {
         for one in list.split(',').map(str::trim).filter(|one| !one.is_empty()) {
@@ -196,7 +196,7 @@ fn of_headers(headers: Vec<(&'static str, String)>, users: &Users) -> S3Result<V
     Ok(grants)
 }
 
-fn of_policy(policy: AccessControlPolicy, users: &Users, owner: &str) -> S3Result<Vec<Grant>> {
+fn document_grants(policy: AccessControlPolicy, users: &Users, owner: &str) -> S3Result<Vec<Grant>> {
     let named = policy.owner.and_then(|owner| owner.id).filter(|id| !id.is_empty()).ok_or_else(malformed)?;
     if named != owner {
         user(named, users)?;
@@ -223,20 +223,20 @@ fn of_policy(policy: AccessControlPolicy, users: &Users, owner: &str) -> S3Resul
 fn user(name: String, users: &Users) -> S3Result<Grantee> {
     match users.get(&name) {
         Some(_) => Ok(Grantee::User(name)),
-        None => Err(argument("Invalid id", "CanonicalUser/ID", &name)),
+        None => Err(invalid_argument("Invalid id", "CanonicalUser/ID", &name)),
     }
 }
 
 fn group(uri: &str) -> S3Result<Grantee> {
     match uri {
-        EVERYBODY => Ok(Grantee::Everybody),
-        SIGNED_IN => Ok(Grantee::SignedIn),
-        other => Err(argument("Invalid group uri", "Group/URI", other)),
+        ALL_USERS => Ok(Grantee::Everybody),
+        AUTHENTICATED_USERS => Ok(Grantee::SignedIn),
+        other => Err(invalid_argument("Invalid group uri", "Group/URI", other)),
     }
 }
 
-pub(crate) async fn put(bucket: &Bucket, given: Given, users: &Users, owner: &str) -> S3Result<()> {
-    if is_enforced(bucket).await? {
+pub(crate) async fn put(bucket: &Bucket, given: AclRequest, users: &Users, owner: &str) -> S3Result<()> {
+    if is_acl_disabled(bucket).await? {
         return Err(not_supported());
     }
     let grants = given.grants(users, owner)?;
@@ -244,14 +244,14 @@ pub(crate) async fn put(bucket: &Bucket, given: Given, users: &Users, owner: &st
 }
 
 /// Sets the ACL of a new bucket with the given object ownership.
-pub(crate) async fn put_first(
+pub(crate) async fn put_initial(
     bucket: &Bucket,
-    given: Given,
+    given: AclRequest,
     ownership: &str,
     users: &Users,
     owner: &str,
 ) -> S3Result<()> {
-    if given.is_nothing() {
+    if given.is_empty() {
         return Ok(());
     }
     let grants = given.grants(users, owner)?;
@@ -275,7 +275,7 @@ pub(crate) async fn check_object(bucket: &Bucket, headers: &http::HeaderMap) -> 
         None if !is_granted => Ok(()),
         // Every object belongs to the bucket's owner. So `private`, which rclone always sends, changes nothing.
         Some(b"bucket-owner-full-control" | b"private") if !is_granted => Ok(()),
-        _ if is_enforced(bucket).await? => Err(not_supported()),
+        _ if is_acl_disabled(bucket).await? => Err(not_supported()),
         Some(b"bucket-owner-read") if !is_granted => Ok(()),
         _ => Err(not_implemented("An access control list of an object")),
     }
@@ -288,7 +288,7 @@ pub(crate) async fn put_object(
     list: Option<&dto::AccessControlPolicy>,
     headers: &http::HeaderMap,
 ) -> S3Result<()> {
-    let shown = of_owner(owner);
+    let shown = owner_grant(owner);
     let is_owners = |grant: &dto::Grant| {
         let id = |grant: &dto::Grant| grant.grantee.as_ref().and_then(|grantee| grantee.id.clone());
         id(grant) == id(&shown) && grant.permission == shown.permission
@@ -298,7 +298,7 @@ pub(crate) async fn put_object(
         None if headers.contains_key("x-amz-acl") => return check_object(bucket, headers).await,
         _ => {}
     }
-    match is_enforced(bucket).await? {
+    match is_acl_disabled(bucket).await? {
         true => Err(not_supported()),
         false => Err(not_implemented("An access control list of an object")),
     }

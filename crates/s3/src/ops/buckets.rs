@@ -3,9 +3,9 @@
 use s3s::dto::{Bucket, CreateBucketInput, ListBucketsInput, ListBucketsOutput};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::authorizer;
-use crate::endpoint::Shared;
+use crate::endpoint::EndpointContext;
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::headers;
@@ -18,7 +18,7 @@ const PAGE_MAX: usize = 10_000;
 
 /// Lists the buckets that a user may see.
 pub(crate) async fn list(
-    shared: &Shared,
+    context: &EndpointContext,
     user: Option<String>,
     input: ListBucketsInput,
 ) -> S3Result<ListBucketsOutput> {
@@ -28,70 +28,70 @@ pub(crate) async fn list(
         Some(max) => {
             usize::try_from(max).ok().filter(|max| (1..=PAGE_MAX).contains(max)).ok_or_else(|| {
                 let message = "Argument max-buckets must be an integer between 1 and 10000.";
-                argument(message, "max-buckets", &max.to_string())
+                invalid_argument(message, "max-buckets", &max.to_string())
             })?
         }
     };
-    let names = shared.buckets.list().await.map_err(from_store)?;
+    let names = context.buckets.list().await.map_err(from_store)?;
     let after = input.continuation_token.as_deref().unwrap_or_default();
     let mut page: Vec<Bucket> = Vec::new();
     let mut continuation_token = None;
     for name in names.into_iter().filter(|name| name.starts_with(&prefix) && name.as_str() > after) {
-        if !is_seen(shared, user.as_deref(), &name).await? {
+        if !is_visible(context, user.as_deref(), &name).await? {
             continue;
         }
         if page.len() == limit {
             continuation_token = page.last().and_then(|last| last.name.clone());
             break;
         }
-        page.push(shown(shared, name).await?);
+        page.push(to_dto(context, name).await?);
     }
-    let owner = Some(owners::shown(user.unwrap_or_else(|| shared.users.first_admin())));
+    let owner = Some(owners::to_dto(user.unwrap_or_else(|| context.users.default_owner())));
     Ok(ListBucketsOutput { buckets: Some(page), continuation_token, owner, prefix: input.prefix })
 }
 
-async fn is_seen(shared: &Shared, user: Option<&str>, bucket: &str) -> S3Result<bool> {
-    let found = user.and_then(|user| shared.users.get(user));
+async fn is_visible(context: &EndpointContext, user: Option<&str>, bucket: &str) -> S3Result<bool> {
+    let found = user.and_then(|user| context.users.get(user));
     if found.is_some_and(|user| authorizer::sees_all_buckets(user.role)) {
         return Ok(true);
     }
     // The bucket was deleted in the meantime.
-    let Ok(bucket) = shared.bucket(bucket).await else { return Ok(false) };
-    Ok(user == Some(owners::of(&bucket, &shared.users).await?.as_str()))
+    let Ok(bucket) = context.open_bucket(bucket).await else { return Ok(false) };
+    Ok(user == Some(owners::find(&bucket, &context.users).await?.as_str()))
 }
 
-async fn shown(shared: &Shared, name: String) -> S3Result<Bucket> {
-    let made_at = shared.buckets.made_at(&name).await.map_err(from_store)?;
+async fn to_dto(context: &EndpointContext, name: String) -> S3Result<Bucket> {
+    let made_at = context.buckets.made_at(&name).await.map_err(from_store)?;
     Ok(Bucket {
         name: Some(name),
         creation_date: Some(headers::timestamp(made_at)),
-        bucket_region: Some(shared.region.clone()),
+        bucket_region: Some(context.region.clone()),
     })
 }
 
 /// Creates a bucket, which then belongs to its creator.
 pub(crate) async fn create(
-    shared: &Shared,
+    context: &EndpointContext,
     input: &CreateBucketInput,
     tags: Option<&BucketTags>,
-    maker: Option<&str>,
+    creator: Option<&str>,
 ) -> S3Result<()> {
     let name = &input.bucket;
-    if let Ok(there) = shared.bucket(name).await {
-        let owner = owners::of(&there, &shared.users).await?;
-        return Err(already_there(maker == Some(owner.as_str())));
+    if let Ok(there) = context.open_bucket(name).await {
+        let owner = owners::find(&there, &context.users).await?;
+        return Err(exists_error(creator == Some(owner.as_str())));
     }
-    check(input, &shared.region)?;
-    shared.buckets.create(name).await.map_err(|error| match error {
+    check(input, &context.region)?;
+    context.buckets.create(name).await.map_err(|error| match error {
         store::StoreError::BucketState { .. } => s3_error!(BucketAlreadyOwnedByYou, "{error}"),
         store::StoreError::Invalid(_) => s3_error!(InvalidBucketName, "{error}"),
         error => from_store(error),
     })?;
-    let made = set_up(shared, input, tags, maker).await;
-    if made.is_err() {
-        shared.buckets.delete(name).await.map_err(from_store)?;
+    let applied = apply_settings(context, input, tags, creator).await;
+    if applied.is_err() {
+        context.buckets.delete(name).await.map_err(from_store)?;
     }
-    made
+    applied
 }
 
 fn check(input: &CreateBucketInput, own_region: &str) -> S3Result<()> {
@@ -99,7 +99,7 @@ fn check(input: &CreateBucketInput, own_region: &str) -> S3Result<()> {
         && !settings::OWNERSHIPS.contains(&wanted.as_str())
     {
         let message = format!("Invalid x-amz-object-ownership header: {}", wanted.as_str());
-        return Err(argument(&message, "x-amz-object-ownership", ""));
+        return Err(invalid_argument(&message, "x-amz-object-ownership", ""));
     }
     let region = input.create_bucket_configuration.as_ref();
     if let Some(region) = region.and_then(|given| given.location_constraint.as_ref())
@@ -112,7 +112,7 @@ fn check(input: &CreateBucketInput, own_region: &str) -> S3Result<()> {
     Ok(())
 }
 
-fn already_there(is_own: bool) -> S3Error {
+fn exists_error(is_own: bool) -> S3Error {
     match is_own {
         true => s3_error!(
             BucketAlreadyOwnedByYou,
@@ -126,15 +126,15 @@ fn already_there(is_own: bool) -> S3Error {
 }
 
 /// Applies the request's settings to a new bucket.
-async fn set_up(
-    shared: &Shared,
+async fn apply_settings(
+    context: &EndpointContext,
     input: &CreateBucketInput,
     tags: Option<&BucketTags>,
-    maker: Option<&str>,
+    creator: Option<&str>,
 ) -> S3Result<()> {
-    let bucket = shared.bucket(&input.bucket).await?;
-    if let Some(maker) = maker {
-        owners::record(&bucket, maker).await?;
+    let bucket = context.open_bucket(&input.bucket).await?;
+    if let Some(creator) = creator {
+        owners::record(&bucket, creator).await?;
     }
     if let Some(BucketTags(tags)) = tags.filter(|tags| !tags.0.is_empty()) {
         settings::put_tagging(&bucket, tags).await?;
@@ -147,7 +147,7 @@ async fn set_up(
         let text = serde_json::to_vec(ownership.unwrap_or(settings::ENFORCED)).unwrap_or_default();
         settings.set(settings::OWNERSHIP, Some(text.into())).await.map_err(from_store)?;
     }
-    let given = acl::given_acl!(input, None);
-    let owner = owners::of(&bucket, &shared.users).await?;
-    acl::put_first(&bucket, given, ownership.unwrap_or(settings::ENFORCED), &shared.users, &owner).await
+    let given = acl::acl_request!(input, None);
+    let owner = owners::find(&bucket, &context.users).await?;
+    acl::put_initial(&bucket, given, ownership.unwrap_or(settings::ENFORCED), &context.users, &owner).await
 }

@@ -16,13 +16,13 @@ const ROW_BYTES: usize = 300;
 
 /// `<Contents>` elements to be inserted at the end of a document.
 #[derive(Debug, Clone)]
-pub(crate) struct Rows(String);
+pub(crate) struct ContentsXml(String);
 
-impl Rows {
+impl ContentsXml {
     /// Writes an element for each object of a page.
     pub(crate) fn of(page: &Page, encoding: Encoding, owner: Option<&Owner>) -> Self {
         let mut rows = String::with_capacity(page.entries.len() * ROW_BYTES);
-        let ending = ending(owner);
+        let row_end = row_end(owner);
         for entry in &page.entries {
             let ListEntry::Object { object, size_bytes } = entry else { continue };
             rows.push_str("<Contents><Key>");
@@ -32,35 +32,36 @@ impl Rows {
                 push_modified(&mut rows, modified);
             }
             push_etag(&mut rows, &object.etag);
-            write!(rows, "<Size>{size_bytes}").unwrap_or_else(|_| unreachable!("a string takes all"));
-            rows.push_str(&ending);
+            write!(rows, "<Size>{size_bytes}")
+                .unwrap_or_else(|_| unreachable!("writing to a String cannot fail"));
+            rows.push_str(&row_end);
         }
         Self(rows)
     }
 
     /// Inserts the elements before the end of the document's root.
-    pub(crate) fn within(&self, document: &str) -> String {
+    pub(crate) fn insert_into(&self, document: &str) -> String {
         let end = document.rfind("</").unwrap_or(document.len());
         [&document[..end], &self.0, &document[end..]].concat()
     }
 }
 
 /// Returns the end that all elements share.
-fn ending(owner: Option<&Owner>) -> String {
-    let mut ending = String::from("</Size>");
+fn row_end(owner: Option<&Owner>) -> String {
+    let mut row_end = String::from("</Size>");
     if let Some(owner) = owner {
-        ending.push_str("<Owner>");
+        row_end.push_str("<Owner>");
         let named = [("DisplayName", &owner.display_name), ("ID", &owner.id)];
         for (element, text) in named.into_iter().filter_map(|(element, text)| Some((element, text.as_ref()?)))
         {
-            ending.extend(["<", element, ">"]);
-            ending.push_str(&escape(text.as_str()));
-            ending.extend(["</", element, ">"]);
+            row_end.extend(["<", element, ">"]);
+            row_end.push_str(&escape(text.as_str()));
+            row_end.extend(["</", element, ">"]);
         }
-        ending.push_str("</Owner>");
+        row_end.push_str("</Owner>");
     }
-    ending.push_str("<StorageClass>STANDARD</StorageClass></Contents>");
-    ending
+    row_end.push_str("<StorageClass>STANDARD</StorageClass></Contents>");
+    row_end
 }
 
 fn push_etag(rows: &mut String, etag: &ETag) {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_what_the_protocol_layer_would_write() {
+    fn elements_match_those_of_s3s() {
         let entries = vec![
             object("a'b<c>&\"d", 0, 0),
             object("\u{fc} +%", 1_767_225_599, 999_999_999),
@@ -137,7 +138,7 @@ mod tests {
                     output.serialize(&mut Serializer::new(&mut document)).unwrap();
                     String::from_utf8(document).unwrap()
                 };
-                let written = Rows::of(&page, encoding, owner).within(&document(None));
+                let written = ContentsXml::of(&page, encoding, owner).insert_into(&document(None));
                 assert_eq!(rows(&written), rows(&document(Some(objects.collect()))));
             }
         }

@@ -6,9 +6,9 @@ use s3s::{S3Result, s3_error};
 use std::ops::Range;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, Tags};
 
-use crate::admission::Admitted;
-use crate::authentication::argument;
-use crate::body::{self, CHECKSUM, Incoming, PART_CHECKSUMS, PARTS, Target};
+use crate::admission::AdmittedClient;
+use crate::authentication::invalid_argument;
+use crate::body::{self, BodyReader, CHECKSUM, NewObject, PART_CHECKSUMS, PARTS};
 use crate::bucket::{Bucket, key};
 use crate::checksums::{Algorithm, Checksum, Declared, Digests, write_checksum};
 use crate::conditions::{self, Conditions};
@@ -28,7 +28,7 @@ pub(crate) struct Source {
 }
 
 /// Returns the bucket, the key and the version of a copy source. Access points are not implemented.
-pub(crate) fn named(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&str>)> {
+pub(crate) fn parse_source(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&str>)> {
     match source {
         CopySource::Bucket { bucket, key: name, version_id } => {
             Ok((bucket, key(name)?, version_id.as_deref()))
@@ -38,13 +38,13 @@ pub(crate) fn named(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&s
 }
 
 /// Looks the source up. `NoSuchKey`, or `PreconditionFailed` if it does not satisfy the conditions.
-pub(crate) async fn find(
+pub(crate) async fn find_source(
     bucket: Bucket,
     key: &ObjectKey,
     version: Option<&str>,
     conditions: &Conditions,
 ) -> S3Result<Source> {
-    let meta = version_lookup::look(&bucket, key, version).await?;
+    let meta = version_lookup::head(&bucket, key, version).await?;
     conditions.check_source(&meta)?;
     Ok(Source { bucket, meta })
 }
@@ -68,22 +68,22 @@ pub(crate) async fn copy(
     input: CopyObjectInput,
     request: &http::HeaderMap,
     now: store::Timestamp,
-    admitted: Option<Admitted>,
+    admitted: Option<AdmittedClient>,
 ) -> S3Result<CopyObjectOutput> {
-    let (source_bucket, source_key, source_version) = named(&input.copy_source)?;
+    let (source_bucket, source_key, source_version) = parse_source(&input.copy_source)?;
     let target_key = key(&input.key)?;
-    let replaces = directive(
+    let replaces = is_replace(
         input.metadata_directive.as_ref().map(|d| d.as_str()),
         "x-amz-metadata-directive",
         "Unknown metadata directive.",
     )?;
-    let replaces_tags = directive(
+    let replaces_tags = is_replace(
         input.tagging_directive.as_ref().map(|d| d.as_str()),
         "x-amz-tagging-directive",
         "Unknown tagging directive.",
     )?;
     let algorithm =
-        input.checksum_algorithm.as_ref().map(|named| Algorithm::named(named.as_str())).transpose()?;
+        input.checksum_algorithm.as_ref().map(|named| Algorithm::from_name(named.as_str())).transpose()?;
     let is_same = source_bucket == to.name && source_key == target_key && source_version.is_none();
     let changes_class = input.storage_class.is_some();
     if is_same && !replaces && !changes_class && input.website_redirect_location.is_none() {
@@ -92,21 +92,21 @@ pub(crate) async fn copy(
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
         ));
     }
-    let source = find(from, &source_key, source_version, &source_conditions!(input)).await?;
+    let source = find_source(from, &source_key, source_version, &source_conditions!(input)).await?;
     if source.meta.size_bytes > COPIED_BYTES_MAX {
         return Err(s3_error!(
             InvalidRequest,
             "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120"
         ));
     }
-    let precondition = conditions::of_headers(request)?;
+    let precondition = conditions::header_precondition(request)?;
     let given = given_attributes!(input, request)?;
     let mut attributes = if replaces { given } else { source.meta.attributes.clone() };
     // Website redirects and locks are not copied.
     let redirect = input.website_redirect_location.clone();
     attributes.system.remove(WEBSITE_REDIRECT);
     attributes.system.extend(redirect.map(|target| (WEBSITE_REDIRECT.to_owned(), target)));
-    lock::given(&to, &mut attributes, lock::asked_lock!(input), now).await?;
+    lock::apply_lock(&to, &mut attributes, lock::lock_request!(input), now).await?;
     // A copy has the standard storage class unless the request names another (S3 API, CopyObject).
     attributes.storage_class = input.storage_class.as_ref().map(|class| class.as_str().to_owned());
     // Checksums and part sizes stay valid, since the bytes are the same.
@@ -118,7 +118,7 @@ pub(crate) async fn copy(
     if let Some(named) = algorithm
         && get::checksum(&source.meta).is_none_or(|known| known.algorithm != named)
     {
-        let computed = compute(&source.bucket, &source.meta, None, named).await?;
+        let computed = compute_checksum(&source.bucket, &source.meta, None, named).await?;
         attributes.user.insert(CHECKSUM.to_owned(), computed.to_text());
         attributes.user.remove(PART_CHECKSUMS);
     }
@@ -133,7 +133,7 @@ pub(crate) async fn copy(
         to.store.copy(&source.meta.object, &target_key, options).await.map_err(from_store)?
     } else {
         let target = (&to, &target_key);
-        across(target, &source, attributes, tags, precondition, admitted).await?
+        copy_across_stores(target, &source, attributes, tags, precondition, admitted).await?
     };
     let modified = match object.last_modified {
         Some(modified) => Some(modified),
@@ -147,35 +147,35 @@ pub(crate) async fn copy(
     };
     write_checksum!(result, checksum);
     Ok(CopyObjectOutput {
-        expiration: lifecycle::expiration_of_made(&to, &object).await,
+        expiration: lifecycle::expiration_header_of_stored(&to, &object).await,
         copy_object_result: Some(result),
         copy_source_version_id: source.meta.object.version.map(String::from),
-        version_id: version_lookup::of_write(&object),
+        version_id: version_lookup::written_version(&object),
         ..Default::default()
     })
 }
 
-fn directive(given: Option<&str>, name: &str, unknown: &str) -> S3Result<bool> {
+fn is_replace(given: Option<&str>, name: &str, unknown: &str) -> S3Result<bool> {
     match given {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
-        Some(other) => Err(argument(unknown, name, other)),
+        Some(other) => Err(invalid_argument(unknown, name, other)),
     }
 }
 
 /// Copies between two stores by reading and writing the bytes.
-async fn across(
+async fn copy_across_stores(
     (to, target): (&Bucket, &ObjectKey),
     source: &Source,
     attributes: store::Attributes,
     tags: Option<Tags>,
     precondition: Precondition,
-    admitted: Option<Admitted>,
+    admitted: Option<AdmittedClient>,
 ) -> S3Result<ObjectRef> {
     let from = &source.meta.object;
     let tags = match tags {
         Some(tags) => tags,
-        None => tagging::of(&source.bucket, from).await?,
+        None => tagging::read(&source.bucket, from).await?,
     };
     let options = GetOptions {
         if_match: Some(from.etag.clone()),
@@ -184,14 +184,14 @@ async fn across(
     };
     let object = source.bucket.store.get(&from.key, options).await.map_err(from_store)?;
     let digests = Digests::begin(Declared::default(), None)?;
-    let body = body::outgoing(object.body, source.meta.size_bytes);
-    let incoming = Incoming::new(Some(body), Some(source.meta.size_bytes), digests, admitted);
-    let target = Target { store: to.store.as_ref(), key: target, attributes, tags, precondition };
-    Ok(body::put(incoming, target).await?.object)
+    let body = body::object_body(object.body, source.meta.size_bytes);
+    let reader = BodyReader::new(Some(body), Some(source.meta.size_bytes), digests, admitted);
+    let target = NewObject { store: to.store.as_ref(), key: target, attributes, tags, precondition };
+    Ok(body::put(reader, target).await?.object)
 }
 
 /// Reads an object, or a range of it, to compute a checksum.
-pub(crate) async fn compute(
+pub(crate) async fn compute_checksum(
     bucket: &Bucket,
     meta: &ObjectMeta,
     range: Option<Range<u64>>,

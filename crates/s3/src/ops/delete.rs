@@ -18,7 +18,7 @@ const KEYS_MAX: usize = 1000;
 const DELETED_AT_ONCE: usize = 16;
 
 pub(crate) async fn delete(bucket: &Bucket, input: &DeleteObjectInput) -> S3Result<DeleteObjectOutput> {
-    let wanted = Wanted {
+    let conditions = DeleteConditions {
         etag: match &input.if_match {
             Some(ETagCondition::ETag(etag)) => Some(etag.value()),
             Some(ETagCondition::Any) => Some("*"),
@@ -29,7 +29,7 @@ pub(crate) async fn delete(bucket: &Bucket, input: &DeleteObjectInput) -> S3Resu
     };
     let version = input.version_id.as_deref().filter(|version| !version.is_empty());
     let bypass = input.bypass_governance_retention.unwrap_or(false);
-    let deleted = delete_one(bucket, &input.key, version, wanted, bypass).await?;
+    let deleted = delete_one(bucket, &input.key, version, conditions, bypass).await?;
     Ok(DeleteObjectOutput {
         delete_marker: deleted.is_marker.then_some(true),
         version_id: deleted.version.map(String::from),
@@ -48,7 +48,7 @@ pub(crate) async fn delete_many(
     }
     let bypass = input.bypass_governance_retention.unwrap_or(false);
     let deletions = objects.into_iter().enumerate().map(|(at, object)| async move {
-        let wanted = Wanted {
+        let conditions = DeleteConditions {
             etag: object.e_tag.as_ref().map(dto::ETag::value),
             size: object.size,
             modified: object.last_modified_time.as_ref(),
@@ -56,7 +56,7 @@ pub(crate) async fn delete_many(
         let version = object.version_id.as_deref().filter(|version| !version.is_empty());
         let outcome = match denied.contains(&at) {
             true => Err(s3_error!(AccessDenied, "Access Denied.")),
-            false => delete_one(bucket, &object.key, version, wanted, bypass).await,
+            false => delete_one(bucket, &object.key, version, conditions, bypass).await,
         };
         (object.key, object.version_id, outcome)
     });
@@ -90,18 +90,18 @@ pub(crate) async fn delete_many(
 }
 
 /// Conditions on the object to be deleted.
-struct Wanted<'a> {
+struct DeleteConditions<'a> {
     etag: Option<&'a str>,
     size: Option<i64>,
     modified: Option<&'a dto::Timestamp>,
 }
 
-impl Wanted<'_> {
-    fn is_nothing(&self) -> bool {
+impl DeleteConditions<'_> {
+    fn is_empty(&self) -> bool {
         self.etag.is_none() && self.size.is_none() && self.modified.is_none()
     }
 
-    fn is(&self, found: &ObjectMeta) -> bool {
+    fn matches(&self, found: &ObjectMeta) -> bool {
         let seconds = found.object.last_modified.map(store::Timestamp::secs);
         self.size.is_none_or(|size| u64::try_from(size) == Ok(found.size_bytes))
             && self.etag.is_none_or(|etag| etag == "*" || ETag::new(etag) == found.object.etag)
@@ -113,17 +113,17 @@ async fn delete_one(
     bucket: &Bucket,
     name: &str,
     version: Option<&str>,
-    wanted: Wanted<'_>,
+    conditions: DeleteConditions<'_>,
     bypass_governance: bool,
 ) -> S3Result<Deleted> {
     let key = key(name)?;
-    let precondition = match wanted.is_nothing() {
+    let precondition = match conditions.is_empty() {
         true => Precondition::None,
         // Size and time are checked here. The store then checks that the object still has the etag they were checked
         // for.
         false => match find(bucket, &key, version).await? {
-            Some(found) if wanted.is(&found) => Precondition::Matches(found.object.etag),
-            None if wanted.etag.is_none() => return Ok(Deleted::default()),
+            Some(found) if conditions.matches(&found) => Precondition::Matches(found.object.etag),
+            None if conditions.etag.is_none() => return Ok(Deleted::default()),
             _ => return Err(precondition_failed()),
         },
     };
@@ -133,7 +133,7 @@ async fn delete_one(
             versions.remove(&key, id, removal).await.map_err(|error| from_versions(error, id))
         }
         (Some(versions), None) => versions.mark(&key, precondition).await.map_err(from_store),
-        (None, Some(id)) if id != NULL_VERSION => Err(version_lookup::unknown(&key, id)),
+        (None, Some(id)) if id != NULL_VERSION => Err(version_lookup::unknown_version_error(&key, id)),
         (None, _) => {
             bucket.store.delete(&key, precondition).await.map_err(from_store)?;
             Ok(Deleted::default())

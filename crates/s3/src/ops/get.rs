@@ -7,11 +7,11 @@ use s3s::{S3Error, S3Result, s3_error};
 use std::ops::Range;
 use store::{GetOptions, ObjectMeta, StoreError};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::body::{self, CHECKSUM, PART_CHECKSUMS, PARTS};
 use crate::bucket::{Bucket, key};
-use crate::checksums::{Checksum, show_checksum, show_header, write_checksum};
-use crate::conditions::{Conditions, Lists};
+use crate::checksums::{Checksum, add_checksum_header, show_checksum, write_checksum};
+use crate::conditions::{Conditions, ETagLists};
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::headers::{self, show_attributes};
@@ -25,26 +25,26 @@ use crate::version_lookup;
 const COMPUTED_BYTES_MAX: u64 = 64 << 20;
 
 /// The bytes of an object that a request asks for.
-enum Wanted {
+enum RequestedRange {
     All,
-    Some(Range<u64>),
-    Part(WantedPart),
+    Range(Range<u64>),
+    Part(RequestedPart),
 }
 
 /// One part of an object.
-struct WantedPart {
+struct RequestedPart {
     range: Range<u64>,
     /// The part's index, from 0.
-    at: usize,
+    index: usize,
     /// The number of parts of the object.
     count: usize,
 }
 
-impl Wanted {
+impl RequestedRange {
     fn range(&self) -> Option<&Range<u64>> {
         match self {
             Self::All => None,
-            Self::Some(range) | Self::Part(WantedPart { range, .. }) => Some(range),
+            Self::Range(range) | Self::Part(RequestedPart { range, .. }) => Some(range),
         }
     }
 
@@ -70,16 +70,16 @@ macro_rules! conditions {
 
 /// Sets the fields that the outputs of GET and HEAD share.
 macro_rules! show {
-    ($output:expr, $meta:expr, $wanted:expr, $checksum:expr) => {{
-        let (meta, wanted): (&ObjectMeta, &Wanted) = ($meta, $wanted);
+    ($output:expr, $meta:expr, $requested:expr, $checksum:expr) => {{
+        let (meta, requested): (&ObjectMeta, &RequestedRange) = ($meta, $requested);
         show_attributes!($output, &meta.attributes);
         $output.accept_ranges = Some("bytes".to_owned());
         $output.e_tag = Some(headers::etag(&meta.object.etag));
         $output.last_modified = meta.object.last_modified.map(headers::timestamp);
         $output.version_id = meta.object.version.as_deref().map(str::to_owned);
-        $output.content_length = Some(length(meta, wanted));
-        $output.content_range = content_range(meta, wanted);
-        $output.parts_count = wanted.parts_count();
+        $output.content_length = Some(length(meta, requested));
+        $output.content_range = content_range(meta, requested);
+        $output.parts_count = requested.parts_count();
         let checksum: &Option<Checksum> = $checksum;
         $output.checksum_type = checksum.as_ref().map(Checksum::kind);
         show_checksum!($output, checksum);
@@ -87,15 +87,15 @@ macro_rules! show {
 }
 
 /// The output of GET or HEAD, and response headers that it has no field for.
-pub(crate) struct Shown<T> {
+pub(crate) struct ReadOutput<T> {
     pub(crate) output: T,
     pub(crate) headers: HeaderMap,
 }
 
-impl<T> Shown<T> {
+impl<T> ReadOutput<T> {
     fn new(output: T, meta: &ObjectMeta, checksum: Option<&Checksum>) -> Self {
         let mut headers = HeaderMap::new();
-        show_header(&mut headers, checksum);
+        add_checksum_header(&mut headers, checksum);
         headers::show_expires(&mut headers, &meta.attributes);
         Self { output, headers }
     }
@@ -104,8 +104,8 @@ impl<T> Shown<T> {
 pub(crate) async fn get(
     bucket: Bucket,
     input: GetObjectInput,
-    lists: Lists,
-) -> S3Result<Shown<GetObjectOutput>> {
+    lists: ETagLists,
+) -> S3Result<ReadOutput<GetObjectOutput>> {
     let key = key(&input.key)?;
     let conditions = conditions!(input, lists);
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
@@ -115,9 +115,9 @@ pub(crate) async fn get(
         id.is_some() || input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
     let mut options = GetOptions::default();
     if needs_look {
-        let meta = version_lookup::look(&bucket, &key, id).await?;
+        let meta = version_lookup::head(&bucket, &key, id).await?;
         conditions.check(&meta)?;
-        options.range = wanted(&meta, input.range.as_ref(), input.part_number)?.range().cloned();
+        options.range = requested_range(&meta, input.range.as_ref(), input.part_number)?.range().cloned();
         options.if_match = Some(meta.object.etag);
         options.version = meta.object.version;
     } else if let Some(dto::Range::Int { first, last }) = input.range {
@@ -128,44 +128,44 @@ pub(crate) async fn get(
         options.range = None;
     }
     let object = match bucket.store.get(&key, options).await {
-        Err(StoreError::NotFound(_)) => return Err(version_lookup::missing(&bucket, &key).await),
+        Err(StoreError::NotFound(_)) => return Err(version_lookup::not_found_error(&bucket, &key).await),
         Err(StoreError::InvalidRange(_)) => {
-            let meta = version_lookup::look(&bucket, &key, id).await?;
+            let meta = version_lookup::head(&bucket, &key, id).await?;
             return Err(range_not_satisfiable(&meta, input.range.as_ref()));
         }
         object => object.map_err(from_store)?,
     };
     let meta = &object.meta;
     conditions.check(meta)?;
-    let wanted = wanted(meta, input.range.as_ref(), input.part_number)?;
-    let checksum = shown_checksum(&bucket, meta, &wanted, input.checksum_mode.is_some()).await?;
+    let requested = requested_range(meta, input.range.as_ref(), input.part_number)?;
+    let checksum = requested_checksum(&bucket, meta, &requested, input.checksum_mode.is_some()).await?;
     let mut output = GetObjectOutput::default();
-    show!(output, meta, &wanted, &checksum);
+    show!(output, meta, &requested, &checksum);
     output.tag_count = tag_count(&bucket, meta).await;
     if id.is_none() {
-        output.expiration = lifecycle::expiration(&bucket, meta).await;
+        output.expiration = lifecycle::expiration_header(&bucket, meta).await;
     }
-    let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
-    output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
-    Ok(Shown::new(output, meta, checksum.as_ref()))
+    let len = requested.range().map_or(meta.size_bytes, |range| range.end - range.start);
+    output.body = (!is_empty_range).then(|| body::object_body(object.body, len));
+    Ok(ReadOutput::new(output, meta, checksum.as_ref()))
 }
 
 pub(crate) async fn head(
     bucket: Bucket,
     input: HeadObjectInput,
-    lists: Lists,
-) -> S3Result<Shown<HeadObjectOutput>> {
+    lists: ETagLists,
+) -> S3Result<ReadOutput<HeadObjectOutput>> {
     let key = key(&input.key)?;
     check_part_number(input.part_number)?;
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
-    let meta = version_lookup::look(&bucket, &key, id).await?;
+    let meta = version_lookup::head(&bucket, &key, id).await?;
     conditions!(input, lists).check(&meta)?;
-    let wanted = wanted(&meta, input.range.as_ref(), input.part_number)?;
-    let checksum = shown_checksum(&bucket, &meta, &wanted, input.checksum_mode.is_some()).await?;
+    let requested = requested_range(&meta, input.range.as_ref(), input.part_number)?;
+    let checksum = requested_checksum(&bucket, &meta, &requested, input.checksum_mode.is_some()).await?;
     let mut output = HeadObjectOutput::default();
-    show!(output, &meta, &wanted, &checksum);
+    show!(output, &meta, &requested, &checksum);
     if id.is_none() {
-        output.expiration = lifecycle::expiration(&bucket, &meta).await;
+        output.expiration = lifecycle::expiration_header(&bucket, &meta).await;
     }
     if let Some(given) = input.response_content_type {
         output.content_type = Some(given);
@@ -174,7 +174,7 @@ pub(crate) async fn head(
     output.content_disposition = input.response_content_disposition.or(output.content_disposition);
     output.content_encoding = input.response_content_encoding.or(output.content_encoding);
     output.content_language = input.response_content_language.or(output.content_language);
-    let mut shown = Shown::new(output, &meta, checksum.as_ref());
+    let mut shown = ReadOutput::new(output, &meta, checksum.as_ref());
     if let Some(count) = tag_count(&bucket, &meta).await {
         shown.headers.insert("x-amz-tagging-count", HeaderValue::from(count));
     }
@@ -189,7 +189,7 @@ pub(crate) async fn attributes(
     // Clients send a list in one header, or one header per attribute.
     let given = input.object_attributes.iter().flat_map(|list| list.as_str().split(','));
     let given: Vec<&str> = given.map(str::trim).filter(|name| !name.is_empty()).collect();
-    let asked = |name: &str| given.contains(&name);
+    let is_requested = |name: &str| given.contains(&name);
     let known = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
     if given.is_empty() {
         return Err(s3_error!(
@@ -199,34 +199,34 @@ pub(crate) async fn attributes(
     }
     if let Some(odd) = given.iter().find(|name| !known.contains(name)) {
         let message = "Invalid attribute name specified.";
-        return Err(argument(message, "x-amz-object-attributes", odd));
+        return Err(invalid_argument(message, "x-amz-object-attributes", odd));
     }
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
-    let meta = version_lookup::look(&bucket, &key, id).await?;
+    let meta = version_lookup::head(&bucket, &key, id).await?;
     let mut output = GetObjectAttributesOutput {
         last_modified: meta.object.last_modified.map(headers::timestamp),
         version_id: meta.object.version.as_deref().map(str::to_owned),
         ..Default::default()
     };
-    if asked("ETag") {
+    if is_requested("ETag") {
         output.e_tag = Some(headers::etag(&meta.object.etag));
     }
-    if asked("ObjectSize") {
+    if is_requested("ObjectSize") {
         output.object_size = i64::try_from(meta.size_bytes).ok();
     }
-    if asked("StorageClass") {
+    if is_requested("StorageClass") {
         let class = meta.attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned());
         output.storage_class = Some(dto::StorageClass::from(class));
     }
     let checksum = checksum(&meta);
-    if asked("Checksum")
+    if is_requested("Checksum")
         && let Some(found) = &checksum
     {
         let mut shown = dto::Checksum { checksum_type: Some(found.kind()), ..Default::default() };
         write_checksum!(shown, checksum);
         output.checksum = Some(shown);
     }
-    if asked("ObjectParts")
+    if is_requested("ObjectParts")
         && let Some(sizes) = part_sizes(&meta)
     {
         let checksums = part_checksums(&meta, sizes.len());
@@ -272,25 +272,25 @@ fn object_parts(
 
 /// Returns the checksum of the object, or of the requested part, if the client asks for it. Clients compare it with the
 /// bytes that they read.
-async fn shown_checksum(
+async fn requested_checksum(
     bucket: &Bucket,
     meta: &ObjectMeta,
-    wanted: &Wanted,
-    is_asked: bool,
+    requested: &RequestedRange,
+    is_requested: bool,
 ) -> S3Result<Option<Checksum>> {
-    let Some(whole) = checksum(meta).filter(|_| is_asked) else { return Ok(None) };
-    let part = match wanted {
-        Wanted::All => return Ok(Some(whole)),
-        Wanted::Some(_) => return Ok(None),
-        Wanted::Part(part) => part,
+    let Some(whole) = checksum(meta).filter(|_| is_requested) else { return Ok(None) };
+    let part = match requested {
+        RequestedRange::All => return Ok(Some(whole)),
+        RequestedRange::Range(_) => return Ok(None),
+        RequestedRange::Part(part) => part,
     };
     let kept = part_checksums(meta, part.count)
-        .and_then(|mut kept| (part.at < kept.len()).then(|| kept.swap_remove(part.at)));
+        .and_then(|mut kept| (part.index < kept.len()).then(|| kept.swap_remove(part.index)));
     let of_part = match kept {
         Some(kept) => Some(kept),
         None if part.range == (0..meta.size_bytes) && !whole.is_composite => Some(whole.clone()),
         None if part.range.end - part.range.start > COMPUTED_BYTES_MAX => None,
-        None => Some(copy::compute(bucket, meta, Some(part.range.clone()), whole.algorithm).await?),
+        None => Some(copy::compute_checksum(bucket, meta, Some(part.range.clone()), whole.algorithm).await?),
     };
     Ok(of_part.map(|of_part| Checksum { is_composite: whole.is_composite, ..of_part }))
 }
@@ -306,16 +306,20 @@ pub(crate) fn checksum(meta: &ObjectMeta) -> Option<Checksum> {
 }
 
 fn part_sizes(meta: &ObjectMeta) -> Option<Vec<u64>> {
-    let sizes = part_metadata::from_text(meta.attributes.user.get(PARTS)?)?;
+    let sizes = part_metadata::sizes_from_text(meta.attributes.user.get(PARTS)?)?;
     (sizes.iter().sum::<u64>() == meta.size_bytes).then_some(sizes)
 }
 
-fn wanted(meta: &ObjectMeta, range: Option<&dto::Range>, part: Option<i32>) -> S3Result<Wanted> {
+fn requested_range(
+    meta: &ObjectMeta,
+    range: Option<&dto::Range>,
+    part: Option<i32>,
+) -> S3Result<RequestedRange> {
     match (range, part) {
-        (None, None) => Ok(Wanted::All),
+        (None, None) => Ok(RequestedRange::All),
         (Some(range), None) => range
             .check(meta.size_bytes)
-            .map(Wanted::Some)
+            .map(RequestedRange::Range)
             .map_err(|_| range_not_satisfiable(meta, Some(range))),
         (None, Some(number)) => part_range(meta, number),
         (Some(_), Some(_)) => {
@@ -324,25 +328,29 @@ fn wanted(meta: &ObjectMeta, range: Option<&dto::Range>, part: Option<i32>) -> S
     }
 }
 
-fn part_range(meta: &ObjectMeta, number: i32) -> S3Result<Wanted> {
+fn part_range(meta: &ObjectMeta, number: i32) -> S3Result<RequestedRange> {
     let at = usize::try_from(number).unwrap_or(0).saturating_sub(1);
     let Some(sizes) = part_sizes(meta) else {
         // An object stored by a single PUT counts as its own first part.
         if at > 0 {
             return Err(no_such_part(number, 1));
         }
-        return Ok(if meta.size_bytes == 0 { Wanted::All } else { Wanted::Some(0..meta.size_bytes) });
+        return Ok(if meta.size_bytes == 0 {
+            RequestedRange::All
+        } else {
+            RequestedRange::Range(0..meta.size_bytes)
+        });
     };
     let size = *sizes.get(at).ok_or_else(|| no_such_part(number, sizes.len()))?;
     let start = sizes[..at].iter().sum();
-    Ok(Wanted::Part(WantedPart { range: start..start + size, at, count: sizes.len() }))
+    Ok(RequestedRange::Part(RequestedPart { range: start..start + size, index: at, count: sizes.len() }))
 }
 
 fn check_part_number(number: Option<i32>) -> S3Result<()> {
     match number {
         Some(number) if !(1..=10_000).contains(&number) => {
             let message = "Part number must be an integer between 1 and 10000, inclusive.";
-            Err(argument(message, "partNumber", &number.to_string()))
+            Err(invalid_argument(message, "partNumber", &number.to_string()))
         }
         _ => Ok(()),
     }
@@ -368,20 +376,20 @@ fn range_not_satisfiable(meta: &ObjectMeta, asked: Option<&dto::Range>) -> S3Err
     error
 }
 
-fn length(meta: &ObjectMeta, wanted: &Wanted) -> i64 {
-    let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
+fn length(meta: &ObjectMeta, requested: &RequestedRange) -> i64 {
+    let len = requested.range().map_or(meta.size_bytes, |range| range.end - range.start);
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
-fn content_range(meta: &ObjectMeta, wanted: &Wanted) -> Option<String> {
-    let range = wanted.range().filter(|range| !range.is_empty())?;
+fn content_range(meta: &ObjectMeta, requested: &RequestedRange) -> Option<String> {
+    let range = requested.range().filter(|range| !range.is_empty())?;
     Some(format!("bytes {}-{}/{}", range.start, range.end - 1, meta.size_bytes))
 }
 
 async fn tag_count(bucket: &Bucket, meta: &ObjectMeta) -> Option<i32> {
     let count = match meta.tag_count {
         Some(count) => count as usize,
-        None => tagging::of(bucket, &meta.object).await.ok()?.len(),
+        None => tagging::read(bucket, &meta.object).await.ok()?.len(),
     };
     i32::try_from(count).ok().filter(|count| *count > 0)
 }

@@ -10,11 +10,12 @@ use store::ListEntry;
 use crate::bucket::Bucket;
 use crate::headers;
 use crate::ops;
-use crate::ops::contents_xml::Rows;
-use crate::pagination::{self, Listing, Page};
+use crate::ops::contents_xml::ContentsXml;
+use crate::pagination::{self, Page, PageRequest};
 
 /// Characters that `encoding-type=url` leaves unencoded.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
+const UNENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
 
 /// The encoding of keys in a response: some bytes cannot be represented in XML.
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ impl Encoding {
 
     pub(crate) fn text(self, bytes: &[u8]) -> String {
         match self.0 {
-            true => percent_encode(bytes, ENCODED).to_string(),
+            true => percent_encode(bytes, UNENCODED).to_string(),
             false => String::from_utf8_lossy(bytes).into_owned(),
         }
     }
@@ -39,13 +40,13 @@ impl Encoding {
     /// Appends bytes to a document.
     pub(crate) fn push(self, document: &mut String, bytes: &[u8]) {
         match self.0 {
-            true => document.extend(percent_encode(bytes, ENCODED)),
+            true => document.extend(percent_encode(bytes, UNENCODED)),
             false => document.push_str(&escape(String::from_utf8_lossy(bytes))),
         }
     }
 
     /// Encodes a request's prefix or marker. The response has the element even if the request did not give it.
-    fn given(self, text: Option<String>) -> Option<String> {
+    fn echo(self, text: Option<String>) -> Option<String> {
         self.string(Some(text.unwrap_or_default()))
     }
 
@@ -60,7 +61,7 @@ fn prefixes(page: &Page, encoding: Encoding) -> Option<Vec<dto::CommonPrefix>> {
         ListEntry::Prefix(prefix) => Some(dto::CommonPrefix { prefix: Some(encoding.text(prefix)) }),
         ListEntry::Object { .. } => None,
     });
-    some(prefixes.collect())
+    non_empty(prefixes.collect())
 }
 
 /// Returns a page's objects as `s3s` represents them.
@@ -83,7 +84,7 @@ pub(crate) fn objects(
     })
 }
 
-pub(crate) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+pub(crate) fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
@@ -91,22 +92,22 @@ pub(crate) async fn v1(
     bucket: &Bucket,
     owner: &dto::Owner,
     input: dto::ListObjectsInput,
-) -> S3Result<(dto::ListObjectsOutput, Rows)> {
+) -> S3Result<(dto::ListObjectsOutput, ContentsXml)> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = pagination::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
-    let listing = Listing {
+    let page_request = PageRequest {
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after: input.marker.clone().filter(|marker| !marker.is_empty()).map(Bytes::from),
-        shows_begun_prefix: false,
+        includes_start_prefix: false,
         limit,
     };
-    let page = pagination::page(bucket.store.as_ref(), &listing).await?;
+    let page = pagination::page(bucket.store.as_ref(), &page_request).await?;
     let output = dto::ListObjectsOutput {
         name: Some(bucket.name.clone()),
-        prefix: encoding.given(input.prefix),
-        marker: encoding.given(input.marker),
+        prefix: encoding.echo(input.prefix),
+        marker: encoding.echo(input.marker),
         max_keys: i32::try_from(limit).ok(),
         is_truncated: Some(page.is_truncated),
         // S3 sends the marker only with a delimiter, and clients otherwise continue after the last key. Here it is
@@ -117,14 +118,14 @@ pub(crate) async fn v1(
         encoding_type: input.encoding_type,
         ..Default::default()
     };
-    Ok((output, Rows::of(&page, encoding, Some(owner))))
+    Ok((output, ContentsXml::of(&page, encoding, Some(owner))))
 }
 
 pub(crate) async fn v2(
     bucket: &Bucket,
     owner: &dto::Owner,
     input: dto::ListObjectsV2Input,
-) -> S3Result<(dto::ListObjectsV2Output, Rows)> {
+) -> S3Result<(dto::ListObjectsV2Output, ContentsXml)> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = pagination::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -133,18 +134,18 @@ pub(crate) async fn v2(
         Some(token) => Some(from_token(&bucket.name, token)?),
         None => input.start_after.clone().filter(|after| !after.is_empty()).map(Bytes::from),
     };
-    let listing = Listing {
+    let page_request = PageRequest {
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after,
-        shows_begun_prefix: starts,
+        includes_start_prefix: starts,
         limit,
     };
-    let page = pagination::page(bucket.store.as_ref(), &listing).await?;
+    let page = pagination::page(bucket.store.as_ref(), &page_request).await?;
     let owner = input.fetch_owner.unwrap_or(false).then_some(owner);
     let output = dto::ListObjectsV2Output {
         name: Some(bucket.name.clone()),
-        prefix: encoding.given(input.prefix),
+        prefix: encoding.echo(input.prefix),
         max_keys: i32::try_from(limit).ok(),
         key_count: i32::try_from(page.entries.len()).ok(),
         continuation_token: input.continuation_token,
@@ -159,7 +160,7 @@ pub(crate) async fn v2(
         start_after: encoding.string(input.start_after),
         ..Default::default()
     };
-    Ok((output, Rows::of(&page, encoding, owner)))
+    Ok((output, ContentsXml::of(&page, encoding, owner)))
 }
 
 /// Lists versions. A bucket without versioning shows each object as the version `null`.
@@ -180,14 +181,14 @@ pub(crate) async fn versions(
             "A version-id marker cannot be specified without a key marker."
         ));
     }
-    let listing = Listing {
+    let page_request = PageRequest {
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after: input.key_marker.clone().filter(|marker| !marker.is_empty()).map(Bytes::from),
-        shows_begun_prefix: false,
+        includes_start_prefix: false,
         limit,
     };
-    let page = pagination::page(bucket.store.as_ref(), &listing).await?;
+    let page = pagination::page(bucket.store.as_ref(), &page_request).await?;
     let versions = objects(&page, encoding, Some(owner)).map(|object| dto::ObjectVersion {
         key: object.key,
         e_tag: object.e_tag,
@@ -209,7 +210,7 @@ pub(crate) async fn versions(
         next_key_marker: next,
         max_keys: i32::try_from(limit).ok(),
         is_truncated: Some(page.is_truncated),
-        versions: some(versions.collect()),
+        versions: non_empty(versions.collect()),
         common_prefixes: prefixes(&page, encoding),
         delimiter: encoding.string(delimiter),
         encoding_type: input.encoding_type,
@@ -218,12 +219,12 @@ pub(crate) async fn versions(
 }
 
 /// The length of the checksum at the beginning of a token, in bytes.
-const TOKEN_CHECK_BYTES: usize = 4;
+const TOKEN_CHECKSUM_BYTES: usize = 4;
 
 /// Encodes the end of a page as a token, which is opaque, in ASCII, and valid for one bucket.
 fn to_token(bucket: &str, last: &[u8]) -> String {
     use base64::Engine as _;
-    let token = [&token_check(bucket, last)[..], last].concat();
+    let token = [&token_checksum(bucket, last)[..], last].concat();
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token)
 }
 
@@ -231,15 +232,15 @@ fn to_token(bucket: &str, last: &[u8]) -> String {
 fn from_token(bucket: &str, token: &str) -> S3Result<Bytes> {
     use base64::Engine as _;
     let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
-    match bytes.split_at_checked(TOKEN_CHECK_BYTES) {
-        Some((check, last)) if !last.is_empty() && check == token_check(bucket, last) => {
+    match bytes.split_at_checked(TOKEN_CHECKSUM_BYTES) {
+        Some((check, last)) if !last.is_empty() && check == token_checksum(bucket, last) => {
             Ok(Bytes::copy_from_slice(last))
         }
         _ => Err(s3_error!(InvalidArgument, "The continuation token provided is incorrect")),
     }
 }
 
-fn token_check(bucket: &str, last: &[u8]) -> [u8; TOKEN_CHECK_BYTES] {
+fn token_checksum(bucket: &str, last: &[u8]) -> [u8; TOKEN_CHECKSUM_BYTES] {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(bucket.as_bytes());
     digest.update(b"/");

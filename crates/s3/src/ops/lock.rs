@@ -5,11 +5,11 @@ use s3s::dto::{self, ObjectLockConfiguration, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result, s3_error};
 use store::{Attributes, Lock, LockMode, ObjectKey, Retention, Versioning, Versions};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::bucket::{Bucket, key};
 use crate::error::{custom, malformed_xml, not_implemented};
 use crate::headers;
-use crate::version_lookup::{self, Named, from_versions};
+use crate::version_lookup::{self, StoredVersion, from_versions};
 
 const SETTING: &str = "object-lock";
 const ENABLED: &str = "Enabled";
@@ -20,25 +20,25 @@ const DAY_NANOS: i64 = 86_400 * 1_000_000_000;
 
 /// The lock that a write asks for.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct LockRequest {
     pub(crate) mode: Option<String>,
     pub(crate) until: Option<Timestamp>,
     pub(crate) legal_hold: Option<String>,
 }
 
 /// Collects the lock fields of the input of PUT, CreateMultipartUpload or CopyObject.
-macro_rules! asked_lock {
+macro_rules! lock_request {
     ($input:expr) => {
-        $crate::ops::lock::Asked {
+        $crate::ops::lock::LockRequest {
             mode: $input.object_lock_mode.as_ref().map(|mode| mode.as_str().to_owned()),
             until: $input.object_lock_retain_until_date.clone(),
             legal_hold: $input.object_lock_legal_hold_status.as_ref().map(|held| held.as_str().to_owned()),
         }
     };
 }
-pub(crate) use asked_lock;
+pub(crate) use lock_request;
 
-impl Asked {
+impl LockRequest {
     fn lock(self, now: store::Timestamp) -> S3Result<Lock> {
         let legal_hold = match self.legal_hold.as_deref() {
             None => None,
@@ -46,19 +46,19 @@ impl Asked {
             Some("OFF") => Some(false),
             Some(other) => {
                 let name = "x-amz-object-lock-legal-hold";
-                return Err(argument("Legal Hold must be either of 'ON' or 'OFF'", name, other));
+                return Err(invalid_argument("Legal Hold must be either of 'ON' or 'OFF'", name, other));
             }
         };
         let both = "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied.";
         let retention = match (self.mode, self.until) {
             (None, None) => None,
-            (None, Some(_)) => return Err(argument(both, "x-amz-object-lock-mode", "")),
-            (Some(_), None) => return Err(argument(both, "x-amz-object-lock-retain-until-date", "")),
+            (None, Some(_)) => return Err(invalid_argument(both, "x-amz-object-lock-mode", "")),
+            (Some(_), None) => return Err(invalid_argument(both, "x-amz-object-lock-retain-until-date", "")),
             (Some(mode), Some(until)) => {
                 let named = LockMode::named(&mode).ok_or_else(|| {
-                    argument("Unknown wormMode directive.", "x-amz-object-lock-mode", &mode)
+                    invalid_argument("Unknown wormMode directive.", "x-amz-object-lock-mode", &mode)
                 })?;
-                Some(Retention { mode: named, until: future(&until, now)? })
+                Some(Retention { mode: named, until: check_future(&until, now)? })
             }
         };
         Ok(Lock { retention, legal_hold })
@@ -66,8 +66,8 @@ impl Asked {
 }
 
 /// Converts a time that must lie in the future.
-fn future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Timestamp> {
-    let time = headers::moment(until);
+fn check_future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Timestamp> {
+    let time = headers::store_timestamp(until);
     if time > now {
         return Ok(time);
     }
@@ -75,23 +75,23 @@ fn future(until: &Timestamp, now: store::Timestamp) -> S3Result<store::Timestamp
     until.format(TimestampFormat::DateTime, &mut shown).ok();
     let shown = String::from_utf8_lossy(&shown);
     let name = "x-amz-object-lock-retain-until-date";
-    Err(argument("The retain until date must be in the future!", name, &shown))
+    Err(invalid_argument("The retain until date must be in the future!", name, &shown))
 }
 
 /// Adds the lock of a new object to its attributes: the requested one, or the bucket's default.
-pub(crate) async fn given(
+pub(crate) async fn apply_lock(
     bucket: &Bucket,
     attributes: &mut Attributes,
-    asked: Asked,
+    requested: LockRequest,
     now: store::Timestamp,
 ) -> S3Result<()> {
-    let asked = asked.lock(now)?;
+    let requested = requested.lock(now)?;
     let configuration = configuration(bucket).await?;
-    if asked != Lock::default() && configuration.is_none() {
+    if requested != Lock::default() && configuration.is_none() {
         return Err(s3_error!(InvalidRequest, "Bucket is missing ObjectLockConfiguration"));
     }
     let default = || configuration.as_ref().and_then(|found| default_retention(found, now));
-    let lock = Lock { retention: asked.retention.or_else(default), ..asked };
+    let lock = Lock { retention: requested.retention.or_else(default), ..requested };
     lock.write(attributes);
     Ok(())
 }
@@ -142,7 +142,7 @@ pub(crate) async fn put_configuration(
         check_default(rule.default_retention.as_ref().ok_or_else(malformed_xml)?)?;
     }
     versions(bucket)?;
-    if version_lookup::state(bucket).await? != Versioning::Enabled {
+    if version_lookup::versioning_state(bucket).await? != Versioning::Enabled {
         let message = "Versioning must be 'Enabled' on the bucket to apply a Object Lock configuration";
         return Err(custom("InvalidBucketState", http::StatusCode::CONFLICT, message));
     }
@@ -159,7 +159,7 @@ fn check_default(rule: &dto::DefaultRetention) -> S3Result<()> {
     if LockMode::named(mode).is_none() {
         return Err(malformed_xml());
     }
-    let wrong = |message: &str| Err(argument(message, name, &value.to_string()));
+    let wrong = |message: &str| Err(invalid_argument(message, name, &value.to_string()));
     match value {
         ..=0 => wrong("Default retention period must be a positive integer value."),
         value if value > max => wrong("Default retention period too large."),
@@ -172,7 +172,7 @@ pub(crate) async fn get_retention(
     name: &str,
     id: Option<&str>,
 ) -> S3Result<dto::ObjectLockRetention> {
-    let found = named(bucket, &key(name)?, id).await?;
+    let found = find_lockable(bucket, &key(name)?, id).await?;
     let retention = Lock::of(&found.meta.attributes).retention.ok_or_else(no_lock)?;
     Ok(dto::ObjectLockRetention {
         mode: Some(dto::ObjectLockRetentionMode::from_static(retention.mode.name())),
@@ -190,12 +190,12 @@ pub(crate) async fn put_retention(
         (None, None) => None,
         (Some(mode), Some(until)) => {
             let mode = LockMode::named(mode.as_str()).ok_or_else(malformed_xml)?;
-            Some(Retention { mode, until: future(&until, now)? })
+            Some(Retention { mode, until: check_future(&until, now)? })
         }
         _ => return Err(malformed_xml()),
     };
     let key = key(&input.key)?;
-    let found = named(bucket, &key, input.version_id.as_deref()).await?;
+    let found = find_lockable(bucket, &key, input.version_id.as_deref()).await?;
     let bypass = input.bypass_governance_retention.unwrap_or(false);
     let set = versions(bucket)?.set_retention(&key, &found.id, retention, bypass).await;
     set.map_err(|error| from_versions(error, &found.id))
@@ -206,7 +206,7 @@ pub(crate) async fn get_legal_hold(
     name: &str,
     id: Option<&str>,
 ) -> S3Result<dto::ObjectLockLegalHold> {
-    let found = named(bucket, &key(name)?, id).await?;
+    let found = find_lockable(bucket, &key(name)?, id).await?;
     let is_held = Lock::of(&found.meta.attributes).legal_hold.ok_or_else(no_lock)?;
     let status = dto::ObjectLockLegalHoldStatus::from_static(if is_held { "ON" } else { "OFF" });
     Ok(dto::ObjectLockLegalHold { status: Some(status) })
@@ -220,14 +220,14 @@ pub(crate) async fn put_legal_hold(bucket: &Bucket, input: dto::PutObjectLegalHo
         _ => return Err(malformed_xml()),
     };
     let key = key(&input.key)?;
-    let found = named(bucket, &key, input.version_id.as_deref()).await?;
+    let found = find_lockable(bucket, &key, input.version_id.as_deref()).await?;
     let set = versions(bucket)?.set_legal_hold(&key, &found.id, is_held).await;
     set.map_err(|error| from_versions(error, &found.id))
 }
 
 /// Returns the version that a request about locks refers to. `InvalidRequest` if the bucket has no Object Lock.
-async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
-    let found = version_lookup::named(bucket, key, id).await?;
+async fn find_lockable(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<StoredVersion> {
+    let found = version_lookup::find_stored(bucket, key, id).await?;
     match is_enabled(bucket).await? {
         true => Ok(found),
         false => Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration")),

@@ -5,9 +5,9 @@ use s3s::{S3Error, S3Result, s3_error};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{CompleteOptions, GetOptions, ObjectKey, ObjectRef, Part, StoreError, Upload};
 
-use crate::admission::Admitted;
-use crate::authentication::argument;
-use crate::body::{self, CHECKSUM, INITIATOR, Incoming, PART_CHECKSUMS, PARTS, UPLOAD};
+use crate::admission::AdmittedClient;
+use crate::authentication::invalid_argument;
+use crate::body::{self, BodyReader, CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
 use crate::bucket::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests};
 use crate::checksums::{given_checksums, show_checksum, write_checksum};
@@ -19,7 +19,7 @@ use crate::ops::copy;
 use crate::ops::get;
 use crate::ops::listing::Encoding;
 use crate::ops::lock;
-use crate::ops::part_etags::{completed_etag, part_checksums, part_etag};
+use crate::ops::part_etags::{object_etag, part_checksums, part_etag};
 use crate::ops::put;
 use crate::pagination;
 use crate::part_metadata;
@@ -28,35 +28,37 @@ use crate::wire::Trailer;
 
 /// S3's minimum length of all parts but the last, in bytes.
 const PART_BYTES_MIN: u64 = 5 << 20;
-const NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
+const PART_NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
 
 /// The checksum algorithm and type chosen when the upload began. They apply to all parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct ChecksumKind {
     pub(super) algorithm: Algorithm,
     is_composite: bool,
 }
 
-impl Kind {
+impl ChecksumKind {
     fn of(algorithm: Option<&str>, kind: Option<&str>) -> S3Result<Option<Self>> {
         let Some(algorithm) = algorithm else {
             return match kind {
                 None => Ok(None),
-                Some(kind) if !is_type(kind) => Err(checksums::invalid_header("x-amz-checksum-type")),
+                Some(kind) if !is_checksum_type(kind) => {
+                    Err(checksums::invalid_header("x-amz-checksum-type"))
+                }
                 Some(_) => Err(s3_error!(
                     InvalidRequest,
                     "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."
                 )),
             };
         };
-        let algorithm = Algorithm::named(algorithm)?;
+        let algorithm = Algorithm::from_name(algorithm)?;
         let is_composite = match kind.map(str::to_ascii_uppercase).as_deref() {
             None => algorithm.can_be_composite(),
             Some(dto::ChecksumType::COMPOSITE) => true,
             Some(dto::ChecksumType::FULL_OBJECT) => false,
             Some(_) => return Err(checksums::invalid_header("x-amz-checksum-type")),
         };
-        let can_be = if is_composite { algorithm.can_be_composite() } else { algorithm.can_be_whole() };
+        let can_be = if is_composite { algorithm.can_be_composite() } else { algorithm.can_be_full_object() };
         if !can_be {
             let kind = if is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
             let name = algorithm.name().to_ascii_lowercase();
@@ -78,7 +80,7 @@ impl Kind {
         Checksum { is_composite: self.is_composite, ..Checksum::new(self.algorithm, String::new()) }
     }
 
-    fn declared(upload: &Upload) -> Option<Self> {
+    fn of_upload(upload: &Upload) -> Option<Self> {
         let (algorithm, kind) = upload.attributes.user.get(CHECKSUM)?.split_once(' ')?;
         Self::of(Some(algorithm), Some(kind)).ok().flatten()
     }
@@ -93,13 +95,13 @@ pub(crate) async fn create(
 ) -> S3Result<dto::CreateMultipartUploadOutput> {
     let key = key(&input.key)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
-    let kind = Kind::of(algorithm, input.checksum_type.as_ref().map(|kind| kind.as_str()))?;
+    let kind = ChecksumKind::of(algorithm, input.checksum_type.as_ref().map(|kind| kind.as_str()))?;
     let mut attributes = given_attributes!(input, request)?;
     if let Some(kind) = kind {
         attributes.user.insert(CHECKSUM.to_owned(), kind.to_text());
     }
     attributes.user.extend(initiator.map(|initiator| (INITIATOR.to_owned(), initiator)));
-    lock::given(bucket, &mut attributes, lock::asked_lock!(input), now).await?;
+    lock::apply_lock(bucket, &mut attributes, lock::lock_request!(input), now).await?;
     let tags = headers::tags_of_header(input.tagging.as_deref())?;
     let id = bucket.uploads()?.begin(&key, attributes, tags).await.map_err(from_store)?;
     Ok(dto::CreateMultipartUploadOutput {
@@ -112,13 +114,13 @@ pub(crate) async fn create(
     })
 }
 
-fn is_type(text: &str) -> bool {
+fn is_checksum_type(text: &str) -> bool {
     [dto::ChecksumType::COMPOSITE, dto::ChecksumType::FULL_OBJECT]
         .iter()
         .any(|kind| kind.eq_ignore_ascii_case(text))
 }
 
-fn checksum_type(kind: Kind) -> dto::ChecksumType {
+fn checksum_type(kind: ChecksumKind) -> dto::ChecksumType {
     kind.checksum().kind()
 }
 
@@ -126,26 +128,25 @@ pub(crate) async fn upload_part(
     bucket: &Bucket,
     input: dto::UploadPartInput,
     request: &http::HeaderMap,
-    (trailer, admitted): (Option<Trailer>, Option<Admitted>),
+    (trailer, admitted): (Option<Trailer>, Option<AdmittedClient>),
     with_md5: bool,
 ) -> S3Result<(dto::UploadPartOutput, Option<Checksum>)> {
-    let (key, number) = (key(&input.key)?, number(input.part_number)?);
+    let (key, number) = (key(&input.key)?, part_number(input.part_number)?);
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let declared =
         put::declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailer)?;
-    let kind = Kind::declared(&upload);
-    must_agree(kind, &declared)?;
+    let kind = ChecksumKind::of_upload(&upload);
+    check_part_algorithm(kind, &declared)?;
     let announced = put::announced(input.content_length)?;
     let default = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
     // The default algorithm is computed too, so that the object gets a checksum no matter which ones its parts have.
-    let digests = Digests::begin(declared, Some(default))?.and(default);
-    let digests = if with_md5 { digests.and_md5() } else { digests };
-    let incoming = Incoming::new(input.body, announced, digests, admitted);
+    let digests = Digests::begin(declared, Some(default))?.with_extra(default);
+    let digests = if with_md5 { digests.with_md5() } else { digests };
+    let reader = BodyReader::new(input.body, announced, digests, admitted);
     let (part, checksum) =
-        body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
-            .await?;
+        body::pipe(reader, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note)).await?;
     let etag = part_etag(&part, kind);
     let mut output = dto::UploadPartOutput { e_tag: Some(headers::etag(&etag)), ..Default::default() };
     show_checksum!(output, checksum);
@@ -154,7 +155,7 @@ pub(crate) async fn upload_part(
 
 /// Checks that a part's checksum is of the algorithm chosen for the upload, if one was chosen. For a composite checksum
 /// each part must have one.
-fn must_agree(kind: Option<Kind>, declared: &Declared) -> S3Result<()> {
+fn check_part_algorithm(kind: Option<ChecksumKind>, declared: &Declared) -> S3Result<()> {
     let named = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
     match (kind, named) {
         (Some(kind), named) if named.map_or(kind.is_composite, |named| kind.algorithm != named) => {
@@ -172,14 +173,15 @@ pub(crate) async fn upload_part_copy(
     from: Bucket,
     bucket: &Bucket,
     input: dto::UploadPartCopyInput,
-    admitted: Option<Admitted>,
+    admitted: Option<AdmittedClient>,
     with_md5: bool,
 ) -> S3Result<dto::UploadPartCopyOutput> {
-    let (key, number) = (key(&input.key)?, number(input.part_number)?);
-    let (_, source_key, source_version) = copy::named(&input.copy_source)?;
+    let (key, number) = (key(&input.key)?, part_number(input.part_number)?);
+    let (_, source_key, source_version) = copy::parse_source(&input.copy_source)?;
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
-    let source = copy::find(from, &source_key, source_version, &copy::source_conditions!(input)).await?;
+    let source =
+        copy::find_source(from, &source_key, source_version, &copy::source_conditions!(input)).await?;
     let size = source.meta.size_bytes;
     let range = match &input.copy_source_range {
         None => 0..size,
@@ -192,14 +194,13 @@ pub(crate) async fn upload_part_copy(
         version: source.meta.object.version.clone(),
     };
     let object = source.bucket.store.get(&source_key, options).await.map_err(from_store)?;
-    let kind = Kind::declared(&upload);
+    let kind = ChecksumKind::of_upload(&upload);
     let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
     let digests = Digests::begin(Declared::default(), Some(algorithm))?;
-    let digests = if with_md5 { digests.and_md5() } else { digests };
-    let incoming = Incoming::new(Some(body::outgoing(object.body, len)), Some(len), digests, admitted);
+    let digests = if with_md5 { digests.with_md5() } else { digests };
+    let reader = BodyReader::new(Some(body::object_body(object.body, len)), Some(len), digests, admitted);
     let (part, checksum) =
-        body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
-            .await?;
+        body::pipe(reader, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note)).await?;
     let mut result = dto::CopyPartResult {
         e_tag: Some(headers::etag(&part_etag(&part, kind))),
         last_modified: Some(headers::timestamp(part.last_modified)),
@@ -220,7 +221,7 @@ pub(crate) async fn upload_part_copy(
 fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
     let invalid = || {
         let message = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy";
-        argument(message, "x-amz-copy-source-range", text)
+        invalid_argument(message, "x-amz-copy-source-range", text)
     };
     let (first, last) =
         text.strip_prefix("bytes=").and_then(|range| range.split_once('-')).ok_or_else(invalid)?;
@@ -235,7 +236,7 @@ fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
     }
     if last >= size {
         let message = format!("Range specified is not valid for source object of size: {size}");
-        return Err(argument(&message, "x-amz-copy-source-range", &size.to_string()));
+        return Err(invalid_argument(&message, "x-amz-copy-source-range", &size.to_string()));
     }
     Ok(first..last + 1)
 }
@@ -248,7 +249,7 @@ pub(crate) async fn complete(
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
     let upload = match uploads.find(&key, &input.upload_id).await {
-        Err(StoreError::NotFound(_)) => return completed_before(bucket, &key, &input).await,
+        Err(StoreError::NotFound(_)) => return find_completed(bucket, &key, &input).await,
         found => found.map_err(from_store)?,
     };
     if let Some(size) = input.mpu_object_size.filter(|size| *size < 0) {
@@ -257,12 +258,12 @@ pub(crate) async fn complete(
             "Value for x-amz-mp-object-size header is less than zero: '{size}'"
         ));
     }
-    let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
-    let given = only_for_whole(checksums::with_headers(given_checksums!(input), request))?;
+    let stored_parts = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
+    let given = single_object_checksum(checksums::with_headers(given_checksums!(input), request))?;
     let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
-    let kind = Kind::declared(&upload);
-    must_be_kind(kind, input.checksum_type.as_ref())?;
-    let parts = choose(&chosen, &there, kind)?;
+    let kind = ChecksumKind::of_upload(&upload);
+    check_checksum_type(kind, input.checksum_type.as_ref())?;
+    let parts = select_parts(&chosen, &stored_parts, kind)?;
     let size_bytes = parts.iter().map(|part| part.size_bytes).sum::<u64>();
     if input.mpu_object_size.is_some_and(|size| u64::try_from(size) != Ok(size_bytes)) {
         let given = input.mpu_object_size.unwrap_or_default();
@@ -271,39 +272,39 @@ pub(crate) async fn complete(
             "The provided 'x-amz-mp-object-size' header value {given} does not match what was computed: {size_bytes}"
         ));
     }
-    let checksum = joined(kind, &parts);
+    let checksum = object_checksum(kind, &parts);
     if let Some((algorithm, given)) = given {
-        must_match(algorithm, &given, kind, checksum.as_ref())?;
+        check_object_checksum(algorithm, &given, kind, checksum.as_ref())?;
     }
     let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
     let mut user = BTreeMap::from([(UPLOAD.to_owned(), input.upload_id.clone())]);
     user.extend(checksum.as_ref().map(|checksum| (CHECKSUM.to_owned(), checksum.to_text())));
-    user.extend(part_metadata::to_text(&sizes).map(|text| (PARTS.to_owned(), text)));
+    user.extend(part_metadata::sizes_to_text(&sizes).map(|text| (PARTS.to_owned(), text)));
     if let Some(text) = part_checksums(kind, &parts)
-        && part_metadata::have_room([&upload.attributes.user, &user], PART_CHECKSUMS, &text)
+        && part_metadata::has_room([&upload.attributes.user, &user], PART_CHECKSUMS, &text)
     {
         user.insert(PART_CHECKSUMS.to_owned(), text);
     }
-    let precondition = conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let precondition = conditions::write_precondition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
     let etags = parts.iter().map(|part| part.etag.clone()).collect();
-    let etag = Some(completed_etag(&input.upload_id, &parts));
+    let etag = Some(object_etag(&input.upload_id, &parts));
     let options = CompleteOptions { user, etags, etag, precondition };
     let object = match uploads.complete(&key, &input.upload_id, &numbers, options).await {
         Ok(object) => object,
         Err(error) => {
             let (error, wanted) = (from_upload(error), input.if_match.as_ref());
-            return Err(conditions::of_failure(error, wanted, bucket, &key).await);
+            return Err(conditions::refine_failure(error, wanted, bucket, &key).await);
         }
     };
-    let expiration = lifecycle::expiration_of_made(bucket, &object).await;
-    let output = completed(bucket, input.key, &object, checksum.as_ref());
+    let expiration = lifecycle::expiration_header_of_stored(bucket, &object).await;
+    let output = completed_output(bucket, input.key, &object, checksum.as_ref());
     Ok(dto::CompleteMultipartUploadOutput { expiration, ..output })
 }
 
 /// Handles a repeated completion, by a client that did not get the first response. The object's metadata has the id of
 /// its upload.
-async fn completed_before(
+async fn find_completed(
     bucket: &Bucket,
     key: &ObjectKey,
     input: &dto::CompleteMultipartUploadInput,
@@ -311,10 +312,10 @@ async fn completed_before(
     let found = bucket.store.find(key).await.map_err(from_store)?;
     let of_this = found.filter(|meta| meta.attributes.user.get(UPLOAD) == Some(&input.upload_id));
     let meta = of_this.ok_or_else(no_such_upload)?;
-    Ok(completed(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref()))
+    Ok(completed_output(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref()))
 }
 
-fn completed(
+fn completed_output(
     bucket: &Bucket,
     key: String,
     object: &ObjectRef,
@@ -324,7 +325,7 @@ fn completed(
         bucket: Some(bucket.name.clone()),
         key: Some(key),
         e_tag: Some(headers::etag(&object.etag)),
-        version_id: version_lookup::of_write(object),
+        version_id: version_lookup::written_version(object),
         checksum_type: checksum.map(Checksum::kind),
         ..Default::default()
     };
@@ -332,9 +333,9 @@ fn completed(
     output
 }
 
-fn must_be_kind(kind: Option<Kind>, given: Option<&dto::ChecksumType>) -> S3Result<()> {
+fn check_checksum_type(kind: Option<ChecksumKind>, given: Option<&dto::ChecksumType>) -> S3Result<()> {
     let Some(given) = given.map(|given| given.as_str().to_ascii_uppercase()) else { return Ok(()) };
-    if !is_type(&given) {
+    if !is_checksum_type(&given) {
         return Err(checksums::invalid_header("x-amz-checksum-type"));
     }
     let expected = kind.map(|kind| checksum_type(kind).as_str().to_owned());
@@ -348,17 +349,21 @@ fn must_be_kind(kind: Option<Kind>, given: Option<&dto::ChecksumType>) -> S3Resu
 }
 
 /// Returns the parts that the client lists, in its order.
-fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Result<Vec<Part>> {
+fn select_parts(
+    chosen: &[CompletedPart],
+    stored_parts: &[Part],
+    kind: Option<ChecksumKind>,
+) -> S3Result<Vec<Part>> {
     if chosen.is_empty() {
         return Err(malformed_xml());
     }
-    let by_number: BTreeMap<u32, &Part> = there.iter().map(|part| (part.number, part)).collect();
+    let by_number: BTreeMap<u32, &Part> = stored_parts.iter().map(|part| (part.number, part)).collect();
     let mut parts = Vec::with_capacity(chosen.len());
     let mut last = 0;
     for named in chosen {
         let given = named.part_number.ok_or_else(malformed_xml)?;
         if given < 1 {
-            return Err(argument("PartNumber must be >= 1", "PartNumber", &given.to_string()));
+            return Err(invalid_argument("PartNumber must be >= 1", "PartNumber", &given.to_string()));
         }
         let at = u32::try_from(given).unwrap_or(u32::MAX);
         if at <= last {
@@ -374,7 +379,7 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
         let is_wanted = |part: &&&Part| part_etag(part, kind) == wanted || part.etag == wanted;
         let part = by_number.get(&at).filter(is_wanted);
         let part = part.ok_or_else(invalid_part)?;
-        must_have_checksum(named, part, kind)?;
+        check_part_checksum(named, part, kind)?;
         parts.push((*part).clone());
     }
     let (_, all_but_last) = parts.split_last().ok_or_else(malformed_xml)?;
@@ -387,21 +392,21 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
     Ok(parts)
 }
 
-fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) -> S3Result<()> {
+fn check_part_checksum(named: &CompletedPart, part: &Part, kind: Option<ChecksumKind>) -> S3Result<()> {
     let stored = part.note.as_deref().and_then(Checksum::from_text);
-    let given = checksums::uncarried(given_checksums!(named));
+    let given = checksums::decode_carried(given_checksums!(named));
     let values = given.iter().filter_map(|(algorithm, value)| Some((algorithm.name(), value.as_deref()?)));
     let shown: Vec<(&str, &str)> = values.collect();
-    let given = checksums::only(given.clone()).map_err(|_| {
+    let given = checksums::single_checksum(given.clone()).map_err(|_| {
         let shown = match shown.as_slice() {
             [(_, value)] => (*value).to_owned(),
             several => several.iter().map(|(name, value)| format!("{name}:{value};")).collect(),
         };
-        argument("Invalid Base64 or multiple checksums present in request", "Checksum", &shown)
+        invalid_argument("Invalid Base64 or multiple checksums present in request", "Checksum", &shown)
     })?;
     match (given, kind) {
         (Some((algorithm, value)), _) => {
-            let known = stored.as_ref().and_then(|stored| stored.by(algorithm));
+            let known = stored.as_ref().and_then(|stored| stored.find(algorithm));
             let is_same = known.is_some_and(|known| known.value == value);
             if is_same {
                 return Ok(());
@@ -430,25 +435,25 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
 }
 
 /// Returns the checksum of the whole object that the client gives. A composite one may end in the number of parts.
-fn only_for_whole(given: checksums::Given) -> S3Result<Option<(Algorithm, String)>> {
+fn single_object_checksum(given: checksums::ChecksumFields) -> S3Result<Option<(Algorithm, String)>> {
     let mut plain = Vec::with_capacity(given.len());
     for (algorithm, value) in given {
         let digest = match value.as_deref().and_then(|value| value.split_once('-')) {
             Some((_, count)) if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) => {
-                return Err(checksums::invalid(algorithm));
+                return Err(checksums::invalid_checksum(algorithm));
             }
             Some((digest, _)) => Some(digest.to_owned()),
             None => value,
         };
         plain.push((algorithm, digest));
     }
-    checksums::only(plain)
+    checksums::single_checksum(plain)
 }
 
-fn must_match(
+fn check_object_checksum(
     algorithm: Algorithm,
     given: &str,
-    kind: Option<Kind>,
+    kind: Option<ChecksumKind>,
     computed: Option<&Checksum>,
 ) -> S3Result<()> {
     if let Some(kind) = kind
@@ -472,11 +477,11 @@ fn must_match(
 }
 
 /// Computes the object's checksum from those of its parts; CRC64NVME of the whole object by default.
-fn joined(kind: Option<Kind>, parts: &[Part]) -> Option<Checksum> {
-    let kind = kind.unwrap_or(Kind { algorithm: Algorithm::Crc64Nvme, is_composite: false });
+fn object_checksum(kind: Option<ChecksumKind>, parts: &[Part]) -> Option<Checksum> {
+    let kind = kind.unwrap_or(ChecksumKind { algorithm: Algorithm::Crc64Nvme, is_composite: false });
     let noted = parts.iter().map(|part| {
         let checksum = Checksum::from_text(part.note.as_deref()?)?;
-        Some((checksum.by(kind.algorithm)?.clone(), part.size_bytes))
+        Some((checksum.find(kind.algorithm)?.clone(), part.size_bytes))
     });
     let noted: Vec<(Checksum, u64)> = noted.collect::<Option<_>>()?;
     if kind.is_composite {
@@ -521,15 +526,15 @@ pub(crate) async fn list_parts(
         None => 0,
         Some(marker) => u32::try_from(marker).map_err(|_| {
             let message = format!("Argument {marker} must be an integer between 0 and 2147483647");
-            argument(&message, "part-number-marker", &marker.to_string())
+            invalid_argument(&message, "part-number-marker", &marker.to_string())
         })?,
     };
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
-    let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
-    let mut rest = there.into_iter().filter(|part| part.number > after);
+    let stored_parts = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
+    let mut rest = stored_parts.into_iter().filter(|part| part.number > after);
     let page: Vec<Part> = rest.by_ref().take(limit).collect();
     let is_truncated = limit > 0 && rest.next().is_some();
-    let kind = Kind::declared(&upload);
+    let kind = ChecksumKind::of_upload(&upload);
     let shown = page.iter().map(|part| {
         let mut shown = dto::Part {
             part_number: i32::try_from(part.number).ok(),
@@ -597,7 +602,7 @@ pub(crate) async fn list_uploads(
         });
         match folded {
             Some(folded) => drop(prefixes.insert(folded)),
-            None => shown.push(shown_upload(&upload, encoding, owner)),
+            None => shown.push(upload_to_dto(&upload, encoding, owner)),
         }
     }
     let next = last.filter(|_| is_truncated);
@@ -620,8 +625,8 @@ pub(crate) async fn list_uploads(
     })
 }
 
-fn shown_upload(upload: &Upload, encoding: Encoding, owner: &dto::Owner) -> dto::MultipartUpload {
-    let kind = Kind::declared(upload);
+fn upload_to_dto(upload: &Upload, encoding: Encoding, owner: &dto::Owner) -> dto::MultipartUpload {
+    let kind = ChecksumKind::of_upload(upload);
     dto::MultipartUpload {
         key: Some(encoding.text(upload.key.as_bytes())),
         upload_id: Some(upload.id.clone()),
@@ -652,7 +657,7 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
         None if is_upload_id(id) => {
             Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() >= key.as_bytes()).collect())
         }
-        None => Err(argument("Invalid uploadId marker", "upload-id-marker", id)),
+        None => Err(invalid_argument("Invalid uploadId marker", "upload-id-marker", id)),
     }
 }
 
@@ -665,11 +670,11 @@ fn storage_class(upload: &Upload) -> dto::StorageClass {
     dto::StorageClass::from(upload.attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned()))
 }
 
-pub(crate) fn number(number: i32) -> S3Result<u32> {
-    let valid = u32::try_from(number).ok().filter(|_| NUMBERS.contains(&number));
+pub(crate) fn part_number(number: i32) -> S3Result<u32> {
+    let valid = u32::try_from(number).ok().filter(|_| PART_NUMBERS.contains(&number));
     valid.ok_or_else(|| {
         let message = "Part number must be an integer between 1 and 10000, inclusive.";
-        argument(message, "partNumber", &number.to_string())
+        invalid_argument(message, "partNumber", &number.to_string())
     })
 }
 

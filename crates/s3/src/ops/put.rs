@@ -3,14 +3,14 @@
 use s3s::dto::{PutObjectInput, PutObjectOutput};
 use s3s::{S3Result, s3_error};
 
-use crate::admission::Admitted;
-use crate::body::{self, Incoming, Target};
+use crate::admission::AdmittedClient;
+use crate::body::{self, BodyReader, NewObject};
 use crate::bucket::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
-use crate::endpoint::Shared;
+use crate::endpoint::EndpointContext;
 use crate::headers::{self, given_attributes};
-use crate::lifecycle::{self, Aspects};
+use crate::lifecycle::{self, ExpirationInput};
 use crate::ops::lock;
 use crate::version_lookup;
 use crate::wire::Trailer;
@@ -20,20 +20,20 @@ pub(crate) const BODY_BYTES_MAX: u64 = 5 << 30;
 
 /// Returns the digests that a request declares for its body.
 pub(crate) fn declared(
-    given: checksums::Given,
+    given: checksums::ChecksumFields,
     algorithm: Option<&str>,
     md5: Option<String>,
     headers: &http::HeaderMap,
     trailer: Option<Trailer>,
 ) -> S3Result<Declared> {
-    let checksum = checksums::only_with_headers(given, headers)?;
+    let checksum = checksums::single_checksum_with_headers(given, headers)?;
     let after = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
-    let after = after.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::named);
+    let after = after.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::from_name);
     let sdk = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok());
-    let named = sdk.or(algorithm).map(Algorithm::named).transpose()?;
+    let named = sdk.or(algorithm).map(Algorithm::from_name).transpose()?;
     let after = after.transpose()?;
     if after.is_some() && checksum.is_some() {
-        return Err(checksums::several());
+        return Err(checksums::multiple_checksums_error());
     }
     if sdk.is_some() && checksum.is_none() && headers.get("x-amz-trailer").is_none() {
         return Err(s3_error!(
@@ -64,39 +64,39 @@ pub(crate) async fn put(
     bucket: Bucket,
     input: PutObjectInput,
     request: &http::HeaderMap,
-    (trailer, admitted): (Option<Trailer>, Option<Admitted>),
-    shared: &Shared,
+    (trailer, admitted): (Option<Trailer>, Option<AdmittedClient>),
+    context: &EndpointContext,
 ) -> S3Result<(PutObjectOutput, Option<Checksum>)> {
-    let (key, now) = (key(&input.key)?, shared.clock.now());
+    let (key, now) = (key(&input.key)?, context.clock.now());
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let declared = declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailer)?;
     let mut attributes = given_attributes!(input, request)?;
-    lock::given(&bucket, &mut attributes, lock::asked_lock!(input), now).await?;
+    lock::apply_lock(&bucket, &mut attributes, lock::lock_request!(input), now).await?;
     let tags = headers::tags_of_header(input.tagging.as_deref())?;
-    let target = Target {
+    let new_object = NewObject {
         store: bucket.store.as_ref(),
         key: &key,
         attributes,
         tags: tags.clone(),
-        precondition: conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+        precondition: conditions::write_precondition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
     };
     let announced = announced(input.content_length)?;
     let digests = Digests::begin(declared, Some(Algorithm::Crc64Nvme))?;
-    let digests = if shared.md5 { digests.and_md5() } else { digests };
-    let made = match body::put(Incoming::new(input.body, announced, digests, admitted), target).await {
+    let digests = if context.md5 { digests.with_md5() } else { digests };
+    let made = match body::put(BodyReader::new(input.body, announced, digests, admitted), new_object).await {
         Ok(made) => made,
         Err(error) => {
-            return Err(conditions::of_failure(error, input.if_match.as_ref(), &bucket, &key).await);
+            return Err(conditions::refine_failure(error, input.if_match.as_ref(), &bucket, &key).await);
         }
     };
     let mut output = PutObjectOutput {
         e_tag: Some(headers::etag(&made.object.etag)),
-        version_id: version_lookup::of_write(&made.object),
+        version_id: version_lookup::written_version(&made.object),
         checksum_type: made.checksum.as_ref().map(Checksum::kind),
         ..Default::default()
     };
     show_checksum!(output, made.checksum);
-    let new = Aspects { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
-    output.expiration = lifecycle::expiration_of_new(&bucket, new, &tags).await;
+    let new = ExpirationInput { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
+    output.expiration = lifecycle::expiration_header_of_new(&bucket, new, &tags).await;
     Ok((output, made.checksum))
 }

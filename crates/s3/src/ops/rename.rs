@@ -10,7 +10,7 @@ use crate::error::{from_store, precondition_failed};
 
 /// The parameters of a rename.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RenameRequest {
     pub(crate) bucket: String,
     pub(crate) from: String,
     pub(crate) to: String,
@@ -18,9 +18,9 @@ pub(crate) struct Asked {
     target: Precondition,
 }
 
-impl Asked {
+impl RenameRequest {
     /// Parses a request. Its path names the target.
-    pub(crate) fn read(path: &str, headers: &HeaderMap) -> S3Result<Self> {
+    pub(crate) fn parse(path: &str, headers: &HeaderMap) -> S3Result<Self> {
         let invalid = |what: &str| s3_error!(InvalidRequest, "RenameObject: {what}");
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let decoded = |text: &str| {
@@ -37,7 +37,7 @@ impl Asked {
         let source = source.trim_start_matches('/');
         let from = source.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('/')).unwrap_or(source);
         let etag = |name: &str| text(name).map(ETag::new);
-        let target = conditions::of_headers(headers)?;
+        let target = conditions::header_precondition(headers)?;
         if text("x-amz-rename-source-if-none-match").is_some() {
             return Err(s3_error!(
                 NotImplemented,
@@ -50,14 +50,14 @@ impl Asked {
 }
 
 /// Renames an object within its bucket. Concurrent readers see the old name, the new one, or both.
-pub(crate) async fn rename(bucket: &Bucket, asked: Asked) -> S3Result<()> {
-    let (from, to) = (key(&asked.from)?, key(&asked.to)?);
+pub(crate) async fn rename(bucket: &Bucket, request: RenameRequest) -> S3Result<()> {
+    let (from, to) = (key(&request.from)?, key(&request.to)?);
     if from == to {
         return Err(s3_error!(InvalidRequest, "the source and the target of a rename are the same"));
     }
     let found = bucket.store.head(&from).await.map_err(from_store)?;
-    if asked.source.is_some_and(|wanted| wanted != found.object.etag) {
+    if request.source.is_some_and(|wanted| wanted != found.object.etag) {
         return Err(precondition_failed());
     }
-    bucket.store.rename(&found.object, &to, asked.target).await.map_err(from_store)
+    bucket.store.rename(&found.object, &to, request.target).await.map_err(from_store)
 }

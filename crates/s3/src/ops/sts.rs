@@ -12,19 +12,19 @@ use crate::sessions::Sessions;
 use crate::users::User;
 
 /// STS's bounds on the duration of a session, and its default.
-const SECS: std::ops::RangeInclusive<i64> = 900..=43_200;
+const SECS_RANGE: std::ops::RangeInclusive<i64> = 900..=43_200;
 const SECS_DEFAULT: i64 = 3600;
 /// The form fields that are accepted. The role's name has no effect.
-const KNOWN: [&str; 5] = ["Action", "Version", "RoleArn", "RoleSessionName", "DurationSeconds"];
+const KNOWN_FIELDS: [&str; 5] = ["Action", "Version", "RoleArn", "RoleSessionName", "DurationSeconds"];
 
 /// Handles a form and returns the XML response.
-pub(crate) fn answer(form: &[u8], user: &User, sessions: &Sessions, id: &str) -> S3Result<String> {
+pub(crate) fn assume_role(form: &[u8], user: &User, sessions: &Sessions, id: &str) -> S3Result<String> {
     let fields: BTreeMap<String, String> = url::form_urlencoded::parse(form).into_owned().collect();
     let field = |name: &str| fields.get(name).map(String::as_str).filter(|value| !value.is_empty());
     if field("Action") != Some("AssumeRole") {
         return Err(not_implemented(&format!("The action {}", field("Action").unwrap_or("without a name"))));
     }
-    if let Some(other) = fields.keys().find(|name| !KNOWN.contains(&name.as_str())) {
+    if let Some(other) = fields.keys().find(|name| !KNOWN_FIELDS.contains(&name.as_str())) {
         return Err(not_implemented(&format!("{other} of AssumeRole")));
     }
     let role = field("RoleArn").ok_or_else(|| invalid("RoleArn"))?;
@@ -32,17 +32,17 @@ pub(crate) fn answer(form: &[u8], user: &User, sessions: &Sessions, id: &str) ->
     let secs = match field("DurationSeconds") {
         None => SECS_DEFAULT,
         Some(text) => {
-            let secs = text.parse().ok().filter(|secs| SECS.contains(secs));
+            let secs = text.parse().ok().filter(|secs| SECS_RANGE.contains(secs));
             secs.ok_or_else(|| invalid("DurationSeconds"))?
         }
     };
-    let session = sessions.begin(user, secs);
-    let mut ends = Vec::new();
-    Timestamp::from(session.ends.to_system_time()).format(TimestampFormat::DateTime, &mut ends).ok();
-    let ends = String::from_utf8_lossy(&ends);
+    let session = sessions.create(user, secs);
+    let mut expires = Vec::new();
+    Timestamp::from(session.expires.to_system_time()).format(TimestampFormat::DateTime, &mut expires).ok();
+    let expires = String::from_utf8_lossy(&expires);
     let escaped = crate::error_document::escaped;
     Ok(format!(
-        "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><AssumeRoleResult><AssumedRoleUser><AssumedRoleId>{}:{}</AssumedRoleId><Arn>{}</Arn></AssumedRoleUser><Credentials><AccessKeyId>{}</AccessKeyId><SecretAccessKey>{}</SecretAccessKey><SessionToken>{}</SessionToken><Expiration>{ends}</Expiration></Credentials></AssumeRoleResult><ResponseMetadata><RequestId>{id}</RequestId></ResponseMetadata></AssumeRoleResponse>",
+        "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><AssumeRoleResult><AssumedRoleUser><AssumedRoleId>{}:{}</AssumedRoleId><Arn>{}</Arn></AssumedRoleUser><Credentials><AccessKeyId>{}</AccessKeyId><SecretAccessKey>{}</SecretAccessKey><SessionToken>{}</SessionToken><Expiration>{expires}</Expiration></Credentials></AssumeRoleResult><ResponseMetadata><RequestId>{id}</RequestId></ResponseMetadata></AssumeRoleResponse>",
         escaped(&user.access_key),
         escaped(name),
         escaped(role),

@@ -13,19 +13,19 @@ use crate::version_lookup;
 const TAGS_MAX: usize = 10;
 
 pub(crate) async fn get(bucket: &Bucket, name: &str, id: Option<&str>) -> S3Result<GetObjectTaggingOutput> {
-    let object = version_lookup::named(bucket, &key(name)?, id).await?.meta.object;
-    let tags = of(bucket, &object).await?;
+    let object = version_lookup::find_stored(bucket, &key(name)?, id).await?.meta.object;
+    let tags = read(bucket, &object).await?;
     let version_id = object.version.map(String::from);
     Ok(GetObjectTaggingOutput { tag_set: headers::tag_set(tags), version_id })
 }
 
 /// Returns the tags of an object, which may be a noncurrent version.
-pub(crate) async fn of(bucket: &Bucket, object: &ObjectRef) -> S3Result<Tags> {
-    read(bucket, object).await.map_err(from_store)
+pub(crate) async fn read(bucket: &Bucket, object: &ObjectRef) -> S3Result<Tags> {
+    read_from_store(bucket, object).await.map_err(from_store)
 }
 
 /// Like [`read`], with the store's errors.
-pub(crate) async fn read(bucket: &Bucket, object: &ObjectRef) -> store::Result<Tags> {
+pub(crate) async fn read_from_store(bucket: &Bucket, object: &ObjectRef) -> store::Result<Tags> {
     match (bucket.store.versions(), &object.version) {
         (Some(versions), Some(id)) => versions.tags(&object.key, id).await,
         _ => bucket.store.tags(&object.key).await,
@@ -52,7 +52,7 @@ pub(crate) async fn delete(
 
 /// Replaces an object's tags. Returns its version id for the response.
 async fn replace(bucket: &Bucket, name: &str, id: Option<&str>, tags: Tags) -> S3Result<Option<String>> {
-    let object = version_lookup::named(bucket, &key(name)?, id).await?.meta.object;
+    let object = version_lookup::find_stored(bucket, &key(name)?, id).await?.meta.object;
     let replaced = match (bucket.store.versions(), &object.version) {
         (Some(versions), Some(id)) => versions.set_tags(&object.key, id, tags).await,
         _ => bucket.store.set_tags(&object.key, tags).await,

@@ -5,18 +5,18 @@ use s3s::dto::{self, BucketVersioningStatus};
 use s3s::{S3Result, s3_error};
 use store::{ListVersions, Version, VersionEntry, VersionId, Versioning, Versions};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
 use crate::error::{custom, from_store, malformed_xml, not_implemented};
 use crate::headers;
 use crate::ops::get;
-use crate::ops::listing::{Encoding, some};
+use crate::ops::listing::{Encoding, non_empty};
 use crate::ops::lock;
-use crate::pagination::{ENTRIES_MAX, text_folded};
+use crate::pagination::{ENTRIES_MAX, common_prefix};
 use crate::version_lookup::{self, from_versions};
 
 pub(crate) async fn get_state(bucket: &Bucket) -> S3Result<dto::GetBucketVersioningOutput> {
-    let status = match version_lookup::state(bucket).await? {
+    let status = match version_lookup::versioning_state(bucket).await? {
         Versioning::Never => None,
         Versioning::Enabled => Some(BucketVersioningStatus::from_static("Enabled")),
         Versioning::Suspended => Some(BucketVersioningStatus::from_static("Suspended")),
@@ -52,7 +52,7 @@ pub(crate) async fn list(
     let limit = match input.max_keys {
         None => ENTRIES_MAX,
         Some(max) => usize::try_from(max)
-            .map_err(|_| argument("max-keys cannot be negative", "maxKeys", &max.to_string()))?
+            .map_err(|_| invalid_argument("max-keys cannot be negative", "maxKeys", &max.to_string()))?
             .min(ENTRIES_MAX),
     };
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -64,14 +64,14 @@ pub(crate) async fn list(
             "A version-id marker cannot be specified without a key marker."
         ));
     }
-    let asked = Asked {
+    let page_request = VersionPageRequest {
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after: key_marker.clone().map(Bytes::from),
         after_version: version_marker.as_deref().map(VersionId::from),
         limit,
     };
-    let (entries, is_truncated) = page(versions, asked).await?;
+    let (entries, is_truncated) = page(versions, page_request).await?;
     let last = entries.last().filter(|_| is_truncated);
     let mut output = dto::ListObjectVersionsOutput {
         name: Some(bucket.name.clone()),
@@ -89,24 +89,24 @@ pub(crate) async fn list(
         encoding_type: input.encoding_type,
         ..Default::default()
     };
-    let (mut stored, mut marks, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut stored, mut markers, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
         match entry {
             VersionEntry::Prefix(prefix) => {
                 prefixes.push(dto::CommonPrefix { prefix: Some(encoding.text(&prefix)) });
             }
             VersionEntry::Version(version) if version.stored.is_none() => {
-                marks.push(shown_mark(&version, encoding, owner));
+                markers.push(marker_to_dto(&version, encoding, owner));
             }
-            VersionEntry::Version(version) => stored.push(shown(&version, encoding, owner)),
+            VersionEntry::Version(version) => stored.push(to_dto(&version, encoding, owner)),
         }
     }
-    (output.versions, output.delete_markers) = (some(stored), some(marks));
-    output.common_prefixes = some(prefixes);
+    (output.versions, output.delete_markers) = (non_empty(stored), non_empty(markers));
+    output.common_prefixes = non_empty(prefixes);
     Ok(output)
 }
 
-fn shown(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::ObjectVersion {
+fn to_dto(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::ObjectVersion {
     let meta = version.stored.as_ref();
     let checksum = meta.and_then(get::checksum);
     let class = meta.and_then(|meta| meta.attributes.storage_class.clone());
@@ -127,7 +127,7 @@ fn shown(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::Obje
     }
 }
 
-fn shown_mark(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::DeleteMarkerEntry {
+fn marker_to_dto(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::DeleteMarkerEntry {
     dto::DeleteMarkerEntry {
         key: Some(encoding.text(version.key.as_bytes())),
         version_id: Some(version.id.to_string()),
@@ -138,7 +138,7 @@ fn shown_mark(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto:
 }
 
 /// The parameters of a page.
-struct Asked {
+struct VersionPageRequest {
     prefix: Bytes,
     delimiter: Option<String>,
     after: Option<Bytes>,
@@ -148,23 +148,26 @@ struct Asked {
 
 /// Returns a page, and whether more follow. The store rolls up at one-byte delimiters; longer delimiters are handled
 /// here.
-async fn page(versions: &dyn Versions, asked: Asked) -> S3Result<(Vec<VersionEntry>, bool)> {
-    let delimiter = asked.delimiter.as_deref().unwrap_or_default().as_bytes();
-    let marker = asked.after_version.clone().unwrap_or_default();
+async fn page(
+    versions: &dyn Versions,
+    page_request: VersionPageRequest,
+) -> S3Result<(Vec<VersionEntry>, bool)> {
+    let delimiter = page_request.delimiter.as_deref().unwrap_or_default().as_bytes();
+    let marker = page_request.after_version.clone().unwrap_or_default();
     let mut request = ListVersions {
-        prefix: asked.prefix.clone(),
+        prefix: page_request.prefix.clone(),
         delimiter: (delimiter.len() == 1).then(|| delimiter[0]),
-        after: asked.after,
-        after_version: asked.after_version,
+        after: page_request.after,
+        after_version: page_request.after_version,
         limit: 0,
     };
     let mut entries: Vec<VersionEntry> = Vec::new();
-    if asked.limit == 0 {
+    if page_request.limit == 0 {
         return Ok((entries, false));
     }
     loop {
         // Request one entry more than needed to find out whether more follow.
-        request.limit = asked.limit - entries.len() + 1;
+        request.limit = page_request.limit - entries.len() + 1;
         let found = versions.list(request.clone()).await.map_err(|error| from_versions(error, &marker))?;
         let is_end = found.len() < request.limit;
         if let Some(last) = found.last() {
@@ -175,7 +178,7 @@ async fn page(versions: &dyn Versions, asked: Asked) -> S3Result<(Vec<VersionEnt
             };
         }
         for entry in found {
-            let entry = match text_folded(entry.text(), &asked.prefix, delimiter) {
+            let entry = match common_prefix(entry.text(), &page_request.prefix, delimiter) {
                 Some(prefix) => VersionEntry::Prefix(prefix),
                 None => entry,
             };
@@ -184,7 +187,7 @@ async fn page(versions: &dyn Versions, asked: Asked) -> S3Result<(Vec<VersionEnt
             if is_known {
                 continue;
             }
-            if entries.len() == asked.limit {
+            if entries.len() == page_request.limit {
                 return Ok((entries, true));
             }
             entries.push(entry);

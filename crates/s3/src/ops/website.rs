@@ -3,7 +3,7 @@
 use s3s::dto::{GetBucketWebsiteOutput, RoutingRule, WebsiteConfiguration};
 use s3s::{S3Error, S3Result, s3_error};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::bucket::Bucket;
 use crate::error::{custom, malformed_xml};
 
@@ -50,10 +50,10 @@ fn check(given: &WebsiteConfiguration) -> S3Result<()> {
     let index = given.index_document.as_ref().ok_or_else(malformed_xml)?;
     if index.suffix.is_empty() || index.suffix.contains('/') {
         let message = "The IndexDocument Suffix is not well formed";
-        return Err(argument(message, "IndexDocument", &index.suffix));
+        return Err(invalid_argument(message, "IndexDocument", &index.suffix));
     }
     if given.error_document.as_ref().is_some_and(|document| document.key.is_empty()) {
-        return Err(argument("The ErrorDocument Key is not well formed", "ErrorDocument", ""));
+        return Err(invalid_argument("The ErrorDocument Key is not well formed", "ErrorDocument", ""));
     }
     if rules.len() > RULES_MAX {
         let count = rules.len();

@@ -10,9 +10,9 @@ use futures_util::StreamExt as _;
 use s3s::{Body, S3Error, S3Result, s3_error};
 
 use super::Trailer;
-use super::framing::Pieces;
-use super::signing_key::{Key, Scope, are_same, sha256};
-use crate::body::broken;
+use super::framing::PieceSource;
+use super::signing_key::{Scope, SigningKey, is_equal_constant_time, sha256};
+use crate::body::body_error;
 use crate::error::custom;
 use crate::error_document::with_details;
 use store::hex;
@@ -26,23 +26,23 @@ const TRAILERS_BYTES_MAX: usize = 16 << 10;
 const SIGNATURE_CHARS: usize = 64;
 
 /// The chain of chunk signatures, each of which covers the one before.
-pub(super) struct Chain {
-    key: Key,
+pub(super) struct SignatureChain {
+    key: SigningKey,
     time: String,
     scope: Scope,
     last: String,
 }
 
-impl Chain {
+impl SignatureChain {
     /// Starts the chain at the signature of the request's headers.
-    pub(super) fn new(key: Key, time: &str, scope: Scope, seed: &str) -> Self {
+    pub(super) fn new(key: SigningKey, time: &str, scope: Scope, seed: &str) -> Self {
         Self { key, time: time.to_owned(), scope, last: seed.to_owned() }
     }
 
     fn check(&mut self, kind: &str, rest: &str, given: &str) -> S3Result<()> {
         let (time, scope, last) = (&self.time, self.scope.text(), &self.last);
         let right = self.key.sign(&format!("AWS4-HMAC-SHA256-{kind}\n{time}\n{scope}\n{last}\n{rest}"));
-        if !are_same(&right, given) {
+        if !is_equal_constant_time(&right, given) {
             return Err(s3_error!(
                 SignatureDoesNotMatch,
                 "The request signature we calculated does not match the signature you provided. Check your key and signing method."
@@ -64,12 +64,12 @@ pub(super) struct Trailers {
 pub(super) struct Chunked {
     body: Body,
     /// Received bytes that are not decoded yet.
-    ahead: Bytes,
-    chain: Option<Box<Chain>>,
+    buffer: Bytes,
+    chain: Option<Box<SignatureChain>>,
     trailers: Option<Trailers>,
     /// The declared length of the decoded body.
     announced: u64,
-    seen: u64,
+    decoded: u64,
     chunk: Option<Chunk>,
     chunks: u64,
     /// The length of the chunk before.
@@ -85,14 +85,14 @@ struct Chunk {
     digest: digest::Context,
 }
 
-impl Pieces for Chunked {
+impl PieceSource for Chunked {
     async fn next(&mut self) -> S3Result<Option<Bytes>> {
         while !self.has_ended {
             match self.chunk.take() {
-                None => self.begin().await?,
-                Some(chunk) if chunk.left == 0 => self.end(chunk).await?,
+                None => self.begin_chunk().await?,
+                Some(chunk) if chunk.left == 0 => self.end_chunk(chunk).await?,
                 Some(chunk) => {
-                    let piece = self.piece(chunk).await?;
+                    let piece = self.decode_piece(chunk).await?;
                     if !piece.is_empty() {
                         return Ok(Some(piece));
                     }
@@ -107,16 +107,16 @@ impl Chunked {
     pub(super) fn new(
         body: Body,
         announced: u64,
-        chain: Option<Box<Chain>>,
+        chain: Option<Box<SignatureChain>>,
         trailers: Option<Trailers>,
     ) -> Self {
         Self {
             body,
-            ahead: Bytes::new(),
+            buffer: Bytes::new(),
             chain,
             trailers,
             announced,
-            seen: 0,
+            decoded: 0,
             chunk: None,
             chunks: 0,
             size_before: CHUNK_BYTES_MIN,
@@ -125,10 +125,12 @@ impl Chunked {
     }
 
     /// Reads a chunk header.
-    async fn begin(&mut self) -> S3Result<()> {
-        let line = self.line().await?;
+    async fn begin_chunk(&mut self) -> S3Result<()> {
+        let line = self.read_line().await?;
         let (size, signature) = match line.split_once(';') {
-            Some((size, extension)) => (size, extension.strip_prefix("chunk-signature=").ok_or_else(cut)?),
+            Some((size, extension)) => {
+                (size, extension.strip_prefix("chunk-signature=").ok_or_else(malformed_body)?)
+            }
             None => (line.as_str(), ""),
         };
         let is_right = match self.chain {
@@ -136,10 +138,10 @@ impl Chunked {
             None => signature.is_empty(),
         };
         if !is_right {
-            return Err(cut());
+            return Err(malformed_body());
         }
         let is_hex = (1..=16).contains(&size.len()) && size.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let size = u64::from_str_radix(size, 16).ok().filter(|_| is_hex).ok_or_else(cut)?;
+        let size = u64::from_str_radix(size, 16).ok().filter(|_| is_hex).ok_or_else(malformed_body)?;
         self.chunks += 1;
         if size > 0 && self.size_before < CHUNK_BYTES_MIN {
             return Err(too_small(self.chunks - 1, self.size_before));
@@ -156,30 +158,30 @@ impl Chunked {
     }
 
     /// Decodes some bytes of a chunk. Bytes beyond the declared length are counted and dropped.
-    async fn piece(&mut self, mut chunk: Chunk) -> S3Result<Bytes> {
+    async fn decode_piece(&mut self, mut chunk: Chunk) -> S3Result<Bytes> {
         if !self.fill().await? {
-            return Err(cut());
+            return Err(malformed_body());
         }
-        let len = usize::try_from(chunk.left).unwrap_or(usize::MAX).min(self.ahead.len());
-        let mut piece = self.ahead.split_to(len);
+        let len = usize::try_from(chunk.left).unwrap_or(usize::MAX).min(self.buffer.len());
+        let mut piece = self.buffer.split_to(len);
         if self.chain.is_some() {
             chunk.digest.update(&piece);
         }
         chunk.left -= len as u64;
         self.chunk = Some(chunk);
-        let room = usize::try_from(self.announced.saturating_sub(self.seen)).unwrap_or(usize::MAX);
-        self.seen += len as u64;
+        let room = usize::try_from(self.announced.saturating_sub(self.decoded)).unwrap_or(usize::MAX);
+        self.decoded += len as u64;
         piece.truncate(room);
         Ok(piece)
     }
 
-    async fn end(&mut self, chunk: Chunk) -> S3Result<()> {
+    async fn end_chunk(&mut self, chunk: Chunk) -> S3Result<()> {
         for expected in *b"\r\n" {
-            if self.byte().await? != Some(expected) {
-                return Err(cut());
+            if self.read_byte().await? != Some(expected) {
+                return Err(malformed_body());
             }
         }
-        if self.seen > self.announced {
+        if self.decoded > self.announced {
             return Err(crate::body::incomplete());
         }
         self.check_signature(chunk)
@@ -198,25 +200,25 @@ impl Chunked {
     async fn finish(&mut self) -> S3Result<()> {
         let mut rest = BytesMut::new();
         while self.fill().await? {
-            rest.extend_from_slice(&std::mem::take(&mut self.ahead));
+            rest.extend_from_slice(&std::mem::take(&mut self.buffer));
             if rest.len() > TRAILERS_BYTES_MAX {
                 return Err(malformed_trailer());
             }
         }
         let rest = String::from_utf8(rest.to_vec()).map_err(|_| malformed_trailer())?;
-        let lines = rest.strip_suffix("\r\n").ok_or_else(cut)?;
+        let lines = rest.strip_suffix("\r\n").ok_or_else(malformed_body)?;
         self.has_ended = true;
         match self.trailers.take() {
             None if lines.is_empty() => {}
-            None => return Err(cut()),
-            Some(trailers) => self.take_trailers(lines, &trailers)?,
+            None => return Err(malformed_body()),
+            Some(trailers) => self.parse_trailers(lines, &trailers)?,
         }
-        if self.seen == self.announced { Ok(()) } else { Err(crate::body::incomplete()) }
+        if self.decoded == self.announced { Ok(()) } else { Err(crate::body::incomplete()) }
     }
 
-    fn take_trailers(&mut self, lines: &str, expected: &Trailers) -> S3Result<()> {
+    fn parse_trailers(&mut self, lines: &str, expected: &Trailers) -> S3Result<()> {
         if !lines.is_empty() && !lines.ends_with('\n') {
-            return Err(cut());
+            return Err(malformed_body());
         }
         let lines = lines.lines().map(str::trim_end).filter(|line| !line.is_empty());
         let mut found: Vec<(String, &str)> = Vec::new();
@@ -227,7 +229,7 @@ impl Chunked {
         let signature = found.iter().position(|(name, _)| name == "x-amz-trailer-signature");
         let signature = signature.map(|at| found.remove(at).1);
         if self.chain.is_some() && !signature.is_some_and(is_signature) {
-            return Err(cut());
+            return Err(malformed_body());
         }
         match (&expected.name, found.as_slice()) {
             (None, []) => {}
@@ -244,28 +246,28 @@ impl Chunked {
     }
 
     /// Reads a line and removes its line break.
-    async fn line(&mut self) -> S3Result<String> {
+    async fn read_line(&mut self) -> S3Result<String> {
         let mut line = Vec::new();
         while line.len() <= LINE_BYTES_MAX {
-            line.push(self.byte().await?.ok_or_else(cut)?);
+            line.push(self.read_byte().await?.ok_or_else(malformed_body)?);
             if let Some(whole) = line.strip_suffix(b"\r\n") {
-                return String::from_utf8(whole.to_vec()).map_err(|_| cut());
+                return String::from_utf8(whole.to_vec()).map_err(|_| malformed_body());
             }
         }
-        Err(cut())
+        Err(malformed_body())
     }
 
-    async fn byte(&mut self) -> S3Result<Option<u8>> {
+    async fn read_byte(&mut self) -> S3Result<Option<u8>> {
         let has_more = self.fill().await?;
-        Ok(has_more.then(|| self.ahead.split_to(1)[0]))
+        Ok(has_more.then(|| self.buffer.split_to(1)[0]))
     }
 
     /// Makes sure that the buffer is not empty. Returns false at the end of the body.
     async fn fill(&mut self) -> S3Result<bool> {
-        while self.ahead.is_empty() {
+        while self.buffer.is_empty() {
             match self.body.next().await {
                 None => return Ok(false),
-                Some(piece) => self.ahead = piece.map_err(broken)?,
+                Some(piece) => self.buffer = piece.map_err(body_error)?,
             }
         }
         Ok(true)
@@ -277,7 +279,7 @@ fn is_signature(text: &str) -> bool {
 }
 
 /// Returns the error for a body that ends early or violates the encoding.
-fn cut() -> S3Error {
+fn malformed_body() -> S3Error {
     s3_error!(IncompleteBody, "The request body terminated unexpectedly")
 }
 

@@ -3,14 +3,14 @@
 use http::HeaderMap;
 use s3s::{S3Error, S3Result};
 
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 
 const NAME: &str = "x-amz-copy-source";
 
 /// Returns `InvalidArgument` if the copy source names no object.
 pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
     let Some(value) = headers.get(NAME) else { return Ok(()) };
-    let odd = |message: &str, shown: &str| -> S3Error { argument(message, NAME, shown) };
+    let odd = |message: &str, shown: &str| -> S3Error { invalid_argument(message, NAME, shown) };
     let text = value.to_str().map_err(|_| odd("Invalid copy source encoding", ""))?;
     let path = text.split_once("?versionId=").map_or(text, |(path, _)| path);
     let decoded = decoded(path).ok_or_else(|| odd("Invalid copy source encoding", text))?;

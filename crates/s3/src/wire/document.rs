@@ -7,12 +7,12 @@ use http::request::Parts;
 use s3s::dto::{Tag, Tagging};
 use s3s::{Body, S3Error, S3Result, s3_error};
 
-use crate::body::broken;
+use crate::body::body_error;
 use crate::checksum_elements;
 use crate::checksums::{self, Declared, Digests};
 use crate::error::malformed_xml;
 use crate::error_document::with_details;
-use crate::operation_table::has_word;
+use crate::operation_table::has_parameter;
 
 /// The maximum length of a document, in bytes. Completing an upload of 10,000 parts with checksums takes 2 MB.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
@@ -22,12 +22,12 @@ const WEBSITE_BYTES_MAX: usize = 128 << 10;
 /// Reads a document. `MaxMessageLengthExceeded` if it is too long, `BadDigest` if it does not match its declared
 /// digests.
 pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
-    let is = |name: &str| has_word(&head.uri, name);
+    let is = |name: &str| has_parameter(&head.uri, name);
     let bytes_max = if is("website") { WEBSITE_BYTES_MAX } else { BYTES_MAX };
-    let mut digests = Digests::begin(declared(head, is("uploadId"))?, None)?;
+    let mut digests = Digests::begin(declared_digests(head, is("uploadId"))?, None)?;
     let mut text = BytesMut::new();
     while let Some(piece) = body.next().await {
-        let piece: Bytes = piece.map_err(broken)?;
+        let piece: Bytes = piece.map_err(body_error)?;
         if text.len() + piece.len() > bytes_max {
             return Err(too_long(bytes_max));
         }
@@ -38,35 +38,35 @@ pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
     if is("uploadId")
         && let Ok(xml) = std::str::from_utf8(&text)
     {
-        return Ok(Body::from(checksum_elements::carried(xml)));
+        return Ok(Body::from(checksum_elements::to_carriers(xml)));
     }
     Ok(Body::from(text.freeze()))
 }
 
 /// Returns the digests that the headers declare for a document. The checksum headers of CompleteMultipartUpload
 /// describe the object instead.
-fn declared(head: &Parts, is_of_upload: bool) -> S3Result<Declared> {
+fn declared_digests(head: &Parts, is_of_upload: bool) -> S3Result<Declared> {
     let md5 = head.headers.get("content-md5").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let checksum = match head.method == Method::POST && is_of_upload {
         true => None,
-        false => checksums::only_with_headers(Vec::new(), &head.headers)?,
+        false => checksums::single_checksum_with_headers(Vec::new(), &head.headers)?,
     };
     Ok(Declared { md5, checksum, ..Declared::default() })
 }
 
 /// Parses the tags of a `Tagging` document.
-pub(super) fn tags(xml: &str) -> S3Result<Vec<Tag>> {
+pub(super) fn parse_tags(xml: &str) -> S3Result<Vec<Tag>> {
     let mut reader = s3s::xml::Deserializer::new(xml.as_bytes());
     let tagging = <Tagging as s3s::xml::Deserialize>::deserialize(&mut reader);
     tagging.map(|tagging| tagging.tag_set).map_err(|_| malformed_xml())
 }
 
 /// Parses the tags in a CreateBucket document, which `s3s` ignores.
-pub(super) fn bucket_tags(xml: &[u8]) -> S3Result<Option<BucketTags>> {
+pub(super) fn parse_bucket_tags(xml: &[u8]) -> S3Result<Option<BucketTags>> {
     let xml = String::from_utf8_lossy(xml);
     let inside = xml.split_once("<Tags>").and_then(|(_, rest)| rest.split_once("</Tags>"));
     let Some((inside, _)) = inside else { return Ok(None) };
-    tags(&format!("<Tagging><TagSet>{inside}</TagSet></Tagging>")).map(|tags| Some(BucketTags(tags)))
+    parse_tags(&format!("<Tagging><TagSet>{inside}</TagSet></Tagging>")).map(|tags| Some(BucketTags(tags)))
 }
 
 /// The tags of a new bucket, among the extensions of its request.

@@ -4,16 +4,16 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use s3s::{Body, S3Error, S3Result};
 
-use super::framing::{Pieces, streamed};
-use crate::authentication::argument;
-use crate::body::broken;
+use super::framing::{PieceSource, streamed};
+use crate::authentication::invalid_argument;
+use crate::body::body_error;
 use crate::error::custom;
 
 /// The maximum length of all fields with their headers, in bytes. They are read before their sender is known. S3 takes
 /// 20 KB (S3 API Reference, "POST Object").
 const FIELDS_BYTES_MAX: usize = 64 << 10;
 /// How much is read and discarded after the file, in bytes.
-const AFTER_BYTES_MAX: usize = 64 << 10;
+const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// The name of the field that holds the object.
 const FILE: &str = "file";
 
@@ -30,14 +30,14 @@ impl Form {
     /// Reads the fields up to the file. `boundary` comes from the request's `Content-Type`. Error:
     /// `MalformedPOSTRequest`.
     pub(super) async fn read(body: Body, boundary: &str) -> S3Result<Self> {
-        let mut reader = Reader { body, held: BytesMut::new(), read: 0 };
+        let mut reader = Reader { body, buffer: BytesMut::new(), read: 0 };
         // The first delimiter of the body has no line break before it.
-        reader.held.extend_from_slice(b"\r\n");
+        reader.buffer.extend_from_slice(b"\r\n");
         let delimiter = format!("\r\n--{boundary}").into_bytes();
-        reader.until(&delimiter).await?;
+        reader.read_until(&delimiter).await?;
         let mut fields: Vec<(String, String)> = Vec::new();
-        while !reader.is_last().await? {
-            let head = reader.until(b"\r\n\r\n").await?;
+        while !reader.skip_delimiter_end().await? {
+            let head = reader.read_until(b"\r\n\r\n").await?;
             let head = Head::parse(&String::from_utf8_lossy(&head)).ok_or_else(malformed)?;
             if head.name == FILE {
                 let file =
@@ -45,12 +45,12 @@ impl Form {
                 return Ok(Self { fields, filename: head.filename, file });
             }
             if fields.iter().any(|(name, _)| *name == head.name) {
-                return Err(twice(&head.name));
+                return Err(duplicate_field(&head.name));
             }
-            let value = reader.until(&delimiter).await?;
+            let value = reader.read_until(&delimiter).await?;
             fields.push((head.name, String::from_utf8(value.to_vec()).map_err(|_| malformed())?));
         }
-        Err(argument("POST requires exactly one file upload per request.", FILE, "0"))
+        Err(invalid_argument("POST requires exactly one file upload per request.", FILE, "0"))
     }
 
     /// Returns the value of a field.
@@ -63,7 +63,7 @@ impl Form {
     }
 
     /// Replaces `${filename}` in all fields by the name of the file.
-    pub(super) fn expand(&mut self) {
+    pub(super) fn expand_filename(&mut self) {
         let name = self.filename.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
         self.fields.iter_mut().for_each(|(_, value)| *value = value.replace("${filename}", &name));
     }
@@ -81,19 +81,19 @@ impl Head {
             let (name, value) = line.split_once(':')?;
             name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
         })?;
-        let name = parameter(disposition, "name")?.to_ascii_lowercase();
-        Some(Self { name, filename: parameter(disposition, "filename").unwrap_or_default() })
+        let name = header_parameter(disposition, "name")?.to_ascii_lowercase();
+        Some(Self { name, filename: header_parameter(disposition, "filename").unwrap_or_default() })
     }
 }
 
 /// Returns a parameter of a header's value, quoted or not.
-pub(super) fn parameter(value: &str, wanted: &str) -> Option<String> {
+pub(super) fn header_parameter(value: &str, wanted: &str) -> Option<String> {
     let mut rest = value;
     loop {
         rest = rest.split_once(';')?.1.trim_start();
         let (name, after) = rest.split_once('=')?;
         let (text, next) = match after.strip_prefix('"') {
-            Some(quoted) => until_quote(quoted)?,
+            Some(quoted) => parse_quoted(quoted)?,
             None => {
                 let end = after.find(';').unwrap_or(after.len());
                 (after[..end].trim().to_owned(), &after[end..])
@@ -106,7 +106,7 @@ pub(super) fn parameter(value: &str, wanted: &str) -> Option<String> {
     }
 }
 
-fn until_quote(text: &str) -> Option<(String, &str)> {
+fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -131,22 +131,22 @@ pub(super) struct FormFile {
 
 impl FormFile {
     /// Returns a body of the file's bytes. It fails unless their number lies within the bounds.
-    pub(super) fn open(mut self, (len_min, len_max): (u64, u64)) -> Body {
+    pub(super) fn into_body(mut self, (len_min, len_max): (u64, u64)) -> Body {
         (self.len_min, self.len_max) = (len_min, len_max);
         streamed(self)
     }
 }
 
-impl Pieces for FormFile {
+impl PieceSource for FormFile {
     async fn next(&mut self) -> S3Result<Option<Bytes>> {
         if self.has_ended {
             return Ok(None);
         }
-        let piece = match self.reader.before(&self.delimiter).await? {
-            Before::Some(piece) => piece,
-            Before::Last(piece) => {
+        let piece = match self.reader.read_before(&self.delimiter).await? {
+            Piece::More(piece) => piece,
+            Piece::Last(piece) => {
                 self.has_ended = true;
-                self.reader.leave().await?;
+                self.reader.drain().await?;
                 piece
             }
         };
@@ -164,30 +164,30 @@ impl Pieces for FormFile {
 /// A buffered reader of a form.
 struct Reader {
     body: Body,
-    held: BytesMut,
+    buffer: BytesMut,
     /// Bytes read so far, up to the file.
     read: usize,
 }
 
 /// A piece of the data before a delimiter.
-enum Before {
-    Some(Bytes),
+enum Piece {
+    More(Bytes),
     Last(Bytes),
 }
 
 impl Reader {
     /// Reads up to a delimiter and skips the delimiter.
-    async fn until(&mut self, text: &[u8]) -> S3Result<Bytes> {
+    async fn read_until(&mut self, text: &[u8]) -> S3Result<Bytes> {
         let mut from = 0;
         loop {
-            if let Some(at) = find(&self.held[from..], text) {
-                let before = self.held.split_to(from + at).freeze();
-                drop(self.held.split_to(text.len()));
+            if let Some(at) = position(&self.buffer[from..], text) {
+                let before = self.buffer.split_to(from + at).freeze();
+                drop(self.buffer.split_to(text.len()));
                 self.read += before.len() + text.len();
                 return Ok(before);
             }
-            from = self.held.len().saturating_sub(text.len() - 1);
-            if self.read + self.held.len() > FIELDS_BYTES_MAX {
+            from = self.buffer.len().saturating_sub(text.len() - 1);
+            if self.read + self.buffer.len() > FIELDS_BYTES_MAX {
                 return Err(too_long());
             }
             self.fill().await?;
@@ -195,52 +195,52 @@ impl Reader {
     }
 
     /// Reads some of the data before a delimiter. Bytes that may begin the delimiter are held back.
-    async fn before(&mut self, text: &[u8]) -> S3Result<Before> {
+    async fn read_before(&mut self, text: &[u8]) -> S3Result<Piece> {
         loop {
-            if let Some(at) = find(&self.held, text) {
-                return Ok(Before::Last(self.held.split_to(at).freeze()));
+            if let Some(at) = position(&self.buffer, text) {
+                return Ok(Piece::Last(self.buffer.split_to(at).freeze()));
             }
-            let safe = self.held.len().saturating_sub(text.len() - 1);
+            let safe = self.buffer.len().saturating_sub(text.len() - 1);
             if safe > 0 {
-                return Ok(Before::Some(self.held.split_to(safe).freeze()));
+                return Ok(Piece::More(self.buffer.split_to(safe).freeze()));
             }
             self.fill().await?;
         }
     }
 
     /// Skips the end of a delimiter line; returns whether the delimiter was the form's last.
-    async fn is_last(&mut self) -> S3Result<bool> {
-        while self.held.len() < 2 {
+    async fn skip_delimiter_end(&mut self) -> S3Result<bool> {
+        while self.buffer.len() < 2 {
             self.fill().await?;
         }
-        if &self.held[..2] == b"--" {
+        if &self.buffer[..2] == b"--" {
             return Ok(true);
         }
         // A delimiter may be followed by blanks.
-        let blanks = self.until(b"\r\n").await?;
+        let blanks = self.read_until(b"\r\n").await?;
         if blanks.iter().all(|byte| b" \t".contains(byte)) { Ok(false) } else { Err(malformed()) }
     }
 
     /// Reads and discards the data after the file, so that the client gets the response.
-    async fn leave(&mut self) -> S3Result<()> {
+    async fn drain(&mut self) -> S3Result<()> {
         let mut read = 0;
-        while read < AFTER_BYTES_MAX
+        while read < DRAIN_BYTES_MAX
             && let Some(piece) = self.body.next().await
         {
-            read += piece.map_err(broken)?.len();
+            read += piece.map_err(body_error)?.len();
         }
         Ok(())
     }
 
     async fn fill(&mut self) -> S3Result<()> {
         let piece = self.body.next().await.ok_or_else(malformed)?;
-        self.held.extend_from_slice(&piece.map_err(broken)?);
+        self.buffer.extend_from_slice(&piece.map_err(body_error)?);
         Ok(())
     }
 }
 
 /// Returns the offset of `text` in `bytes`.
-fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
     let (first, rest) = text.split_first()?;
     let mut from = 0;
     while let Some(at) = bytes.get(from..)?.iter().position(|byte| byte == first) {
@@ -253,8 +253,8 @@ fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
 }
 
 /// Returns the error for a repeated field: the policy would be checked against one value, and the other be stored.
-pub(super) fn twice(field: &str) -> S3Error {
-    argument("POST requires exactly one value for each form field.", field, "")
+pub(super) fn duplicate_field(field: &str) -> S3Error {
+    invalid_argument("POST requires exactly one value for each form field.", field, "")
 }
 
 pub(super) fn malformed() -> S3Error {
@@ -280,7 +280,7 @@ mod tests {
     /// Returns a body that arrives in pieces of `size` bytes.
     fn body(text: &str, size: usize) -> Body {
         struct Text(Vec<Bytes>);
-        impl Pieces for Text {
+        impl PieceSource for Text {
             async fn next(&mut self) -> S3Result<Option<Bytes>> {
                 Ok(self.0.pop())
             }
@@ -295,16 +295,16 @@ mod tests {
     async fn fields_and_a_file_come_in_any_pieces() {
         for size in [1, 2, 7, 1000] {
             let mut form = Form::read(body(FORM, size), "x").await.unwrap();
-            form.expand();
+            form.expand_filename();
             assert_eq!(form.field("key"), Some("a/e \"1\".txt"));
-            let mut file = form.file.open((0, 100));
+            let mut file = form.file.into_body((0, 100));
             let file = file.store_all_limited(1000).await.unwrap();
             assert_eq!(file, "one\r\n--y\r\ntwo");
         }
     }
 
     #[tokio::test]
-    async fn what_is_no_form_is_refused() {
+    async fn malformed_forms_are_refused() {
         for (text, code) in [
             ("", "MalformedPOSTRequest"),
             ("--x", "MalformedPOSTRequest"),
@@ -320,17 +320,17 @@ mod tests {
         }
         let cut = &FORM[..FORM.len() - 20];
         let form = Form::read(body(cut, 3), "x").await.unwrap();
-        assert!(form.file.open((0, 100)).store_all_limited(1000).await.is_err());
+        assert!(form.file.into_body((0, 100)).store_all_limited(1000).await.is_err());
         let long = format!("--x\r\ncontent-disposition: form-data; name=a\r\n\r\n{}", "a".repeat(2 << 20));
         let error = Form::read(body(&long, 1 << 16), "x").await.err().unwrap();
         assert_eq!(error.code().as_str(), "MaxPostPreDataLengthExceeded");
     }
 
     #[tokio::test]
-    async fn a_file_is_as_long_as_it_may_be() {
+    async fn file_length_is_bounded() {
         for (bounds, is_right) in [((0, 13), true), ((13, 100), true), ((0, 12), false), ((14, 100), false)] {
             let form = Form::read(body(FORM, 5), "x").await.unwrap();
-            let read = form.file.open(bounds).store_all_limited(1000).await;
+            let read = form.file.into_body(bounds).store_all_limited(1000).await;
             assert_eq!(read.is_ok(), is_right, "{bounds:?}");
         }
     }

@@ -11,9 +11,9 @@ use s3s::auth::Credentials;
 use s3s::{Body, S3Error, S3Result, StdError, s3_error};
 
 use super::Trailer;
-use super::chunked::{Chain, Chunked, Trailers};
-use super::signing_key::{Scope, are_same};
-use crate::body::broken;
+use super::chunked::{Chunked, SignatureChain, Trailers};
+use super::signing_key::{Scope, is_equal_constant_time};
+use crate::body::body_error;
 use crate::error::custom;
 use crate::error_document::with_details;
 use store::hex;
@@ -25,7 +25,7 @@ pub(super) enum Framing {
     Hashed(String),
     Chunked {
         length: u64,
-        chain: Option<Box<Chain>>,
+        chain: Option<Box<SignatureChain>>,
         trailers: Option<Trailers>,
     },
 }
@@ -44,9 +44,9 @@ impl Framing {
         };
         let length = decoded_length(&head.headers)?;
         let chain = match kind.strip_prefix("AWS4-HMAC-SHA256-PAYLOAD") {
-            Some(_) => Some(Box::new(chain(head, signer)?)),
+            Some(_) => Some(Box::new(signature_chain(head, signer)?)),
             None if kind == "UNSIGNED-PAYLOAD-TRAILER" => None,
-            None => return Err(not_here()),
+            None => return Err(invalid_payload_hash()),
         };
         let trailers = match kind.strip_suffix("-TRAILER") {
             Some(_) => Some(Trailers { name: announced_trailer(head)?, found: Trailer::default() }),
@@ -56,9 +56,9 @@ impl Framing {
     }
 
     /// Refuses chunked framing, which documents must not have.
-    pub(super) fn must_be_whole(&self) -> S3Result<()> {
+    pub(super) fn check_unchunked(&self) -> S3Result<()> {
         match self {
-            Self::Chunked { .. } => Err(not_here()),
+            Self::Chunked { .. } => Err(invalid_payload_hash()),
             _ => Ok(()),
         }
     }
@@ -79,12 +79,12 @@ impl Framing {
     }
 
     /// Decodes the body.
-    pub(super) fn open(self, body: Body) -> Body {
+    pub(super) fn decode(self, body: Body) -> Body {
         match self {
             Self::Plain => body,
             Self::Hashed(expected) => {
                 let digest = Some(digest::Context::new(&digest::SHA256));
-                streamed(Hashed { body, digest, expected })
+                streamed(HashedBody { body, digest, expected })
             }
             Self::Chunked { length, chain, trailers } => {
                 streamed(Chunked::new(body, length, chain, trailers))
@@ -94,12 +94,12 @@ impl Framing {
 }
 
 /// A source of the pieces of a body.
-pub(super) trait Pieces: Send + 'static {
+pub(super) trait PieceSource: Send + 'static {
     /// Returns the next piece; `None` at the end.
     fn next(&mut self) -> impl Future<Output = S3Result<Option<Bytes>>> + Send;
 }
 
-pub(super) fn streamed(source: impl Pieces) -> Body {
+pub(super) fn streamed(source: impl PieceSource) -> Body {
     let pieces = futures_util::stream::try_unfold(source, |mut source| async move {
         let piece = source.next().await?;
         Ok::<_, S3Error>(piece.map(|piece| (Frame::data(piece), source)))
@@ -108,22 +108,22 @@ pub(super) fn streamed(source: impl Pieces) -> Body {
 }
 
 /// A body that must match a hash given in advance.
-struct Hashed {
+struct HashedBody {
     body: Body,
     digest: Option<digest::Context>,
     expected: String,
 }
 
-impl Pieces for Hashed {
+impl PieceSource for HashedBody {
     async fn next(&mut self) -> S3Result<Option<Bytes>> {
         let Some(digest) = &mut self.digest else { return Ok(None) };
         if let Some(piece) = self.body.next().await {
-            let piece = piece.map_err(broken)?;
+            let piece = piece.map_err(body_error)?;
             digest.update(&piece);
             return Ok(Some(piece));
         }
         let found = self.digest.take().map(|digest| hex(digest.finish().as_ref())).unwrap_or_default();
-        if are_same(&found, &self.expected) {
+        if is_equal_constant_time(&found, &self.expected) {
             return Ok(None);
         }
         let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
@@ -137,7 +137,7 @@ impl Pieces for Hashed {
 }
 
 /// Returns the chain of chunk signatures, which begins with the signature of the request's headers.
-fn chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<Chain> {
+fn signature_chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<SignatureChain> {
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let part = |name: &str| {
         let (_, rest) = text(AUTHORIZATION.as_str())?.split_once(name)?;
@@ -151,7 +151,7 @@ fn chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<Chain> {
         ));
     };
     let key = scope.key(signer.secret_key.expose());
-    Ok(Chain::new(key, text("x-amz-date").unwrap_or_default(), scope, seed))
+    Ok(SignatureChain::new(key, text("x-amz-date").unwrap_or_default(), scope, seed))
 }
 
 /// Returns the name of the trailer that the request announces. Only checksums are allowed.
@@ -190,6 +190,6 @@ fn missing_length() -> S3Error {
     s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header.")
 }
 
-fn not_here() -> S3Error {
+fn invalid_payload_hash() -> S3Error {
     s3_error!(InvalidRequest, "The value of x-amz-content-sha256 header is invalid.")
 }

@@ -7,8 +7,8 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use s3s::S3Result;
 
-use crate::authentication::argument;
-use crate::operation_table::is_of_signature;
+use crate::authentication::invalid_argument;
+use crate::operation_table::is_signature_parameter;
 
 /// Headers about the body's framing. They are never moved back, since the form of the signature depends on them.
 const OF_FRAMING: [&str; 4] =
@@ -19,10 +19,11 @@ pub(crate) fn unhoist(head: &mut Parts) -> S3Result<()> {
     let query = head.uri.query().unwrap_or_default().to_owned();
     for (word, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let name = word.to_ascii_lowercase();
-        if !name.starts_with("x-amz-") || is_of_signature(&word) || OF_FRAMING.contains(&name.as_str()) {
+        if !name.starts_with("x-amz-") || is_signature_parameter(&word) || OF_FRAMING.contains(&name.as_str())
+        {
             continue;
         }
-        let odd = |why: &str| argument(why, &word, &value);
+        let odd = |why: &str| invalid_argument(why, &word, &value);
         let header = HeaderName::try_from(name.as_str());
         let header = header.map_err(|_| odd("A query parameter is not the name of a header"))?;
         let given = HeaderValue::from_bytes(value.as_bytes());

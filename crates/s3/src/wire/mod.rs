@@ -29,17 +29,17 @@ use s3s::auth::Credentials;
 use s3s::{Body, S3Result};
 use std::sync::{Arc, OnceLock};
 
-use crate::addressing::Named;
+use crate::addressing::Resource;
 use crate::operation_table;
 
 pub(crate) use document::{BYTES_MAX as DOCUMENT_BYTES_MAX, BucketTags};
 pub(crate) use hoisted::unhoist;
-pub(crate) use normalize::{EXPIRES, check as check_form};
-pub(crate) use post_object::{is_post, read as read_post};
+pub(crate) use normalize::{EXPIRES, check_head};
+pub(crate) use post_object::{is_form_post, read as read_form_post};
 pub(crate) use verifier::Verifier;
 
 /// How much of an unneeded body is read and discarded, in bytes.
-const LEFT_BYTES_MAX: usize = 1 << 20;
+const DRAIN_BYTES_MAX: usize = 1 << 20;
 
 /// The access key that signed a request, among the request's extensions. `s3s` passes it on to the operations.
 #[derive(Debug, Clone)]
@@ -72,50 +72,50 @@ impl Trailer {
 }
 
 /// Whether a request copies an object or a part of one.
-pub(crate) fn copies(head: &Parts) -> bool {
+pub(crate) fn is_copy(head: &Parts) -> bool {
     head.headers.contains_key("x-amz-copy-source")
 }
 
 /// Whether the body of a request is a document about an existing bucket or object.
-pub(crate) fn brings_document(head: &Parts) -> bool {
-    operation_table::is_document(&head.method, head.uri.query().unwrap_or_default())
+pub(crate) fn has_document(head: &Parts) -> bool {
+    operation_table::has_document_body(&head.method, head.uri.query().unwrap_or_default())
 }
 
 /// Whether the body of a request is read before `s3s` sees the request.
-pub(crate) fn reads_body_first(head: &Parts, named: &Named) -> bool {
-    brings_document(head) || makes_bucket(head, named)
+pub(crate) fn is_body_read_first(head: &Parts, resource: &Resource) -> bool {
+    has_document(head) || is_create_bucket(head, resource)
 }
 
 /// Whether a request is CreateBucket.
-fn makes_bucket(head: &Parts, named: &Named) -> bool {
-    head.method == Method::PUT && named.is_bucket() && !brings_document(head)
+fn is_create_bucket(head: &Parts, resource: &Resource) -> bool {
+    head.method == Method::PUT && resource.is_bucket() && !has_document(head)
 }
 
 /// Converts a request to the plain form: its body without framing, its headers as `s3s` parses them, its signer among
 /// its extensions.
-pub(crate) async fn plain(
+pub(crate) async fn to_plain(
     mut head: Parts,
     body: Body,
-    named: &Named,
+    resource: &Resource,
     signer: Option<&Credentials>,
 ) -> S3Result<Request<Body>> {
     let framing = framing::Framing::of(&head, &body, signer)?;
-    let makes_bucket = makes_bucket(&head, named);
-    let is_document = makes_bucket || brings_document(&head);
+    let is_create_bucket = is_create_bucket(&head, resource);
+    let is_document = is_create_bucket || has_document(&head);
     if is_document {
-        framing.must_be_whole()?;
+        framing.check_unchunked()?;
     }
     let length = framing.length();
     let trailer = framing.trailer();
-    let mut body = framing.open(body);
+    let mut body = framing.decode(body);
     if is_document {
         body = document::read(&head, body).await?;
     }
-    if makes_bucket && let Some(tags) = document::bucket_tags(&body.bytes().unwrap_or_default())? {
+    if is_create_bucket && let Some(tags) = document::parse_bucket_tags(&body.bytes().unwrap_or_default())? {
         head.extensions.insert(tags);
     }
-    if let Err(error) = normalize::rewrite(&mut head) {
-        leave(body).await;
+    if let Err(error) = normalize::normalize(&mut head) {
+        drain(body).await;
         return Err(error);
     }
     if let Some(length) = length {
@@ -130,9 +130,9 @@ pub(crate) async fn plain(
 
 /// Reads and discards the rest of a short body, so that a client that is still sending gets the response before the
 /// connection ends.
-async fn leave(mut body: Body) {
+async fn drain(mut body: Body) {
     let mut read = 0;
-    while read < LEFT_BYTES_MAX
+    while read < DRAIN_BYTES_MAX
         && let Some(Ok(piece)) = body.next().await
     {
         read += piece.len();
@@ -148,7 +148,7 @@ fn signer_and_trailer(signer: Option<&Credentials>, trailer: Option<Trailer>) ->
 }
 
 /// The query parameters of presigned URLs, of both signature versions.
-const SIGNATURE_WORDS: [&str; 10] = [
+const SIGNATURE_PARAMETERS: [&str; 10] = [
     "AWSAccessKeyId",
     "Expires",
     "Signature",
@@ -169,7 +169,7 @@ pub(crate) fn without_signature(uri: &Uri) -> Uri {
         percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()
     };
     let rest: Vec<&str> =
-        query.split('&').filter(|word| !SIGNATURE_WORDS.contains(&name(word).as_str())).collect();
+        query.split('&').filter(|word| !SIGNATURE_PARAMETERS.contains(&name(word).as_str())).collect();
     let target = match rest.is_empty() {
         true => uri.path().to_owned(),
         false => format!("{}?{}", uri.path(), rest.join("&")),

@@ -7,9 +7,9 @@ use s3s::{S3Error, S3Result, s3_error};
 
 use super::copy_source;
 use super::framing;
-use crate::authentication::argument;
+use crate::authentication::invalid_argument;
 use crate::checksums::Algorithm;
-use crate::conditions::Lists;
+use crate::conditions::ETagLists;
 use crate::error::custom;
 use crate::error_document::with_details;
 
@@ -30,7 +30,7 @@ const ETAGS: [HeaderName; 4] = [
 const NUMBERS: [&str; 4] = ["max-keys", "max-parts", "max-uploads", "part-number-marker"];
 
 /// Checks headers that are refused before authentication.
-pub(crate) fn check(head: &Parts) -> S3Result<()> {
+pub(crate) fn check_head(head: &Parts) -> S3Result<()> {
     let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if bytes > HEADERS_BYTES_MAX {
         let message = "Your request header section exceeds the maximum allowed size.";
@@ -41,7 +41,7 @@ pub(crate) fn check(head: &Parts) -> S3Result<()> {
 }
 
 /// Checks the headers and rewrites them to the form that `s3s` parses.
-pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
+pub(super) fn normalize(head: &mut Parts) -> S3Result<()> {
     check_numbers(head.uri.query().unwrap_or_default())?;
     check_checksums(&head.headers)?;
     copy_source::check(&head.headers)?;
@@ -51,8 +51,8 @@ pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
         return Err(crate::checksums::invalid_digest(""));
     }
     if [Method::GET, Method::HEAD].contains(&head.method) {
-        rewrite_range(headers);
-        head.extensions.insert(Lists::take(headers));
+        normalize_range(headers);
+        head.extensions.insert(ETagLists::take(headers));
     }
     ETAGS.iter().for_each(|name| quote(headers, name));
     join_metadata(headers);
@@ -64,16 +64,16 @@ pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
 }
 
 /// Removes a range that is invalid or lists several ranges: such a range is ignored (RFC 9110 section 14.2).
-fn rewrite_range(headers: &mut HeaderMap) {
+fn normalize_range(headers: &mut HeaderMap) {
     let Some(value) = headers.remove(http::header::RANGE) else { return };
-    let range = value.to_str().ok().and_then(|text| Range::parse(&clamped(text)).ok());
+    let range = value.to_str().ok().and_then(|text| Range::parse(&clamp_offsets(text)).ok());
     if let Some(range) = range.and_then(|range| HeaderValue::try_from(range.to_header_string()).ok()) {
         headers.insert(http::header::RANGE, range);
     }
 }
 
 /// Replaces offsets beyond the range of an integer by the greatest integer. Both lie beyond every object.
-fn clamped(range: &str) -> String {
+fn clamp_offsets(range: &str) -> String {
     let Some((first, last)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
         return range.to_owned();
     };
@@ -116,7 +116,7 @@ fn check_numbers(query: &str) -> S3Result<()> {
     for (word, value) in url::form_urlencoded::parse(query.as_bytes()) {
         if NUMBERS.contains(&word.as_ref()) && !value.is_empty() && value.parse::<i32>().is_err() {
             let message = format!("Provided {value} not an integer or within integer range");
-            return Err(argument(&message, &word, &value));
+            return Err(invalid_argument(&message, &word, &value));
         }
     }
     Ok(())
@@ -125,7 +125,7 @@ fn check_numbers(query: &str) -> S3Result<()> {
 fn check_checksums(headers: &HeaderMap) -> S3Result<()> {
     let names = headers.keys().filter_map(|name| name.as_str().strip_prefix("x-amz-checksum-"));
     let is_known =
-        |name: &str| ["algorithm", "mode", "type"].contains(&name) || Algorithm::named(name).is_ok();
+        |name: &str| ["algorithm", "mode", "type"].contains(&name) || Algorithm::from_name(name).is_ok();
     match names.into_iter().all(is_known) {
         true => Ok(()),
         false => Err(s3_error!(
@@ -139,7 +139,8 @@ fn check_retention(headers: &HeaderMap) -> S3Result<()> {
     let name = "x-amz-object-lock-retain-until-date";
     let Some(text) = headers.get(name).map(|value| value.to_str().unwrap_or_default()) else { return Ok(()) };
     let is_date = text.is_empty() || Timestamp::parse(TimestampFormat::DateTime, text).is_ok();
-    let odd =
-        || -> S3Error { argument("The retain until date must be provided in ISO 8601 format", name, text) };
+    let odd = || -> S3Error {
+        invalid_argument("The retain until date must be provided in ISO 8601 format", name, text)
+    };
     if is_date { Ok(()) } else { Err(odd()) }
 }

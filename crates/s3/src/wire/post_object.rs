@@ -12,12 +12,12 @@ use std::fmt::Write as _;
 
 use super::Signer;
 use super::document;
-use super::form::{Form, malformed, parameter, twice};
+use super::form::{Form, duplicate_field, header_parameter, malformed};
 use super::normalize;
-use super::post_policy::{Policy, expired};
-use super::signing_key::{ALGORITHM, Scope, are_same};
-use crate::addressing::{Named, encoded_path};
-use crate::authentication::{Credential, argument};
+use super::post_policy::{PostPolicy, expired};
+use super::signing_key::{ALGORITHM, Scope, is_equal_constant_time};
+use crate::addressing::{Resource, encode_path};
+use crate::authentication::{Credential, invalid_argument};
 use crate::endpoint::location;
 use crate::error::{malformed_xml, not_implemented};
 use crate::error_document::{escaped, with_details};
@@ -31,10 +31,11 @@ const SIGNED_SECS_MAX: i64 = 7 * 24 * 3600;
 const AHEAD_SECS_MAX: i64 = 15 * 60;
 
 /// The signature fields of a form.
-const SIGNED: [&str; 5] = ["policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature"];
+const SIGNATURE_FIELDS: [&str; 5] =
+    ["policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature"];
 
 /// Fields that become headers of the PUT, in addition to [`HEADER_FAMILIES`].
-const HEADERS: [&str; 12] = [
+const HEADER_FIELDS: [&str; 12] = [
     "cache-control",
     "content-disposition",
     "content-encoding",
@@ -50,11 +51,11 @@ const HEADERS: [&str; 12] = [
 ];
 const HEADER_FAMILIES: [&str; 4] = ["x-amz-meta-", "x-amz-checksum-", "x-amz-object-lock-", "x-amz-grant-"];
 /// Further `x-amz-` fields that are allowed and do not become headers.
-const OTHERS: [&str; 2] = ["x-amz-security-token", "x-amz-sdk-checksum-algorithm"];
+const IGNORED_FIELDS: [&str; 2] = ["x-amz-security-token", "x-amz-sdk-checksum-algorithm"];
 
 /// The response that a form asks for.
 #[derive(Debug)]
-pub(crate) struct Posted {
+pub(crate) struct FormResponse {
     bucket: String,
     key: String,
     /// The URL of the new object.
@@ -64,8 +65,8 @@ pub(crate) struct Posted {
 }
 
 /// Whether a request posts a form to a bucket.
-pub(crate) fn is_post(head: &Parts, named: &Named) -> bool {
-    head.method == Method::POST && named.is_bucket() && head.uri.query().is_none_or(str::is_empty)
+pub(crate) fn is_form_post(head: &Parts, resource: &Resource) -> bool {
+    head.method == Method::POST && resource.is_bucket() && head.uri.query().is_none_or(str::is_empty)
 }
 
 fn is_form(value: &[u8]) -> bool {
@@ -77,62 +78,62 @@ fn is_form(value: &[u8]) -> bool {
 pub(crate) async fn read(
     head: Parts,
     body: Body,
-    named: &Named,
+    resource: &Resource,
     region: &str,
     sessions: &Sessions,
     now: store::Timestamp,
-) -> S3Result<(Request<Body>, Posted)> {
-    let bucket = named.bucket.as_deref().unwrap_or_default();
+) -> S3Result<(Request<Body>, FormResponse)> {
+    let bucket = resource.bucket.as_deref().unwrap_or_default();
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !is_form(kind) {
         let wanted = "Bucket POST must be of the enclosure-type multipart/form-data";
         return Err(with_details(crate::error::precondition_failed(), &[("Condition", wanted)]));
     }
-    let boundary = parameter(&String::from_utf8_lossy(kind), "boundary").ok_or_else(malformed)?;
+    let boundary = header_parameter(&String::from_utf8_lossy(kind), "boundary").ok_or_else(malformed)?;
     let mut form = Form::read(body, &boundary).await?;
-    form.expand();
-    let signer = signer(&form, region, sessions, now).await?;
+    form.expand_filename();
+    let signer = verify_signer(&form, region, sessions, now).await?;
     let lengths = match form.field("policy") {
         Some(policy) if signer.is_some() => {
-            let policy = Policy::parse(policy)?;
+            let policy = PostPolicy::parse(policy)?;
             policy.check(&form, bucket, now)?;
-            let (min, max) = policy.lengths();
+            let (min, max) = policy.length_range();
             (min, max.min(BODY_BYTES_MAX))
         }
         _ => (0, BODY_BYTES_MAX),
     };
     let key = form.field("key").filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| missing("key"))?.to_owned();
-    let posted = Posted {
+    let posted = FormResponse {
         bucket: bucket.to_owned(),
         key: key.clone(),
-        status: status(form.field("success_action_status")),
-        redirect: redirect(&form),
+        status: requested_status(form.field("success_action_status")),
+        redirect: requested_redirect(&form),
         location: location(&head.extensions, &key),
     };
     let mut put = head;
     put.method = Method::PUT;
-    let path = format!("/{}/{}", encoded_path(bucket), encoded_path(&key));
+    let path = format!("/{}/{}", encode_path(bucket), encode_path(&key));
     put.uri = path.parse().map_err(|_| s3_error!(InvalidURI))?;
     put.headers = put_headers(&form, &put.headers)?;
-    normalize::rewrite(&mut put)?;
+    normalize::normalize(&mut put)?;
     if let Some(signer) = signer {
         put.extensions.insert(Signer(signer));
     }
-    Ok((Request::from_parts(put, form.file.open(lengths)), posted))
+    Ok((Request::from_parts(put, form.file.into_body(lengths)), posted))
 }
 
 /// Returns the access key that signed the form's policy; `None` if the form is unsigned.
-async fn signer(
+async fn verify_signer(
     form: &Form,
     region: &str,
     sessions: &Sessions,
     now: store::Timestamp,
 ) -> S3Result<Option<String>> {
     if let Some(access_key) = form.field("awsaccesskeyid") {
-        return signer_of_version_2(form, access_key, sessions).await.map(Some);
+        return verify_signer_v2(form, access_key, sessions).await.map(Some);
     }
-    if SIGNED.iter().all(|name| form.field(name).is_none()) {
+    if SIGNATURE_FIELDS.iter().all(|name| form.field(name).is_none()) {
         return Ok(None);
     }
     let field = |name: &'static str| form.field(name).ok_or_else(|| missing(name));
@@ -140,11 +141,12 @@ async fn signer(
     let (credential, date) = (field("x-amz-credential")?, field("x-amz-date")?);
     let algorithm = field("x-amz-algorithm")?;
     if algorithm != ALGORITHM {
-        return Err(argument("Only AWS4-HMAC-SHA256 is supported", "X-Amz-Algorithm", algorithm));
+        return Err(invalid_argument("Only AWS4-HMAC-SHA256 is supported", "X-Amz-Algorithm", algorithm));
     }
-    let signed = headers::basic_date(date)
-        .ok_or_else(|| argument("X-Amz-Date must be formated via ISO8601 Long format", "X-Amz-Date", date))?;
-    let odd = |what: &str| argument(what, "x-amz-credential", credential);
+    let signed = headers::basic_date(date).ok_or_else(|| {
+        invalid_argument("X-Amz-Date must be formated via ISO8601 Long format", "X-Amz-Date", date)
+    })?;
+    let odd = |what: &str| invalid_argument(what, "x-amz-credential", credential);
     let parsed = Credential::parse(credential).ok_or_else(|| {
         odd("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".")
     })?;
@@ -157,10 +159,10 @@ async fn signer(
         return Err(expired());
     }
     let access_key = credential.split('/').next().unwrap_or_default();
-    let secret = secret(access_key, sessions).await?;
+    let secret = find_secret(access_key, sessions).await?;
     let scope = Scope::of(credential).ok_or_else(|| odd("the Credential is mal-formed"))?;
-    if !are_same(&scope.key(secret.expose()).sign(policy), signature) {
-        return Err(mismatch(access_key, policy, signature));
+    if !is_equal_constant_time(&scope.key(secret.expose()).sign(policy), signature) {
+        return Err(signature_mismatch(access_key, policy, signature));
     }
     sessions.check_token(Some(access_key), form.field("x-amz-security-token"))?;
     Ok(Some(access_key.to_owned()))
@@ -168,23 +170,23 @@ async fn signer(
 
 /// Verifies a form with the older signature (S3 User Guide, "Signing and authenticating REST requests (AWS signature
 /// version 2)").
-async fn signer_of_version_2(form: &Form, access_key: &str, sessions: &Sessions) -> S3Result<String> {
+async fn verify_signer_v2(form: &Form, access_key: &str, sessions: &Sessions) -> S3Result<String> {
     let (policy, signature) = match (form.field("policy"), form.field("signature")) {
         (Some(policy), Some(signature)) => (policy, signature),
         (None, _) => return Err(missing("policy")),
         (_, None) => return Err(missing("signature")),
     };
-    let secret = secret(access_key, sessions).await?;
+    let secret = find_secret(access_key, sessions).await?;
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose().as_bytes());
     let right = base64::engine::general_purpose::STANDARD.encode(hmac::sign(&key, policy.as_bytes()));
-    if !are_same(&right, signature) {
-        return Err(mismatch(access_key, policy, signature));
+    if !is_equal_constant_time(&right, signature) {
+        return Err(signature_mismatch(access_key, policy, signature));
     }
     sessions.check_token(Some(access_key), form.field("x-amz-security-token"))?;
     Ok(access_key.to_owned())
 }
 
-async fn secret(access_key: &str, sessions: &Sessions) -> S3Result<s3s::auth::SecretKey> {
+async fn find_secret(access_key: &str, sessions: &Sessions) -> S3Result<s3s::auth::SecretKey> {
     let secret = sessions.get_secret_key(access_key).await;
     secret.map_err(|error| with_details(error, &[("AWSAccessKeyId", access_key)]))
 }
@@ -201,9 +203,9 @@ fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
         let name = match field {
             "acl" => "x-amz-acl",
             "tagging" => {
-                let tags = tags(value)?;
+                let tags = tags_to_query(value)?;
                 if headers.contains_key("x-amz-tagging") {
-                    return Err(twice(field));
+                    return Err(duplicate_field(field));
                 }
                 headers.insert("x-amz-tagging", HeaderValue::try_from(tags).map_err(|_| malformed_xml())?);
                 continue;
@@ -211,33 +213,36 @@ fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
             field => field,
         };
         let is_header =
-            HEADERS.contains(&name) || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
+            HEADER_FIELDS.contains(&name) || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
         if is_header {
-            let odd = || argument("The value of a form's field is not one of a header", field, value);
+            let odd = || invalid_argument("The value of a form's field is not one of a header", field, value);
             let name = HeaderName::try_from(name).map_err(|_| odd())?;
             // Several field names can mean one header, such as `acl` and `x-amz-acl`.
             if headers.contains_key(&name) {
-                return Err(twice(field));
+                return Err(duplicate_field(field));
             }
             headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?);
-        } else if name.starts_with("x-amz-") && !SIGNED.contains(&name) && !OTHERS.contains(&name) {
-            return Err(not_implemented(&format!("The field {field} of a form")));
+        } else if name.starts_with("x-amz-")
+            && !SIGNATURE_FIELDS.contains(&name)
+            && !IGNORED_FIELDS.contains(&name)
+        {
+            return Err(not_implemented(&format!("The form field {field}")));
         }
     }
     Ok(headers)
 }
 
 /// Converts a `Tagging` document to the value of the header `x-amz-tagging`.
-fn tags(xml: &str) -> S3Result<String> {
+fn tags_to_query(xml: &str) -> S3Result<String> {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for tag in document::tags(xml)? {
+    for tag in document::parse_tags(xml)? {
         query.append_pair(&tag.key.unwrap_or_default(), &tag.value.unwrap_or_default());
     }
     Ok(query.finish())
 }
 
 /// Returns the status that a form asks for. Anything but 200 and 201 means 204.
-fn status(asked: Option<&str>) -> StatusCode {
+fn requested_status(asked: Option<&str>) -> StatusCode {
     match asked {
         Some("200") => StatusCode::OK,
         Some("201") => StatusCode::CREATED,
@@ -245,14 +250,14 @@ fn status(asked: Option<&str>) -> StatusCode {
     }
 }
 
-fn redirect(form: &Form) -> Option<url::Url> {
+fn requested_redirect(form: &Form) -> Option<url::Url> {
     let target = form.field("success_action_redirect").or_else(|| form.field("redirect"))?;
     target.parse::<url::Url>().ok().filter(|url| ["http", "https"].contains(&url.scheme()))
 }
 
-impl Posted {
+impl FormResponse {
     /// Converts the response to the PUT to the response to the form.
-    pub(crate) fn answer(self, mut answer: Response<Body>) -> Response<Body> {
+    pub(crate) fn into_response(self, mut answer: Response<Body>) -> Response<Body> {
         if !answer.status().is_success() {
             return answer;
         }
@@ -293,10 +298,10 @@ fn missing(field: &str) -> S3Error {
     let message = format!(
         "Bucket POST must contain a field named '{field}'.  If it is specified, please check the order of the fields."
     );
-    argument(&message, field, "")
+    invalid_argument(&message, field, "")
 }
 
-fn mismatch(access_key: &str, policy: &str, signature: &str) -> S3Error {
+fn signature_mismatch(access_key: &str, policy: &str, signature: &str) -> S3Error {
     let mut bytes = policy.bytes().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x} ").ok();
         text

@@ -10,10 +10,11 @@ use crate::error::custom;
 use crate::headers;
 
 /// Fields that need no condition.
-const FREE: [&str; 6] = ["policy", "x-amz-signature", "signature", "awsaccesskeyid", "file", "submit"];
+const EXEMPT_FIELDS: [&str; 6] =
+    ["policy", "x-amz-signature", "signature", "awsaccesskeyid", "file", "submit"];
 
 /// A parsed policy of a form.
-pub(super) struct Policy {
+pub(super) struct PostPolicy {
     expires: Timestamp,
     conditions: Vec<Condition>,
 }
@@ -26,13 +27,13 @@ struct Condition {
 
 enum Test {
     Equals(String, String),
-    Begins(String, String),
+    StartsWith(String, String),
     Length(u64, u64),
     /// A test that names no field. It always fails.
-    Fails,
+    Never,
 }
 
-impl Policy {
+impl PostPolicy {
     /// Parses the base64 policy of a form. Error: `InvalidPolicyDocument`.
     pub(super) fn parse(text: &str) -> S3Result<Self> {
         if text.is_empty() {
@@ -40,7 +41,7 @@ impl Policy {
         }
         let json = base64::engine::general_purpose::STANDARD.decode(text.trim());
         let json = json.map_err(|_| invalid("invalid Base64 encoding."))?;
-        let document: Map<String, Value> = serde_json::from_slice(&json).map_err(|_| no_json())?;
+        let document: Map<String, Value> = serde_json::from_slice(&json).map_err(|_| invalid_json())?;
         let known = ["expiration", "conditions"];
         if let Some(other) = document.keys().find(|key| !known.contains(&key.as_str())) {
             return Err(invalid(&format!("Unexpected: {other:?}")));
@@ -51,7 +52,7 @@ impl Policy {
                 .ok()
                 .filter(|_| is_iso_8601(text))
                 .ok_or_else(|| invalid(&format!("Invalid 'expiration' value: '{text}'")))?,
-            Some(_) => return Err(no_json()),
+            Some(_) => return Err(invalid_json()),
         };
         let conditions = match document.get("conditions") {
             None => return Err(invalid("Policy missing conditions.")),
@@ -63,7 +64,7 @@ impl Policy {
 
     /// Returns `AccessDenied` if the form violates the policy or the policy has expired.
     pub(super) fn check(&self, form: &Form, bucket: &str, now: store::Timestamp) -> S3Result<()> {
-        if headers::moment(&self.expires) <= now {
+        if headers::store_timestamp(&self.expires) <= now {
             return Err(expired());
         }
         let value = |name: &str| match name {
@@ -72,19 +73,19 @@ impl Policy {
         };
         for condition in &self.conditions {
             if !condition.test.holds(value) {
-                return Err(against(&format!("Policy Condition failed: {}", condition.shown)));
+                return Err(policy_violation(&format!("Policy Condition failed: {}", condition.shown)));
             }
         }
-        let is_free = |name: &str| FREE.contains(&name) || name.starts_with("x-ignore-");
-        let is_named = |name: &str| self.conditions.iter().any(|condition| condition.test.is_of(name));
-        match form.fields().find(|(name, _)| !is_free(name) && !is_named(name)) {
-            Some((name, _)) => Err(against(&format!("Extra input fields: {name}"))),
+        let is_exempt = |name: &str| EXEMPT_FIELDS.contains(&name) || name.starts_with("x-ignore-");
+        let is_named = |name: &str| self.conditions.iter().any(|condition| condition.test.is_about(name));
+        match form.fields().find(|(name, _)| !is_exempt(name) && !is_named(name)) {
+            Some((name, _)) => Err(policy_violation(&format!("Extra input fields: {name}"))),
             None => Ok(()),
         }
     }
 
     /// Returns the minimum and maximum length of the file.
-    pub(super) fn lengths(&self) -> (u64, u64) {
+    pub(super) fn length_range(&self) -> (u64, u64) {
         let lengths = self.conditions.iter().filter_map(|condition| match condition.test {
             Test::Length(min, max) => Some((min, max)),
             _ => None,
@@ -121,7 +122,7 @@ impl Condition {
         let Some((operator, arguments)) = items.split_first() else {
             return Err(invalid("Invalid Condition: missing operation identifier."));
         };
-        let operator = operator.as_str().ok_or_else(no_json)?;
+        let operator = operator.as_str().ok_or_else(invalid_json)?;
         let lower = operator.to_ascii_lowercase();
         if !["eq", "starts-with", "content-length-range"].contains(&lower.as_str()) {
             return Err(invalid(&format!("Invalid Condition: unknown operation '{operator}'.")));
@@ -134,14 +135,14 @@ impl Condition {
                 Value::String(text) => text.parse().ok(),
                 value => value.as_u64(),
             };
-            let (min, max) = length(first).zip(length(second)).ok_or_else(no_json)?;
+            let (min, max) = length(first).zip(length(second)).ok_or_else(invalid_json)?;
             return Ok(Self { test: Test::Length(min, max), shown });
         }
-        let (name, value) = first.as_str().zip(second.as_str()).ok_or_else(no_json)?;
+        let (name, value) = first.as_str().zip(second.as_str()).ok_or_else(invalid_json)?;
         let test = match name.strip_prefix('$').map(str::to_ascii_lowercase) {
-            None => Test::Fails,
+            None => Test::Never,
             Some(name) if lower == "eq" => Test::Equals(name, value.to_owned()),
-            Some(name) => Test::Begins(name, value.to_owned()),
+            Some(name) => Test::StartsWith(name, value.to_owned()),
         };
         Ok(Self { test, shown })
     }
@@ -152,17 +153,17 @@ impl Test {
         match self {
             Self::Equals(name, wanted) => value(name) == Some(wanted.as_str()),
             // Every type in a comma-separated list must begin with the prefix.
-            Self::Begins(name, wanted) if name == "content-type" => {
+            Self::StartsWith(name, wanted) if name == "content-type" => {
                 value(name).is_some_and(|types| types.split(',').all(|one| one.trim().starts_with(wanted)))
             }
-            Self::Begins(name, wanted) => value(name).is_some_and(|value| value.starts_with(wanted)),
+            Self::StartsWith(name, wanted) => value(name).is_some_and(|value| value.starts_with(wanted)),
             Self::Length(..) => true,
-            Self::Fails => false,
+            Self::Never => false,
         }
     }
 
-    fn is_of(&self, field: &str) -> bool {
-        matches!(self, Self::Equals(name, _) | Self::Begins(name, _) if name == field)
+    fn is_about(&self, field: &str) -> bool {
+        matches!(self, Self::Equals(name, _) | Self::StartsWith(name, _) if name == field)
     }
 }
 
@@ -186,14 +187,14 @@ fn invalid(what: &str) -> S3Error {
     custom("InvalidPolicyDocument", status, format!("Invalid Policy: {what}"))
 }
 
-fn no_json() -> S3Error {
+fn invalid_json() -> S3Error {
     invalid("Invalid JSON.")
 }
 
-fn against(what: &str) -> S3Error {
+fn policy_violation(what: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::AccessDenied, format!("Invalid according to Policy: {what}"))
 }
 
 pub(super) fn expired() -> S3Error {
-    against("Policy expired.")
+    policy_violation("Policy expired.")
 }

@@ -20,25 +20,25 @@ impl Scope {
     }
 
     /// Derives the signing key of a secret for this scope.
-    pub(super) fn key(&self, secret: &str) -> Key {
+    pub(super) fn key(&self, secret: &str) -> SigningKey {
         let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
-        Key(self.0.split('/').fold(first, |key, step| {
+        SigningKey(self.0.split('/').fold(first, |key, step| {
             hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, step.as_bytes()).as_ref())
         }))
     }
 }
 
 /// A derived signing key.
-pub(super) struct Key(hmac::Key);
+pub(super) struct SigningKey(hmac::Key);
 
-impl Key {
+impl SigningKey {
     /// Returns the signature of a text, in hexadecimal.
     pub(super) fn sign(&self, text: &str) -> String {
         hex(hmac::sign(&self.0, text.as_bytes()).as_ref())
     }
 }
 
-pub(super) fn are_same(one: &str, other: &str) -> bool {
+pub(super) fn is_equal_constant_time(one: &str, other: &str) -> bool {
     constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
 }
 

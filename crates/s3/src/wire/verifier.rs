@@ -20,10 +20,10 @@ pub(crate) struct Verifier(S3Service);
 
 impl Verifier {
     pub(crate) fn new(sessions: Sessions) -> Self {
-        let mut builder = S3ServiceBuilder::new(Nothing);
+        let mut builder = S3ServiceBuilder::new(NoOperations);
         builder.set_auth(sessions);
-        builder.set_route(Note);
-        builder.set_validation(AnyName);
+        builder.set_route(RecordSigner);
+        builder.set_validation(AcceptAnyName);
         Self(builder.build())
     }
 
@@ -36,20 +36,20 @@ impl Verifier {
         head: &Parts,
         body: Body,
     ) -> Result<Option<Credentials>, Box<http::Response<Body>>> {
-        let noted = Noted::default();
+        let verified = VerifiedSigner::default();
         let mut request = Request::new(body);
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = head.uri.clone();
         *request.version_mut() = head.version;
         *request.headers_mut() = head.headers.clone();
         request.headers_mut().entry("x-amz-trailer").or_insert(NO_TRAILER);
-        request.extensions_mut().insert(noted.clone());
+        request.extensions_mut().insert(verified.clone());
         let answer = self.0.call(request).await;
-        match (noted.0.get(), answer) {
+        match (verified.0.get(), answer) {
             (Some(signer), _) => Ok(signer.clone()),
             (None, Ok(answer)) => Err(Box::new(answer)),
             (None, Err(error)) => {
-                tracing::warn!(?error, "a signature could not be checked");
+                tracing::warn!(?error, "cannot verify a signature");
                 let error = s3_error!(InternalError, "We encountered an internal error, please try again.");
                 Err(Box::new(error.to_http_response().unwrap_or_default()))
             }
@@ -59,27 +59,27 @@ impl Verifier {
 
 /// The verified signer, as `s3s` found it.
 #[derive(Debug, Clone, Default)]
-struct Noted(Arc<OnceLock<Option<Credentials>>>);
+struct VerifiedSigner(Arc<OnceLock<Option<Credentials>>>);
 
 /// Accepts any bucket name: in virtual-hosted style the path begins with the key.
-struct AnyName;
+struct AcceptAnyName;
 
-impl NameValidation for AnyName {
+impl NameValidation for AcceptAnyName {
     fn validate_bucket_name(&self, _name: &str) -> bool {
         true
     }
 }
 
 /// An S3 service without operations.
-struct Nothing;
+struct NoOperations;
 
-impl S3 for Nothing {}
+impl S3 for NoOperations {}
 
 /// Records the signer of every request that passes verification, unsigned ones included.
-struct Note;
+struct RecordSigner;
 
 #[async_trait::async_trait]
-impl S3Route for Note {
+impl S3Route for RecordSigner {
     fn is_match(
         &self,
         _method: &http::Method,
@@ -95,8 +95,8 @@ impl S3Route for Note {
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        if let Some(noted) = request.extensions.get::<Noted>() {
-            noted.0.set(request.credentials).ok();
+        if let Some(verified) = request.extensions.get::<VerifiedSigner>() {
+            verified.0.set(request.credentials).ok();
         }
         Ok(S3Response::new(Body::empty()))
     }
