@@ -26,7 +26,7 @@ const STREAM_BYTES: u64 = 4 << 20;
 const PART_BUFFER_BYTES: u64 = 13 << 20;
 /// The maximum number of parts of one body in flight.
 const PARTS_IN_FLIGHT: usize = 2;
-/// Capacity, in pieces, of the channel between the task that reads a body and the store.
+/// The capacity, in pieces, of the channel between the reader of a body and the store.
 const PIPE_PIECES: usize = 4;
 
 /// A request body that is read and digested piece by piece.

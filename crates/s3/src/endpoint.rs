@@ -200,7 +200,7 @@ impl Endpoint {
         let resource = self.domains.resolve(&head);
         let resolved = resource
             .as_ref()
-            .map_or_else(|odd| Err(clone_error(odd)), |resource| resolve(&mut head, resource));
+            .map_or_else(|error| Err(clone_error(error)), |resource| resolve(&mut head, resource));
         let resource = resource.unwrap_or_default();
         let key = encoded_key(&head.uri, resource.bucket.as_deref());
         let log_context = LogContext { id: id.clone(), bucket: resource.bucket.clone(), key, facts };
@@ -216,7 +216,7 @@ impl Endpoint {
         let mut slot = None;
         let answered = match (refused, &cors_request) {
             (Some(error), _) => Err(error),
-            (None, Err(odd)) => Err(clone_error(odd)),
+            (None, Err(error)) => Err(clone_error(error)),
             (None, Ok(_)) if head.method == Method::OPTIONS => {
                 self.preflight(&head, resource.bucket.as_deref()).await
             }

@@ -213,16 +213,16 @@ pub(crate) fn etag(etag: &store::ETag) -> dto::ETag {
 /// Parses the header `x-amz-tagging`: a URL-encoded query.
 pub(crate) fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
     let text = text.unwrap_or_default();
-    let odd = || {
+    let invalid = || {
         let message = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates.";
         invalid_argument(message, "x-amz-tagging", text)
     };
     let mut pairs: Vec<(String, String)> = Vec::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (key, value) = (decoded(key).ok_or_else(odd)?, decoded(value).ok_or_else(odd)?);
+        let (key, value) = (decoded(key).ok_or_else(invalid)?, decoded(value).ok_or_else(invalid)?);
         if key.is_empty() || pairs.iter().any(|(known, _)| *known == key) {
-            return Err(odd());
+            return Err(invalid());
         }
         pairs.push((key, value));
     }

@@ -88,13 +88,13 @@ pub(crate) async fn expiration_header_of_stored(bucket: &Bucket, object: &Object
 
 /// Formats the header for the matching rule that is due first.
 fn format_expiration(rules: &[Rule], object: &ExpirationInput<'_>, tags: Option<&Tags>) -> Option<String> {
-    let about = rules.iter().filter(|rule| {
+    let matching = rules.iter().filter(|rule| {
         let fits = object.size_bytes.is_some_and(|size| rule.filter.matches_size(size));
         (fits || !rule.filter.needs_size())
             && rule.filter.matches_key(object.key)
             && (!rule.filter.needs_tags() || tags.is_some_and(|tags| rule.filter.matches_tags(tags)))
     });
-    let dues = about.filter_map(|rule| Some((rule.expires?.due_at(object.modified?), &rule.id)));
+    let dues = matching.filter_map(|rule| Some((rule.expires?.due_at(object.modified?), &rule.id)));
     let (due, id) = dues.min_by_key(|(due, _)| *due)?;
     let mut date = Vec::new();
     headers::timestamp(due).format(TimestampFormat::HttpDate, &mut date).ok()?;

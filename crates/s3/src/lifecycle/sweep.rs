@@ -19,7 +19,7 @@ use crate::version_lookup;
 /// Entries per listed page.
 const PAGE_ENTRIES: usize = 1000;
 /// The maximum number of deletions in flight.
-const DELETED_AT_ONCE: usize = 8;
+const DELETIONS_IN_FLIGHT: usize = 8;
 /// Failures after which the sweep of a bucket stops.
 const FAILURES_MAX: u64 = 16;
 /// The principal of lifecycle events.
@@ -281,8 +281,11 @@ impl Sweep {
     }
 
     async fn delete_all(&self, due: Vec<Due>) {
-        let ends = due.into_iter().map(|due| self.delete(due));
-        futures_util::stream::iter(ends).buffer_unordered(DELETED_AT_ONCE).collect::<Vec<()>>().await;
+        let deletions = due.into_iter().map(|due| self.delete(due));
+        futures_util::stream::iter(deletions)
+            .buffer_unordered(DELETIONS_IN_FLIGHT)
+            .collect::<Vec<()>>()
+            .await;
     }
 
     async fn delete(&self, due: Due) {
@@ -290,7 +293,7 @@ impl Sweep {
             return;
         }
         let counts = &self.counts;
-        let (ended, count) = match due {
+        let (deleted, count) = match due {
             Due::Object(object) => (self.delete_object(object).await, &counts.objects),
             Due::Current(object) => (self.add_delete_marker(object).await, &counts.objects),
             Due::Noncurrent(version, replaced_at, newer) => {
@@ -299,7 +302,7 @@ impl Sweep {
             Due::DeleteMarker(marker) => (self.remove_version(&marker.key, &marker.id).await, &counts.marks),
             Due::Upload(upload) => (self.abort(&upload).await, &counts.uploads),
         };
-        match ended {
+        match deleted {
             Ok(true) => drop(count.fetch_add(1, Ordering::Relaxed)),
             // The item was deleted or replaced in the meantime, or is locked.
             Ok(false)

@@ -15,7 +15,7 @@ use crate::version_lookup::{self, from_versions};
 /// S3's maximum number of keys per DeleteObjects.
 const KEYS_MAX: usize = 1000;
 /// The maximum number of deletions in flight per request.
-const DELETED_AT_ONCE: usize = 16;
+const DELETIONS_IN_FLIGHT: usize = 16;
 
 pub(crate) async fn delete(bucket: &Bucket, input: &DeleteObjectInput) -> S3Result<DeleteObjectOutput> {
     let conditions = DeleteConditions {
@@ -60,7 +60,8 @@ pub(crate) async fn delete_many(
         };
         (object.key, object.version_id, outcome)
     });
-    let outcomes: Vec<_> = futures_util::stream::iter(deletions).buffered(DELETED_AT_ONCE).collect().await;
+    let outcomes: Vec<_> =
+        futures_util::stream::iter(deletions).buffered(DELETIONS_IN_FLIGHT).collect().await;
     let (mut deleted, mut errors) = (Vec::new(), Vec::new());
     for (key, version_id, outcome) in outcomes {
         match outcome {

@@ -111,10 +111,10 @@ pub(crate) async fn get(
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
     check_part_number(input.part_number)?;
     // If the range depends on the object's length, read the metadata first; the etag condition then pins the object.
-    let needs_look =
+    let needs_head =
         id.is_some() || input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
     let mut options = GetOptions::default();
-    if needs_look {
+    if needs_head {
         let meta = version_lookup::head(&bucket, &key, id).await?;
         conditions.check(&meta)?;
         options.range = requested_range(&meta, input.range.as_ref(), input.part_number)?.range().cloned();
@@ -197,9 +197,9 @@ pub(crate) async fn attributes(
             "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty"
         ));
     }
-    if let Some(odd) = given.iter().find(|name| !known.contains(name)) {
+    if let Some(unknown) = given.iter().find(|name| !known.contains(name)) {
         let message = "Invalid attribute name specified.";
-        return Err(invalid_argument(message, "x-amz-object-attributes", odd));
+        return Err(invalid_argument(message, "x-amz-object-attributes", unknown));
     }
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
     let meta = version_lookup::head(&bucket, &key, id).await?;

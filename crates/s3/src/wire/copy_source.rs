@@ -10,20 +10,20 @@ const NAME: &str = "x-amz-copy-source";
 /// Returns `InvalidArgument` if the copy source names no object.
 pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
     let Some(value) = headers.get(NAME) else { return Ok(()) };
-    let odd = |message: &str, shown: &str| -> S3Error { invalid_argument(message, NAME, shown) };
-    let text = value.to_str().map_err(|_| odd("Invalid copy source encoding", ""))?;
+    let invalid = |message: &str, shown: &str| -> S3Error { invalid_argument(message, NAME, shown) };
+    let text = value.to_str().map_err(|_| invalid("Invalid copy source encoding", ""))?;
     let path = text.split_once("?versionId=").map_or(text, |(path, _)| path);
-    let decoded = decoded(path).ok_or_else(|| odd("Invalid copy source encoding", text))?;
+    let decoded = decoded(path).ok_or_else(|| invalid("Invalid copy source encoding", text))?;
     let path = decoded.strip_prefix('/').unwrap_or(&decoded);
     if path.starts_with("arn:") {
         return Ok(());
     }
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
     if !s3s::path::check_bucket_name(bucket) {
-        return Err(odd("Invalid copy source bucket name", text));
+        return Err(invalid("Invalid copy source bucket name", text));
     }
     if key.is_empty() {
-        return Err(odd("Invalid copy source object key", key));
+        return Err(invalid("Invalid copy source object key", key));
     }
     Ok(())
 }

@@ -23,13 +23,13 @@ pub(crate) fn unhoist(head: &mut Parts) -> S3Result<()> {
         {
             continue;
         }
-        let odd = |why: &str| invalid_argument(why, &word, &value);
+        let invalid = |why: &str| invalid_argument(why, &word, &value);
         let header = HeaderName::try_from(name.as_str());
-        let header = header.map_err(|_| odd("A query parameter is not the name of a header"))?;
+        let header = header.map_err(|_| invalid("A query parameter is not the name of a header"))?;
         let given = HeaderValue::from_bytes(value.as_bytes());
-        let given = given.map_err(|_| odd("A query parameter is not the value of a header"))?;
+        let given = given.map_err(|_| invalid("A query parameter is not the value of a header"))?;
         if head.headers.contains_key(&header) {
-            return Err(odd("A header is given in the query as well"));
+            return Err(invalid("A header is given in the query as well"));
         }
         head.headers.insert(header, given);
     }

@@ -161,7 +161,7 @@ const SIGNATURE_PARAMETERS: [&str; 10] = [
     "X-Amz-SignedHeaders",
 ];
 
-/// Removes the signature from a URL. `s3s` would verify it against the rewritten request, and fail.
+/// Returns a URL without its signature, which `s3s` would verify against the rewritten request, and refuse.
 pub(crate) fn without_signature(uri: &Uri) -> Uri {
     let Some(query) = uri.query() else { return uri.clone() };
     let name = |word: &str| {

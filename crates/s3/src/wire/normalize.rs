@@ -139,8 +139,8 @@ fn check_retention(headers: &HeaderMap) -> S3Result<()> {
     let name = "x-amz-object-lock-retain-until-date";
     let Some(text) = headers.get(name).map(|value| value.to_str().unwrap_or_default()) else { return Ok(()) };
     let is_date = text.is_empty() || Timestamp::parse(TimestampFormat::DateTime, text).is_ok();
-    let odd = || -> S3Error {
+    let invalid = || -> S3Error {
         invalid_argument("The retain until date must be provided in ISO 8601 format", name, text)
     };
-    if is_date { Ok(()) } else { Err(odd()) }
+    if is_date { Ok(()) } else { Err(invalid()) }
 }

@@ -51,7 +51,7 @@ const HEADER_FIELDS: [&str; 12] = [
 ];
 const HEADER_FAMILIES: [&str; 4] = ["x-amz-meta-", "x-amz-checksum-", "x-amz-object-lock-", "x-amz-grant-"];
 /// Further `x-amz-` fields that are allowed and do not become headers.
-const IGNORED_FIELDS: [&str; 2] = ["x-amz-security-token", "x-amz-sdk-checksum-algorithm"];
+const OTHER_AMZ_FIELDS: [&str; 2] = ["x-amz-security-token", "x-amz-sdk-checksum-algorithm"];
 
 /// The response that a form asks for.
 #[derive(Debug)]
@@ -146,13 +146,15 @@ async fn verify_signer(
     let signed = headers::basic_date(date).ok_or_else(|| {
         invalid_argument("X-Amz-Date must be formated via ISO8601 Long format", "X-Amz-Date", date)
     })?;
-    let odd = |what: &str| invalid_argument(what, "x-amz-credential", credential);
+    let invalid = |what: &str| invalid_argument(what, "x-amz-credential", credential);
     let parsed = Credential::parse(credential).ok_or_else(|| {
-        odd("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".")
+        invalid(
+            "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".",
+        )
     })?;
-    parsed.check(region).map_err(|wrong| odd(&wrong.text))?;
+    parsed.check(region).map_err(|wrong| invalid(&wrong.text))?;
     if !date.starts_with(parsed.date) {
-        return Err(odd("the date is not the one of x-amz-date"));
+        return Err(invalid("the date is not the one of x-amz-date"));
     }
     let age = now.secs().saturating_sub(signed);
     if !(-AHEAD_SECS_MAX..=SIGNED_SECS_MAX).contains(&age) {
@@ -160,7 +162,7 @@ async fn verify_signer(
     }
     let access_key = credential.split('/').next().unwrap_or_default();
     let secret = find_secret(access_key, sessions).await?;
-    let scope = Scope::of(credential).ok_or_else(|| odd("the Credential is mal-formed"))?;
+    let scope = Scope::of(credential).ok_or_else(|| invalid("the Credential is mal-formed"))?;
     if !is_equal_constant_time(&scope.key(secret.expose()).sign(policy), signature) {
         return Err(signature_mismatch(access_key, policy, signature));
     }
@@ -215,16 +217,17 @@ fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
         let is_header =
             HEADER_FIELDS.contains(&name) || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
         if is_header {
-            let odd = || invalid_argument("The value of a form's field is not one of a header", field, value);
-            let name = HeaderName::try_from(name).map_err(|_| odd())?;
+            let invalid =
+                || invalid_argument("The value of a form's field is not one of a header", field, value);
+            let name = HeaderName::try_from(name).map_err(|_| invalid())?;
             // Several field names can mean one header, such as `acl` and `x-amz-acl`.
             if headers.contains_key(&name) {
                 return Err(duplicate_field(field));
             }
-            headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?);
+            headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| invalid())?);
         } else if name.starts_with("x-amz-")
             && !SIGNATURE_FIELDS.contains(&name)
-            && !IGNORED_FIELDS.contains(&name)
+            && !OTHER_AMZ_FIELDS.contains(&name)
         {
             return Err(not_implemented(&format!("The form field {field}")));
         }
