@@ -10,8 +10,8 @@ pub mod corpus;
 mod coverage;
 mod memory;
 mod mutate;
-mod run;
+mod search;
 mod targets;
 
-pub use run::{Outcome, minimal, run};
+pub use search::{Outcome, minimal, run};
 pub use targets::{TARGETS, Target};

@@ -11,7 +11,7 @@
 //! Invariant: however the test process ends, the server is killed and its directory removed (see [`reaper`]).
 
 mod broker;
-mod free;
+mod free_address;
 mod program;
 mod proxy;
 mod reaper;
@@ -20,7 +20,7 @@ mod server;
 mod small_disk;
 
 pub use broker::{Broker, beanstalkd, beanstalkd_synced_every, kafka, nats, nats_with_tls, rabbitmq, redis};
-pub use free::free_address;
+pub use free_address::free_address;
 pub use program::program;
 pub use proxy::{Mode, Proxy};
 pub use s3::{S3Server, minio, minio_with, shared_minio, shared_versitygw, versitygw, versitygw_with};

@@ -1,6 +1,6 @@
 //! A program that serves on a loopback port, with a directory of its own.
 
-use crate::free::free_address;
+use crate::free_address::free_address;
 use crate::reaper::Reaper;
 use std::fmt::Debug;
 use std::net::SocketAddr;

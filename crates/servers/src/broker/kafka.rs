@@ -1,7 +1,7 @@
 //! Kafka, of one node, without ZooKeeper.
 
 use super::{Broker, PASSWORD, USER, configure};
-use crate::free::free_address;
+use crate::free_address::free_address;
 use crate::program;
 use crate::server::Kind;
 use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 //! RabbitMQ.
 
 use super::{Broker, PASSWORD, USER, begins, configure};
-use crate::free::free_address;
+use crate::free_address::free_address;
 use crate::program;
 use crate::server::Kind;
 use std::net::SocketAddr;
