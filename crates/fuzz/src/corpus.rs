@@ -1,37 +1,37 @@
-//! The kept inputs of a target: a text file with an input in each line, bytes that are not printable escaped as Rust does.
+//! The corpus of a target: a text file with one input per line, non-printable bytes escaped as by `escape_ascii`.
 
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files of this checkout.
+/// Returns the corpus folder of a checkout.
 pub fn folder(root: &Path) -> PathBuf {
     root.join("crates/fuzz/corpus")
 }
 
-/// The kept inputs of a target; none if there is no file.
+/// Reads the corpus of a target; empty if the target has no file.
 pub fn read(folder: &Path, target: &str) -> Result<Vec<Vec<u8>>> {
-    let path = file(folder, target);
+    let path = corpus_file(folder, target);
     if !path.exists() {
         return Ok(Vec::new());
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.lines().map(unescaped).collect())
+    Ok(text.lines().map(unescape).collect())
 }
 
-/// Keeps these and no others.
+/// Replaces the corpus of a target by these inputs.
 pub fn write(folder: &Path, target: &str, inputs: &[Vec<u8>]) -> Result<()> {
     let lines: String = inputs.iter().map(|input| format!("{}\n", input.escape_ascii())).collect();
-    let path = file(folder, target);
+    let path = corpus_file(folder, target);
     fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn file(folder: &Path, target: &str) -> PathBuf {
+fn corpus_file(folder: &Path, target: &str) -> PathBuf {
     folder.join(format!("{target}.txt"))
 }
 
-/// Undoes `escape_ascii`; what is no escape stands for itself.
-fn unescaped(line: &str) -> Vec<u8> {
+/// Undoes `escape_ascii`. Bytes that are not an escape sequence stand for themselves.
+fn unescape(line: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(line.len());
     let mut rest = line.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
@@ -59,6 +59,6 @@ mod tests {
     #[test]
     fn every_byte_comes_back() {
         let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(unescaped(&all.escape_ascii().to_string()), all);
+        assert_eq!(unescape(&all.escape_ascii().to_string()), all);
     }
 }

@@ -1,10 +1,10 @@
-//! Hostile input: random changes of known inputs, thrown at everything that reads bytes from outside or from a disk.
+//! Fuzzing with hostile input: random mutations of known inputs against all code that reads bytes from outside or from a disk.
 //!
-//! Owns the targets' list, the mutations, the search for inputs that take new ways through the code, and the limits of
-//! time and memory; the targets and what they assert are beside the code that they test (`store::fuzz`, `s3::fuzz`, `events::fuzz`, `sst::fuzz`).
+//! Owns the list of targets, the mutations, the coverage-guided search, and the limits of time and memory. The targets and their
+//! assertions are next to the code that they test (`store::fuzz`, `s3::fuzz`, `events::fuzz`, `sst::fuzz`).
 //!
-//! New ways are seen in builds by `cargo xtask fuzz`, which has the workspace's crates count their edges
-//! (`instrument`). Other builds (`cargo test`) run the kept inputs and blind changes of them.
+//! Coverage is known only in builds by `cargo xtask fuzz`, which instruments the workspace's crates with edge counters
+//! (`instrument`). Other builds (`cargo test`) run the corpus and unguided mutations of it.
 
 pub mod corpus;
 mod coverage;
@@ -13,5 +13,5 @@ mod mutate;
 mod search;
 mod targets;
 
-pub use search::{Outcome, minimal, run};
+pub use search::{Outcome, minimize, run};
 pub use targets::{TARGETS, Target};

@@ -1,6 +1,6 @@
 //! `fuzz [--seconds N] [--keep] [TARGET...]`: searches for inputs that break a target. Run it as `cargo xtask fuzz`.
 //!
-//! With `--keep` the corpus becomes the shortest inputs that take all ways found.
+//! With `--keep` the corpus is replaced by the shortest inputs that together have all the coverage found.
 
 use anyhow::{Context, Result, bail};
 use fuzz::{TARGETS, Target, corpus};
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use store::{Clock, Entropy, SystemClock};
 
+/// Default time per target, in seconds.
 const SECONDS: u64 = 60;
 
 struct Arguments {
@@ -28,35 +29,35 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether nothing broke.
+/// Returns whether no target broke.
 fn run() -> Result<bool> {
     let arguments = arguments(std::env::args().skip(1))?;
-    let folder = corpus::folder(&std::env::current_dir().context("cannot find the current folder")?);
-    let mut is_well = true;
+    let folder = corpus::folder(&std::env::current_dir().context("cannot determine the current directory")?);
+    let mut is_clean = true;
     for target in arguments.targets {
-        is_well &= search(target, &folder, arguments.seconds, arguments.keep)?;
+        is_clean &= search(target, &folder, arguments.seconds, arguments.keep)?;
     }
-    Ok(is_well)
+    Ok(is_clean)
 }
 
 fn search(target: &Target, folder: &Path, seconds: u64, keep: bool) -> Result<bool> {
-    let (clock, first) = (SystemClock, corpus::read(folder, target.name)?);
+    let (clock, kept) = (SystemClock, corpus::read(folder, target.name)?);
     let entropy = Entropy::new(clock.now().0 as u64);
-    let outcome = fuzz::run(target, &first, Duration::from_secs(seconds), &entropy, &clock);
+    let outcome = fuzz::run(target, &kept, Duration::from_secs(seconds), &entropy, &clock);
     println!(
-        "{:<14} {:>9} executions  {:>6} edges  {:>4} inputs  {:>6} KiB held at most  {:>5} ms at most",
+        "{:<14} {:>9} executions  {:>6} edges  {:>4} inputs  {:>6} KiB peak  {:>5} ms longest",
         target.name,
         outcome.executions,
         outcome.edges,
         outcome.inputs.len(),
-        outcome.held_most >> 10,
-        outcome.took_most.as_millis(),
+        outcome.held_bytes_max >> 10,
+        outcome.duration_max.as_millis(),
     );
     if keep && outcome.edges > 0 {
-        corpus::write(folder, target.name, &fuzz::minimal(target, &outcome.inputs, &clock))?;
+        corpus::write(folder, target.name, &fuzz::minimize(target, &outcome.inputs, &clock))?;
     }
-    if let Some((input, wrong)) = &outcome.broken {
-        println!("{} is broken: {wrong}\n  by {}", target.name, input.escape_ascii());
+    if let Some((input, failure)) = &outcome.broken {
+        println!("{} is broken: {failure}\n  input: {}", target.name, input.escape_ascii());
     }
     Ok(outcome.broken.is_none())
 }
@@ -68,7 +69,8 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
             "--keep" => arguments.keep = true,
             "--seconds" => {
                 let seconds = words.next().context("--seconds needs a number")?;
-                arguments.seconds = seconds.parse().with_context(|| format!("'{seconds}' is no number"))?;
+                arguments.seconds =
+                    seconds.parse().with_context(|| format!("--seconds needs a number, not '{seconds}'"))?;
             }
             name => match TARGETS.iter().find(|target| target.name == name) {
                 Some(target) => arguments.targets.push(target),

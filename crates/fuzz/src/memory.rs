@@ -1,46 +1,46 @@
-//! How much memory an input makes a target hold.
+//! Peak memory that a target holds for an input.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-fn took(bytes: usize) {
-    MOST.fetch_max(HELD.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+fn count_allocation(bytes: usize) {
+    PEAK_BYTES.fetch_max(HELD_BYTES.fetch_add(bytes, Relaxed) + bytes, Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: each call is forwarded to the system allocator with the same arguments.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        took(layout.size());
-        // SAFETY: the caller's promise.
+        count_allocation(layout.size());
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise.
+        HELD_BYTES.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        took(size);
-        HELD.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise.
+        count_allocation(size);
+        HELD_BYTES.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(at, layout, size) }
     }
 }
 
-/// The most bytes held while it ran, beyond those held before.
-pub(crate) fn most_held<T>(run: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.load(Relaxed);
-    MOST.store(before, Relaxed);
+/// Runs a closure and returns its result with the peak of bytes held above those held before.
+pub(crate) fn measure_peak<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    let before = HELD_BYTES.load(Relaxed);
+    PEAK_BYTES.store(before, Relaxed);
     let done = run();
-    (done, MOST.load(Relaxed).saturating_sub(before))
+    (done, PEAK_BYTES.load(Relaxed).saturating_sub(before))
 }

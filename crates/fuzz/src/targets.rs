@@ -1,49 +1,49 @@
-//! What is thrown at: everything that reads bytes which somebody else made.
+//! The fuzz targets: all code that reads bytes from outside the process.
 
 use meta::codec;
 
-/// Something that reads bytes.
+/// Code under test that reads bytes.
 #[derive(Debug)]
 pub struct Target {
-    /// As it is called in the command and in the corpus.
+    /// The name in the command and of the corpus file.
     pub name: &'static str,
-    /// Panics if something is not as it must be.
+    /// Panics if an assertion about the input fails.
     pub run: fn(&[u8]),
-    /// Words that mean something to it.
-    pub words: &'static [&'static str],
+    /// The dictionary: byte sequences with a meaning to the target.
+    pub dictionary: &'static [&'static str],
 }
 
-/// All of them.
+/// All fuzz targets.
 pub const TARGETS: &[Target] = &[
-    Target { name: "request", run: s3::fuzz::request, words: REQUEST },
-    Target { name: "operations", run: s3::fuzz::operations, words: REQUEST },
-    Target { name: "form", run: s3::fuzz::form, words: FORM },
-    Target { name: "authorization", run: s3::fuzz::authorization, words: REQUEST },
-    Target { name: "policy", run: s3::fuzz::policy, words: POLICY },
-    Target { name: "texts", run: s3::fuzz::texts, words: TEXTS },
-    Target { name: "answers", run: store::fuzz::answers, words: ANSWERS },
-    Target { name: "headers", run: store::fuzz::headers, words: HEADERS },
-    Target { name: "credentials", run: store::fuzz::credentials, words: CREDENTIALS },
-    Target { name: "names", run: store::fuzz::names, words: NAMES },
-    Target { name: "messages", run: events::fuzz::messages, words: MESSAGES },
-    Target { name: "jobs", run: events::fuzz::jobs, words: JOBS },
-    Target { name: "log", run: store::fuzz::write_back_log, words: &[] },
-    Target { name: "moves", run: store::fuzz::mover_journal, words: &[] },
-    Target { name: "file", run: store::fuzz::file_record, words: &[] },
-    Target { name: "tables", run: tables, words: &[] },
-    Target { name: "sst", run: sst::fuzz::table, words: &[] },
-    Target { name: "sst-entries", run: sst::fuzz::entries, words: &[] },
-    Target { name: "drive-superblock", run: drive::fuzz::superblock, words: &[] },
-    Target { name: "drive-manifest", run: drive::fuzz::manifest, words: &[] },
-    Target { name: "drive-frame", run: drive::fuzz::frame, words: &[] },
-    Target { name: "drive-record", run: drive::fuzz::record, words: &[] },
-    Target { name: "drive-key", run: drive::fuzz::key, words: &[] },
-    Target { name: "drive-label", run: drive::fuzz::label, words: &[] },
-    Target { name: "drive-pool", run: drive::fuzz::pool, words: &[] },
-    Target { name: "rulesets", run: views::fuzz::rulesets, words: RULESETS },
-    Target { name: "view-state", run: views::fuzz::handler_state, words: &["tnviews1"] },
-    Target { name: "view-moves", run: views::fuzz::directory_moves, words: VIEW_MOVES },
-    Target { name: "view-messages", run: views::fuzz::remote_messages, words: VIEW_MESSAGES },
+    Target { name: "request", run: s3::fuzz::request, dictionary: REQUEST },
+    Target { name: "operations", run: s3::fuzz::operations, dictionary: REQUEST },
+    Target { name: "form", run: s3::fuzz::form, dictionary: FORM },
+    Target { name: "authorization", run: s3::fuzz::authorization, dictionary: REQUEST },
+    Target { name: "policy", run: s3::fuzz::policy, dictionary: POLICY },
+    Target { name: "texts", run: s3::fuzz::texts, dictionary: TEXTS },
+    Target { name: "answers", run: store::fuzz::answers, dictionary: ANSWERS },
+    Target { name: "headers", run: store::fuzz::headers, dictionary: HEADERS },
+    Target { name: "credentials", run: store::fuzz::credentials, dictionary: CREDENTIALS },
+    Target { name: "names", run: store::fuzz::names, dictionary: NAMES },
+    Target { name: "messages", run: events::fuzz::messages, dictionary: MESSAGES },
+    Target { name: "jobs", run: events::fuzz::jobs, dictionary: JOBS },
+    Target { name: "log", run: store::fuzz::write_back_log, dictionary: &[] },
+    Target { name: "moves", run: store::fuzz::mover_journal, dictionary: &[] },
+    Target { name: "file", run: store::fuzz::file_record, dictionary: &[] },
+    Target { name: "tables", run: tables, dictionary: &[] },
+    Target { name: "sst", run: sst::fuzz::table, dictionary: &[] },
+    Target { name: "sst-entries", run: sst::fuzz::entries, dictionary: &[] },
+    Target { name: "drive-superblock", run: drive::fuzz::superblock, dictionary: &[] },
+    Target { name: "drive-manifest", run: drive::fuzz::manifest, dictionary: &[] },
+    Target { name: "drive-frame", run: drive::fuzz::frame, dictionary: &[] },
+    Target { name: "drive-record", run: drive::fuzz::record, dictionary: &[] },
+    Target { name: "drive-key", run: drive::fuzz::key, dictionary: &[] },
+    Target { name: "drive-label", run: drive::fuzz::label, dictionary: &[] },
+    Target { name: "drive-pool", run: drive::fuzz::pool, dictionary: &[] },
+    Target { name: "rulesets", run: views::fuzz::rulesets, dictionary: RULESETS },
+    Target { name: "view-state", run: views::fuzz::handler_state, dictionary: &["tnviews1"] },
+    Target { name: "view-moves", run: views::fuzz::directory_moves, dictionary: VIEW_MOVES },
+    Target { name: "view-messages", run: views::fuzz::remote_messages, dictionary: VIEW_MESSAGES },
 ];
 
 const REQUEST: &[&str] = &[
@@ -402,7 +402,7 @@ const VIEW_MESSAGES: &[&str] = &[
     ",",
 ];
 
-/// What the engine keeps: each record decodes to a value that is written as something which means the same.
+/// Reads records of the metadata engine: each decoded value must encode to bytes that decode to an equal value.
 fn tables(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 6 {
