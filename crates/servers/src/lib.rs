@@ -1,12 +1,12 @@
-//! Real servers and brokers for tests, started on free loopback ports and gone with the test.
+//! Real servers and brokers for tests. Each runs on a free loopback port and ends with the test.
 //!
 //! Owns finding the programs, starting them on a fresh directory, waiting until they answer, stopping and
-//! reviving them, and cleaning up. Development only: no product crate depends on it, and it depends on none.
+//! restarting them, and cleaning up. Development only: no product crate depends on this crate, and it depends on none.
 //!
-//! Beside them a [`Proxy`] that fails as networks do, and a [`SmallDisk`] that is soon full.
+//! Also has a [`Proxy`] that injects network faults, and a [`SmallDisk`] that a test can fill.
 //!
-//! Refuses: to skip. A program that cannot be found is a panic that says how to get it, so that a test which
-//! needs a server fails where there is none.
+//! Refuses: to skip. A missing program is a panic that says how to get it, so that a test which needs a server
+//! fails on a machine without one.
 //!
 //! Invariant: however the test process ends, the server is killed and its directory removed (see [`reaper`]).
 

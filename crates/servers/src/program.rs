@@ -1,46 +1,46 @@
-//! Where the servers' and clients' programs are.
+//! Locating the programs of servers and clients.
 
 use std::path::{Path, PathBuf};
 
-/// The program `name`: in `$TENON_SERVERS_DIR`, else in `~/.cache/tenon/bin`, else on the path.
+/// Finds the program `name` in `$TENON_SERVERS_DIR`; without that variable, in `~/.cache/tenon/bin` and then on the path.
 ///
 /// # Panics
-/// If it is in none of them; the text says what to do.
+/// Panics if the program is in none of these directories; the message says what to do.
 pub fn program(name: &str) -> PathBuf {
-    let places = places();
-    places.iter().map(|dir| dir.join(name)).find(|file| file.is_file()).unwrap_or_else(|| {
+    let search_dirs = search_dirs();
+    search_dirs.iter().map(|dir| dir.join(name)).find(|file| file.is_file()).unwrap_or_else(|| {
         panic!(
-            "no program '{name}' for the tests: run scripts/servers (it needs Go), or set TENON_SERVERS_DIR"
+            "the tests need the program '{name}': run scripts/servers (it needs Go), or set TENON_SERVERS_DIR"
         )
     })
 }
 
-/// The directory `name` beside the programs.
+/// Finds the directory `name` in the directories that hold the programs.
 ///
 /// # Panics
-/// If it is in none of their places; the text says what to do.
-pub(crate) fn directory(name: &str) -> PathBuf {
-    let found = places().into_iter().map(|dir| dir.join(name)).find(|dir| dir.is_dir());
+/// Panics if the directory does not exist in any of them; the message says what to do.
+pub(crate) fn find_directory(name: &str) -> PathBuf {
+    let found = search_dirs().into_iter().map(|dir| dir.join(name)).find(|dir| dir.is_dir());
     found.unwrap_or_else(|| {
-        panic!("no directory '{name}' for the tests: run scripts/servers (it needs Maven), or set TENON_SERVERS_DIR")
+        panic!("the tests need the directory '{name}': run scripts/servers (it needs Maven), or set TENON_SERVERS_DIR")
     })
 }
 
-/// The program `name` of the Debian package `package`.
+/// Finds the program `name` of the Debian package `package`.
 ///
 /// # Panics
-/// If it is not installed; the text says what to do.
-pub(crate) fn debian_program(name: &str, package: &str) -> PathBuf {
-    /// RabbitMQ's own, before `sbin`, where there is one that becomes another user.
-    const PLACES: [&str; 3] = ["/usr/lib/rabbitmq/bin", "/usr/bin", "/usr/sbin"];
-    let mut places = PLACES.iter().map(|dir| Path::new(dir).join(name));
-    places
+/// Panics if the package is not installed; the message says what to do.
+pub(crate) fn find_debian_program(name: &str, package: &str) -> PathBuf {
+    /// RabbitMQ's own directory comes first: the wrapper of the same name in `sbin` changes to another user.
+    const DIRS: [&str; 3] = ["/usr/lib/rabbitmq/bin", "/usr/bin", "/usr/sbin"];
+    let mut candidates = DIRS.iter().map(|dir| Path::new(dir).join(name));
+    candidates
         .find(|file| file.is_file())
-        .unwrap_or_else(|| panic!("no program '{name}' for the tests: run scripts/packages {package}"))
+        .unwrap_or_else(|| panic!("the tests need the program '{name}': run scripts/packages {package}"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test tool is set up by the environment")]
-fn places() -> Vec<PathBuf> {
+fn search_dirs() -> Vec<PathBuf> {
     if let Some(dir) = std::env::var_os("TENON_SERVERS_DIR") {
         return vec![dir.into()];
     }

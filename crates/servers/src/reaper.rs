@@ -1,8 +1,8 @@
-//! Cleaning up after a test process, however it ends.
+//! Cleanup after a test process, however the process ends.
 //!
-//! A small shell holds the reading end of a pipe whose writing end only the test process has. Each line tells it
-//! which process to kill with its whole group (an empty one: none). At the pipe's end, which comes when the test drops
-//! the server and just as well when the test is killed, it kills that group and removes the directory.
+//! A small shell reads from a pipe whose only writer is the test process. Each line names the process group to kill at the end
+//! (an empty line: none). The pipe ends when the test drops the server and also when the test is killed. The shell then kills
+//! the process group and removes the directory.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -23,7 +23,7 @@ rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 pub(crate) struct Reaper(Child);
 
 impl Reaper {
-    /// Removes `dir` at the end.
+    /// Starts a reaper that removes `dir` at the end.
     pub(crate) fn for_dir(dir: &Path) -> Self {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "tenon-test-reaper"])
@@ -33,22 +33,22 @@ impl Reaper {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn();
-        Self(shell.unwrap_or_else(|error| panic!("no /bin/sh to clean up with: {error}")))
+        Self(shell.unwrap_or_else(|error| panic!("cannot start /bin/sh for the cleanup: {error}")))
     }
 
-    /// From now on, kill this leader of a process group and the group at the end, or none.
+    /// Sets the process group to kill at the end by the pid of its leader; `None`: no group.
     pub(crate) fn watch(&mut self, pid: Option<u32>) {
         let line = pid.map_or_else(|| "\n".to_owned(), |pid| format!("{pid}\n"));
         let pipe = self.0.stdin.as_mut();
         let written = pipe.map(|pipe| pipe.write_all(line.as_bytes()));
-        assert!(matches!(written, Some(Ok(()))), "the shell that cleans up is gone");
+        assert!(matches!(written, Some(Ok(()))), "the cleanup shell has ended");
     }
 }
 
 impl Drop for Reaper {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // Nothing is left to do if even waiting fails.
+        // A failed wait leaves nothing to do.
         let _ = self.0.wait();
     }
 }

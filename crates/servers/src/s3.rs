@@ -1,7 +1,7 @@
-//! MinIO and versitygw.
+//! MinIO and versitygw servers.
 
 use crate::program;
-use crate::server::{Kind, Server};
+use crate::server::{Server, ServerSpec};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
@@ -26,16 +26,16 @@ pub fn minio() -> S3Server {
     minio_with(&[])
 }
 
-/// Starts a MinIO that is also told this by its environment: where it shall send events, say.
+/// Starts a MinIO with additional environment variables, for example the target of its notifications.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn minio_with(environment: &[(&str, &str)]) -> S3Server {
-    let environment = owned(environment);
+    let environment = to_owned_pairs(environment);
     S3Server(Server::launch(Box::new(Minio { program: program::program("minio"), environment })))
 }
 
-/// Starts a versitygw over a directory, its metadata in extended attributes, without versions.
+/// Starts a versitygw over a directory. It keeps metadata in extended attributes and has no versioning.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
@@ -43,44 +43,44 @@ pub fn versitygw() -> S3Server {
     versitygw_with(&[])
 }
 
-/// Starts a versitygw that is also told this by its environment: where it shall send events, say.
+/// Starts a versitygw with additional environment variables, for example the target of its notifications.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn versitygw_with(environment: &[(&str, &str)]) -> S3Server {
-    let environment = owned(environment);
+    let environment = to_owned_pairs(environment);
     S3Server(Server::launch(Box::new(Versitygw { program: program::program("versitygw"), environment })))
 }
 
-/// The one MinIO of this test process, started at first use; take a bucket of your own.
+/// Returns the MinIO that all tests of this process share, started at first use. Each test makes a bucket of its own.
 pub fn shared_minio() -> &'static S3Server {
     static SHARED: OnceLock<S3Server> = OnceLock::new();
     SHARED.get_or_init(minio)
 }
 
-/// The one versitygw of this test process, started at first use; take a bucket of your own.
+/// Returns the versitygw that all tests of this process share, started at first use. Each test makes a bucket of its own.
 pub fn shared_versitygw() -> &'static S3Server {
     static SHARED: OnceLock<S3Server> = OnceLock::new();
     SHARED.get_or_init(versitygw)
 }
 
 impl S3Server {
-    /// `http://127.0.0.1:port`.
+    /// Returns the URL `http://127.0.0.1:port`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// The access key that may do everything.
+    /// Returns the administrator's access key.
     pub fn access_key(&self) -> &'static str {
         ACCESS_KEY
     }
 
-    /// Its secret.
+    /// Returns the administrator's secret key.
     pub fn secret_key(&self) -> &'static str {
         SECRET_KEY
     }
 
-    /// The region requests are to be signed for.
+    /// Returns the region to sign requests for.
     pub fn region(&self) -> &'static str {
         REGION
     }
@@ -106,7 +106,7 @@ struct Minio {
     environment: Vec<(String, String)>,
 }
 
-impl Kind for Minio {
+impl ServerSpec for Minio {
     fn name(&self) -> &'static str {
         "minio"
     }
@@ -127,8 +127,8 @@ impl Kind for Minio {
         command
     }
 
-    fn answers(&self, address: SocketAddr) -> bool {
-        // Buckets can be made once it refuses strangers, a moment after it is "ready".
+    fn is_ready(&self, address: SocketAddr) -> bool {
+        // MinIO accepts new buckets once it answers 403 to anonymous requests, which is a moment after it reports "ready".
         has_status(address, "/minio/health/ready", "200") && has_status(address, "/", "403")
     }
 }
@@ -139,7 +139,7 @@ struct Versitygw {
     environment: Vec<(String, String)>,
 }
 
-impl Kind for Versitygw {
+impl ServerSpec for Versitygw {
     fn name(&self) -> &'static str {
         "versitygw"
     }
@@ -152,23 +152,23 @@ impl Kind for Versitygw {
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("ROOT_ACCESS_KEY", ACCESS_KEY)
             .env("ROOT_SECRET_KEY", SECRET_KEY)
-            // Without --keep-alive it closes the connection after every answer.
+            // Without --keep-alive versitygw closes the connection after each response.
             .args(["--quiet", "--keep-alive", "--region", REGION, "--port", &address.to_string()])
             .args(["--health", "/health", "posix"])
             .arg(dir.join("data"));
         command
     }
 
-    fn answers(&self, address: SocketAddr) -> bool {
+    fn is_ready(&self, address: SocketAddr) -> bool {
         has_status(address, "/health", "200") && has_status(address, "/", "403")
     }
 }
 
-fn owned(environment: &[(&str, &str)]) -> Vec<(String, String)> {
+fn to_owned_pairs(environment: &[(&str, &str)]) -> Vec<(String, String)> {
     environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Whether a request without credentials gets this status.
+/// Whether a request without credentials gets the status `expected`.
 fn has_status(address: SocketAddr, path: &str, expected: &str) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(address)?;
@@ -185,7 +185,7 @@ fn has_status(address: SocketAddr, path: &str, expected: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn live_and_die(mut server: S3Server, health: &str) {
+    fn check_lifecycle(mut server: S3Server, health: &str) {
         let (endpoint, dir) = (server.endpoint(), server.data_dir());
         assert!(has_status(server.address(), health, "200"));
         std::fs::write(dir.join("kept"), b"").unwrap();
@@ -201,12 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn minio_lives_and_dies_with_its_handle() {
-        live_and_die(minio(), "/minio/health/ready");
+    fn minio_stops_with_its_handle() {
+        check_lifecycle(minio(), "/minio/health/ready");
     }
 
     #[test]
-    fn versitygw_lives_and_dies_with_its_handle() {
-        live_and_die(versitygw(), "/health");
+    fn versitygw_stops_with_its_handle() {
+        check_lifecycle(versitygw(), "/health");
     }
 }

@@ -1,4 +1,4 @@
-//! A program that serves on a loopback port, with a directory of its own.
+//! A server process on a loopback port, with a directory of its own.
 
 use crate::free_address::free_address;
 use crate::reaper::Reaper;
@@ -8,29 +8,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often a starting server is asked, and for how long in all.
+/// Pause between two readiness checks of a starting server, and the time limit for its start.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Somebody else can take a port between finding it free and the server's bind.
-const PORT_TRIES: u32 = 5;
+/// Attempts with another port: another process can take a port after the check that the port is free.
+const PORT_ATTEMPTS: u32 = 5;
 
-/// What differs from one server to the next.
-pub(crate) trait Kind: Debug + Send + Sync {
-    /// What it is called in errors and names of directories.
+/// The properties that distinguish one kind of server from another.
+pub(crate) trait ServerSpec: Debug + Send + Sync {
+    /// Returns the name for errors and directories.
     fn name(&self) -> &'static str;
 
-    /// What starts it in the foreground, with all that it keeps below `dir`.
+    /// Builds the command that runs the server in the foreground, with all its files below `dir`.
     fn command(&self, address: SocketAddr, dir: &Path) -> Command;
 
-    /// Whether it is ready for clients.
-    fn answers(&self, address: SocketAddr) -> bool;
+    /// Whether the server accepts clients.
+    fn is_ready(&self, address: SocketAddr) -> bool;
 }
 
-/// A running server. Dropping it kills it and removes its directory.
+/// A running server. Dropping it kills the process and removes its directory.
 #[derive(Debug)]
 pub struct Server {
-    kind: Box<dyn Kind>,
+    spec: Box<dyn ServerSpec>,
     address: SocketAddr,
     dir: PathBuf,
     child: Option<Child>,
@@ -38,75 +38,75 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one on a free port.
-    pub(crate) fn launch(kind: Box<dyn Kind>) -> Self {
-        let dir = fresh_dir(kind.name());
+    /// Starts the server on a free port.
+    pub(crate) fn launch(spec: Box<dyn ServerSpec>) -> Self {
+        let dir = fresh_dir(spec.name());
         let mut server =
-            Self { kind, address: free_address(), reaper: Reaper::for_dir(&dir), dir, child: None };
-        for _ in 0..PORT_TRIES {
+            Self { spec, address: free_address(), reaper: Reaper::for_dir(&dir), dir, child: None };
+        for _ in 0..PORT_ATTEMPTS {
             if server.start() {
                 return server;
             }
             server.stop();
             server.address = free_address();
         }
-        panic!("{} does not start: {}", server.kind.name(), server.log());
+        panic!("{} did not start; its log: {}", server.spec.name(), server.log());
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it keeps what it keeps.
+    /// Returns the directory of the server's data.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    /// Its process id, while it runs.
+    /// Returns the process id while the server runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Kills it as a crash would; port and data stay reserved for [`Server::restart`].
+    /// Kills the server with SIGKILL. Port and data stay reserved for [`Server::restart`].
     pub fn stop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         let _ = self.send("-KILL");
         let Some(mut child) = self.child.take() else { return };
         self.reaper.watch(None);
-        child.wait().unwrap_or_else(|error| panic!("cannot wait for {}: {error}", self.kind.name()));
+        child.wait().unwrap_or_else(|error| panic!("cannot wait for {}: {error}", self.spec.name()));
     }
 
-    /// Starts it again on the same port and data, stopping it first if it runs.
+    /// Starts the server again on the same port and data, and stops it first if it runs.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// Panics if the server does not answer.
     pub fn restart(&mut self) {
         self.stop();
-        assert!(self.start(), "{} does not come back: {}", self.kind.name(), self.log());
+        assert!(self.start(), "{} did not restart; its log: {}", self.spec.name(), self.log());
     }
 
-    /// Stops it in the middle of whatever it does: its kernel goes on taking connections and bytes.
+    /// Stops the server with SIGSTOP. Its kernel still accepts connections and buffers bytes.
     ///
     /// # Panics
-    /// If it does not run.
+    /// Panics if the server does not run.
     pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Resumes the server after [`Server::freeze`].
     ///
     /// # Panics
-    /// If it does not run.
+    /// Panics if the server does not run.
     pub fn thaw(&self) {
         self.signal("-CONT");
     }
 
     fn signal(&self, signal: &str) {
-        assert!(self.send(signal), "cannot signal {}", self.kind.name());
+        assert!(self.send(signal), "cannot send a signal to {}: it does not run", self.spec.name());
     }
 
-    /// Signals the server with all the processes that it started; false if there is none.
+    /// Sends a signal to the server's process group. Returns false if there is none.
     fn send(&self, signal: &str) -> bool {
         let Some(pid) = self.pid() else { return false };
         let script = "kill \"$0\" \"$1\"";
@@ -117,31 +117,31 @@ impl Server {
         sent.is_ok_and(|status| status.success())
     }
 
-    /// Whether it runs and answers.
+    /// Starts the process and returns whether it answers.
     fn start(&mut self) -> bool {
         use std::os::unix::process::CommandExt;
-        let log =
-            std::fs::File::create(self.dir.join("log")).unwrap_or_else(|error| panic!("no log: {error}"));
-        let errors = log.try_clone().unwrap_or_else(|error| panic!("no log: {error}"));
-        let mut command = self.kind.command(self.address, &self.dir);
+        let log = std::fs::File::create(self.dir.join("log"))
+            .unwrap_or_else(|error| panic!("cannot create the log: {error}"));
+        let errors = log.try_clone().unwrap_or_else(|error| panic!("cannot open the log: {error}"));
+        let mut command = self.spec.command(self.address, &self.dir);
         command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
         let child =
-            command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", self.kind.name()));
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", self.spec.name()));
         self.reaper.watch(Some(child.id()));
-        self.wait_until_it_answers(child)
+        self.wait_until_ready(child)
     }
 
     #[expect(clippy::disallowed_methods, reason = "a test waits for a program")]
-    fn wait_until_it_answers(&mut self, child: Child) -> bool {
+    fn wait_until_ready(&mut self, child: Child) -> bool {
         let child = self.child.insert(child);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + START_TIMEOUT;
         while Instant::now() < end {
-            let answers = self.kind.answers(self.address);
-            // Asked in this order: if our process is alive after an answer, the answer is its own.
+            let is_ready = self.spec.is_ready(self.address);
+            // The check comes before `try_wait`: if our process still runs after an answer, the answer is from our process.
             if !matches!(child.try_wait(), Ok(None)) {
                 return false;
             }
-            if answers {
+            if is_ready {
                 return true;
             }
             std::thread::sleep(POLL_PAUSE);
@@ -156,7 +156,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The reaper, dropped after this, kills what this cannot.
+        // The reaper is dropped after this and kills the other processes of the group.
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -167,11 +167,11 @@ impl Drop for Server {
 pub(crate) fn fresh_dir(name: &str) -> PathBuf {
     let template = std::env::temp_dir().join(format!("tenon-{name}-XXXXXX"));
     let made = Command::new("mktemp").arg("-d").arg(&template).output();
-    let made = made.unwrap_or_else(|error| panic!("no mktemp: {error}"));
-    assert!(made.status.success(), "no directory like {}", template.display());
+    let made = made.unwrap_or_else(|error| panic!("cannot run mktemp: {error}"));
+    assert!(made.status.success(), "mktemp could not make a directory like {}", template.display());
     let dir = PathBuf::from(String::from_utf8_lossy(&made.stdout).trim_end());
     std::fs::create_dir(dir.join("data"))
-        .unwrap_or_else(|error| panic!("no directory {}: {error}", dir.display()));
+        .unwrap_or_else(|error| panic!("cannot make a directory in {}: {error}", dir.display()));
     dir
 }
 
@@ -179,9 +179,9 @@ pub(crate) fn fresh_dir(name: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// What a killed test leaves behind: a pipe that ends.
+    /// Dropping the reaper ends its pipe, as a killed test process does.
     #[test]
-    fn the_reaper_kills_what_it_watches_and_removes_the_directory() {
+    fn the_reaper_kills_the_watched_group_and_removes_the_directory() {
         use std::os::unix::process::CommandExt;
         let dir = fresh_dir("reaper");
         let mut watched = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();

@@ -1,10 +1,10 @@
-//! A disk that is soon full.
+//! A small file system that a test can fill.
 
 use crate::reaper::Reaper;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system in memory of a size of its own, mounted as long as this lives.
+/// A tmpfs of a given size, mounted for the lifetime of this value.
 #[derive(Debug)]
 pub struct SmallDisk {
     dir: PathBuf,
@@ -12,10 +12,10 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts one with room for so many bytes.
+    /// Mounts a file system with room for `bytes`.
     ///
     /// # Panics
-    /// If it cannot be mounted: that takes root.
+    /// Panics if the mount fails, which needs root.
     pub fn with_room_for(bytes: u64) -> Self {
         let dir = crate::server::fresh_dir("disk");
         let reaper = Reaper::for_dir(&dir);
@@ -23,35 +23,33 @@ impl SmallDisk {
             .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tenon-tests"])
             .arg(dir.join("data"))
             .status();
-        assert!(
-            mounted.is_ok_and(|status| status.success()),
-            "cannot mount a small disk: run the tests as root"
-        );
+        assert!(mounted.is_ok_and(|status| status.success()), "cannot mount a tmpfs: run the tests as root");
         Self { dir, _reaper: reaper }
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    /// Takes all the room there is.
+    /// Fills the file system.
     ///
     /// # Panics
-    /// If there is no disk.
+    /// Panics if the file system is gone.
     pub fn fill(&self) {
-        let mut file =
-            std::fs::File::create(self.filler()).unwrap_or_else(|error| panic!("no disk: {error}"));
-        // It ends with the error that is wanted.
+        let mut file = std::fs::File::create(self.filler())
+            .unwrap_or_else(|error| panic!("cannot create the file that fills the disk: {error}"));
+        // The copy ends with ENOSPC, as intended.
         let _ = std::io::copy(&mut std::io::repeat(1), &mut file);
     }
 
-    /// Gives it back.
+    /// Frees the space that [`SmallDisk::fill`] took.
     ///
     /// # Panics
-    /// If it was not taken.
+    /// Panics if the file system was not filled.
     pub fn free(&self) {
-        std::fs::remove_file(self.filler()).unwrap_or_else(|error| panic!("the disk was not full: {error}"));
+        std::fs::remove_file(self.filler())
+            .unwrap_or_else(|error| panic!("cannot remove the file that fills the disk: {error}"));
     }
 
     fn filler(&self) -> PathBuf {
@@ -65,7 +63,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Whoever still has files there keeps them until he ends.
+/// Detaches the mount lazily: processes with open files there keep them until they close them.
 fn unmount(path: &Path) {
     let _ = Command::new("umount").arg("-l").arg(path).status();
 }

@@ -1,13 +1,13 @@
-//! beanstalkd, which OpenIO has on every node.
+//! beanstalkd, which OpenIO runs on each node.
 
-use super::{Broker, begins};
+use super::{Broker, replies_with};
 use crate::program;
-use crate::server::Kind;
+use crate::server::ServerSpec;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Starts a beanstalkd that logs every job, and knows no users.
+/// Starts a beanstalkd that writes each job to its log at once. It has no authentication.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
@@ -15,12 +15,12 @@ pub fn beanstalkd() -> Broker {
     beanstalkd_synced_every(0)
 }
 
-/// The same with a log that is synced so often, in milliseconds: OpenIO has 1000.
+/// Starts a beanstalkd that syncs its log every `sync_ms` milliseconds; OpenIO sets 1000.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn beanstalkd_synced_every(sync_ms: u32) -> Broker {
-    let program = program::debian_program("beanstalkd", "beanstalkd");
+    let program = program::find_debian_program("beanstalkd", "beanstalkd");
     Broker::launch("beanstalkd", Beanstalkd { program, sync_ms })
 }
 
@@ -30,7 +30,7 @@ struct Beanstalkd {
     sync_ms: u32,
 }
 
-impl Kind for Beanstalkd {
+impl ServerSpec for Beanstalkd {
     fn name(&self) -> &'static str {
         "beanstalkd"
     }
@@ -43,7 +43,7 @@ impl Kind for Beanstalkd {
         command
     }
 
-    fn answers(&self, address: SocketAddr) -> bool {
-        begins(address, b"list-tube-used\r\n", b"USING default\r\n")
+    fn is_ready(&self, address: SocketAddr) -> bool {
+        replies_with(address, b"list-tube-used\r\n", b"USING default\r\n")
     }
 }

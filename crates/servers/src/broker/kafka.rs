@@ -1,34 +1,34 @@
-//! Kafka, of one node, without ZooKeeper.
+//! A Kafka cluster of one node, without ZooKeeper.
 
-use super::{Broker, PASSWORD, USER, configure};
+use super::{Broker, PASSWORD, USER, write_config};
 use crate::free_address::free_address;
 use crate::program;
-use crate::server::Kind;
+use crate::server::ServerSpec;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Starts a Kafka, which takes some seconds. Topics are not made by themselves.
+/// Starts a Kafka, which takes some seconds. Topics must be created explicitly.
 ///
 /// # Panics
-/// If its classes or Java are missing, or it does not answer.
+/// Panics if Java or Kafka's classes are missing, or if Kafka does not answer.
 pub fn kafka() -> Broker {
-    Broker::launch("kafka", Kafka { classes: program::directory("kafka"), controller: free_address() })
+    Broker::launch("kafka", Kafka { classes: program::find_directory("kafka"), controller: free_address() })
 }
 
 #[derive(Debug)]
 struct Kafka {
     classes: PathBuf,
-    /// Where it talks to itself.
+    /// Address of the controller listener, which only this node uses.
     controller: SocketAddr,
 }
 
-/// Any identity of a cluster: 16 bytes in base 64.
+/// An arbitrary cluster id: 16 bytes in base 64.
 const CLUSTER: &str = "dGVub24tdGVzdHMtMDAwMQ";
 
-impl Kind for Kafka {
+impl ServerSpec for Kafka {
     fn name(&self) -> &'static str {
         "kafka"
     }
@@ -37,7 +37,7 @@ impl Kind for Kafka {
         let (file, data, controller) = (dir.join("kafka.properties"), dir.join("data"), self.controller);
         let data = data.display();
         let login = "org.apache.kafka.common.security.plain.PlainLoginModule required";
-        configure(
+        write_config(
             &file,
             &format!(
                 "process.roles=broker,controller\n\
@@ -65,8 +65,8 @@ impl Kind for Kafka {
         command
     }
 
-    fn answers(&self, address: SocketAddr) -> bool {
-        // ApiVersions (18) 0 with the number 7, from a client without a name. The answer has its length before that number.
+    fn is_ready(&self, address: SocketAddr) -> bool {
+        // Request ApiVersions (18) version 0 with correlation id 7 and no client id. The response is its length and then that id.
         let question = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0xFF, 0xFF];
         let ask = || -> std::io::Result<bool> {
             let mut stream = TcpStream::connect(address)?;

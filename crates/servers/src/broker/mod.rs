@@ -1,4 +1,4 @@
-//! Brokers: NATS, Redis, RabbitMQ and beanstalkd as Debian has them, and Kafka.
+//! Brokers: NATS, Redis, RabbitMQ and beanstalkd from Debian's packages, and Kafka.
 
 mod beanstalkd;
 mod kafka;
@@ -6,7 +6,7 @@ mod nats;
 mod rabbitmq;
 mod redis;
 
-use crate::server::{Kind, Server};
+use crate::server::{Server, ServerSpec};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
@@ -22,7 +22,7 @@ pub use redis::redis;
 const USER: &str = "tenon";
 const PASSWORD: &str = "no-secret-either";
 
-/// A running broker that knows one user. What it keeps outlasts [`Server::stop`] and [`Server::restart`].
+/// A running broker with one user. Its data survives [`Server::stop`] and [`Server::restart`].
 #[derive(Debug)]
 pub struct Broker {
     scheme: &'static str,
@@ -30,26 +30,26 @@ pub struct Broker {
 }
 
 impl Broker {
-    fn launch(scheme: &'static str, kind: impl Kind + 'static) -> Self {
-        Self { scheme, server: Server::launch(Box::new(kind)) }
+    fn launch(scheme: &'static str, spec: impl ServerSpec + 'static) -> Self {
+        Self { scheme, server: Server::launch(Box::new(spec)) }
     }
 
-    /// `scheme://user:password@127.0.0.1:port`.
+    /// Returns the URL `scheme://user:password@127.0.0.1:port`.
     pub fn url(&self) -> String {
         format!("{}://{USER}:{PASSWORD}@{}", self.scheme, self.address())
     }
 
-    /// `scheme://127.0.0.1:port`.
+    /// Returns the URL `scheme://127.0.0.1:port`.
     pub fn url_without_user(&self) -> String {
         format!("{}://{}", self.scheme, self.address())
     }
 
-    /// The user who may do everything.
+    /// Returns the name of the user, who has all rights.
     pub fn user(&self) -> &'static str {
         USER
     }
 
-    /// The user's password.
+    /// Returns the user's password.
     pub fn password(&self) -> &'static str {
         PASSWORD
     }
@@ -69,13 +69,13 @@ impl DerefMut for Broker {
     }
 }
 
-/// Writes the file of settings that a broker is started with.
-fn configure(file: &Path, settings: &str) {
+/// Writes the configuration file that a broker is started with.
+fn write_config(file: &Path, settings: &str) {
     std::fs::write(file, settings).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
 }
 
-/// Whether what the broker says, after it was told `greeting`, begins with `expected`.
-fn begins(address: SocketAddr, greeting: &[u8], expected: &[u8]) -> bool {
+/// Whether the broker's reply to `greeting` begins with `expected`.
+fn replies_with(address: SocketAddr, greeting: &[u8], expected: &[u8]) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -91,7 +91,7 @@ fn begins(address: SocketAddr, greeting: &[u8], expected: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn live_and_die(mut broker: Broker) {
+    fn check_lifecycle(mut broker: Broker) {
         let (address, dir) = (broker.address(), broker.data_dir());
         assert!(TcpStream::connect(address).is_ok());
         broker.stop();
@@ -104,27 +104,27 @@ mod tests {
     }
 
     #[test]
-    fn kafka_lives_and_dies_with_its_handle() {
-        live_and_die(kafka());
+    fn kafka_stops_with_its_handle() {
+        check_lifecycle(kafka());
     }
 
     #[test]
-    fn nats_lives_and_dies_with_its_handle() {
-        live_and_die(nats());
+    fn nats_stops_with_its_handle() {
+        check_lifecycle(nats());
     }
 
     #[test]
-    fn redis_lives_and_dies_with_its_handle() {
-        live_and_die(redis());
+    fn redis_stops_with_its_handle() {
+        check_lifecycle(redis());
     }
 
     #[test]
-    fn rabbitmq_lives_and_dies_with_its_handle() {
-        live_and_die(rabbitmq());
+    fn rabbitmq_stops_with_its_handle() {
+        check_lifecycle(rabbitmq());
     }
 
     #[test]
-    fn beanstalkd_lives_and_dies_with_its_handle() {
-        live_and_die(beanstalkd());
+    fn beanstalkd_stops_with_its_handle() {
+        check_lifecycle(beanstalkd());
     }
 }

@@ -1,13 +1,13 @@
 //! NATS with JetStream.
 
-use super::{Broker, PASSWORD, USER, begins, configure};
+use super::{Broker, PASSWORD, USER, replies_with, write_config};
 use crate::program;
-use crate::server::Kind;
+use crate::server::ServerSpec;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Starts a NATS server that keeps streams.
+/// Starts a NATS server with streams on disk.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
@@ -15,7 +15,7 @@ pub fn nats() -> Broker {
     launch("nats", String::new())
 }
 
-/// The same with TLS: with a certificate and its key in PEM files.
+/// Starts a NATS server with streams on disk and TLS. The certificate and its key are PEM files.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
@@ -25,17 +25,17 @@ pub fn nats_with_tls(certificate: &Path, key: &Path) -> Broker {
 }
 
 fn launch(scheme: &'static str, tls: String) -> Broker {
-    Broker::launch(scheme, Nats { program: program::debian_program("nats-server", "nats-server"), tls })
+    Broker::launch(scheme, Nats { program: program::find_debian_program("nats-server", "nats-server"), tls })
 }
 
 #[derive(Debug)]
 struct Nats {
     program: PathBuf,
-    /// The part of its settings that says so.
+    /// The `tls` block of the configuration, or nothing.
     tls: String,
 }
 
-impl Kind for Nats {
+impl ServerSpec for Nats {
     fn name(&self) -> &'static str {
         "nats"
     }
@@ -44,7 +44,7 @@ impl Kind for Nats {
         let file = dir.join("nats.conf");
         let (data, user, password) = (dir.join("data"), USER, PASSWORD);
         let (data, tls) = (data.display(), &self.tls);
-        configure(
+        write_config(
             &file,
             &format!(
                 "listen: \"{address}\"\n\
@@ -57,7 +57,7 @@ impl Kind for Nats {
         command
     }
 
-    fn answers(&self, address: SocketAddr) -> bool {
-        begins(address, b"", b"INFO ")
+    fn is_ready(&self, address: SocketAddr) -> bool {
+        replies_with(address, b"", b"INFO ")
     }
 }

@@ -1,67 +1,70 @@
 //! RabbitMQ.
 
-use super::{Broker, PASSWORD, USER, begins, configure};
+use super::{Broker, PASSWORD, USER, replies_with, write_config};
 use crate::free_address::free_address;
 use crate::program;
-use crate::server::Kind;
+use crate::server::ServerSpec;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which queues there are is kept by Mnesia, whose log stays in memory for two seconds. With this it is written after each change, so
-/// that a queue outlasts a broker that is killed right after the queue was made.
-const KEEP_AT_ONCE: &str = "-mnesia dump_log_write_threshold 1";
+/// Mnesia, which stores the list of queues, keeps its log in memory for two seconds. With this option it writes the log after each
+/// change, so that a queue survives a kill of the broker right after its declaration.
+const DUMP_LOG_AFTER_EACH_CHANGE: &str = "-mnesia dump_log_write_threshold 1";
 
 /// Starts a RabbitMQ of one node, which takes some seconds.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn rabbitmq() -> Broker {
-    // Not the one on the path: that one becomes another user.
-    let program = program::debian_program("rabbitmq-server", "rabbitmq-server");
-    Broker::launch("amqp", Rabbitmq { program, erlang: free_address(), names: free_address() })
+    // Not the wrapper on the path: it changes to another user.
+    let program = program::find_debian_program("rabbitmq-server", "rabbitmq-server");
+    Broker::launch(
+        "amqp",
+        Rabbitmq { program, distribution_address: free_address(), epmd_address: free_address() },
+    )
 }
 
 #[derive(Debug)]
 struct Rabbitmq {
     program: PathBuf,
-    /// Where the node would talk to other nodes, and where it asks which there are.
-    erlang: SocketAddr,
-    names: SocketAddr,
+    /// Address for Erlang distribution (to other nodes), and address of epmd, the name service of nodes.
+    distribution_address: SocketAddr,
+    epmd_address: SocketAddr,
 }
 
-impl Kind for Rabbitmq {
+impl ServerSpec for Rabbitmq {
     fn name(&self) -> &'static str {
         "rabbitmq"
     }
 
     fn command(&self, address: SocketAddr, dir: &Path) -> Command {
-        configure(
+        write_config(
             &dir.join("rabbitmq.conf"),
             &format!(
                 "default_user = {USER}\ndefault_pass = {PASSWORD}\n\
                  vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 50MB\n"
             ),
         );
-        configure(&dir.join("plugins"), "[].\n");
+        write_config(&dir.join("plugins"), "[].\n");
         let mut command = Command::new("/bin/sh");
         command
-            // The node asks a second program for the names of nodes, and starts one that stays unless there is one.
+            // The node looks up names in epmd. Without a running epmd it starts one that outlives the node.
             .args(["-c", "epmd -address 127.0.0.1 & exec \"$0\""])
             .arg(&self.program)
             .current_dir(dir)
             .env("HOME", dir)
-            .env("ERL_EPMD_PORT", self.names.port().to_string())
+            .env("ERL_EPMD_PORT", self.epmd_address.port().to_string())
             .env(
                 "ERL_AFLAGS",
-                format!("-start_epmd false -kernel inet_dist_use_interface {{127,0,0,1}} {KEEP_AT_ONCE}"),
+                format!("-start_epmd false -kernel inet_dist_use_interface {{127,0,0,1}} {DUMP_LOG_AFTER_EACH_CHANGE}"),
             )
-            // One process, which does not wait for another.
+            // Run as one process that does not wait for another one.
             .env("RUNNING_UNDER_SYSTEMD", "true")
             .env("RABBITMQ_NODENAME", "tenon@localhost")
             .env("RABBITMQ_NODE_IP_ADDRESS", address.ip().to_string())
             .env("RABBITMQ_NODE_PORT", address.port().to_string())
-            .env("RABBITMQ_DIST_PORT", self.erlang.port().to_string())
+            .env("RABBITMQ_DIST_PORT", self.distribution_address.port().to_string())
             .env("RABBITMQ_LOGS", "-")
             .env("RABBITMQ_MNESIA_BASE", dir.join("data"))
             .env("RABBITMQ_LOG_BASE", dir)
@@ -71,8 +74,8 @@ impl Kind for Rabbitmq {
         command
     }
 
-    fn answers(&self, address: SocketAddr) -> bool {
-        // A method (1) on channel 0.
-        begins(address, b"AMQP\0\0\x09\x01", &[1, 0, 0])
+    fn is_ready(&self, address: SocketAddr) -> bool {
+        // Expect a frame of type method (1) on channel 0.
+        replies_with(address, b"AMQP\0\0\x09\x01", &[1, 0, 0])
     }
 }

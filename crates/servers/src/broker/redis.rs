@@ -1,18 +1,18 @@
 //! Redis.
 
-use super::{Broker, PASSWORD, USER, begins, configure};
+use super::{Broker, PASSWORD, USER, replies_with, write_config};
 use crate::program;
-use crate::server::Kind;
+use crate::server::ServerSpec;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Starts a Redis that logs every change.
+/// Starts a Redis that writes each change to its append-only file.
 ///
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn redis() -> Broker {
-    Broker::launch("redis", Redis { program: program::debian_program("redis-server", "redis-server") })
+    Broker::launch("redis", Redis { program: program::find_debian_program("redis-server", "redis-server") })
 }
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ struct Redis {
     program: PathBuf,
 }
 
-impl Kind for Redis {
+impl ServerSpec for Redis {
     fn name(&self) -> &'static str {
         "redis"
     }
@@ -29,8 +29,8 @@ impl Kind for Redis {
         let file = dir.join("redis.conf");
         let data = dir.join("data");
         let (ip, port, data) = (address.ip(), address.port(), data.display());
-        // MinIO logs in with a password and no name, which is the user `default`.
-        configure(
+        // MinIO logs in with a password and no user name, which means the user `default`.
+        write_config(
             &file,
             &format!(
                 "bind {ip}\nport {port}\ndir {data}\nappendonly yes\nsave \"\"\n\
@@ -42,9 +42,9 @@ impl Kind for Redis {
         command
     }
 
-    fn answers(&self, address: SocketAddr) -> bool {
-        // While it loads it says -LOADING.
+    fn is_ready(&self, address: SocketAddr) -> bool {
+        // While Redis loads its data it replies -LOADING.
         let greeting = format!("AUTH {USER} {PASSWORD}\r\nPING\r\n");
-        begins(address, greeting.as_bytes(), b"+OK\r\n+PONG")
+        replies_with(address, greeting.as_bytes(), b"+OK\r\n+PONG")
     }
 }

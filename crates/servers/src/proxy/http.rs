@@ -1,16 +1,16 @@
-//! Heads of HTTP/1.1 messages, and how long the bodies behind them are.
+//! HTTP/1.1 message heads, and the lengths of the bodies after them.
 
 use std::io::{self, BufRead};
 
-/// A request or an answer, up to its body.
+/// A request or a response up to its body.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// As it came, the empty line included.
+    /// The raw bytes, including the empty line at the end.
     pub(super) bytes: Vec<u8>,
     lower: String,
 }
 
-/// What follows a head.
+/// The length of the body after a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
     Bytes(u64),
@@ -18,7 +18,7 @@ pub(super) enum Length {
 }
 
 impl Head {
-    /// The next one; `None` at the end of the connection.
+    /// Reads the next head; `None` at the end of the connection.
     pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut bytes = Vec::new();
         while !bytes.ends_with(b"\r\n\r\n") {
@@ -42,19 +42,19 @@ impl Head {
         }
     }
 
-    /// Of a request: whether its answer has no body, whatever it says.
+    /// Whether this is a HEAD request, whose response has no body whatever its headers say.
     pub(super) fn is_head(&self) -> bool {
         self.lower.starts_with("head ")
     }
 
-    /// Of an answer: whether its body is an object's, and no document.
+    /// Whether this is a response whose body is an object and not an XML document.
     pub(super) fn is_object(&self) -> bool {
         let is_success = self.lower.starts_with("http/1.1 200") || self.lower.starts_with("http/1.1 206");
         is_success && self.header("etag").is_some() && self.header("content-type") != Some("application/xml")
     }
 }
 
-/// An answer of the proxy's own.
+/// Builds an error response of the proxy itself.
 pub(super) fn error(status: &str, code: &str) -> Vec<u8> {
     let body = format!("<Error><Code>{code}</Code><Message>on demand</Message></Error>");
     format!(
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_say_what_follows() {
+    fn heads_are_parsed() {
         let mut text = &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: \"e\"\r\n\r\nhello"[..];
         let head = Head::read(&mut text).unwrap().unwrap();
         assert!(head.is_object() && head.length() == Length::Bytes(5) && text == b"hello");

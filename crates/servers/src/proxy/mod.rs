@@ -1,7 +1,7 @@
-//! A proxy in front of a server, which fails on demand as networks and servers do.
+//! A proxy in front of a server that injects network and server faults on demand.
 //!
-//! It knows just enough HTTP to tell requests, heads and bodies apart. What it does is asked anew for every piece it hands
-//! on, so that a change hits what is under way. Its threads end with the test process.
+//! It parses just enough HTTP to tell requests, heads and bodies apart. It reads the mode again for each piece that it forwards, so
+//! that a change of mode takes effect in the middle of a transfer. Its threads end with the test process.
 
 mod http;
 mod relay;
@@ -10,27 +10,27 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What the proxy does with what passes.
+/// The fault that the proxy injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Hands it on.
+    /// Forwards everything.
     #[default]
     Pass,
-    /// Ends connections, new ones at once.
+    /// Closes all connections, new ones immediately.
     Refuse,
-    /// Takes connections and bytes, and nothing comes of it. What it holds goes on with the next mode.
+    /// Accepts connections and bytes, and forwards nothing. Held bytes continue once the mode changes.
     BlackHole,
-    /// Hands on so many bytes a second, on each connection.
+    /// Forwards at most this many bytes per second on each connection.
     Throttle(u64),
-    /// Answers every request with 503 and `SlowDown`.
+    /// Answers each request with 503 and `SlowDown`.
     Busy,
-    /// Answers every request with 500.
+    /// Answers each request with 500.
     Broken,
-    /// Hands requests on, and ends the connection in place of the answer.
+    /// Forwards requests, and closes the connection instead of sending the response.
     LoseReplies,
-    /// Breaks bodies of objects off after so many bytes.
+    /// Closes the connection after this many bytes of an object's body.
     CutBodies(u64),
-    /// Changes a byte in every body of an object.
+    /// Changes one byte of each object's body.
     FlipBytes,
 }
 
@@ -38,64 +38,65 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    switch: Arc<Switch>,
+    switch: Arc<ModeSwitch>,
 }
 
 impl Proxy {
-    /// Starts one in front of a server like `http://127.0.0.1:9000`.
+    /// Starts a proxy for a server such as `http://127.0.0.1:9000`.
     ///
     /// # Panics
-    /// If there is no free port.
+    /// Panics if there is no free port.
     pub fn start(endpoint: &str) -> Self {
         let upstream = endpoint.trim_start_matches("http://").parse();
         let upstream: SocketAddr =
-            upstream.unwrap_or_else(|error| panic!("no address in {endpoint}: {error}"));
-        let listener =
-            TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("no free port: {error}"));
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("no free port: {error}"));
-        let switch = Arc::<Switch>::default();
-        let of_thread = switch.clone();
-        thread::spawn(move || accept(&listener, upstream, &of_thread));
+            upstream.unwrap_or_else(|error| panic!("the endpoint {endpoint} has no socket address: {error}"));
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .unwrap_or_else(|error| panic!("cannot listen on the loopback interface: {error}"));
+        let address =
+            listener.local_addr().unwrap_or_else(|error| panic!("the listener has no address: {error}"));
+        let switch = Arc::<ModeSwitch>::default();
+        let thread_switch = switch.clone();
+        thread::spawn(move || accept(&listener, upstream, &thread_switch));
         Self { address, switch }
     }
 
-    /// Where clients reach it.
+    /// Returns the URL for clients.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it does from now on.
+    /// Sets the mode from now on.
     pub fn set(&self, mode: Mode) {
         self.switch.set(mode);
     }
 
-    /// Requests that came while it was not [`Mode::Pass`].
+    /// Returns the number of requests that arrived in a mode other than [`Mode::Pass`].
     pub fn struck(&self) -> u64 {
         self.switch.lock().struck
     }
 }
 
-fn accept(listener: &TcpListener, upstream: SocketAddr, switch: &Arc<Switch>) {
+fn accept(listener: &TcpListener, upstream: SocketAddr, switch: &Arc<ModeSwitch>) {
     for client in listener.incoming().flatten() {
         let switch = switch.clone();
         thread::spawn(move || {
-            // A connection that fails is the client's to see.
+            // The client sees a failed connection itself.
             let _ = serve(client, upstream, &switch);
         });
     }
 }
 
-fn serve(client: TcpStream, upstream: SocketAddr, switch: &Switch) -> std::io::Result<()> {
-    switch.go_on()?;
+fn serve(client: TcpStream, upstream: SocketAddr, switch: &ModeSwitch) -> std::io::Result<()> {
+    switch.wait_to_proceed()?;
     client.set_nodelay(true)?;
     let server = TcpStream::connect(upstream)?;
     server.set_nodelay(true)?;
     relay::Relay::new(client, server, switch)?.run()
 }
 
-/// The mode, which connections look at and wait for.
+/// The current mode. Connections read it and wait for its changes.
 #[derive(Debug, Default)]
-struct Switch {
+struct ModeSwitch {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -106,21 +107,21 @@ struct State {
     struck: u64,
 }
 
-impl Switch {
+impl ModeSwitch {
     fn set(&self, mode: Mode) {
         self.lock().mode = mode;
         self.changed.notify_all();
     }
 
-    /// The mode now, counted for a request.
-    fn strike(&self) -> Mode {
+    /// Returns the mode for a new request, and counts the request if the mode is a fault.
+    fn count_request(&self) -> Mode {
         let mut state = self.lock();
         state.struck += u64::from(state.mode != Mode::Pass);
         state.mode
     }
 
-    /// Waits while nothing goes on; an error where connections end.
-    fn go_on(&self) -> std::io::Result<Mode> {
+    /// Waits while the mode is a black hole. Returns an error if connections are to end.
+    fn wait_to_proceed(&self) -> std::io::Result<Mode> {
         let waiting = self.changed.wait_while(self.lock(), |state| state.mode == Mode::BlackHole);
         match waiting.unwrap_or_else(PoisonError::into_inner).mode {
             Mode::Refuse => Err(std::io::ErrorKind::ConnectionRefused.into()),

@@ -1,13 +1,13 @@
-//! One connection through the proxy: request, answer, and again.
+//! One connection through the proxy: requests and responses in turn.
 
 use super::http::{Head, Length, error};
-use super::{Mode, Switch};
+use super::{Mode, ModeSwitch};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-/// Bodies are handed on in pieces of at most so many bytes.
+/// Maximum bytes of a body that are forwarded at once.
 const PIECE_BYTES: usize = 16 << 10;
 
 pub(super) struct Relay<'s> {
@@ -15,28 +15,28 @@ pub(super) struct Relay<'s> {
     to_client: TcpStream,
     server: BufReader<TcpStream>,
     to_server: TcpStream,
-    switch: &'s Switch,
+    switch: &'s ModeSwitch,
 }
 
-/// What is done to a body that passes.
+/// Which faults apply to a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Body {
-    AnyMode,
+enum BodyKind {
+    Other,
     Object,
 }
 
 impl<'s> Relay<'s> {
-    pub(super) fn new(client: TcpStream, server: TcpStream, switch: &'s Switch) -> io::Result<Self> {
+    pub(super) fn new(client: TcpStream, server: TcpStream, switch: &'s ModeSwitch) -> io::Result<Self> {
         let (to_client, to_server) = (client.try_clone()?, server.try_clone()?);
         let (client, server) = (BufReader::new(client), BufReader::new(server));
         Ok(Self { client, to_client, server, to_server, switch })
     }
 
-    /// Until either side, or the mode, ends it.
+    /// Relays until either side closes the connection or the mode ends it.
     pub(super) fn run(mut self) -> io::Result<()> {
         while let Some(request) = Head::read(&mut self.client)? {
-            self.switch.go_on()?;
-            match self.switch.strike() {
+            self.switch.wait_to_proceed()?;
+            match self.switch.count_request() {
                 Mode::Busy => self.answer(&request, "503 Slow Down", "SlowDown")?,
                 Mode::Broken => self.answer(&request, "500 Internal Server Error", "InternalError")?,
                 _ => self.exchange(&request)?,
@@ -45,7 +45,7 @@ impl<'s> Relay<'s> {
         Ok(())
     }
 
-    /// Answers in the server's place.
+    /// Answers in place of the server.
     fn answer(&mut self, request: &Head, status: &str, code: &str) -> io::Result<()> {
         if let Length::Bytes(bytes) = request.length() {
             io::copy(&mut (&mut self.client).take(bytes), &mut io::sink())?;
@@ -57,37 +57,37 @@ impl<'s> Relay<'s> {
 
     fn exchange(&mut self, request: &Head) -> io::Result<()> {
         self.to_server.write_all(&request.bytes)?;
-        hand_on(&mut self.client, &mut self.to_server, request.length(), Body::AnyMode, self.switch)?;
+        forward_body(&mut self.client, &mut self.to_server, request.length(), BodyKind::Other, self.switch)?;
         let Some(answer) = Head::read(&mut self.server)? else { return Err(ErrorKind::UnexpectedEof.into()) };
-        if self.switch.go_on()? == Mode::LoseReplies {
+        if self.switch.wait_to_proceed()? == Mode::LoseReplies {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         self.to_client.write_all(&answer.bytes)?;
         if request.is_head() {
             return Ok(());
         }
-        let body = if answer.is_object() { Body::Object } else { Body::AnyMode };
-        hand_on(&mut self.server, &mut self.to_client, answer.length(), body, self.switch)
+        let body = if answer.is_object() { BodyKind::Object } else { BodyKind::Other };
+        forward_body(&mut self.server, &mut self.to_client, answer.length(), body, self.switch)
     }
 }
 
-fn hand_on(
+fn forward_body(
     from: &mut impl BufRead,
     to: &mut impl Write,
     length: Length,
-    body: Body,
-    switch: &Switch,
+    body: BodyKind,
+    switch: &ModeSwitch,
 ) -> io::Result<()> {
     match length {
-        Length::Bytes(bytes) => hand_on_bytes(from, to, bytes, body, switch),
+        Length::Bytes(bytes) => forward_bytes(from, to, bytes, body, switch),
         Length::Chunked => loop {
             let mut line = Vec::new();
             from.read_until(b'\n', &mut line)?;
             to.write_all(&line)?;
             let digits = String::from_utf8_lossy(&line).trim().to_owned();
             let bytes = u64::from_str_radix(&digits, 16).map_err(io::Error::other)?;
-            // The end of the line behind it comes along.
-            hand_on_bytes(from, to, bytes + 2, Body::AnyMode, switch)?;
+            // The line end after the chunk is part of the forwarded bytes.
+            forward_bytes(from, to, bytes + 2, BodyKind::Other, switch)?;
             if bytes == 0 {
                 return Ok(());
             }
@@ -95,33 +95,33 @@ fn hand_on(
     }
 }
 
-fn hand_on_bytes(
+fn forward_bytes(
     from: &mut impl Read,
     to: &mut impl Write,
     bytes: u64,
-    body: Body,
-    switch: &Switch,
+    body: BodyKind,
+    switch: &ModeSwitch,
 ) -> io::Result<()> {
-    let (mut passed, mut buffer) = (0, [0; PIECE_BYTES]);
-    while passed < bytes {
-        let wanted = buffer.len().min((bytes - passed) as usize);
+    let (mut forwarded, mut buffer) = (0, [0; PIECE_BYTES]);
+    while forwarded < bytes {
+        let wanted = buffer.len().min((bytes - forwarded) as usize);
         let piece = match from.read(&mut buffer[..wanted])? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             count => &mut buffer[..count],
         };
-        match (switch.go_on()?, body) {
+        match (switch.wait_to_proceed()?, body) {
             (Mode::Throttle(per_second), _) => {
                 thread::sleep(Duration::from_secs_f64(piece.len() as f64 / per_second.max(1) as f64));
             }
-            (Mode::CutBodies(after), Body::Object) if passed + piece.len() as u64 > after => {
-                to.write_all(&piece[..(after.saturating_sub(passed)) as usize])?;
+            (Mode::CutBodies(after), BodyKind::Object) if forwarded + piece.len() as u64 > after => {
+                to.write_all(&piece[..(after.saturating_sub(forwarded)) as usize])?;
                 return Err(ErrorKind::ConnectionAborted.into());
             }
-            (Mode::FlipBytes, Body::Object) if passed == 0 => piece[0] ^= 0xff,
+            (Mode::FlipBytes, BodyKind::Object) if forwarded == 0 => piece[0] ^= 0xff,
             _ => {}
         }
         to.write_all(piece)?;
-        passed += piece.len() as u64;
+        forwarded += piece.len() as u64;
     }
     Ok(())
 }
