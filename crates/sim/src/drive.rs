@@ -13,43 +13,43 @@
 //! - a full drive refuses writes, and takes deletions;
 //! - after rot: a clear error, or what was stored; never other bytes, never a panic.
 
-mod arrays;
-mod client;
-mod life;
-mod look;
-mod model;
-mod parts;
-mod place;
-mod pools;
+mod array_world;
+mod bucket_model;
+mod compound_ops;
+mod drive_client;
+mod drive_world;
+mod observe;
+mod pool_world;
+mod target;
 
-use crate::{Failure, Report, living};
+use crate::{Failure, Report, runner};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    living::world::<life::World>(seed)
+    runner::world::<drive_world::World>(seed)
 }
 
 /// Lives through the world of a seed on an array of devices.
 pub fn world_of_arrays(seed: u64) -> Result<Report, Failure> {
-    living::world::<arrays::World>(seed)
+    runner::world::<array_world::World>(seed)
 }
 
 /// Lives through the world of a seed on a pool of drives.
 pub fn world_of_pools(seed: u64) -> Result<Report, Failure> {
-    living::world::<pools::World>(seed)
+    runner::world::<pool_world::World>(seed)
 }
 
 /// Everything that happens in the world of a seed on a pool of drives, line by line.
 pub fn tale_of_pools(seed: u64) -> Vec<String> {
-    living::tale::<pools::World>(seed)
+    runner::tale::<pool_world::World>(seed)
 }
 
 /// Everything that happens in the world of a seed on an array of devices, line by line.
 pub fn tale_of_arrays(seed: u64) -> Vec<String> {
-    living::tale::<arrays::World>(seed)
+    runner::tale::<array_world::World>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
 pub fn tale(seed: u64) -> Vec<String> {
-    living::tale::<life::World>(seed)
+    runner::tale::<drive_world::World>(seed)
 }

@@ -15,24 +15,24 @@
 //!   for byte; each key is what a change left that no later one replaced; what lost to the bucket is in `lost+found`;
 //!   the tables are sound, and a mount that knows nothing sees the same.
 
-mod client;
-mod conditions;
-mod history;
-mod judge;
-mod life;
-mod open;
-mod program;
-mod stage;
-mod stranger;
+mod conditional_writes;
+mod dual_world;
+mod endpoint_client;
+mod file_client;
+mod foreign_writer;
+mod key_history;
+mod open_file;
+mod quiescent_check;
+mod shared_state;
 
-use crate::{Failure, Report, living};
+use crate::{Failure, Report, runner};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    living::world::<life::World>(seed)
+    runner::world::<dual_world::World>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
 pub fn tale(seed: u64) -> Vec<String> {
-    living::tale::<life::World>(seed)
+    runner::tale::<dual_world::World>(seed)
 }

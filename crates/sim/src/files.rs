@@ -15,29 +15,28 @@
 //!   were at one moment, and of those named by path none is lost by a rename half-way;
 //! - the tables are sound, and every object that they name is there.
 
-mod disk;
-mod foresee;
-mod judge;
-mod life;
-mod look;
+mod disk_engine;
+pub(crate) mod fault_injector;
+mod files_world;
+mod fs_model;
 pub(crate) mod machine;
-mod model;
 mod op;
-mod past;
+mod oracle;
+mod predict;
 mod program;
-mod repeats;
-pub(crate) mod setting;
-pub(crate) mod tale;
-pub(crate) mod weather;
+mod repeating_store;
+pub(crate) mod scenario;
+mod value_history;
+mod walk;
 
-use crate::{Failure, Report, living};
+use crate::{Failure, Report, runner};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    living::world::<life::World>(seed)
+    runner::world::<files_world::World>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
 pub fn tale(seed: u64) -> Vec<String> {
-    living::tale::<life::World>(seed)
+    runner::tale::<files_world::World>(seed)
 }

@@ -9,7 +9,8 @@
 //! Invariant: the same seed gives the same world, step by step.
 
 mod clock;
-mod living;
+mod runner;
+mod trace;
 mod world;
 
 pub mod device;

@@ -5,13 +5,13 @@
 //! at every comparison; after a crash the live side is made again from its last checkpoint and the log that had
 //! reached the disk.
 
-mod faulty;
-mod life;
+mod faulty_engine;
+mod namespace_world;
 pub mod ops;
 
 use crate::{Failure, Report};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    life::Life::begin(seed).live()
+    namespace_world::Life::begin(seed).live()
 }

@@ -1,11 +1,11 @@
 //! The machine a volume is mounted on, with its bucket: what is left of it after a crash, and the next mount.
 
-use super::disk::{DiskEngine, Platter};
-use super::repeats::Repeats;
-use super::setting::Setting;
-use super::tale::Tale;
-use super::weather::{Way, Weather};
+use super::disk_engine::{DiskEngine, Platter};
+use super::fault_injector::{Way, Weather};
+use super::repeating_store::Repeats;
+use super::scenario::Setting;
 use crate::RuntimeClock;
+use crate::trace::Tale;
 use meta::Engine;
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! What programs do, drawn at random, aimed at what exists.
 
-use super::model::{Kind, Model, NodeId};
-use super::setting::Setting;
+use super::fs_model::{Kind, Model, NodeId};
+use super::scenario::Setting;
 use bytes::Bytes;
 use store::Entropy;
 use vfs::{Handle, Ino};

@@ -3,16 +3,16 @@
 //! A call that fails because the store did leaves a doubt: what is then seen, in fine weather, must be what was or
 //! what was to be, and is believed from then on.
 
-use super::foresee::{Refusal, foresee};
-use super::judge::{self, Found, May, Sight, told};
-use super::look::{look, read_all};
+use super::fault_injector::Weather;
+use super::fs_model::{Effect, Model, Names, NodeId};
 use super::machine::{Loss, Mount};
-use super::model::{Effect, Model, Names, NodeId};
 use super::op::{Aim, How, Op, Open, Space};
-use super::setting::Setting;
-use super::tale::Tale;
-use super::weather::Weather;
+use super::oracle::{self, Found, May, Sight, told};
+use super::predict::{Refusal, foresee};
+use super::scenario::Setting;
+use super::walk::{look, read_all};
 use crate::Report;
+use crate::trace::Tale;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,7 +235,7 @@ impl Program {
 
     /// What is seen is what is.
     fn believe(&mut self, sight: &Sight) -> Result<(), String> {
-        let found = judge::now(&self.model, |may| may.be(sight))?;
+        let found = oracle::now(&self.model, |may| may.be(sight))?;
         self.know(&found, sight);
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Program {
     /// Another machine sees the same.
     pub(super) async fn check_elsewhere(&self, fs: &Filesystem) -> Result<(), String> {
         let sight = self.look_calmly(fs).await?;
-        judge::elsewhere(&self.model, |may| may.be(&sight)).map(drop)
+        oracle::elsewhere(&self.model, |may| may.be(&sight)).map(drop)
     }
 
     async fn look_calmly(&self, fs: &Filesystem) -> Result<Sight, String> {
@@ -425,7 +425,7 @@ impl Program {
         }
         let sight = self.look_calmly(&mount.fs).await?;
         let coming = self.coming.take().unwrap_or_default();
-        let found = judge::after_a_crash(&self.model, &coming, loss, |may| may.be(&sight))?;
+        let found = oracle::after_a_crash(&self.model, &coming, loss, |may| may.be(&sight))?;
         let mut taken = Names::new();
         let mut adopted = Vec::new();
         for (path, node) in found {

@@ -1,6 +1,6 @@
 //! Conditional changes that exclude each other: of several at most one succeeds.
 
-use super::history::{ChangeId, Content, History, Moment};
+use super::key_history::{ChangeId, Content, History, Moment};
 use bytes::Bytes;
 
 /// What a change asked for.

@@ -1,7 +1,7 @@
 //! A file that the program has open, and what is known of it.
 
-use super::history::{By, ChangeId, History, Moment, Place, What};
-use super::stage::Stage;
+use super::key_history::{By, ChangeId, History, Moment, Place, What};
+use super::shared_state::Stage;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use vfs::{Handle, Ino};

@@ -1,7 +1,7 @@
 //! Looking at everything below a directory, as `find` and `cat` do.
 
-use super::judge::{Seen, Sight};
-use super::model::Kind;
+use super::fs_model::Kind;
+use super::oracle::{Seen, Sight};
 use bytes::Bytes;
 use vfs::{Attr, Filesystem, Handle, Ino, Listed, Result};
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is there after a loss is the first so many commits, and never less than what was synced.
 
-use super::weather::{Sky, Weather};
+use super::fault_injector::{Sky, Weather};
 use meta::{
     BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
     MemoryEngine, Reader, Rows, Seqno, SortedRun, Versioned,

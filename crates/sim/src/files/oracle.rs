@@ -1,7 +1,7 @@
 //! Whether what is seen is what may be.
 
+use super::fs_model::{Effect, Kind, Model, Names, Node, NodeId};
 use super::machine::Loss;
-use super::model::{Effect, Kind, Model, Names, Node, NodeId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::names;

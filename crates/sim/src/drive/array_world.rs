@@ -3,12 +3,12 @@
 //! Besides what every world of the drive checks: as long as enough devices are in sync no call fails; what one of them has wrong is
 //! read from the others; who is out of sync is never read, in whatever order devices are named; a rebuild that is cut short changes nothing.
 
-use super::client::{Client, Going};
-use super::life::{FAULTS, MIB, check, keep, steps_of, summed_up, told};
+use super::drive_client::{Client, Going};
+use super::drive_world::{FAULTS, MIB, check, keep, steps_of, summed_up, told};
 use crate::device::{Fired, SimDevice};
 use crate::files::machine::in_runtime;
-use crate::files::tale::Tale;
-use crate::living::Lives;
+use crate::runner::Lives;
+use crate::trace::Tale;
 use crate::{Report, RuntimeClock};
 use drive::device::{Array, BLOCK_BYTES, BlockDevice, Buffer, Found, Io, MemberState, Shape};
 use drive::{Drive, FormatOptions, OpenOptions, Pace};

@@ -1,8 +1,8 @@
 //! What the program does to the bytes of files that it has open: writes, and what becomes of them when they are stored or not.
 
 use super::{Program, Step};
-use crate::dual::history::{By, Moment, Place, What};
-use crate::dual::stage::told_bytes;
+use crate::dual::key_history::{By, Moment, Place, What};
+use crate::dual::shared_state::told_bytes;
 use crate::files::machine::Mount;
 use bytes::Bytes;
 use vfs::{Error, Result};

@@ -1,16 +1,16 @@
 //! A world from its first mount to its last, round by round.
 
-use super::client::Client;
-use super::history::Moment;
-use super::judge;
-use super::program::Program;
-use super::stage::Stage;
-use super::stranger::Stranger;
+use super::endpoint_client::Client;
+use super::file_client::Program;
+use super::foreign_writer::Stranger;
+use super::key_history::Moment;
+use super::quiescent_check;
+use super::shared_state::Stage;
 use crate::Report;
 use crate::files::machine::{Loss, Machine, Mount, in_runtime, told};
-use crate::files::setting::Setting;
-use crate::files::tale::Tale;
-use crate::living::Lives;
+use crate::files::scenario::Setting;
+use crate::runner::Lives;
+use crate::trace::Tale;
 use futures_util::future::{FutureExt as _, LocalBoxFuture, try_join_all};
 use std::time::Duration;
 use store::Entropy;
@@ -215,19 +215,24 @@ impl World {
         let endpoint = Objects::new(mount.fs.clone(), b"");
         // Either may be asked first.
         let is_first = self.machine.entropy.below(2) == 0;
-        let early = if is_first { Some(judge::tree(&mount.fs).await?) } else { None };
-        let objects = judge::objects(&endpoint).await?;
+        let early = if is_first { Some(quiescent_check::tree(&mount.fs).await?) } else { None };
+        let objects = quiescent_check::objects(&endpoint).await?;
         if self.stage.by_path {
             // What has waited in a log keeps the tag that it was given there as long as the mount lives.
             let compares_tags = !self.stage.write_back;
-            let bucket = judge::objects(&self.machine.bucket).await?;
-            judge::same("endpoint and bucket", &objects, &bucket, compares_tags)?;
+            let bucket = quiescent_check::objects(&self.machine.bucket).await?;
+            quiescent_check::same("endpoint and bucket", &objects, &bucket, compares_tags)?;
         }
-        for tree in early.into_iter().chain([judge::tree(&mount.fs).await?]) {
-            judge::agree(&tree, &objects)?;
+        for tree in early.into_iter().chain([quiescent_check::tree(&mount.fs).await?]) {
+            quiescent_check::agree(&tree, &objects)?;
         }
-        judge::same("now and a moment later", &objects, &judge::objects(&endpoint).await?, true)?;
-        let found = judge::be(&self.stage, &objects)?;
+        quiescent_check::same(
+            "now and a moment later",
+            &objects,
+            &quiescent_check::objects(&endpoint).await?,
+            true,
+        )?;
+        let found = quiescent_check::be(&self.stage, &objects)?;
         mount.audit().await?;
         self.stage.conditions.take();
         let now = self.stage.now();
@@ -253,8 +258,8 @@ impl World {
         self.settle(&mount).await?;
         if self.stage.by_path {
             let elsewhere = self.machine.elsewhere(mount.record.clone())?;
-            let objects = judge::objects(&self.machine.bucket).await?;
-            let cold = judge::agree(&judge::tree(&elsewhere).await?, &objects);
+            let objects = quiescent_check::objects(&self.machine.bucket).await?;
+            let cold = quiescent_check::agree(&quiescent_check::tree(&elsewhere).await?, &objects);
             cold.map_err(|what| format!("elsewhere: {what}"))?;
         }
         match told("garbage", mount.fs.collect_garbage(true).await)?.first() {

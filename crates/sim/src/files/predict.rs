@@ -1,6 +1,6 @@
 //! What an op does to the model, or why it must fail.
 
-use super::model::{Effect, Kind, Model, Names, NodeId, Write};
+use super::fs_model::{Effect, Kind, Model, Names, NodeId, Write};
 use super::op::{How, Op, Open, Space};
 use bytes::Bytes;
 

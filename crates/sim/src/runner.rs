@@ -1,6 +1,6 @@
 //! How a world that tells its tale is lived through: one way for programs, for both sides, for the drive and for arrays.
 
-use crate::files::tale::Tale;
+use crate::trace::Tale;
 use crate::{Failure, Report};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

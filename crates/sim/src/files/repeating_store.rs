@@ -1,6 +1,6 @@
 //! A store whose changes are sometimes made twice, as a client does that got no answer to the first.
 
-use super::weather::Weather;
+use super::fault_injector::Weather;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{

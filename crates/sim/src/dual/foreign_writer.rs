@@ -1,7 +1,7 @@
 //! Somebody else, who goes to the bucket itself; and what is told of it: true observations, that come when they come.
 
-use super::history::By;
-use super::stage::{Stage, object_key, told_bytes};
+use super::key_history::By;
+use super::shared_state::{Stage, object_key, told_bytes};
 use crate::files::machine::Mount;
 use bytes::Bytes;
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl Stranger {
     }
 
     async fn content(&self, key: &ObjectKey) -> store::Result<Bytes> {
-        super::judge::content_of(&self.bucket, key).await.map(|(_, content)| content)
+        super::quiescent_check::content_of(&self.bucket, key).await.map(|(_, content)| content)
     }
 
     /// A directory's marker is nothing that has content.

@@ -1,10 +1,10 @@
 //! A world from formatting to the last deletion: lives that end in order, by a kill, by the loss of power, or by a device that fails.
 
-use super::client::{Client, Going};
+use super::drive_client::{Client, Going};
 use crate::device::{Fired, OperationKind, SimDevice};
 use crate::files::machine::in_runtime;
-use crate::files::tale::Tale;
-use crate::living::Lives;
+use crate::runner::Lives;
+use crate::trace::Tale;
 use crate::{Report, RuntimeClock};
 use drive::device::{BLOCK_BYTES, BlockDevice};
 use drive::{Drive, FormatOptions, OpenOptions, Use};

@@ -2,8 +2,8 @@
 //!
 //! Invariant: after the crash no call takes effect and none is answered.
 
-use super::setting::Rates;
-use super::tale::Tale;
+use super::scenario::Rates;
+use crate::trace::Tale;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! What the program does to names: removals, renames, directories; and what that means for files it has open.
 
 use super::{CALLER, DIRS, Program, Step, parent, parent_of_known};
-use crate::dual::history::{By, Place, What};
+use crate::dual::key_history::{By, Place, What};
 use crate::files::machine::Mount;
 use vfs::{Error, Result};
 

@@ -1,7 +1,7 @@
 //! When everybody has stopped: all see the same, and it is what may be.
 
-use super::history::Content;
-use super::stage::{Stage, told, told_bytes};
+use super::key_history::Content;
+use super::shared_state::{Stage, told, told_bytes};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};

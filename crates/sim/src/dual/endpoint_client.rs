@@ -1,9 +1,9 @@
 //! A client of the endpoint: it does one thing after the other, and judges what is answered.
 
-use super::conditions::Asked;
-use super::history::{By, ChangeId, Content, Moment};
-use super::judge::content_of;
-use super::stage::{Stage, object_key, told_bytes};
+use super::conditional_writes::Asked;
+use super::key_history::{By, ChangeId, Content, Moment};
+use super::quiescent_check::content_of;
+use super::shared_state::{Stage, object_key, told_bytes};
 use crate::files::machine::Mount;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;

@@ -1,7 +1,7 @@
 //! Everything that can be seen of a bucket, by every way there is.
 
-use super::model::{Begun, Kept, Model, Part};
-use super::place::Place;
+use super::bucket_model::{Begun, Kept, Model, Part};
+use super::target::Place;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, HashMap};

@@ -1,6 +1,6 @@
 //! One world of the namespace, step by step.
 
-use super::faulty::{FaultyEngine, Rates};
+use super::faulty_engine::{FaultyEngine, Rates};
 use super::ops::{OpSource, moment};
 use crate::{Failure, Report, SimClock};
 use meta::{

@@ -1,9 +1,9 @@
 //! What everybody in a world shares: the keys, the bytes, the history, and what was learned of tags.
 
-use super::conditions::Conditions;
-use super::history::{By, ChangeId, Content, History, Moment, Place, What};
-use crate::files::setting::Setting;
-use crate::files::tale::Tale;
+use super::conditional_writes::Conditions;
+use super::key_history::{By, ChangeId, Content, History, Moment, Place, What};
+use crate::files::scenario::Setting;
+use crate::trace::Tale;
 use crate::{Report, RuntimeClock};
 use bytes::Bytes;
 use std::cell::RefCell;

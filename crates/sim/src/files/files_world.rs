@@ -2,10 +2,10 @@
 
 use super::machine::{Loss, Machine, Mount, in_runtime, told};
 use super::program::{EXPIRED, Program};
-use super::setting::Setting;
-use super::tale::Tale;
+use super::scenario::Setting;
 use crate::Report;
-use crate::living::Lives;
+use crate::runner::Lives;
+use crate::trace::Tale;
 use futures_util::future::{join_all, try_join_all};
 use std::time::Duration;
 use store::Entropy;

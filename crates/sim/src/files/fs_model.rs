@@ -1,9 +1,9 @@
 //! The model: what a program may see of its own directory, and what a crash may leave of it.
 
-use super::judge::Seen;
 use super::machine::Loss;
-use super::past::{Past, Promise};
-use super::setting::Setting;
+use super::oracle::Seen;
+use super::scenario::Setting;
+use super::value_history::{Past, Promise};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Ino;

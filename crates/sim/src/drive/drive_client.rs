@@ -1,10 +1,10 @@
 //! A client of the drive: it does what it likes in a bucket of its own, and knows what must come of it.
 
-use super::look::{Blind, Known, key_of, look, read};
-use super::model::{Kept, Model, told};
-use super::place::Place;
+use super::bucket_model::{Kept, Model, told};
+use super::observe::{Blind, Known, key_of, look, read};
+use super::target::Place;
 use crate::Report;
-use crate::files::tale::Tale;
+use crate::trace::Tale;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use std::collections::BTreeMap;
@@ -498,7 +498,7 @@ impl Client {
         let (precondition, holds) = self.precondition(to);
         let mut after = self.model().clone();
         after.put(to, kept.bytes.clone(), kept.user.clone(), kept.tags.clone());
-        after.delete(&super::look::text_of(&from.key));
+        after.delete(&super::observe::text_of(&from.key));
         let expected = match (from.key == key_of(to), holds) {
             (true, _) => Err("invalid"),
             (_, false) => Err("condition"),

@@ -3,11 +3,11 @@
 mod names;
 mod writes;
 
-use super::history::{By, Moment, Place, What};
-use super::open::Open;
-use super::stage::{Stage, told_bytes};
+use super::key_history::{By, Moment, Place, What};
+use super::open_file::Open;
+use super::shared_state::{Stage, told_bytes};
+use crate::files::fault_injector::Weather;
 use crate::files::machine::Mount;
-use crate::files::weather::Weather;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! What a client does in several steps, or to several things at once: uploads, versions, readers, races.
 
-use super::client::{Client, Going, SETTINGS, Step, kind};
-use super::look::{key_of, read, text_of};
-use super::model::{Begun, Model, Part};
-use super::place::Place;
+use super::bucket_model::{Begun, Model, Part};
+use super::drive_client::{Client, Going, SETTINGS, Step, kind};
+use super::observe::{key_of, read, text_of};
+use super::target::Place;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use std::collections::BTreeMap;

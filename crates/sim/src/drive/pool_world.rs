@@ -3,13 +3,13 @@
 //! Besides what every world of the drive checks: everything of a key is on one drive, the drives agree on their buckets, and without one
 //! drive the answer is what there is or that it cannot be known, never another one.
 
-use super::client::{Client, Going, kind};
-use super::life::{End, FAULTS, MIB, check, keep, steps_of, summed_up, told};
-use super::look::key_of;
+use super::drive_client::{Client, Going, kind};
+use super::drive_world::{End, FAULTS, MIB, check, keep, steps_of, summed_up, told};
+use super::observe::key_of;
 use crate::device::{Fired, SimDevice};
 use crate::files::machine::in_runtime;
-use crate::files::tale::Tale;
-use crate::living::Lives;
+use crate::runner::Lives;
+use crate::trace::Tale;
 use crate::{Report, RuntimeClock};
 use drive::device::{BLOCK_BYTES, BlockDevice};
 use drive::pool::{self, Pool, PoolOptions};
