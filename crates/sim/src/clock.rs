@@ -51,11 +51,11 @@ pub struct RuntimeClock {
     now: AtomicI64,
     /// How far it was set forward, in nanoseconds.
     set: AtomicI64,
-    seen: Mutex<Option<Instant>>,
+    last_seen: Mutex<Option<Instant>>,
 }
 
 /// How far the clock moves when it is looked at, in nanoseconds.
-const TICK: i64 = 1_000;
+const TICK_NS: i64 = 1_000;
 
 impl RuntimeClock {
     /// Sets the wall clock forward or back by nanoseconds, as an operator or NTP does. No time passes.
@@ -65,13 +65,13 @@ impl RuntimeClock {
 
     /// A new runtime's time begins where the last one's ended. Called inside of it.
     pub fn begin_runtime(&self) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.last_seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 }
 
 impl Default for RuntimeClock {
     fn default() -> Self {
-        Self { now: AtomicI64::new(NOON.0), set: AtomicI64::new(0), seen: Mutex::default() }
+        Self { now: AtomicI64::new(NOON.0), set: AtomicI64::new(0), last_seen: Mutex::default() }
     }
 }
 
@@ -82,15 +82,15 @@ impl Clock for RuntimeClock {
     }
 
     fn monotonic(&self) -> Duration {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = match &mut *seen {
+        let mut last_seen = self.last_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = match &mut *last_seen {
             None => Duration::ZERO,
-            Some(seen) => {
+            Some(last_seen) => {
                 let now = Instant::now();
-                now - std::mem::replace(seen, now)
+                now - std::mem::replace(last_seen, now)
             }
         };
-        let by = slept.as_nanos() as i64 + TICK;
+        let by = slept.as_nanos() as i64 + TICK_NS;
         Duration::from_nanos((self.now.fetch_add(by, Ordering::SeqCst) + by) as u64)
     }
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_moves_only_when_told() {
+    fn it_moves_only_on_request() {
         let clock = SimClock::new(Timestamp(5));
         assert_eq!(clock.now(), Timestamp(5));
         assert_eq!(clock.advance(Duration::from_nanos(3)), Timestamp(8));

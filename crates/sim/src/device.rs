@@ -47,7 +47,7 @@ pub struct SimDevice {
 struct State {
     medium: Medium,
     faults: Faults,
-    under_way: Vec<Operation>,
+    in_flight: Vec<Operation>,
     operations: Vec<Operation>,
     fired: Fired,
 }
@@ -90,13 +90,13 @@ impl SimDevice {
     /// Another device that is as this one is now: to let the power go at one moment in many ways.
     pub fn fork(&self) -> Self {
         let mut state = self.lock().clone();
-        state.faults = state.faults.forked();
+        state.faults = state.faults.with_own_power();
         Self { state: Arc::new(Mutex::new(state)), ..*self }
     }
 
     /// A device of zeros whose power goes when this one's does.
     pub fn beside(&self, len_bytes: u64) -> Self {
-        let faults = self.lock().faults.beside();
+        let faults = self.lock().faults.with_shared_power();
         let device = Self::new(len_bytes);
         device.lock().faults = faults;
         device
@@ -112,7 +112,7 @@ impl SimDevice {
     /// As [`crash`](Self::crash); and one in `spoils` blocks that were being changed cannot be read until it is written again.
     pub fn crash_spoiling(&self, seed: u64, spoils: u64) {
         let mut state = self.lock();
-        assert!(state.under_way.is_empty(), "a crash while {:?} are under way", state.under_way);
+        assert!(state.in_flight.is_empty(), "a crash while {:?} are under way", state.in_flight);
         let spoiled = state.medium.crash(seed, spoils);
         state.fired.spoiled += spoiled;
         state.faults.restore_power();
@@ -188,7 +188,7 @@ impl SimDevice {
     /// No more errors.
     pub fn heal(&self) {
         let mut state = self.lock();
-        state.faults = state.faults.healed();
+        state.faults = state.faults.without_faults();
     }
 
     /// What was asked since this was called last, in order.
@@ -205,21 +205,21 @@ impl SimDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, kind: OperationKind, at: u64, bytes: usize) -> UnderWay<'_> {
+    fn begin(&self, kind: OperationKind, at: u64, bytes: usize) -> InFlight<'_> {
         let operation = Operation { kind, at, len: bytes as u64 };
         let mut state = self.lock();
-        let conflict = state.under_way.iter().find(|other| operation.conflicts(other)).copied();
+        let conflict = state.in_flight.iter().find(|other| operation.conflicts(other)).copied();
         assert!(conflict.is_none(), "{operation:?} while {conflict:?} is under way");
         state.operations.push(operation);
-        state.under_way.push(operation);
-        let verdict = state.faults.judge(&operation);
+        state.in_flight.push(operation);
+        let verdict = state.faults.decide(&operation);
         let written = state.medium.next_write();
         drop(state);
-        if !is_alone() {
+        if !is_single_threaded() {
             // Whoever else would call now may: that is when conflicts show.
             std::thread::yield_now();
         }
-        UnderWay { device: self, operation, verdict, written }
+        InFlight { device: self, operation, verdict, written }
     }
 }
 
@@ -236,13 +236,13 @@ impl BlockDevice for SimDevice {
         check_read(self.len_bytes, at, into.len())?;
         let read = self.begin(OperationKind::Read, at, into.len());
         let mut state = self.lock();
-        state.fired.passing += u64::from(matches!(read.verdict, Verdict::Passes));
+        state.fired.passing += u64::from(matches!(read.verdict, Verdict::FailsOnce));
         let Verdict::Done = read.verdict else {
             drop(state);
             return read.verdict.outcome();
         };
         let blocks = at / BLOCK_BYTES..(at + into.len() as u64) / BLOCK_BYTES;
-        let (unreadable, rotten) = state.medium.wrong_in(blocks);
+        let (unreadable, rotten) = state.medium.count_bad_blocks(blocks);
         state.fired.unreadable += u64::from(unreadable > 0);
         state.fired.rotten += u64::from(rotten > 0 && unreadable == 0);
         if unreadable > 0 {
@@ -260,9 +260,9 @@ impl BlockDevice for SimDevice {
         assert!(is_rows, "{} bytes at {at} are no whole rows of {}", from.len(), self.row_bytes);
         let write = self.begin(OperationKind::Write, at, from.len());
         match write.verdict {
-            Verdict::Done | Verdict::PowerGoes => self.lock().medium.write(at, from),
+            Verdict::Done | Verdict::PowerLost => self.lock().medium.write(at, from),
             Verdict::Fails { seed } => self.lock().medium.write_torn(at, from, seed),
-            Verdict::PowerIsOff | Verdict::Passes => {}
+            Verdict::PowerOff | Verdict::FailsOnce => {}
         }
         write.verdict.outcome()
     }
@@ -271,8 +271,8 @@ impl BlockDevice for SimDevice {
         let flush = self.begin(OperationKind::Flush, 0, 0);
         match flush.verdict {
             Verdict::Done => self.lock().medium.flush(flush.written),
-            Verdict::Fails { .. } => self.lock().medium.doubt(flush.written),
-            Verdict::PowerGoes | Verdict::PowerIsOff | Verdict::Passes => {}
+            Verdict::Fails { .. } => self.lock().medium.mark_in_doubt(flush.written),
+            Verdict::PowerLost | Verdict::PowerOff | Verdict::FailsOnce => {}
         }
         flush.verdict.outcome()
     }
@@ -290,7 +290,7 @@ impl Operation {
 }
 
 /// Whether nobody else can call meanwhile, as in a world, whose tasks are all on one thread.
-fn is_alone() -> bool {
+fn is_single_threaded() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
 
@@ -302,9 +302,9 @@ enum Verdict {
         seed: u64,
     },
     /// It fails this once; only reads do.
-    Passes,
-    PowerGoes,
-    PowerIsOff,
+    FailsOnce,
+    PowerLost,
+    PowerOff,
 }
 
 impl Verdict {
@@ -317,7 +317,7 @@ impl Verdict {
 }
 
 /// An operation from its call to its return.
-struct UnderWay<'a> {
+struct InFlight<'a> {
     device: &'a SimDevice,
     operation: Operation,
     verdict: Verdict,
@@ -325,11 +325,11 @@ struct UnderWay<'a> {
     written: WriteId,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let mut state = self.device.lock();
-        if let Some(place) = state.under_way.iter().position(|other| *other == self.operation) {
-            state.under_way.swap_remove(place);
+        if let Some(place) = state.in_flight.iter().position(|other| *other == self.operation) {
+            state.in_flight.swap_remove(place);
         }
     }
 }

@@ -26,30 +26,30 @@ use crate::{Failure, Report, runner};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    runner::world::<drive_world::World>(seed)
+    runner::run_seed::<drive_world::DriveWorld>(seed)
 }
 
 /// Lives through the world of a seed on an array of devices.
 pub fn world_of_arrays(seed: u64) -> Result<Report, Failure> {
-    runner::world::<array_world::World>(seed)
+    runner::run_seed::<array_world::ArrayWorld>(seed)
 }
 
 /// Lives through the world of a seed on a pool of drives.
 pub fn world_of_pools(seed: u64) -> Result<Report, Failure> {
-    runner::world::<pool_world::World>(seed)
+    runner::run_seed::<pool_world::PoolWorld>(seed)
 }
 
 /// Everything that happens in the world of a seed on a pool of drives, line by line.
-pub fn tale_of_pools(seed: u64) -> Vec<String> {
-    runner::tale::<pool_world::World>(seed)
+pub fn trace_of_pools(seed: u64) -> Vec<String> {
+    runner::trace::<pool_world::PoolWorld>(seed)
 }
 
 /// Everything that happens in the world of a seed on an array of devices, line by line.
-pub fn tale_of_arrays(seed: u64) -> Vec<String> {
-    runner::tale::<array_world::World>(seed)
+pub fn trace_of_arrays(seed: u64) -> Vec<String> {
+    runner::trace::<array_world::ArrayWorld>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
-pub fn tale(seed: u64) -> Vec<String> {
-    runner::tale::<drive_world::World>(seed)
+pub fn trace(seed: u64) -> Vec<String> {
+    runner::trace::<drive_world::DriveWorld>(seed)
 }

@@ -29,10 +29,10 @@ use crate::{Failure, Report, runner};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    runner::world::<dual_world::World>(seed)
+    runner::run_seed::<dual_world::DualWorld>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
-pub fn tale(seed: u64) -> Vec<String> {
-    runner::tale::<dual_world::World>(seed)
+pub fn trace(seed: u64) -> Vec<String> {
+    runner::trace::<dual_world::DualWorld>(seed)
 }

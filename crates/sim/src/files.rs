@@ -33,10 +33,10 @@ use crate::{Failure, Report, runner};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    runner::world::<files_world::World>(seed)
+    runner::run_seed::<files_world::FilesWorld>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
-pub fn tale(seed: u64) -> Vec<String> {
-    runner::tale::<files_world::World>(seed)
+pub fn trace(seed: u64) -> Vec<String> {
+    runner::trace::<files_world::FilesWorld>(seed)
 }

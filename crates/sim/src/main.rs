@@ -18,13 +18,13 @@ struct Plan {
     worlds: Vec<&'static World>,
     first: u64,
     count: u64,
-    goes_on: bool,
-    tells: bool,
+    keeps_going: bool,
+    prints_traces: bool,
 }
 
 fn main() -> ExitCode {
     match plan(std::env::args().skip(1)) {
-        Ok(plan) if plan.tells => tell(&plan),
+        Ok(plan) if plan.prints_traces => print_traces(&plan),
         Ok(plan) => run(&plan),
         Err(problem) => {
             eprintln!("{problem}\n{USAGE}");
@@ -35,7 +35,13 @@ fn main() -> ExitCode {
 
 fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
     let (mut first, mut count) = (None, None);
-    let mut plan = Plan { worlds: WORLDS.iter().collect(), first: 0, count: 0, goes_on: false, tells: false };
+    let mut plan = Plan {
+        worlds: WORLDS.iter().collect(),
+        first: 0,
+        count: 0,
+        keeps_going: false,
+        prints_traces: false,
+    };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let text = arguments.next().ok_or_else(|| format!("{argument} wants a number"))?;
@@ -44,8 +50,8 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
         match argument.as_str() {
             "--seed" => first = Some(number()?),
             "--worlds" => count = Some(number()?),
-            "--all" => plan.goes_on = true,
-            "--tale" => plan.tells = true,
+            "--all" => plan.keeps_going = true,
+            "--tale" => plan.prints_traces = true,
             name => {
                 let world = WORLDS.iter().find(|(known, _)| *known == name);
                 plan.worlds = vec![world.ok_or_else(|| format!("no world '{name}'"))?];
@@ -57,16 +63,16 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
     Ok(plan)
 }
 
-fn tell(plan: &Plan) -> ExitCode {
-    let tale = match plan.worlds.as_slice() {
-        [("dual", _)] => sim::dual::tale,
-        [("drive", _)] => sim::drive::tale,
-        [("array", _)] => sim::drive::tale_of_arrays,
-        [("pool", _)] => sim::drive::tale_of_pools,
-        _ => sim::files::tale,
+fn print_traces(plan: &Plan) -> ExitCode {
+    let trace = match plan.worlds.as_slice() {
+        [("dual", _)] => sim::dual::trace,
+        [("drive", _)] => sim::drive::trace,
+        [("array", _)] => sim::drive::trace_of_arrays,
+        [("pool", _)] => sim::drive::trace_of_pools,
+        _ => sim::files::trace,
     };
     for seed in plan.first..plan.first.saturating_add(plan.count) {
-        tale(seed).iter().for_each(|line| println!("{line}"));
+        trace(seed).iter().for_each(|line| println!("{line}"));
     }
     ExitCode::SUCCESS
 }
@@ -74,7 +80,7 @@ fn tell(plan: &Plan) -> ExitCode {
 fn run(plan: &Plan) -> ExitCode {
     let mut outcome = ExitCode::SUCCESS;
     for (name, world) in &plan.worlds {
-        let (report, mut failures) = all(plan, *world);
+        let (report, mut failures) = run_worlds(plan, *world);
         failures.sort_by_key(|failure| failure.seed);
         for failure in &failures {
             eprintln!("{failure}");
@@ -91,7 +97,7 @@ fn run(plan: &Plan) -> ExitCode {
 }
 
 /// Lives through the worlds of a kind, each core through one after the other.
-fn all(plan: &Plan, world: fn(u64) -> Result<Report, Failure>) -> (Report, Vec<Failure>) {
+fn run_worlds(plan: &Plan, world: fn(u64) -> Result<Report, Failure>) -> (Report, Vec<Failure>) {
     let end = plan.first.saturating_add(plan.count);
     let (next, is_over) = (AtomicU64::new(plan.first), AtomicBool::new(false));
     let work = || {
@@ -105,7 +111,7 @@ fn all(plan: &Plan, world: fn(u64) -> Result<Report, Failure>) -> (Report, Vec<F
                 Ok(one) => report.add(&one),
                 Err(failure) => {
                     failures.push(failure);
-                    is_over.store(!plan.goes_on, Ordering::Relaxed);
+                    is_over.store(!plan.keeps_going, Ordering::Relaxed);
                 }
             }
         }

@@ -13,5 +13,5 @@ use crate::{Failure, Report};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    namespace_world::Life::begin(seed).live()
+    namespace_world::NamespaceWorld::new(seed).run()
 }

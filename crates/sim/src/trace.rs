@@ -5,33 +5,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The lines of one world. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Tale(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Trace(Arc<Mutex<Vec<String>>>);
 
 /// So many of the last lines tell a failure.
-const TOLD_OF_FAILURE: usize = 40;
+const LINES_IN_FAILURE: usize = 40;
 
-impl Tale {
-    pub(crate) fn tell(&self, line: impl Into<String>) {
-        self.lines().push(line.into());
+impl Trace {
+    pub(crate) fn push(&self, line: impl Into<String>) {
+        self.lock().push(line.into());
     }
 
     /// The end of the tale, for people.
-    pub(crate) fn end(&self) -> String {
-        let lines = self.lines();
-        lines[lines.len().saturating_sub(TOLD_OF_FAILURE)..].join("\n")
+    pub(crate) fn tail(&self) -> String {
+        let lines = self.lock();
+        lines[lines.len().saturating_sub(LINES_IN_FAILURE)..].join("\n")
     }
 
-    pub(crate) fn whole(&self) -> Vec<String> {
-        self.lines().clone()
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lock().clone()
     }
 
-    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Tale {
+impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a tale of {} lines", self.lines().len())
+        write!(f, "a tale of {} lines", self.lock().len())
     }
 }

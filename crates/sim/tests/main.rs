@@ -4,22 +4,22 @@ use sim::{Failure, Report, WORLDS};
 
 /// Also the proof that the faults happen: a simulator that never crashes proves nothing.
 #[test]
-fn namespace_worlds_agree_with_their_models() {
-    let what =
+fn namespace_worlds_match_their_models() {
+    let events =
         ["ops", "ops in vain", "crashes", "lost replies", "lost commits", "refused commits", "checkpoints"];
-    agree(sim::namespace::world, 400, &what);
+    check_worlds(sim::namespace::world, 400, &events);
 }
 
 #[test]
-fn files_worlds_agree_with_their_models() {
-    let what =
+fn files_worlds_match_their_models() {
+    let events =
         ["ops", "refusals", "failures", "doubts", "kills", "power cuts", "orderly ends", "rotten logs"];
-    agree(sim::files::world, 200, &what);
+    check_worlds(sim::files::world, 200, &events);
 }
 
 #[test]
-fn dual_worlds_agree_with_their_history() {
-    let what = [
+fn dual_worlds_match_their_history() {
+    let events = [
         "files read",
         "files stored",
         "files that lost to the bucket",
@@ -35,12 +35,12 @@ fn dual_worlds_agree_with_their_history() {
         "orderly ends",
         "rotten logs",
     ];
-    agree(sim::dual::world, 400, &what);
+    check_worlds(sim::dual::world, 400, &events);
 }
 
 #[test]
-fn drive_worlds_keep_their_promises() {
-    let what = [
+fn drive_worlds_match_their_models() {
+    let events = [
         "ops",
         "looks",
         "refusals",
@@ -56,7 +56,7 @@ fn drive_worlds_keep_their_promises() {
         "worlds with sectors that a power cut made unreadable",
         "tables of the index with unreadable blocks",
     ];
-    agree(sim::drive::world, 30, &what);
+    check_worlds(sim::drive::world, 30, &events);
 }
 
 /// A drive of 16 zones was full; the log took the zones that the index needed for a checkpoint, so that no checkpoint could be made, no zone
@@ -64,7 +64,7 @@ fn drive_worlds_keep_their_promises() {
 /// a row each, and used up what was left for deletions. What zones have beside the bytes of objects was taken for dead, and cleaned
 /// without end.
 #[test]
-fn drive_worlds_that_failed_once_do_no_more() {
+fn drive_worlds_that_once_failed() {
     for seed in [35, 80, 706_743, 1_029_280, 2_005_644] {
         if let Err(failure) = sim::drive::world(seed) {
             panic!("{failure}");
@@ -73,8 +73,8 @@ fn drive_worlds_that_failed_once_do_no_more() {
 }
 
 #[test]
-fn array_worlds_keep_their_promises() {
-    let what = [
+fn array_worlds_match_their_models() {
+    let events = [
         "ops",
         "looks",
         "power cuts",
@@ -92,13 +92,13 @@ fn array_worlds_keep_their_promises() {
         "worlds with reads of flipped bits",
         "worlds with sectors that a power cut made unreadable",
     ];
-    agree(sim::drive::world_of_arrays, 90, &what);
+    check_worlds(sim::drive::world_of_arrays, 90, &events);
 }
 
 /// A member was rebuilt into the place of another, and lost what it had; the power went while a mirror was opened, and one half was used
 /// alone then: both were refused together.
 #[test]
-fn array_worlds_that_failed_once_do_no_more() {
+fn array_worlds_that_once_failed() {
     for seed in [66, 154, 166, 280, 340, 300_079] {
         if let Err(failure) = sim::drive::world_of_arrays(seed) {
             panic!("{failure}");
@@ -107,8 +107,8 @@ fn array_worlds_that_failed_once_do_no_more() {
 }
 
 #[test]
-fn pool_worlds_keep_their_promises() {
-    let what = [
+fn pool_worlds_match_their_models() {
+    let events = [
         "ops",
         "looks",
         "refusals",
@@ -125,7 +125,7 @@ fn pool_worlds_keep_their_promises() {
         "worlds with reads of flipped bits",
         "worlds with sectors that a power cut made unreadable",
     ];
-    agree(sim::drive::world_of_pools, 30, &what);
+    check_worlds(sim::drive::world_of_pools, 30, &events);
 }
 
 /// An empty file made by inode is a name that is synced a moment later; what a failed close had stored was taken for somebody
@@ -135,7 +135,7 @@ fn pool_worlds_keep_their_promises() {
 /// Later: what was kept of a conflict arrived twice, and an object under new attributes that waited was said to be gone. In
 /// three the history was wrong: it forgot a deletion under way, or took others' equal bytes for other bytes.
 #[test]
-fn dual_worlds_that_failed_once_do_no_more() {
+fn dual_worlds_that_once_failed() {
     let mended_later = [2_000_062, 2_001_201, 2_004_172, 2_006_722, 2_006_793];
     for seed in [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520].into_iter().chain(mended_later) {
         if let Err(failure) = sim::dual::world(seed) {
@@ -151,7 +151,7 @@ fn dual_worlds_that_failed_once_do_no_more() {
 /// In those from 3,111,879 on, renames met what earlier renames had left in the bucket, or a crash took either the names or
 /// the journal of a rename; in 3,200,371 a hole at the end of a file went with its name.
 #[test]
-fn files_worlds_that_failed_once_do_no_more() {
+fn files_worlds_that_once_failed() {
     let seeds = [
         2_002_074, 2_002_332, 2_002_407, 2_010_510, 2_010_891, 2_012_241, 2_018_075, 3_111_879, 3_200_371,
         3_202_281, 3_205_841, 3_207_099, 3_210_235, 3_214_579, 3_218_317, 3_304_455, 3_314_686, 3_421_932,
@@ -165,7 +165,7 @@ fn files_worlds_that_failed_once_do_no_more() {
 }
 
 /// Each must have happened once in thirty worlds, at least.
-fn agree(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, happens: &[&str]) {
+fn check_worlds(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, required: &[&str]) {
     let (mut all, seeds) = (Report::default(), seeds(seeds_default));
     for seed in 0..seeds {
         match world(seed) {
@@ -173,7 +173,7 @@ fn agree(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, happens:
             Err(failure) => panic!("{failure}"),
         }
     }
-    for what in happens {
+    for what in required {
         assert!(all.of(what) >= seeds / 30, "{what}: {all}");
     }
 }
@@ -192,9 +192,9 @@ fn one_seed_is_one_world() {
 }
 
 #[test]
-fn one_seed_tells_one_tale() {
+fn one_seed_has_one_trace() {
     for seed in 0..40 {
-        assert_eq!(sim::files::tale(seed), sim::files::tale(seed), "seed {seed}");
-        assert_eq!(sim::dual::tale(seed), sim::dual::tale(seed), "seed {seed}");
+        assert_eq!(sim::files::trace(seed), sim::files::trace(seed), "seed {seed}");
+        assert_eq!(sim::dual::trace(seed), sim::dual::trace(seed), "seed {seed}");
     }
 }

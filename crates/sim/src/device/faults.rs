@@ -11,7 +11,7 @@ enum Power {
     #[default]
     On,
     /// For so many more operations.
-    Until(u64),
+    OffAfter(u64),
     Off,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Faults {
     /// Which several devices may share.
     power: Arc<Mutex<Power>>,
     /// How many operations there were: each has a number.
-    judged: u64,
+    operation_count: u64,
 }
 
 impl Faults {
@@ -40,7 +40,7 @@ impl Faults {
     }
 
     pub(super) fn cut_power_after(&mut self, operations: u64) {
-        *self.power() = Power::Until(operations);
+        *self.power() = Power::OffAfter(operations);
     }
 
     pub(super) fn restore_power(&mut self) {
@@ -48,19 +48,19 @@ impl Faults {
     }
 
     /// No faults any more; the power is on.
-    pub(super) fn healed(&self) -> Self {
-        let mut healed = self.beside();
-        healed.restore_power();
-        healed
+    pub(super) fn without_faults(&self) -> Self {
+        let mut faults = self.with_shared_power();
+        faults.restore_power();
+        faults
     }
 
     /// Those of another device that has the same power.
-    pub(super) fn beside(&self) -> Self {
+    pub(super) fn with_shared_power(&self) -> Self {
         Self { power: self.power.clone(), ..Self::default() }
     }
 
     /// The same ones of a device with power of its own.
-    pub(super) fn forked(&self) -> Self {
+    pub(super) fn with_own_power(&self) -> Self {
         Self { power: Arc::new(Mutex::new(*self.power())), ..self.clone() }
     }
 
@@ -68,30 +68,30 @@ impl Faults {
         self.power.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn judge(&mut self, operation: &Operation) -> Verdict {
-        self.judged += 1;
+    pub(super) fn decide(&mut self, operation: &Operation) -> Verdict {
+        self.operation_count += 1;
         {
             let mut power = self.power();
             match *power {
                 Power::On => {}
-                Power::Until(0) => {
+                Power::OffAfter(0) => {
                     *power = Power::Off;
-                    return Verdict::PowerGoes;
+                    return Verdict::PowerLost;
                 }
-                Power::Until(left) => *power = Power::Until(left - 1),
-                Power::Off => return Verdict::PowerIsOff,
+                Power::OffAfter(left) => *power = Power::OffAfter(left - 1),
+                Power::Off => return Verdict::PowerOff,
             }
         }
-        if operation.kind == OperationKind::Read && self.hits(self.reads_at_random) {
-            return Verdict::Passes;
+        if operation.kind == OperationKind::Read && self.is_hit(self.reads_at_random) {
+            return Verdict::FailsOnce;
         }
-        if self.broken || self.hits_range(operation) || self.hits(self.at_random) {
-            return Verdict::Fails { seed: self.judged };
+        if self.broken || self.is_in_failing_range(operation) || self.is_hit(self.at_random) {
+            return Verdict::Fails { seed: self.operation_count };
         }
         Verdict::Done
     }
 
-    fn hits_range(&self, operation: &Operation) -> bool {
+    fn is_in_failing_range(&self, operation: &Operation) -> bool {
         let ranges = match operation.kind {
             OperationKind::Read => &self.reads,
             OperationKind::Write => &self.writes,
@@ -100,7 +100,7 @@ impl Faults {
         ranges.iter().any(|range| operation.touches(range))
     }
 
-    fn hits(&self, at_random: Option<(u64, u64)>) -> bool {
-        at_random.is_some_and(|(seed, one_in)| Entropy::new(seed ^ self.judged).below(one_in) == 0)
+    fn is_hit(&self, at_random: Option<(u64, u64)>) -> bool {
+        at_random.is_some_and(|(seed, one_in)| Entropy::new(seed ^ self.operation_count).below(one_in) == 0)
     }
 }

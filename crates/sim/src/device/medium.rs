@@ -27,7 +27,7 @@ pub(super) struct Medium {
     /// What no loss of power takes away.
     stable: Blocks,
     /// What a reader sees: what is stable, and on it the writes that are not flushed.
-    seen: Blocks,
+    visible: Blocks,
     /// In the order of their ids.
     unflushed: Vec<Write>,
     written: WriteId,
@@ -35,7 +35,7 @@ pub(super) struct Medium {
     unreadable: BTreeSet<u64>,
     unreadable_stable: BTreeSet<u64>,
     /// Blocks with a flipped bit, until they are written.
-    rotten: BTreeSet<u64>,
+    flipped: BTreeSet<u64>,
 }
 
 impl Blocks {
@@ -44,7 +44,7 @@ impl Blocks {
     }
 
     /// The place of a block, zeros if there was none.
-    fn place(&mut self, number: u64) -> &mut Option<Block> {
+    fn slot(&mut self, number: u64) -> &mut Option<Block> {
         let number = number as usize;
         if self.0.len() <= number {
             self.0.resize(number + 1, None);
@@ -53,12 +53,12 @@ impl Blocks {
     }
 
     fn put(&mut self, number: u64, block: Block) {
-        *self.place(number) = Some(block);
+        *self.slot(number) = Some(block);
     }
 
     /// A block's bytes, to be changed.
     fn bytes_mut(&mut self, number: u64) -> &mut [u8] {
-        let block = self.place(number).get_or_insert_with(|| Arc::new([0; BLOCK]));
+        let block = self.slot(number).get_or_insert_with(|| Arc::new([0; BLOCK]));
         Arc::make_mut(block)
     }
 
@@ -76,7 +76,7 @@ impl Write {
 /// Without the bytes: nobody reads hundreds of megabytes of them.
 impl fmt::Debug for Medium {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (blocks, unflushed) = (self.seen.count(), self.unflushed.len());
+        let (blocks, unflushed) = (self.visible.count(), self.unflushed.len());
         f.debug_struct("Medium")
             .field("blocks", &blocks)
             .field("unflushed", &unflushed)
@@ -96,7 +96,7 @@ struct Write {
 impl Medium {
     pub(super) fn read(&self, at: u64, into: &mut [u8]) {
         for (number, into) in (at / BLOCK_BYTES..).zip(into.chunks_exact_mut(BLOCK)) {
-            match self.seen.get(number) {
+            match self.visible.get(number) {
                 Some(block) => into.copy_from_slice(block),
                 None => into.fill(0),
             }
@@ -107,9 +107,9 @@ impl Medium {
         let numbered = (at / BLOCK_BYTES..).zip(from.chunks_exact(BLOCK));
         let blocks: Vec<(u64, Block)> = numbered.map(|(number, bytes)| (number, bytes.into())).collect();
         for (number, block) in &blocks {
-            self.seen.put(*number, block.clone());
+            self.visible.put(*number, block.clone());
             self.unreadable.remove(number);
-            self.rotten.remove(number);
+            self.flipped.remove(number);
         }
         self.unflushed.push(Write { id: self.written, blocks, in_doubt: false });
         self.written += 1;
@@ -156,7 +156,7 @@ impl Medium {
     }
 
     /// A flush of the writes before that one has failed.
-    pub(super) fn doubt(&mut self, before: WriteId) {
+    pub(super) fn mark_in_doubt(&mut self, before: WriteId) {
         self.unflushed.iter_mut().filter(|write| write.id < before).for_each(|write| write.in_doubt = true);
     }
 
@@ -164,12 +164,12 @@ impl Medium {
     /// afterwards, as on a disk whose power goes in the middle of a sector; 0: none. Returns how many.
     pub(super) fn crash(&mut self, seed: u64, spoils: u64) -> u64 {
         let entropy = Entropy::new(seed);
-        let mood = Mood::of(&entropy);
+        let mode = SurvivalMode::draw(&entropy);
         let mut writes = std::mem::take(&mut self.unflushed);
         shuffle(&entropy, &mut writes);
         let mut spoiled = BTreeSet::new();
         for write in &writes {
-            let survives = mood.of_write(&entropy, write.blocks.len() * BLOCK);
+            let survives = mode.surviving_sectors(&entropy, write.blocks.len() * BLOCK);
             for ((number, block), survives) in write.blocks.iter().zip(survives.chunks(BLOCK / SECTOR)) {
                 let is_changed = self.stable.get(*number) != Some(block);
                 if spoils > 0 && is_changed && entropy.below(spoils) == 0 {
@@ -179,11 +179,11 @@ impl Medium {
                     spoiled.remove(number);
                 }
             }
-            settle(&mut self.stable, write, &survives);
+            apply_sectors(&mut self.stable, write, &survives);
         }
         self.unreadable_stable.extend(&spoiled);
         for (number, _) in writes.iter().flat_map(|write| &write.blocks) {
-            *self.seen.place(*number) = self.stable.get(*number).cloned();
+            *self.visible.slot(*number) = self.stable.get(*number).cloned();
             match self.unreadable_stable.contains(number) {
                 true => self.unreadable.insert(*number),
                 false => self.unreadable.remove(number),
@@ -199,14 +199,14 @@ impl Medium {
     }
 
     /// The blocks of a range that cannot be read, and those with a flipped bit.
-    pub(super) fn wrong_in(&self, blocks: Range<u64>) -> (u64, u64) {
+    pub(super) fn count_bad_blocks(&self, blocks: Range<u64>) -> (u64, u64) {
         let unreadable = self.unreadable.range(blocks.clone()).count() as u64;
-        (unreadable, self.rotten.range(blocks).count() as u64)
+        (unreadable, self.flipped.range(blocks).count() as u64)
     }
 
     /// Whether something was written to a block since the device is there.
     pub(super) fn was_written(&self, block: u64) -> bool {
-        self.seen.get(block).is_some()
+        self.visible.get(block).is_some()
     }
 
     pub(super) fn flip(&mut self, seed: u64, range: Range<u64>) -> u64 {
@@ -214,13 +214,13 @@ impl Medium {
         let at = range.start + entropy.below(range.end - range.start);
         let bit = 1 << entropy.below(8);
         let (block, byte) = (at / BLOCK_BYTES, (at % BLOCK_BYTES) as usize);
-        self.rotten.insert(block);
-        for copies in [&mut self.stable, &mut self.seen] {
+        self.flipped.insert(block);
+        for copies in [&mut self.stable, &mut self.visible] {
             copies.bytes_mut(block)[byte] ^= bit;
         }
         for write in &mut self.unflushed {
-            if let Ok(place) = write.blocks.binary_search_by_key(&block, |(number, _)| *number) {
-                Arc::make_mut(&mut write.blocks[place].1)[byte] ^= bit;
+            if let Ok(slot) = write.blocks.binary_search_by_key(&block, |(number, _)| *number) {
+                Arc::make_mut(&mut write.blocks[slot].1)[byte] ^= bit;
             }
         }
         at
@@ -229,27 +229,27 @@ impl Medium {
 
 /// How a loss of power goes: extremes are as likely as anything in between.
 #[derive(Debug, Clone, Copy)]
-enum Mood {
-    AllIsLost,
-    AllSurvives,
+enum SurvivalMode {
+    LoseAll,
+    KeepAll,
     Mixed,
 }
 
-impl Mood {
-    fn of(entropy: &Entropy) -> Self {
+impl SurvivalMode {
+    fn draw(entropy: &Entropy) -> Self {
         match entropy.below(6) {
-            0 => Self::AllIsLost,
-            1 => Self::AllSurvives,
+            0 => Self::LoseAll,
+            1 => Self::KeepAll,
             _ => Self::Mixed,
         }
     }
 
     /// Which sectors of a write survive.
-    fn of_write(self, entropy: &Entropy, bytes: usize) -> Vec<bool> {
+    fn surviving_sectors(self, entropy: &Entropy, bytes: usize) -> Vec<bool> {
         let sectors = bytes / SECTOR;
         match self {
-            Self::AllIsLost => vec![false; sectors],
-            Self::AllSurvives => vec![true; sectors],
+            Self::LoseAll => vec![false; sectors],
+            Self::KeepAll => vec![true; sectors],
             Self::Mixed => match entropy.below(3) {
                 0 => vec![false; sectors],
                 1 => vec![true; sectors],
@@ -275,7 +275,7 @@ fn tear(entropy: &Entropy, bytes: usize) -> Vec<bool> {
 }
 
 /// Puts the sectors of a write that survive where they belong.
-fn settle(stable: &mut Blocks, write: &Write, survives: &[bool]) {
+fn apply_sectors(stable: &mut Blocks, write: &Write, survives: &[bool]) {
     for ((number, from), survives) in write.blocks.iter().zip(survives.chunks(BLOCK / SECTOR)) {
         match survives.iter().filter(|survives| **survives).count() {
             0 => continue,

@@ -3,12 +3,12 @@
 //! Besides what every world of the drive checks: as long as enough devices are in sync no call fails; what one of them has wrong is
 //! read from the others; who is out of sync is never read, in whatever order devices are named; a rebuild that is cut short changes nothing.
 
-use super::drive_client::{Client, Going};
-use super::drive_world::{FAULTS, MIB, check, keep, steps_of, summed_up, told};
+use super::drive_client::{CallOutcome, DriveClient};
+use super::drive_world::{FAULT_SALT, MIB, check, final_report, maintain_at_random, require_ok, total_steps};
 use crate::device::{Fired, SimDevice};
-use crate::files::machine::in_runtime;
-use crate::runner::Lives;
-use crate::trace::Tale;
+use crate::files::machine::in_paused_runtime;
+use crate::runner::SimulatedWorld;
+use crate::trace::Trace;
 use crate::{Report, RuntimeClock};
 use drive::device::{Array, BLOCK_BYTES, BlockDevice, Buffer, Found, Io, MemberState, Shape};
 use drive::{Drive, FormatOptions, OpenOptions, Pace};
@@ -20,17 +20,17 @@ use store::Entropy;
 const SHAPES: [(usize, usize); 6] = [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (3, 3)];
 
 /// Lets others go on between the steps.
-struct Turns;
+struct YieldPace;
 
 #[async_trait::async_trait]
-impl Pace for Turns {
+impl Pace for YieldPace {
     async fn after(&self, _: u64) {
         tokio::task::yield_now().await;
     }
 }
 
 /// Scrubs the drive, or rebuilds a device that was out, while clients use it.
-async fn care(
+async fn maintain_under_load(
     drive: &Drive,
     out: Option<(usize, Io)>,
     entropy: &Entropy,
@@ -38,7 +38,7 @@ async fn care(
     report: &mut Report,
 ) -> Result<(), String> {
     let Some((number, device)) = out else {
-        return match drive.scrub_at(&Turns, |_| ()).await {
+        return match drive.scrub_at(&YieldPace, |_| ()).await {
             Ok(scrubbed) if scrubbed.damaged.is_empty() => {
                 report.count("scrubs while clients work");
                 Ok(())
@@ -48,7 +48,7 @@ async fn care(
         };
     };
     let array = drive.array().ok_or("no array")?;
-    match array.rebuild_at(number.to_string(), &device, entropy, &Turns, |_, _| ()).await {
+    match array.rebuild_at(number.to_string(), &device, entropy, &YieldPace, |_, _| ()).await {
         Ok(_) => {
             report.count("rebuilds while clients work");
             Ok(())
@@ -65,7 +65,7 @@ async fn care(
     }
 }
 
-pub(super) struct World {
+pub(super) struct ArrayWorld {
     shape: Shape,
     /// The machine's devices, members or not, all on one power.
     devices: Vec<SimDevice>,
@@ -73,19 +73,19 @@ pub(super) struct World {
     failing: Vec<usize>,
     clock: Arc<RuntimeClock>,
     options: OpenOptions,
-    clients: Vec<Client>,
+    clients: Vec<DriveClient>,
     entropy: Entropy,
     /// For sectors that cannot be read.
-    faults: Entropy,
+    fault_entropy: Entropy,
     fired: Fired,
-    tale: Tale,
+    trace: Trace,
     report: Report,
 }
 
-impl Lives for World {
+impl SimulatedWorld for ArrayWorld {
     const KIND: &'static str = "array";
 
-    fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
+    fn create(seed: u64, trace: &Trace) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
         let (data, parity) = SHAPES[entropy.below(SHAPES.len() as u64) as usize];
         let shape = Shape { data, parity };
@@ -93,9 +93,9 @@ impl Lives for World {
         let first = SimDevice::new(each_bytes);
         let others = (1..shape.members()).map(|_| first.beside(each_bytes));
         let devices: Vec<SimDevice> = std::iter::once(first.clone()).chain(others).collect();
-        let longest = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
+        let object_bytes_max = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
         let clients = (0..1 + entropy.below(2))
-            .map(|number| Client::new(number, entropy.next_u64(), longest, tale.clone()))
+            .map(|number| DriveClient::new(number, entropy.next_u64(), object_bytes_max, trace.clone()))
             .collect();
         let index_bytes = [4 << 10, 64 << 10, 1 << 20][entropy.below(3) as usize];
         let options = OpenOptions { index_bytes, ..OpenOptions::default() };
@@ -108,48 +108,52 @@ impl Lives for World {
             options,
             clients,
             entropy,
-            faults: Entropy::new(seed ^ FAULTS),
+            fault_entropy: Entropy::new(seed ^ FAULT_SALT),
             fired: Fired::default(),
-            tale: tale.clone(),
+            trace: trace.clone(),
             report,
         };
-        told("array", Array::format(world.named(), shape, &world.entropy))?;
-        let device: Arc<dyn BlockDevice> = Arc::new(told("open", Found::look(world.named()).open(false))?);
-        told("format", Drive::format(&device, FormatOptions { zone_bytes: Some(MIB) }, &world.entropy))?;
+        require_ok("array", Array::format(world.named_devices(), shape, &world.entropy))?;
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(require_ok("open", Found::look(world.named_devices()).open(false))?);
+        require_ok(
+            "format",
+            Drive::format(&device, FormatOptions { zone_bytes: Some(MIB) }, &world.entropy),
+        )?;
         Ok(world)
     }
 
-    fn lives(&mut self) -> Result<(), String> {
-        for life in 0..1 + self.entropy.below(4) {
-            self.tale.tell(format!("life {life}, in sync {:?}", self.in_sync()?));
-            in_runtime(async || self.life().await)?;
-            self.lose();
+    fn run(&mut self) -> Result<(), String> {
+        for session in 0..1 + self.entropy.below(4) {
+            self.trace.push(format!("life {session}, in sync {:?}", self.in_sync()?));
+            in_paused_runtime(async || self.run_session().await)?;
+            self.end_session();
             match self.entropy.below(3) {
-                0 => self.rot()?,
+                0 => self.check_corruption()?,
                 1 => self.rebuild()?,
                 _ => {}
             }
-            if self.faults.below(2) == 0 {
+            if self.fault_entropy.below(2) == 0 {
                 self.spoil()?;
             }
         }
-        in_runtime(async || {
+        in_paused_runtime(async || {
             let drive = self.open(&[])?;
             self.compare(&drive).await
         })
     }
 
     fn steps(&self) -> u64 {
-        steps_of(&self.clients)
+        total_steps(&self.clients)
     }
 
-    fn reported(self) -> Report {
-        summed_up(self.report, &self.clients, self.fired, &self.devices)
+    fn into_report(self) -> Report {
+        final_report(self.report, &self.clients, self.fired, &self.devices)
     }
 }
 
-impl World {
-    fn named(&self) -> Vec<(String, Io)> {
+impl ArrayWorld {
+    fn named_devices(&self) -> Vec<(String, Io)> {
         let named = |(n, device): (usize, &SimDevice)| (n.to_string(), Io::from(Arc::new(device.clone())));
         self.devices.iter().enumerate().map(named).collect()
     }
@@ -157,7 +161,7 @@ impl World {
     /// The devices in some order, without these.
     fn shuffled(&self, without: &[usize]) -> Vec<(String, Io)> {
         let mut left: Vec<_> =
-            self.named().into_iter().enumerate().filter(|(n, _)| !without.contains(n)).collect();
+            self.named_devices().into_iter().enumerate().filter(|(n, _)| !without.contains(n)).collect();
         let mut shuffled = Vec::new();
         while !left.is_empty() {
             shuffled.push(left.swap_remove(self.entropy.below(left.len() as u64) as usize).1);
@@ -167,7 +171,7 @@ impl World {
 
     /// Which devices are in sync.
     fn in_sync(&self) -> Result<Vec<usize>, String> {
-        let info = Found::look(self.named()).info().ok_or("no array")?;
+        let info = Found::look(self.named_devices()).info().ok_or("no array")?;
         let number = |state: &MemberState| match state {
             MemberState::InSync(name) => name.parse().ok(),
             _ => None,
@@ -176,7 +180,7 @@ impl World {
     }
 
     /// Some devices that may be lost now.
-    fn spare(&self) -> Result<Vec<usize>, String> {
+    fn removable_devices(&self) -> Result<Vec<usize>, String> {
         let mut in_sync = self.in_sync()?;
         in_sync.retain(|number| !self.failing.contains(number));
         let most = in_sync.len().checked_sub(self.shape.data).ok_or("too few are in sync")? as u64;
@@ -186,26 +190,26 @@ impl World {
             .collect())
     }
 
-    fn lose(&mut self) {
-        self.clients.iter_mut().for_each(Client::forget_readers);
+    fn end_session(&mut self) {
+        self.clients.iter_mut().for_each(DriveClient::drop_readers);
         self.failing.clear();
-        let power_goes = self.entropy.below(2) == 0;
-        let spoils = [0, 1, 3, 20][self.faults.below(4) as usize];
+        let loses_power = self.entropy.below(2) == 0;
+        let spoils = [0, 1, 3, 20][self.fault_entropy.below(4) as usize];
         for device in &self.devices {
             device.heal();
-            if power_goes {
+            if loses_power {
                 device.crash_spoiling(self.entropy.next_u64(), spoils);
             }
-            if self.faults.below(6) == 0 {
-                device.spoil_unwritten(self.faults.next_u64(), 1 + self.faults.below(8));
+            if self.fault_entropy.below(6) == 0 {
+                device.spoil_unwritten(self.fault_entropy.next_u64(), 1 + self.fault_entropy.below(8));
             }
             drop(device.take_operations());
         }
     }
 
     fn open(&self, without: &[usize]) -> Result<Drive, String> {
-        let array = told("open the array", Found::look(self.shuffled(without)).open(false))?;
-        told("open", Drive::open(Io::Array(Arc::new(array)), self.options, self.clock.clone()))
+        let array = require_ok("open the array", Found::look(self.shuffled(without)).open(false))?;
+        require_ok("open", Drive::open(Io::Array(Arc::new(array)), self.options, self.clock.clone()))
     }
 
     async fn compare(&mut self, drive: &Drive) -> Result<(), String> {
@@ -217,30 +221,30 @@ impl World {
         Ok(())
     }
 
-    async fn life(&mut self) -> Result<(), String> {
+    async fn run_session(&mut self) -> Result<(), String> {
         if self.entropy.below(4) == 0 {
-            self.open_without_power();
+            self.open_during_power_cut();
         }
-        let without = if self.entropy.below(3) == 0 { self.spare()? } else { Vec::new() };
-        self.tale.tell(format!("open without {without:?}"));
+        let without = if self.entropy.below(3) == 0 { self.removable_devices()? } else { Vec::new() };
+        self.trace.push(format!("open without {without:?}"));
         self.report.count(if without.is_empty() { "openings" } else { "openings without some" });
         let drive = self.open(&without)?;
         self.compare(&drive).await?;
         for _ in 0..1 + self.entropy.below(3) {
             if self.entropy.below(2) == 0 {
-                self.fail_some()?;
+                self.fail_devices()?;
             }
-            let power_goes = self.entropy.below(3) == 0;
-            if self.round(&drive, power_goes, &without).await? {
+            let loses_power = self.entropy.below(3) == 0;
+            if self.run_round(&drive, loses_power, &without).await? {
                 return Ok(());
             }
             self.compare(&drive).await?;
         }
-        if self.entropy.below(2) == 0 { told("close", drive.close().await) } else { Ok(()) }
+        if self.entropy.below(2) == 0 { require_ok("close", drive.close().await) } else { Ok(()) }
     }
 
     /// Opens it while the power goes.
-    fn open_without_power(&mut self) {
+    fn open_during_power_cut(&mut self) {
         self.devices[0].cut_power_after(self.entropy.below(30 * self.devices.len() as u64));
         if self.open(&[]).is_err() {
             self.report.count("power cuts while opening");
@@ -249,13 +253,14 @@ impl World {
     }
 
     /// Some devices, as many as may be lost, fail from now on at random, or for good.
-    fn fail_some(&mut self) -> Result<(), String> {
-        for number in self.spare()? {
+    fn fail_devices(&mut self) -> Result<(), String> {
+        for number in self.removable_devices()? {
             self.report.count("devices that fail");
             self.failing.push(number);
-            self.tale.tell(format!("device {number} fails"));
-            if self.faults.below(3) == 0 {
-                self.devices[number].fail_reads_at_random(self.faults.next_u64(), 1 + self.faults.below(40));
+            self.trace.push(format!("device {number} fails"));
+            if self.fault_entropy.below(3) == 0 {
+                self.devices[number]
+                    .fail_reads_at_random(self.fault_entropy.next_u64(), 1 + self.fault_entropy.below(40));
                 continue;
             }
             match self.entropy.below(2) {
@@ -267,43 +272,48 @@ impl World {
     }
 
     /// Everybody does some things; whether the life is over.
-    async fn round(&mut self, drive: &Drive, power_goes: bool, without: &[usize]) -> Result<bool, String> {
+    async fn run_round(
+        &mut self,
+        drive: &Drive,
+        loses_power: bool,
+        without: &[usize],
+    ) -> Result<bool, String> {
         let ops = 4 + self.entropy.below(20);
-        if power_goes {
+        if loses_power {
             self.report.count("power cuts");
             self.devices[0].cut_power_after(self.entropy.below(12 * ops * self.devices.len() as u64));
         }
         let seed = self.entropy.next_u64();
-        let is_sound = !power_goes && self.failing.is_empty();
-        let out = without.iter().copied().find(|_| self.faults.below(3) == 0);
+        let is_sound = !loses_power && self.failing.is_empty();
+        let out = without.iter().copied().find(|_| self.fault_entropy.below(3) == 0);
         let out = out.map(|number| (number, Io::from(Arc::new(self.devices[number].clone()))));
-        let cares = out.is_some() || self.faults.below(4) == 0;
+        let has_maintenance = out.is_some() || self.fault_entropy.below(4) == 0;
         let (entropy, report) = (&self.entropy, &mut self.report);
-        let caring = async {
-            match cares {
-                true => care(drive, out, entropy, is_sound, report).await,
+        let maintenance = async {
+            match has_maintenance {
+                true => maintain_under_load(drive, out, entropy, is_sound, report).await,
                 false => Ok(()),
             }
         };
         let clients = self.clients.iter_mut().map(|client| {
-            client.is_faulty = power_goes;
-            client.live(drive, ops)
+            client.is_faulty = loses_power;
+            client.run_ops(drive, ops)
         });
         tokio::select! {
             biased;
             () = drive.keep_up() => {}
-            outcome = keep(drive, seed, power_goes) => outcome?,
-            (went, cared) = join(try_join_all(clients), caring) => {
-                let went = went?;
-                cared?;
-                return Ok(went.contains(&Going::Down) || power_goes);
+            outcome = maintain_at_random(drive, seed, loses_power) => outcome?,
+            (outcomes, maintained) = join(try_join_all(clients), maintenance) => {
+                let outcomes = outcomes?;
+                maintained?;
+                return Ok(outcomes.contains(&CallOutcome::DeviceDown) || loses_power);
             }
         }
         Err("upkeep came to an end".into())
     }
 
     /// One device has something else than was written: everything is read all the same, and is whole again after a scrub.
-    fn rot(&mut self) -> Result<(), String> {
+    fn check_corruption(&mut self) -> Result<(), String> {
         let in_sync = self.in_sync()?;
         if in_sync.len() <= self.shape.data {
             return Ok(());
@@ -317,15 +327,15 @@ impl World {
         if self.entropy.below(2) == 0 {
             let blocks = 1 + self.entropy.below(300);
             let at = MIB + self.entropy.below((len - MIB) / BLOCK_BYTES - blocks) * BLOCK_BYTES;
-            told("rot", device.write_at(at, &Buffer::zeroed((blocks * BLOCK_BYTES) as usize)))?;
-            told("rot", device.flush())?;
+            require_ok("rot", device.write_at(at, &Buffer::zeroed((blocks * BLOCK_BYTES) as usize)))?;
+            require_ok("rot", device.flush())?;
         }
-        self.tale.tell(format!("device {rotten} rots"));
+        self.trace.push(format!("device {rotten} rots"));
         self.report.count("rots");
-        in_runtime(async || {
+        in_paused_runtime(async || {
             let drive = self.open(&[])?;
             self.compare(&drive).await?;
-            let scrubbed = told("scrub", drive.scrub(|_| ()).await)?;
+            let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
             if scrubbed.mended > 0 {
                 self.report.count("rots that were mended");
             }
@@ -334,7 +344,7 @@ impl World {
                 damaged => Err(format!("after rot of one device: {}", damaged.join("; "))),
             }
         })?;
-        self.clients.iter_mut().for_each(Client::forget_readers);
+        self.clients.iter_mut().for_each(DriveClient::drop_readers);
         Ok(())
     }
 
@@ -346,19 +356,19 @@ impl World {
         if spare == 0 {
             return Ok(());
         }
-        self.tale.tell("sectors become unreadable");
+        self.trace.push("sectors become unreadable");
         let len = self.devices[0].len_bytes();
-        let first = self.faults.below((len - MIB) / BLOCK_BYTES);
-        let (count, is_dense) = (1 + self.faults.below(600), self.faults.below(2) == 0);
+        let first = self.fault_entropy.below((len - MIB) / BLOCK_BYTES);
+        let (count, is_dense) = (1 + self.fault_entropy.below(600), self.fault_entropy.below(2) == 0);
         // Each row once: twice would be more than may be lost.
         let rows: BTreeSet<u64> = (0..count)
-            .map(|n| if is_dense { first + n } else { self.faults.below((len - MIB) / BLOCK_BYTES) })
+            .map(|n| if is_dense { first + n } else { self.fault_entropy.below((len - MIB) / BLOCK_BYTES) })
             .collect();
         for row in rows {
             let at = MIB + row * BLOCK_BYTES;
             let mut left = in_sync.clone();
-            for _ in 0..1 + self.faults.below(spare as u64) {
-                let device = left.swap_remove(self.faults.below(left.len() as u64) as usize);
+            for _ in 0..1 + self.fault_entropy.below(spare as u64) {
+                let device = left.swap_remove(self.fault_entropy.below(left.len() as u64) as usize);
                 if at < len {
                     self.devices[device].spoil(at..at + BLOCK_BYTES);
                 }
@@ -366,14 +376,14 @@ impl World {
         }
         let mut without = in_sync.clone();
         while without.len() > spare {
-            without.swap_remove(self.faults.below(without.len() as u64) as usize);
+            without.swap_remove(self.fault_entropy.below(without.len() as u64) as usize);
         }
-        in_runtime(async || {
+        in_paused_runtime(async || {
             let drive = self.open(&[])?;
-            if self.faults.below(2) == 0 {
+            if self.fault_entropy.below(2) == 0 {
                 self.compare(&drive).await?;
             }
-            let scrubbed = told("scrub", drive.scrub(|_| ()).await)?;
+            let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
             if scrubbed.mended > 0 {
                 self.report.count("unreadable sectors that were mended");
             }
@@ -381,7 +391,7 @@ impl World {
                 return Err(format!("sectors could not be read, and a scrub says: {damaged}"));
             }
             drop(drive);
-            self.clients.iter_mut().for_each(Client::forget_readers);
+            self.clients.iter_mut().for_each(DriveClient::drop_readers);
             let whole: Vec<SimDevice> = self.devices.iter().map(SimDevice::fork).collect();
             let whole = std::mem::replace(&mut self.devices, whole);
             let compared = match self.open(&without) {
@@ -391,7 +401,7 @@ impl World {
             self.devices = whole;
             compared.map_err(|error| format!("after a scrub, without {without:?}: {error}"))
         })?;
-        self.clients.iter_mut().for_each(Client::forget_readers);
+        self.clients.iter_mut().for_each(DriveClient::drop_readers);
         Ok(())
     }
 
@@ -420,13 +430,14 @@ impl World {
             }
         }
         let in_sync = self.in_sync()?;
-        self.tale.tell(format!("rebuilt, in sync {in_sync:?}"));
+        self.trace.push(format!("rebuilt, in sync {in_sync:?}"));
         if in_sync.len() < self.shape.members() { Err("a member is missing still".into()) } else { Ok(()) }
     }
 
     fn rebuild_on(&self, number: usize) -> Result<(), String> {
-        let array = Arc::new(told("open for a rebuild", Found::look(self.shuffled(&[number])).open(false))?);
+        let array =
+            Arc::new(require_ok("open for a rebuild", Found::look(self.shuffled(&[number])).open(false))?);
         let device = Io::from(Arc::new(self.devices[number].clone()));
-        told("rebuild", array.rebuild(number.to_string(), &device, &self.entropy, |_, _| ())).map(drop)
+        require_ok("rebuild", array.rebuild(number.to_string(), &device, &self.entropy, |_, _| ())).map(drop)
     }
 }

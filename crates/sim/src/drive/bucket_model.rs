@@ -10,7 +10,7 @@ pub(super) type Unknown<T> = Option<T>;
 
 /// A version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct VersionModel {
     /// By an id of its own, or as `null`.
     pub(super) is_named: bool,
     pub(super) id: Unknown<VersionId>,
@@ -23,22 +23,22 @@ pub(super) struct Kept {
 
 /// An upload and its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Begun {
+pub(super) struct UploadModel {
     pub(super) key: String,
     pub(super) user: BTreeMap<String, String>,
     pub(super) tags: Tags,
-    pub(super) parts: BTreeMap<u32, Part>,
+    pub(super) parts: BTreeMap<u32, PartModel>,
 }
 
 /// A part of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PartModel {
     Stored(Bytes),
     /// So long: its bytes show when the upload is completed.
     Listed(usize),
 }
 
-impl Part {
+impl PartModel {
     /// What the model has stored, nothing of what was only seen.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
@@ -57,27 +57,28 @@ impl Part {
 
 /// A bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Model {
+pub(super) struct BucketModel {
     pub(super) exists: bool,
     pub(super) versioning: Versioning,
     /// The newest first; never empty. Models that follow each other share them.
-    pub(super) keys: BTreeMap<Arc<str>, Arc<Vec<Kept>>>,
+    pub(super) keys: BTreeMap<Arc<str>, Arc<Vec<VersionModel>>>,
     /// By id; without one it was in flight.
-    pub(super) uploads: BTreeMap<Option<String>, Begun>,
+    pub(super) uploads: BTreeMap<Option<String>, UploadModel>,
     pub(super) settings: BTreeMap<String, Bytes>,
 }
 
-impl Model {
+impl BucketModel {
     /// What a reader of the key gets.
-    pub(super) fn current(&self, key: &str) -> Option<&Kept> {
-        self.keys.get(key)?.first().filter(|kept| kept.bytes.is_some())
+    pub(super) fn current(&self, key: &str) -> Option<&VersionModel> {
+        self.keys.get(key)?.first().filter(|version| version.bytes.is_some())
     }
 
     /// The objects that are named by an id of their own: key, id and bytes.
-    pub(super) fn named(&self) -> impl Iterator<Item = (&str, &VersionId, &Bytes)> {
-        let all = self.keys.iter().flat_map(|(key, kept)| kept.iter().map(move |kept| (&**key, kept)));
-        let named = all.filter(|(_, kept)| kept.is_named);
-        named.filter_map(|(key, kept)| Some((key, kept.id.as_ref()?, kept.bytes.as_ref()?)))
+    pub(super) fn named_versions(&self) -> impl Iterator<Item = (&str, &VersionId, &Bytes)> {
+        let all =
+            self.keys.iter().flat_map(|(key, version)| version.iter().map(move |version| (&**key, version)));
+        let named_versions = all.filter(|(_, version)| version.is_named);
+        named_versions.filter_map(|(key, version)| Some((key, version.id.as_ref()?, version.bytes.as_ref()?)))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -96,11 +97,11 @@ impl Model {
         match self.versioning {
             Versioning::Never => versions.clear(),
             Versioning::Enabled => {}
-            Versioning::Suspended => versions.retain(|kept| kept.is_named),
+            Versioning::Suspended => versions.retain(|version| version.is_named),
         }
         let is_named = self.versioning == Versioning::Enabled;
         let id = (!is_named).then(|| NULL_VERSION.into());
-        versions.insert(0, Kept { is_named, id, etag: None, bytes, user, tags });
+        versions.insert(0, VersionModel { is_named, id, etag: None, bytes, user, tags });
     }
 
     pub(super) fn delete(&mut self, key: &str) {
@@ -121,30 +122,32 @@ impl Model {
     }
 
     /// What the key is, to be changed.
-    pub(super) fn newest_mut(&mut self, key: &str) -> Option<&mut Kept> {
+    pub(super) fn newest_mut(&mut self, key: &str) -> Option<&mut VersionModel> {
         Arc::make_mut(self.keys.get_mut(key)?).first_mut()
     }
 
     /// The key was stored as this.
     pub(super) fn learn(&mut self, key: &str, put: ObjectRef) {
-        if let Some(kept) = self.newest_mut(key) {
-            kept.etag = Some(put.etag);
-            kept.id = put.version.or(kept.id.take());
+        if let Some(version) = self.newest_mut(key) {
+            version.etag = Some(put.etag);
+            version.id = put.version.or(version.id.take());
         }
     }
 
     /// Whether something was in flight that is not known yet.
     pub(super) fn has_unknown(&self) -> bool {
-        let is_unknown = |kept: &Kept| kept.id.is_none() || (kept.etag.is_none() && kept.bytes.is_some());
-        self.keys.values().flat_map(|kept| &**kept).any(is_unknown) || self.uploads.contains_key(&None)
+        let is_unknown = |version: &VersionModel| {
+            version.id.is_none() || (version.etag.is_none() && version.bytes.is_some())
+        };
+        self.keys.values().flat_map(|version| &**version).any(is_unknown) || self.uploads.contains_key(&None)
     }
 
     /// This with what was seen of it, which it allows.
-    pub(super) fn adopting(mut self, seen: Self) -> Self {
+    pub(super) fn adopt(mut self, seen: Self) -> Self {
         let in_flight = self.uploads.remove(&None);
         let new = seen.uploads.into_keys().find(|id| !self.uploads.contains_key(id));
-        if let (Some(begun), Some(id)) = (in_flight, new) {
-            self.uploads.insert(id, begun);
+        if let (Some(upload), Some(id)) = (in_flight, new) {
+            self.uploads.insert(id, upload);
         }
         Self { keys: seen.keys, ..self }
     }
@@ -153,19 +156,19 @@ impl Model {
     pub(super) fn allows(&self, seen: &Self) -> bool {
         let keys = || {
             self.keys.len() == seen.keys.len()
-                && self.keys.iter().zip(&seen.keys).all(|((key, kept), (seen_key, seen))| {
+                && self.keys.iter().zip(&seen.keys).all(|((key, version), (seen_key, seen))| {
                     key == seen_key
-                        && kept.len() == seen.len()
-                        && kept.iter().zip(&**seen).all(|(kept, seen)| kept.allows(seen))
+                        && version.len() == seen.len()
+                        && version.iter().zip(&**seen).all(|(version, seen)| version.allows(seen))
                 })
         };
         let uploads = || {
-            let mut left: Vec<&Begun> =
-                self.uploads.iter().filter(|(id, _)| id.is_none()).map(|(_, begun)| begun).collect();
+            let mut left: Vec<&UploadModel> =
+                self.uploads.iter().filter(|(id, _)| id.is_none()).map(|(_, upload)| upload).collect();
             let known = self.uploads.len() - left.len();
-            let all = seen.uploads.iter().all(|(id, begun)| match self.uploads.get(id) {
-                Some(known) => known.allows(begun),
-                None => left.pop().is_some_and(|unknown| unknown.allows(begun)),
+            let all = seen.uploads.iter().all(|(id, upload)| match self.uploads.get(id) {
+                Some(known) => known.allows(upload),
+                None => left.pop().is_some_and(|unknown| unknown.allows(upload)),
             });
             all && left.is_empty() && seen.uploads.len() >= known
         };
@@ -177,16 +180,16 @@ impl Model {
     }
 }
 
-impl Begun {
+impl UploadModel {
     /// Of an upload key, attributes, and the numbers and lengths of its parts show.
     fn allows(&self, seen: &Self) -> bool {
-        let lens = |begun: &Self| begun.parts.iter().map(|(number, part)| (*number, part.len())).collect();
+        let lens = |upload: &Self| upload.parts.iter().map(|(number, part)| (*number, part.len())).collect();
         let (own, other): (Vec<_>, Vec<_>) = (lens(self), lens(seen));
         (&self.key, &self.user, own) == (&seen.key, &seen.user, other)
     }
 }
 
-impl Kept {
+impl VersionModel {
     fn allows(&self, seen: &Self) -> bool {
         let Self { is_named, id, etag, bytes, user, tags } = self;
         (*is_named, user, tags) == (seen.is_named, &seen.user, &seen.tags)
@@ -196,7 +199,7 @@ impl Kept {
     }
 
     /// For people.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let bytes = self.bytes.as_ref().map_or("a mark".into(), |bytes| match bytes.first() {
             Some(first) => format!("{} bytes of {first:02x}", bytes.len()),
             None => "no bytes".into(),
@@ -213,18 +216,20 @@ fn are_same(one: Option<&Bytes>, other: Option<&Bytes>) -> bool {
 }
 
 /// For people.
-pub(super) fn told(model: &Model) -> String {
+pub(super) fn describe(model: &BucketModel) -> String {
     let keys: Vec<String> = model
         .keys
         .iter()
-        .map(|(key, kept)| format!("{key}: [{}]", kept.iter().map(Kept::told).collect::<Vec<_>>().join("; ")))
+        .map(|(key, version)| {
+            format!("{key}: [{}]", version.iter().map(VersionModel::describe).collect::<Vec<_>>().join("; "))
+        })
         .collect();
     let uploads: Vec<String> = model
         .uploads
         .iter()
-        .map(|(id, begun)| {
-            let parts: Vec<_> = begun.parts.iter().map(|(number, part)| (number, part.len())).collect();
-            format!("upload {id:?} of {} {parts:?}", begun.key)
+        .map(|(id, upload)| {
+            let parts: Vec<_> = upload.parts.iter().map(|(number, part)| (number, part.len())).collect();
+            format!("upload {id:?} of {} {parts:?}", upload.key)
         })
         .collect();
     format!(

@@ -1,10 +1,10 @@
 //! A client of the drive: it does what it likes in a bucket of its own, and knows what must come of it.
 
-use super::bucket_model::{Kept, Model, told};
-use super::observe::{Blind, Known, key_of, look, read};
-use super::target::Place;
+use super::bucket_model::{BucketModel, VersionModel, describe};
+use super::observe::{KnownBytes, ObserveError, object_key, observe_bucket, read_body};
+use super::target::StorageTarget;
 use crate::Report;
-use crate::trace::Tale;
+use crate::trace::Trace;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use std::collections::BTreeMap;
@@ -21,79 +21,79 @@ pub(super) const SETTINGS: [&str; 2] = ["cors", "policy"];
 /// A reader that goes on while other things happen, and what it must read.
 type Reader = (Object, Bytes);
 
-pub(super) struct Client {
+pub(super) struct DriveClient {
     pub(super) bucket: String,
     pub(super) entropy: Entropy,
-    tale: Tale,
+    trace: Trace,
     /// What the bucket must hold: one of these, of which only the first is without what was in flight.
-    pub(super) models: Vec<Model>,
+    pub(super) models: Vec<BucketModel>,
     pub(super) readers: Vec<Reader>,
     /// What was stored last: no two objects have the same bytes.
-    serial: u64,
+    last_serial: u64,
     /// The longest object, in bytes.
-    longest: u64,
+    object_bytes_max: u64,
     /// Whether the device may fail.
     pub(super) is_faulty: bool,
     /// Whether its bucket is one of a pool: a call is carried out to its end there though nobody waits for it, and a rename is no one
     /// change.
-    pub(super) is_of_pool: bool,
+    pub(super) is_pooled: bool,
     pub(super) steps: u64,
     pub(super) report: Report,
 }
 
 /// What became of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Going {
+pub(super) enum CallOutcome {
     /// It did what it was to do, or there was nothing to do.
-    On,
+    Done,
     /// It was refused, as it must be.
     Refused,
     /// Nobody waited for its end.
     Dropped,
     /// The device failed, or its power.
-    Down,
+    DeviceDown,
 }
 
-pub(super) type Step = Result<Going, String>;
+pub(super) type CallResult = Result<CallOutcome, String>;
 
-impl Client {
-    pub(super) fn new(number: u64, seed: u64, longest: u64, tale: Tale) -> Self {
+impl DriveClient {
+    pub(super) fn new(number: u64, seed: u64, object_bytes_max: u64, trace: Trace) -> Self {
         Self {
             bucket: format!("bucket-{number}"),
             entropy: Entropy::new(seed),
-            tale,
-            models: vec![Model::default()],
+            trace,
+            models: vec![BucketModel::default()],
             readers: Vec::new(),
-            serial: number << 32,
-            longest,
+            last_serial: number << 32,
+            object_bytes_max,
             is_faulty: false,
-            is_of_pool: false,
+            is_pooled: false,
             steps: 0,
             report: Report::default(),
         }
     }
 
-    pub(super) fn model(&self) -> &Model {
+    pub(super) fn model(&self) -> &BucketModel {
         &self.models[0]
     }
 
-    pub(super) fn tell(&self, line: impl AsRef<str>) {
-        self.tale.tell(format!("{}: {}", self.bucket, line.as_ref()));
+    pub(super) fn trace_line(&self, line: impl AsRef<str>) {
+        self.trace.push(format!("{}: {}", self.bucket, line.as_ref()));
     }
 
-    pub(super) fn bytes(&mut self) -> Bytes {
+    pub(super) fn fresh_bytes(&mut self) -> Bytes {
         let len = match self.entropy.below(12) {
             0 => 0,
             1..=5 => 1 + self.entropy.below(300),
             6 => 4000 + self.entropy.below(300),
             7 => 65_400 + self.entropy.below(400),
             8 => 130_900 + self.entropy.below(400),
-            9 | 10 => 1 + self.entropy.below(self.longest / 8),
-            _ => 1 + self.entropy.below(self.longest),
+            9 | 10 => 1 + self.entropy.below(self.object_bytes_max / 8),
+            _ => 1 + self.entropy.below(self.object_bytes_max),
         };
-        self.serial += 1;
+        self.last_serial += 1;
         let mut bytes = Vec::with_capacity(len as usize + 8);
-        let mut word = self.serial.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.last_serial.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         while (bytes.len() as u64) < len {
             bytes.extend(word.to_le_bytes());
             word = word.wrapping_add(0x1234_5678_9abc_def1);
@@ -102,7 +102,7 @@ impl Client {
         bytes.into()
     }
 
-    pub(super) fn key(&self) -> &'static str {
+    pub(super) fn random_key(&self) -> &'static str {
         KEYS[self.entropy.below(KEYS.len() as u64) as usize]
     }
 
@@ -110,8 +110,8 @@ impl Client {
     pub(super) fn likely_key(&self) -> String {
         let keys: Vec<&str> = self.model().keys.keys().map(|key| &**key).collect();
         match keys.len() as u64 {
-            0 => self.key().into(),
-            _ if self.entropy.below(8) == 0 => self.key().into(),
+            0 => self.random_key().into(),
+            _ if self.entropy.below(8) == 0 => self.random_key().into(),
             count => keys[self.entropy.below(count) as usize].into(),
         }
     }
@@ -142,23 +142,23 @@ impl Client {
         &mut self,
         what: String,
         call: impl Future<Output = store::Result<T>>,
-        expected: Result<Model, &'static str>,
-        learn: impl FnOnce(&mut Model, T),
-    ) -> Step {
+        expected: Result<BucketModel, &'static str>,
+        learn: impl FnOnce(&mut BucketModel, T),
+    ) -> CallResult {
         let expected = expected.map(|after| self.models.push(after));
         self.steps += 1;
         self.report.count("ops");
-        let polls = if !self.is_of_pool && self.entropy.below(12) == 0 {
+        let polls = if !self.is_pooled && self.entropy.below(12) == 0 {
             Some(1 + self.entropy.below(6))
         } else {
             None
         };
-        let Some(outcome) = unless_dropped(polls, call).await else {
-            self.tell(format!("{what}: dropped"));
+        let Some(outcome) = poll_at_most(polls, call).await else {
+            self.trace_line(format!("{what}: dropped"));
             self.report.count("futures dropped");
-            return Ok(Going::Dropped);
+            return Ok(CallOutcome::Dropped);
         };
-        self.tell(format!(
+        self.trace_line(format!(
             "{what}: {}",
             outcome.as_ref().map_or_else(ToString::to_string, |_| "done".into())
         ));
@@ -167,94 +167,104 @@ impl Client {
                 self.models.drain(..self.models.len() - 1);
                 learn(&mut self.models[0], value);
             }
-            (Ok(_), Err(kind)) => return Err(format!("{what} succeeded, where it is {kind}")),
-            (Err(StoreError::Full(_)), _) if self.frees(&what) => {
+            (Ok(_), Err(error_kind)) => return Err(format!("{what} succeeded, where it is {error_kind}")),
+            (Err(StoreError::Full(_)), _) if self.frees_space(&what) => {
                 return Err(format!("{what} is refused by a full drive"));
             }
             (Err(StoreError::Full(_)), _) => {
                 self.report.count("refusals of a full drive");
                 self.models.truncate(1);
-                return Ok(Going::Refused);
+                return Ok(CallOutcome::Refused);
             }
-            (Err(error), _) if kind(&error) == "device" => {
+            (Err(error), _) if error_kind(&error) == "device" => {
                 if !self.is_faulty {
                     return Err(format!("{what} failed on a sound device: {error}"));
                 }
-                return Ok(Going::Down);
+                return Ok(CallOutcome::DeviceDown);
             }
-            (Err(error), Err(expected)) if kind(&error) == expected => {
+            (Err(error), Err(expected)) if error_kind(&error) == expected => {
                 self.report.count("refusals");
                 self.models.truncate(1);
-                return Ok(Going::Refused);
+                return Ok(CallOutcome::Refused);
             }
             (Err(error), _) => return Err(format!("{what}: {error}")),
         }
-        Ok(Going::On)
+        Ok(CallOutcome::Done)
     }
 
     /// Whether it takes something away, which no drive is too full for. A mark takes some room.
-    fn frees(&self, what: &str) -> bool {
+    fn frees_space(&self, what: &str) -> bool {
         let deletes = what.starts_with("delete ") && self.model().versioning == Versioning::Never;
         deletes || ["remove ", "abort ", "unmake", "unset "].iter().any(|begin| what.starts_with(begin))
     }
 
-    pub(super) async fn live(&mut self, drive: &impl Place, ops: u64) -> Step {
+    pub(super) async fn run_ops(&mut self, drive: &impl StorageTarget, ops: u64) -> CallResult {
         for _ in 0..ops {
-            if self.act(drive).await? == Going::Down || self.settle(drive).await? == Going::Down {
-                return Ok(Going::Down);
+            if self.run_op(drive).await? == CallOutcome::DeviceDown
+                || self.resolve_uncertain(drive).await? == CallOutcome::DeviceDown
+            {
+                return Ok(CallOutcome::DeviceDown);
             }
             if self.entropy.below(4) == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        Ok(Going::On)
+        Ok(CallOutcome::Done)
     }
 
     /// Looks which of what can be is, if that is not known.
-    pub(super) async fn settle(&mut self, drive: &impl Place) -> Step {
+    pub(super) async fn resolve_uncertain(&mut self, drive: &impl StorageTarget) -> CallResult {
         let is_known = self.models.len() == 1 && !self.model().has_unknown();
-        if is_known { Ok(Going::On) } else { self.glance(drive).await }
+        if is_known { Ok(CallOutcome::Done) } else { self.compare_known(drive).await }
     }
 
     /// All that can be seen is what must be, but of what was read or stored in this life not all bytes are read again.
-    pub(super) async fn glance(&mut self, drive: &impl Place) -> Step {
-        let kept = self.models.iter().flat_map(|model| model.keys.values()).flat_map(|kept| &**kept);
-        let known = kept.filter_map(|kept| Some((kept.etag.clone()?, kept.bytes.clone()?)));
+    pub(super) async fn compare_known(&mut self, drive: &impl StorageTarget) -> CallResult {
+        let version = self.models.iter().flat_map(|model| model.keys.values()).flat_map(|version| &**version);
+        let known = version.filter_map(|version| Some((version.etag.clone()?, version.bytes.clone()?)));
         let known = known.collect();
-        self.compare_beside(drive, &known).await
+        self.compare_with(drive, &known).await
     }
 
     /// All that can be seen is what must be.
-    pub(super) async fn compare(&mut self, drive: &impl Place) -> Step {
-        self.compare_beside(drive, &Known::new()).await
+    pub(super) async fn compare(&mut self, drive: &impl StorageTarget) -> CallResult {
+        self.compare_with(drive, &KnownBytes::new()).await
     }
 
-    async fn compare_beside(&mut self, drive: &impl Place, known: &Known) -> Step {
-        let seen = match look(drive, &self.bucket, &SETTINGS, &self.entropy, known).await {
+    async fn compare_with(&mut self, drive: &impl StorageTarget, known: &KnownBytes) -> CallResult {
+        let seen = match observe_bucket(drive, &self.bucket, &SETTINGS, &self.entropy, known).await {
             Ok(seen) => seen,
-            Err(Blind::Error(error)) if self.is_faulty && kind(&error) == "device" => return Ok(Going::Down),
-            Err(Blind::Error(error)) => return Err(format!("{} cannot be seen: {error}", self.bucket)),
-            Err(Blind::Wrong(what)) => return Err(format!("{}: {what}", self.bucket)),
+            Err(ObserveError::Error(error)) if self.is_faulty && error_kind(&error) == "device" => {
+                return Ok(CallOutcome::DeviceDown);
+            }
+            Err(ObserveError::Error(error)) => {
+                return Err(format!("{} cannot be seen: {error}", self.bucket));
+            }
+            Err(ObserveError::Wrong(what)) => return Err(format!("{}: {what}", self.bucket)),
         };
         self.report.count("looks");
         match self.models.iter().rposition(|model| model.allows(&seen)) {
-            Some(at) => self.models = vec![self.models.swap_remove(at).adopting(seen)],
+            Some(at) => self.models = vec![self.models.swap_remove(at).adopt(seen)],
             None => {
-                let models: Vec<String> = self.models.iter().map(told).collect();
+                let models: Vec<String> = self.models.iter().map(describe).collect();
                 return Err(format!(
                     "{} is\n  {}\nand must be\n  {}",
                     self.bucket,
-                    told(&seen),
+                    describe(&seen),
                     models.join("\nor\n  ")
                 ));
             }
         }
-        Ok(Going::On)
+        Ok(CallOutcome::Done)
     }
 
     /// After rot: whatever can be seen is what must be, where the last change may be lost.
-    pub(super) async fn compare_rotten(&self, drive: &impl Place, before: &Self) -> Result<bool, String> {
-        match look(drive, &self.bucket, &SETTINGS, &self.entropy, &Known::new()).await {
+    pub(super) async fn compare_corrupted(
+        &self,
+        drive: &impl StorageTarget,
+        before: &Self,
+    ) -> Result<bool, String> {
+        match observe_bucket(drive, &self.bucket, &SETTINGS, &self.entropy, &KnownBytes::new()).await {
             Ok(seen) => {
                 let models = self.models.iter().chain(&before.models);
                 match models.into_iter().any(|model| model.allows(&seen)) {
@@ -262,21 +272,21 @@ impl Client {
                     false => Err(format!(
                         "after rot {} is\n  {}\nand must be\n  {}",
                         self.bucket,
-                        told(&seen),
-                        told(self.model())
+                        describe(&seen),
+                        describe(self.model())
                     )),
                 }
             }
-            Err(Blind::Error(_)) => Ok(false),
-            Err(Blind::Wrong(what)) => Err(format!("after rot {}: {what}", self.bucket)),
+            Err(ObserveError::Error(_)) => Ok(false),
+            Err(ObserveError::Wrong(what)) => Err(format!("after rot {}: {what}", self.bucket)),
         }
     }
 
-    pub(super) fn remembered(&self) -> Self {
+    pub(super) fn snapshot(&self) -> Self {
         Self {
             bucket: self.bucket.clone(),
             entropy: Entropy::new(0),
-            tale: self.tale.clone(),
+            trace: self.trace.clone(),
             models: self.models.clone(),
             readers: Vec::new(),
             report: Report::default(),
@@ -285,15 +295,15 @@ impl Client {
     }
 
     /// Readers end with the drive that they read from.
-    pub(super) fn forget_readers(&mut self) {
+    pub(super) fn drop_readers(&mut self) {
         self.readers.clear();
     }
 
     /// Stores until the drive is full.
-    pub(super) async fn fill(&mut self, drive: &impl Place) -> Result<(), String> {
+    pub(super) async fn fill(&mut self, drive: &impl StorageTarget) -> Result<(), String> {
         if !self.model().exists {
-            self.make(drive).await?;
-            self.settle(drive).await?;
+            self.create_bucket(drive).await?;
+            self.resolve_uncertain(drive).await?;
         }
         if !self.model().exists {
             return Ok(());
@@ -301,26 +311,26 @@ impl Client {
         let store = Buckets::open(drive, &self.bucket).await.map_err(|error| format!("open: {error}"))?;
         let len = 1 + self.entropy.below([300, 100_000, 400_000, 2_000_000][self.entropy.below(4) as usize]);
         for n in 0..400 {
-            self.serial += 1;
-            let (key, bytes) = (format!("fill/{n}"), Bytes::from(vec![self.serial as u8; len as usize]));
-            match store.put(&key_of(&key), bytes.clone().into(), PutOptions::default()).await {
+            self.last_serial += 1;
+            let (key, bytes) = (format!("fill/{n}"), Bytes::from(vec![self.last_serial as u8; len as usize]));
+            match store.put(&object_key(&key), bytes.clone().into(), PutOptions::default()).await {
                 Ok(put) => {
                     self.models[0].put(&key, Some(bytes), BTreeMap::new(), Tags::new());
                     self.models[0].learn(&key, put);
                 }
                 Err(StoreError::Full(_)) => {
-                    self.tell(format!("full after {n} of {len} bytes"));
+                    self.trace_line(format!("full after {n} of {len} bytes"));
                     self.report.count("full drives");
                     break;
                 }
                 Err(error) => return Err(format!("filling with {n} of {len} bytes: {error}")),
             }
         }
-        self.glance(drive).await.map(drop)
+        self.compare_known(drive).await.map(drop)
     }
 
     /// Deletes everything, be the drive as full as it may.
-    pub(super) async fn leave(&mut self, drive: &impl Place) -> Result<(), String> {
+    pub(super) async fn delete_all(&mut self, drive: &impl StorageTarget) -> Result<(), String> {
         if !self.model().exists {
             return Ok(());
         }
@@ -328,35 +338,37 @@ impl Client {
         let store = Buckets::open(drive, &self.bucket).await.map_err(error("open"))?;
         let (versions, uploads) =
             (store.versions().ok_or("no versions")?, store.uploads().ok_or("no uploads")?);
-        for (id, begun) in &self.models[0].uploads {
+        for (id, upload) in &self.models[0].uploads {
             let id = id.as_deref().unwrap_or_default();
-            uploads.abort(&key_of(&begun.key), id).await.map_err(error("abort"))?;
+            uploads.abort(&object_key(&upload.key), id).await.map_err(error("abort"))?;
         }
-        for (key, kept) in &self.models[0].keys {
-            for kept in kept.iter().rev() {
-                let id = kept.id.as_deref().unwrap_or_default();
-                versions.remove(&key_of(key), id, Removal::default()).await.map_err(error("remove"))?;
-                upkeep(drive).await?;
+        for (key, version) in &self.models[0].keys {
+            for version in version.iter().rev() {
+                let id = version.id.as_deref().unwrap_or_default();
+                versions.remove(&object_key(key), id, Removal::default()).await.map_err(error("remove"))?;
+                maintain_all(drive).await?;
             }
         }
         Buckets::delete(drive, &self.bucket).await.map_err(error("the bucket"))?;
-        self.models = vec![Model::default()];
+        self.models = vec![BucketModel::default()];
         Ok(())
     }
 
-    async fn act(&mut self, drive: &impl Place) -> Step {
+    async fn run_op(&mut self, drive: &impl StorageTarget) -> CallResult {
         if !self.model().exists {
-            return self.make(drive).await;
+            return self.create_bucket(drive).await;
         }
         let store = match Buckets::open(drive, &self.bucket).await {
-            Err(error) if self.is_faulty && kind(&error) == "device" => return Ok(Going::Down),
+            Err(error) if self.is_faulty && error_kind(&error) == "device" => {
+                return Ok(CallOutcome::DeviceDown);
+            }
             opened => opened.map_err(|error| format!("open: {error}"))?,
         };
         match self.entropy.below(40) {
             0..=11 => self.put(&*store).await,
             12..=15 => self.delete(&*store).await,
             16..=18 => self.copy(&*store).await,
-            19..=20 if !self.is_of_pool => self.rename(&*store).await,
+            19..=20 if !self.is_pooled => self.rename(&*store).await,
             19..=20 => self.copy(&*store).await,
             21..=22 => self.set_tags(&*store).await,
             23..=24 => self.multipart(drive, &*store).await,
@@ -364,52 +376,52 @@ impl Client {
             30 => self.set_versioning(&*store).await,
             31..=32 => self.remove_version(&*store).await,
             33..=34 => self.read(&*store).await,
-            35 => self.go_on_reading().await,
-            36 => self.set(&*store).await,
+            35 => self.continue_reading().await,
+            36 => self.change_setting(&*store).await,
             37 => self.race(&*store).await,
-            38 => self.unmake(drive, &*store).await,
-            _ => self.read_meanwhile(&*store).await,
+            38 => self.remove_bucket(drive, &*store).await,
+            _ => self.read_during_change(&*store).await,
         }
     }
 
-    async fn make(&mut self, drive: &impl Place) -> Step {
-        let after = Model { exists: true, ..Model::default() };
+    async fn create_bucket(&mut self, drive: &impl StorageTarget) -> CallResult {
+        let after = BucketModel { exists: true, ..BucketModel::default() };
         let bucket = self.bucket.clone();
         self.call("make".into(), async move { drive.create(&bucket).await }, Ok(after), |_, ()| ()).await
     }
 
     /// Removes the bucket, and stores something in it at the same time: one of both happens.
-    async fn unmake(&mut self, drive: &impl Place, store: &dyn ObjectStore) -> Step {
+    async fn remove_bucket(&mut self, drive: &impl StorageTarget, store: &dyn ObjectStore) -> CallResult {
         let bucket = self.bucket.clone();
         if self.entropy.below(2) == 0 || !self.model().is_empty() {
-            let expected = if self.model().is_empty() { Ok(Model::default()) } else { Err("state") };
+            let expected = if self.model().is_empty() { Ok(BucketModel::default()) } else { Err("state") };
             return self.call("unmake".into(), drive.delete(&bucket), expected, |_, ()| ()).await;
         }
-        let (bytes, key) = (self.bytes(), self.key());
-        let object = key_of(key);
+        let (bytes, key) = (self.fresh_bytes(), self.random_key());
+        let object = object_key(key);
         let mut stored = self.model().clone();
         stored.put(key, Some(bytes.clone()), BTreeMap::new(), Tags::new());
-        self.models.extend([Model::default(), stored]);
+        self.models.extend([BucketModel::default(), stored]);
         let put = store.put(&object, bytes.into(), PutOptions::default()).map(|put| put.map(drop)).boxed();
         let both = futures_util::future::join(drive.delete(&bucket), put).await;
-        self.tell(format!("unmake while {key} is put: {both:?}"));
+        self.trace_line(format!("unmake while {key} is put: {both:?}"));
         if let (Ok(()), Ok(())) = both {
             return Err("a bucket was removed while an object was put into it, and both succeeded".into());
         }
         let failed = [both.0.err(), both.1.err()];
-        let is_down = failed.iter().flatten().any(|error| kind(error) == "device");
+        let is_down = failed.iter().flatten().any(|error| error_kind(error) == "device");
         if is_down && !self.is_faulty {
             return Err(format!("on a sound device: {failed:?}"));
         }
-        Ok(if is_down { Going::Down } else { Going::On })
+        Ok(if is_down { CallOutcome::DeviceDown } else { CallOutcome::Done })
     }
 
-    pub(super) async fn put(&mut self, store: &dyn ObjectStore) -> Step {
-        self.put_to(store, self.key()).await
+    pub(super) async fn put(&mut self, store: &dyn ObjectStore) -> CallResult {
+        self.put_to(store, self.random_key()).await
     }
 
-    pub(super) async fn put_to(&mut self, store: &dyn ObjectStore, key: &str) -> Step {
-        let bytes = self.bytes();
+    pub(super) async fn put_to(&mut self, store: &dyn ObjectStore, key: &str) -> CallResult {
+        let bytes = self.fresh_bytes();
         let (precondition, holds) = self.precondition(key);
         let (user, tags) = (self.small_map(), self.small_map());
         let mut after = self.model().clone();
@@ -418,16 +430,16 @@ impl Client {
         let attributes = Attributes { user, ..Attributes::default() };
         let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
         let expected = if holds { Ok(after) } else { Err("condition") };
-        let object = key_of(key);
+        let object = object_key(key);
         let call = match self.entropy.below(3) {
-            0 => self.written(store, &object, bytes, options).boxed(),
+            0 => self.write_stream(store, &object, bytes, options).boxed(),
             _ => store.put(&object, bytes.into(), options).boxed(),
         };
         self.call(what, call, expected, |after, put| after.learn(key, put)).await
     }
 
     /// Bytes that go to a store as they come; their length is said, or not, or is another.
-    fn written<'a>(
+    fn write_stream<'a>(
         &mut self,
         store: &'a dyn ObjectStore,
         key: &'a ObjectKey,
@@ -450,101 +462,101 @@ impl Client {
         }
     }
 
-    pub(super) async fn delete(&mut self, store: &dyn ObjectStore) -> Step {
+    pub(super) async fn delete(&mut self, store: &dyn ObjectStore) -> CallResult {
         let key = self.likely_key();
         let (precondition, holds) = self.precondition(&key);
         let mut after = self.model().clone();
         after.delete(&key);
         let expected = if holds { Ok(after) } else { Err("condition") };
         let what = format!("delete {key} {precondition:?}");
-        let (object, versions) = (key_of(&key), store.versions());
+        let (object, versions) = (object_key(&key), store.versions());
         let versions = versions.ok_or("no versions")?;
-        let learn = |after: &mut Model, deleted: Deleted| {
-            if let Some(kept) = after.newest_mut(&key) {
-                kept.id = deleted.version;
+        let learn = |after: &mut BucketModel, deleted: Deleted| {
+            if let Some(version) = after.newest_mut(&key) {
+                version.id = deleted.version;
             }
         };
         self.call(what, versions.mark(&object, precondition), expected, learn).await
     }
 
     /// An object that is there, and what it must be.
-    pub(super) fn object(&self) -> Option<(ObjectRef, Kept)> {
+    pub(super) fn object(&self) -> Option<(ObjectRef, VersionModel)> {
         let key = self.likely_key();
-        let kept = self.model().current(&key)?.clone();
-        Some((ObjectRef::new(key_of(&key), kept.etag.clone()?), kept))
+        let version = self.model().current(&key)?.clone();
+        Some((ObjectRef::new(object_key(&key), version.etag.clone()?), version))
     }
 
-    async fn copy(&mut self, store: &dyn ObjectStore) -> Step {
-        let Some((from, kept)) = self.object() else { return Ok(Going::On) };
-        let to = self.key();
+    async fn copy(&mut self, store: &dyn ObjectStore) -> CallResult {
+        let Some((from, version)) = self.object() else { return Ok(CallOutcome::Done) };
+        let to = self.random_key();
         let (precondition, holds) = self.precondition(to);
         let mut after = self.model().clone();
-        after.put(to, kept.bytes.clone(), kept.user.clone(), kept.tags.clone());
-        let expected = match (from.key == key_of(to), holds) {
+        after.put(to, version.bytes.clone(), version.user.clone(), version.tags.clone());
+        let expected = match (from.key == object_key(to), holds) {
             (true, _) => Err("invalid"),
             (_, false) => Err("condition"),
             _ => Ok(after),
         };
         let what = format!("copy {:?} to {to} {precondition:?}", from.key);
         let options = CopyOptions { precondition, ..CopyOptions::default() };
-        let object = key_of(to);
+        let object = object_key(to);
         self.call(what, store.copy(&from, &object, options), expected, |after, put| after.learn(to, put))
             .await
     }
 
-    async fn rename(&mut self, store: &dyn ObjectStore) -> Step {
-        let Some((from, kept)) = self.object() else { return Ok(Going::On) };
-        let to = self.key();
+    async fn rename(&mut self, store: &dyn ObjectStore) -> CallResult {
+        let Some((from, version)) = self.object() else { return Ok(CallOutcome::Done) };
+        let to = self.random_key();
         let (precondition, holds) = self.precondition(to);
         let mut after = self.model().clone();
-        after.put(to, kept.bytes.clone(), kept.user.clone(), kept.tags.clone());
-        after.delete(&super::observe::text_of(&from.key));
-        let expected = match (from.key == key_of(to), holds) {
+        after.put(to, version.bytes.clone(), version.user.clone(), version.tags.clone());
+        after.delete(&super::observe::key_text(&from.key));
+        let expected = match (from.key == object_key(to), holds) {
             (true, _) => Err("invalid"),
             (_, false) => Err("condition"),
             _ => Ok(after),
         };
         let what = format!("rename {:?} to {to} {precondition:?}", from.key);
-        let object = key_of(to);
+        let object = object_key(to);
         self.call(what, store.rename(&from, &object, precondition), expected, |_, ()| ()).await
     }
 
-    async fn set_tags(&mut self, store: &dyn ObjectStore) -> Step {
+    async fn set_tags(&mut self, store: &dyn ObjectStore) -> CallResult {
         let (key, tags) = (self.likely_key(), self.small_map());
         let mut after = self.model().clone();
-        let expected = match after.newest_mut(&key).filter(|kept| kept.bytes.is_some()) {
-            Some(kept) => {
-                kept.tags = tags.clone();
+        let expected = match after.newest_mut(&key).filter(|version| version.bytes.is_some()) {
+            Some(version) => {
+                version.tags = tags.clone();
                 Ok(after)
             }
             None => Err("missing"),
         };
-        let object = key_of(&key);
+        let object = object_key(&key);
         self.call(format!("tag {key}"), store.set_tags(&object, tags), expected, |_, ()| ()).await
     }
 
-    pub(super) async fn go_on_reading(&mut self) -> Step {
-        let Some((object, expected)) = self.readers.pop() else { return Ok(Going::On) };
-        let read = read(object).await;
-        self.tell(format!("a reader read on: {:?}", read.as_ref().map(Bytes::len)));
+    pub(super) async fn continue_reading(&mut self) -> CallResult {
+        let Some((object, expected)) = self.readers.pop() else { return Ok(CallOutcome::Done) };
+        let read = read_body(object).await;
+        self.trace_line(format!("a reader read on: {:?}", read.as_ref().map(Bytes::len)));
         self.report.count("reads");
-        self.judge_read(read, &expected)
+        self.check_read(read, &expected)
     }
 
-    fn judge_read(&self, read: store::Result<Bytes>, expected: &Bytes) -> Step {
+    fn check_read(&self, read: store::Result<Bytes>, expected: &Bytes) -> CallResult {
         match read {
-            Ok(bytes) if bytes == expected => Ok(Going::On),
+            Ok(bytes) if bytes == expected => Ok(CallOutcome::Done),
             Ok(bytes) => {
                 Err(format!("{} bytes were read, and not the {} that are there", bytes.len(), expected.len()))
             }
-            Err(error) if self.is_faulty && kind(&error) == "device" => Ok(Going::Down),
+            Err(error) if self.is_faulty && error_kind(&error) == "device" => Ok(CallOutcome::DeviceDown),
             Err(error) => Err(format!("reading: {error}")),
         }
     }
 }
 
 /// What `keep_up` would do now.
-async fn upkeep(place: &impl Place) -> Result<(), String> {
+async fn maintain_all(place: &impl StorageTarget) -> Result<(), String> {
     for drive in place.drives() {
         match drive.maintain().await {
             Ok(()) | Err(drive::Error::Full) => {}
@@ -555,7 +567,7 @@ async fn upkeep(place: &impl Place) -> Result<(), String> {
 }
 
 /// Drops the call after so many polls, if it has not ended then.
-async fn unless_dropped<T>(polls: Option<u64>, call: impl Future<Output = T>) -> Option<T> {
+async fn poll_at_most<T>(polls: Option<u64>, call: impl Future<Output = T>) -> Option<T> {
     let mut call = pin!(call);
     let mut left = polls;
     std::future::poll_fn(|context| match call.as_mut().poll(context) {
@@ -573,7 +585,7 @@ async fn unless_dropped<T>(polls: Option<u64>, call: impl Future<Output = T>) ->
 }
 
 /// What an error is about.
-pub(super) fn kind(error: &StoreError) -> &'static str {
+pub(super) fn error_kind(error: &StoreError) -> &'static str {
     match error {
         StoreError::NotFound(_) => "missing",
         StoreError::PreconditionFailed(_) => "condition",

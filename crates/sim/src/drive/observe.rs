@@ -1,7 +1,7 @@
 //! Everything that can be seen of a bucket, by every way there is.
 
-use super::bucket_model::{Begun, Kept, Model, Part};
-use super::target::Place;
+use super::bucket_model::{BucketModel, PartModel, UploadModel, VersionModel};
+use super::target::StorageTarget;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, HashMap};
@@ -12,34 +12,34 @@ use store::{
 };
 
 /// What could not be seen: an error of the store, or two looks that differ.
-pub(super) enum Blind {
+pub(super) enum ObserveError {
     Error(StoreError),
     Wrong(String),
 }
 
-impl From<StoreError> for Blind {
+impl From<StoreError> for ObserveError {
     fn from(error: StoreError) -> Self {
         Self::Error(error)
     }
 }
 
-type Look<T> = Result<T, Blind>;
+type Observed<T> = Result<T, ObserveError>;
 
 /// Bytes by etag, as they were seen before in the same life: most looks read only some of them again.
-pub(super) type Known = HashMap<ETag, Bytes>;
+pub(super) type KnownBytes = HashMap<ETag, Bytes>;
 
 /// One known object of so many is read again.
-const READ_AGAIN: u64 = 8;
+const READ_AGAIN_ONE_IN: u64 = 8;
 
-pub(super) fn key_of(text: &str) -> ObjectKey {
+pub(super) fn object_key(text: &str) -> ObjectKey {
     ObjectKey::new(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|_| panic!("the key {text}"))
 }
 
-pub(super) fn text_of(key: &ObjectKey) -> String {
+pub(super) fn key_text(key: &ObjectKey) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
 }
 
-pub(super) async fn read(object: Object) -> store::Result<Bytes> {
+pub(super) async fn read_body(object: Object) -> store::Result<Bytes> {
     let mut pieces: Vec<Bytes> = object.body.try_collect().await?;
     match pieces.as_mut_slice() {
         [whole] => Ok(std::mem::take(whole)),
@@ -48,45 +48,45 @@ pub(super) async fn read(object: Object) -> store::Result<Bytes> {
 }
 
 /// All of a bucket. Settings are those of these names.
-pub(super) async fn look(
-    drive: &impl Place,
+pub(super) async fn observe_bucket(
+    drive: &impl StorageTarget,
     bucket: &str,
     settings: &[&str],
     entropy: &Entropy,
-    known: &Known,
-) -> Look<Model> {
+    known: &KnownBytes,
+) -> Observed<BucketModel> {
     let store = match Buckets::open(drive, bucket).await {
-        Err(StoreError::NoSuchBucket(_)) => return Ok(Model::default()),
+        Err(StoreError::NoSuchBucket(_)) => return Ok(BucketModel::default()),
         opened => opened?,
     };
-    let mut seen = Model { exists: true, ..Model::default() };
-    let versions = store.versions().ok_or_else(|| wrong("no versions"))?;
+    let mut seen = BucketModel { exists: true, ..BucketModel::default() };
+    let versions = store.versions().ok_or_else(|| inconsistent("no versions"))?;
     seen.versioning = versions.state().await?;
     for version in all_versions(&*store, entropy).await? {
         let known = version.stored.as_ref().and_then(|stored| known.get(&stored.object.etag));
-        let known = known.filter(|_| entropy.below(READ_AGAIN) > 0);
-        let kept = kept(&*store, &version, known).await?;
-        let of_key = seen.keys.entry(text_of(&version.key).into()).or_default();
+        let known = known.filter(|_| entropy.below(READ_AGAIN_ONE_IN) > 0);
+        let observed = observe_version(&*store, &version, known).await?;
+        let of_key = seen.keys.entry(key_text(&version.key).into()).or_default();
         if version.is_newest != of_key.is_empty() {
-            return Err(wrong(format!("which version of {} is the newest", text_of(&version.key))));
+            return Err(inconsistent(format!("which version of {} is the newest", key_text(&version.key))));
         }
-        Arc::make_mut(of_key).push(kept);
+        Arc::make_mut(of_key).push(observed);
     }
     compare_listings(&*store, &seen, entropy).await?;
-    seen.uploads = uploads(&*store).await?;
+    seen.uploads = observe_uploads(&*store).await?;
     for name in settings {
-        let kept = store.settings().ok_or_else(|| wrong("no settings"))?.get(name).await?;
-        kept.into_iter().for_each(|value| drop(seen.settings.insert((*name).into(), value)));
+        let value = store.settings().ok_or_else(|| inconsistent("no settings"))?.get(name).await?;
+        value.into_iter().for_each(|value| drop(seen.settings.insert((*name).into(), value)));
     }
     Ok(seen)
 }
 
-fn wrong(what: impl Into<String>) -> Blind {
-    Blind::Wrong(what.into())
+fn inconsistent(what: impl Into<String>) -> ObserveError {
+    ObserveError::Wrong(what.into())
 }
 
-async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Look<Vec<Version>> {
-    let versions = store.versions().ok_or_else(|| wrong("no versions"))?;
+async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Observed<Vec<Version>> {
+    let versions = store.versions().ok_or_else(|| inconsistent("no versions"))?;
     let mut limit = 1 + entropy.below(6) as usize;
     let mut found: Vec<Version> = Vec::new();
     loop {
@@ -102,7 +102,7 @@ async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Look<Vec<Ve
         for entry in page {
             match entry {
                 VersionEntry::Version(version) => found.push(*version),
-                VersionEntry::Prefix(_) => return Err(wrong("a prefix where nothing is folded")),
+                VersionEntry::Prefix(_) => return Err(inconsistent("a prefix where nothing is folded")),
             }
         }
         if is_last {
@@ -113,11 +113,15 @@ async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Look<Vec<Ve
 }
 
 /// A version, as it is listed and as it is read.
-async fn kept(store: &dyn ObjectStore, version: &Version, known: Option<&Bytes>) -> Look<Kept> {
+async fn observe_version(
+    store: &dyn ObjectStore,
+    version: &Version,
+    known: Option<&Bytes>,
+) -> Observed<VersionModel> {
     let (is_named, id) = (*version.id != *NULL_VERSION, Some(version.id.clone()));
     let Some(listed) = &version.stored else {
         let (etag, bytes) = (None, None);
-        return Ok(Kept { is_named, id, etag, bytes, user: BTreeMap::new(), tags: Tags::new() });
+        return Ok(VersionModel { is_named, id, etag, bytes, user: BTreeMap::new(), tags: Tags::new() });
     };
     let tags = match store.versions() {
         Some(versions) => versions.tags(&version.key, &version.id).await?,
@@ -131,45 +135,49 @@ async fn kept(store: &dyn ObjectStore, version: &Version, known: Option<&Bytes>)
             let object = store.get(&version.key, options).await?;
             let same = (&object.meta.object.etag, object.meta.size_bytes, &object.meta.attributes);
             if same != (&listed.object.etag, listed.size_bytes, &listed.attributes) {
-                return Err(wrong(format!("listed {listed:?}, read {:?}", object.meta)));
+                return Err(inconsistent(format!("listed {listed:?}, read {:?}", object.meta)));
             }
-            read(object).await?
+            read_body(object).await?
         }
     };
     if bytes.len() as u64 != listed.size_bytes {
-        return Err(wrong(format!("{} bytes of {listed:?}", bytes.len())));
+        return Err(inconsistent(format!("{} bytes of {listed:?}", bytes.len())));
     }
-    Ok(Kept { is_named, id, etag: Some(etag), bytes: Some(bytes), user, tags })
+    Ok(VersionModel { is_named, id, etag: Some(etag), bytes: Some(bytes), user, tags })
 }
 
 /// Pages of keys, folded and not, are what the versions say.
-async fn compare_listings(store: &dyn ObjectStore, seen: &Model, entropy: &Entropy) -> Look<()> {
+async fn compare_listings(store: &dyn ObjectStore, seen: &BucketModel, entropy: &Entropy) -> Observed<()> {
     let current = || seen.keys.keys().filter_map(|key| Some((key.to_string(), seen.current(key)?)));
     let objects: Vec<(String, Option<ETag>, u64)> = current()
         .map(|(key, kept)| (key, kept.etag.clone(), kept.bytes.as_ref().map_or(0, Bytes::len) as u64))
         .collect();
-    let listed = pages(store, None, entropy).await?;
+    let listed = list_all(store, None, entropy).await?;
     let listed: Vec<_> = listed
         .into_iter()
         .filter_map(ListEntry::into_object)
-        .map(|(object, size)| (text_of(&object.key), Some(object.etag), size))
+        .map(|(object, size)| (key_text(&object.key), Some(object.etag), size))
         .collect();
     if listed != objects {
-        return Err(wrong(format!("the pages are {listed:?}, the versions {objects:?}")));
+        return Err(inconsistent(format!("the pages are {listed:?}, the versions {objects:?}")));
     }
     let mut folded: Vec<String> =
         current().map(|(key, _)| key.find('/').map_or(key.clone(), |at| key[..=at].to_owned())).collect();
     folded.dedup();
-    let listed = pages(store, Some(b'/'), entropy).await?;
+    let listed = list_all(store, Some(b'/'), entropy).await?;
     let listed: Vec<String> =
         listed.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect();
     if listed != folded {
-        return Err(wrong(format!("folded pages are {listed:?}, the versions say {folded:?}")));
+        return Err(inconsistent(format!("folded pages are {listed:?}, the versions say {folded:?}")));
     }
     Ok(())
 }
 
-async fn pages(store: &dyn ObjectStore, delimiter: Option<u8>, entropy: &Entropy) -> Look<Vec<ListEntry>> {
+async fn list_all(
+    store: &dyn ObjectStore,
+    delimiter: Option<u8>,
+    entropy: &Entropy,
+) -> Observed<Vec<ListEntry>> {
     let mut limit = 1 + entropy.below(6) as usize;
     let (mut entries, mut token) = (Vec::new(), None);
     loop {
@@ -183,19 +191,19 @@ async fn pages(store: &dyn ObjectStore, delimiter: Option<u8>, entropy: &Entropy
     }
 }
 
-async fn uploads(store: &dyn ObjectStore) -> Look<BTreeMap<Option<String>, Begun>> {
-    let uploads = store.uploads().ok_or_else(|| wrong("no uploads"))?;
+async fn observe_uploads(store: &dyn ObjectStore) -> Observed<BTreeMap<Option<String>, UploadModel>> {
+    let uploads = store.uploads().ok_or_else(|| inconsistent("no uploads"))?;
     let mut found = BTreeMap::new();
     for upload in uploads.list(b"").await? {
         let parts = uploads.parts(&upload.key, &upload.id).await?;
-        let parts = parts.iter().map(|part| (part.number, Part::Listed(part.size_bytes as usize)));
-        let begun = Begun {
-            key: text_of(&upload.key),
+        let parts = parts.iter().map(|part| (part.number, PartModel::Listed(part.size_bytes as usize)));
+        let model = UploadModel {
+            key: key_text(&upload.key),
             user: upload.attributes.user,
             tags: Tags::new(),
             parts: parts.collect(),
         };
-        found.insert(Some(upload.id), begun);
+        found.insert(Some(upload.id), model);
     }
     Ok(found)
 }

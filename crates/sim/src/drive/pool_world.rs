@@ -3,13 +3,15 @@
 //! Besides what every world of the drive checks: everything of a key is on one drive, the drives agree on their buckets, and without one
 //! drive the answer is what there is or that it cannot be known, never another one.
 
-use super::drive_client::{Client, Going, kind};
-use super::drive_world::{End, FAULTS, MIB, check, keep, steps_of, summed_up, told};
-use super::observe::key_of;
+use super::drive_client::{CallOutcome, DriveClient, error_kind};
+use super::drive_world::{
+    FAULT_SALT, MIB, SessionEnd, check, final_report, maintain_at_random, require_ok, total_steps,
+};
+use super::observe::object_key;
 use crate::device::{Fired, SimDevice};
-use crate::files::machine::in_runtime;
-use crate::runner::Lives;
-use crate::trace::Tale;
+use crate::files::machine::in_paused_runtime;
+use crate::runner::SimulatedWorld;
+use crate::trace::Trace;
 use crate::{Report, RuntimeClock};
 use drive::device::{BLOCK_BYTES, BlockDevice};
 use drive::pool::{self, Pool, PoolOptions};
@@ -22,75 +24,75 @@ use store::{Buckets, Entropy, GetOptions, ListRequest, StoreError};
 
 const DRIVES_MAX: usize = 4;
 
-pub(super) struct World {
+pub(super) struct PoolWorld {
     /// One for each drive, all on one power.
     devices: Vec<SimDevice>,
     clock: Arc<RuntimeClock>,
     options: OpenOptions,
-    clients: Vec<Client>,
+    clients: Vec<DriveClient>,
     entropy: Entropy,
     fired: Fired,
-    tale: Tale,
+    trace: Trace,
     report: Report,
 }
 
-impl Lives for World {
+impl SimulatedWorld for PoolWorld {
     const KIND: &'static str = "pool";
 
-    fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
-        let entropy = Entropy::new(seed ^ FAULTS);
+    fn create(seed: u64, trace: &Trace) -> Result<Self, String> {
+        let entropy = Entropy::new(seed ^ FAULT_SALT);
         let first = SimDevice::new(16 * MIB);
         let others = 1 + entropy.below(2);
         let others = (0..others).map(|_| first.beside((16 + entropy.below(3) * 8) * MIB));
         let devices: Vec<SimDevice> = std::iter::once(first.clone()).chain(others).collect();
-        let longest = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
+        let object_bytes_max = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
         let clients = (0..1 + entropy.below(2)).map(|number| {
-            let mut client = Client::new(number, entropy.next_u64(), longest, tale.clone());
-            client.is_of_pool = true;
+            let mut client = DriveClient::new(number, entropy.next_u64(), object_bytes_max, trace.clone());
+            client.is_pooled = true;
             client
         });
         let clients = clients.collect();
         let index_bytes = [4 << 10, 64 << 10, 1 << 20][entropy.below(3) as usize];
         let options = OpenOptions { index_bytes, ..OpenOptions::default() };
-        let (clock, fired, tale) = (Arc::new(RuntimeClock::default()), Fired::default(), tale.clone());
+        let (clock, fired, trace) = (Arc::new(RuntimeClock::default()), Fired::default(), trace.clone());
         let report = Report::default();
-        let world = Self { devices, clock, options, clients, entropy, fired, tale, report };
+        let world = Self { devices, clock, options, clients, entropy, fired, trace, report };
         world.devices.iter().try_for_each(|device| world.format(device))?;
-        in_runtime(async || {
+        in_paused_runtime(async || {
             let drives = world.drives(&world.devices)?;
-            told("join", pool::join(&drives, &world.entropy).await).map(drop)
+            require_ok("join", pool::join(&drives, &world.entropy).await).map(drop)
         })?;
         Ok(world)
     }
 
-    fn lives(&mut self) -> Result<(), String> {
-        for life in 0..1 + self.entropy.below(4) {
-            self.tale.tell(format!("life {life}"));
-            let end = in_runtime(async || self.life().await)?;
-            self.lose(end);
+    fn run(&mut self) -> Result<(), String> {
+        for session in 0..1 + self.entropy.below(4) {
+            self.trace.push(format!("life {session}"));
+            let end = in_paused_runtime(async || self.run_session().await)?;
+            self.end_session(end);
             if self.devices.len() < DRIVES_MAX && self.entropy.below(4) == 0 {
-                self.grow()?;
+                self.add_drive()?;
             }
         }
-        self.tale.tell("the end");
-        self.without_one()?;
-        in_runtime(async || self.end().await)?;
-        self.rot()
+        self.trace.push("the end");
+        self.check_degraded()?;
+        in_paused_runtime(async || self.final_check().await)?;
+        self.check_corruption()
     }
 
     fn steps(&self) -> u64 {
-        steps_of(&self.clients)
+        total_steps(&self.clients)
     }
 
-    fn reported(self) -> Report {
-        summed_up(self.report, &self.clients, self.fired, &self.devices)
+    fn into_report(self) -> Report {
+        final_report(self.report, &self.clients, self.fired, &self.devices)
     }
 }
 
-impl World {
+impl PoolWorld {
     fn format(&self, device: &SimDevice) -> Result<(), String> {
         let device: Arc<dyn BlockDevice> = Arc::new(device.clone());
-        told("format", Drive::format(&device, FormatOptions { zone_bytes: Some(MIB) }, &self.entropy))
+        require_ok("format", Drive::format(&device, FormatOptions { zone_bytes: Some(MIB) }, &self.entropy))
     }
 
     fn open_one(&self, device: &SimDevice, options: OpenOptions) -> drive::Result<Drive> {
@@ -98,31 +100,31 @@ impl World {
     }
 
     fn drives(&self, devices: &[SimDevice]) -> Result<Vec<Drive>, String> {
-        devices.iter().map(|device| told("open", self.open_one(device, self.options))).collect()
+        devices.iter().map(|device| require_ok("open", self.open_one(device, self.options))).collect()
     }
 
     fn any_device(&self) -> usize {
         self.entropy.below(self.devices.len() as u64) as usize
     }
 
-    fn lose(&mut self, end: End) {
-        self.clients.iter_mut().for_each(Client::forget_readers);
-        self.tale.tell(format!("{end:?}"));
+    fn end_session(&mut self, end: SessionEnd) {
+        self.clients.iter_mut().for_each(DriveClient::drop_readers);
+        self.trace.push(format!("{end:?}"));
         self.report.count(match end {
-            End::InOrder => "orderly ends",
-            End::Kill => "kills",
-            End::PowerCut => "power cuts",
-            End::Failure => "failures of a device",
+            SessionEnd::Orderly => "orderly ends",
+            SessionEnd::Kill => "kills",
+            SessionEnd::PowerCut => "power cuts",
+            SessionEnd::Failure => "failures of a device",
         });
-        let power_goes = match end {
-            End::PowerCut => true,
-            End::InOrder | End::Failure => self.entropy.below(2) == 0,
-            End::Kill => false,
+        let loses_power = match end {
+            SessionEnd::PowerCut => true,
+            SessionEnd::Orderly | SessionEnd::Failure => self.entropy.below(2) == 0,
+            SessionEnd::Kill => false,
         };
         let spoils = [0, 1, 3, 20][self.entropy.below(4) as usize];
         for device in &self.devices {
             device.heal();
-            if power_goes {
+            if loses_power {
                 device.crash_spoiling(self.entropy.next_u64(), spoils);
             }
             if self.entropy.below(4) == 0 {
@@ -137,7 +139,7 @@ impl World {
         while self.entropy.below(6) == 0 {
             self.devices[0].cut_power_after(self.entropy.below(30));
             let opened = match self.drives(&self.devices) {
-                Ok(drives) => told("open", Pool::open(drives, PoolOptions::default()).await).map(drop),
+                Ok(drives) => require_ok("open", Pool::open(drives, PoolOptions::default()).await).map(drop),
                 Err(error) => Err(error),
             };
             if opened.is_err() {
@@ -146,7 +148,7 @@ impl World {
             self.devices.iter().for_each(|device| device.crash(self.entropy.next_u64()));
         }
         let drives = self.drives(&self.devices)?;
-        told("open the pool", Pool::open(drives, PoolOptions::default()).await)
+        require_ok("open the pool", Pool::open(drives, PoolOptions::default()).await)
     }
 
     async fn compare(&mut self, pool: &Pool) -> Result<(), String> {
@@ -162,9 +164,9 @@ impl World {
 
     /// Each key that is an object is one on one drive, and the drives have the same buckets.
     async fn check_homes(&self, pool: &Pool) -> Result<(), String> {
-        let names = told("list", pool.list().await)?;
+        let names = require_ok("list", pool.list().await)?;
         for (number, drive) in pool.drives() {
-            let found = told("list", drive.list().await)?;
+            let found = require_ok("list", drive.list().await)?;
             if found != names {
                 return Err(format!("drive {number} has the buckets {found:?}, the pool {names:?}"));
             }
@@ -172,9 +174,11 @@ impl World {
         for name in names {
             let mut homes = BTreeMap::new();
             for (number, drive) in pool.drives() {
-                let store = told("open", Buckets::open(&drive, &name).await)?;
-                let page =
-                    told("list", store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await)?;
+                let store = require_ok("open", Buckets::open(&drive, &name).await)?;
+                let page = require_ok(
+                    "list",
+                    store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await,
+                )?;
                 for (object, _) in page.entries.into_iter().filter_map(store::ListEntry::into_object) {
                     if let Some(other) = homes.insert(object.key.clone(), number) {
                         return Err(format!("{:?} is on the drives {other} and {number}", object.key));
@@ -185,89 +189,104 @@ impl World {
         Ok(())
     }
 
-    async fn life(&mut self) -> Result<End, String> {
+    async fn run_session(&mut self) -> Result<SessionEnd, String> {
         let pool = self.open().await?;
         self.compare(&pool).await?;
         if self.entropy.below(8) == 0 {
             self.clients[0].fill(&pool).await?;
         }
-        let ends = [End::InOrder, End::Kill, End::PowerCut, End::PowerCut, End::Failure];
+        let ends = [
+            SessionEnd::Orderly,
+            SessionEnd::Kill,
+            SessionEnd::PowerCut,
+            SessionEnd::PowerCut,
+            SessionEnd::Failure,
+        ];
         let end = ends[self.entropy.below(5) as usize];
         let rounds = 1 + self.entropy.below(3);
         for round in 0..rounds {
             let is_last = round + 1 == rounds;
-            let passes = !is_last && self.entropy.below(3) == 0;
-            self.tale.tell(format!("round {round}{}", if passes { ", in which reads fail" } else { "" }));
-            if passes {
+            let has_read_errors = !is_last && self.entropy.below(3) == 0;
+            self.trace
+                .push(format!("round {round}{}", if has_read_errors { ", in which reads fail" } else { "" }));
+            if has_read_errors {
                 let (seed, one_in) = (self.entropy.next_u64(), 5 + self.entropy.below(60));
                 self.devices[self.any_device()].fail_reads_at_random(seed, one_in);
             }
-            if self.round(&pool, if is_last { end } else { End::InOrder }, passes).await? {
+            if self.run_round(&pool, if is_last { end } else { SessionEnd::Orderly }, has_read_errors).await?
+            {
                 return Ok(end);
             }
-            if passes {
+            if has_read_errors {
                 // A change of all drives that failed on one of them is ended by the next opening.
-                return Ok(End::Kill);
+                return Ok(SessionEnd::Kill);
             }
             self.compare(&pool).await?;
         }
         if self.entropy.below(2) == 0 {
             for (_, drive) in pool.drives() {
-                told("close", drive.close().await)?;
+                require_ok("close", drive.close().await)?;
             }
         }
         Ok(end)
     }
 
     /// Everybody does some things; whether the life is over.
-    async fn round(&mut self, pool: &Pool, end: End, passes: bool) -> Result<bool, String> {
+    async fn run_round(
+        &mut self,
+        pool: &Pool,
+        end: SessionEnd,
+        has_read_errors: bool,
+    ) -> Result<bool, String> {
         let ops = 4 + self.entropy.below(30);
         match end {
-            End::PowerCut => self.devices[0].cut_power_after(self.entropy.below(12 * ops)),
-            End::Failure => {
+            SessionEnd::PowerCut => self.devices[0].cut_power_after(self.entropy.below(12 * ops)),
+            SessionEnd::Failure => {
                 self.devices[self.any_device()].fail_at_random(self.entropy.next_u64(), 3 * ops);
             }
-            End::InOrder | End::Kill => {}
+            SessionEnd::Orderly | SessionEnd::Kill => {}
         }
-        let is_cut = matches!(end, End::PowerCut | End::Failure);
-        let is_faulty = is_cut || passes;
+        let is_cut = matches!(end, SessionEnd::PowerCut | SessionEnd::Failure);
+        let is_faulty = is_cut || has_read_errors;
         let polls = 1 + self.entropy.below(8 * ops);
         let drives = pool.drives();
-        let keeping = drives.iter().map(|(_, drive)| Box::pin(drive.keep_up()));
+        let keep_ups = drives.iter().map(|(_, drive)| Box::pin(drive.keep_up()));
         let seeds: Vec<u64> = drives.iter().map(|_| self.entropy.next_u64()).collect();
-        let upkeep =
-            drives.iter().zip(seeds).map(|((_, drive), seed)| Box::pin(keep(drive, seed, is_faulty)));
+        let maintenance = drives
+            .iter()
+            .zip(seeds)
+            .map(|((_, drive), seed)| Box::pin(maintain_at_random(drive, seed, is_faulty)));
         let clients = self.clients.iter_mut().map(|client| {
             client.is_faulty = is_faulty;
-            client.live(pool, ops)
+            client.run_ops(pool, ops)
         });
-        let killed = pin!(async {
+        let kill = pin!(async {
             for _ in 0..polls {
                 tokio::task::yield_now().await;
             }
-            if end != End::Kill {
+            if end != SessionEnd::Kill {
                 std::future::pending::<()>().await;
             }
         });
         tokio::select! {
             biased;
-            _ = select_all(keeping) => {}
-            (outcome, ..) = select_all(upkeep) => outcome?,
-            () = killed => return Ok(true),
-            went = try_join_all(clients) => {
-                let is_down = went?.contains(&Going::Down);
-                return Ok(is_cut || is_down && !passes);
+            _ = select_all(keep_ups) => {}
+            (outcome, ..) = select_all(maintenance) => outcome?,
+            () = kill => return Ok(true),
+            outcomes = try_join_all(clients) => {
+                let is_down = outcomes?.contains(&CallOutcome::DeviceDown);
+                return Ok(is_cut || is_down && !has_read_errors);
             }
         }
         Err("upkeep came to an end".into())
     }
 
     /// An empty drive joins; the power goes meanwhile some times.
-    fn grow(&mut self) -> Result<(), String> {
+    fn add_drive(&mut self) -> Result<(), String> {
         let device = self.devices[0].beside((16 + self.entropy.below(2) * 8) * MIB);
         self.format(&device)?;
         self.devices.push(device);
-        in_runtime(async || {
+        in_paused_runtime(async || {
             if self.entropy.below(2) == 0 {
                 let drives = self.drives(&self.devices)?;
                 self.devices[0].cut_power_after(self.entropy.below(20));
@@ -278,30 +297,30 @@ impl World {
                 self.devices.iter().for_each(|device| device.crash(self.entropy.next_u64()));
             }
             let drives = self.drives(&self.devices)?;
-            told("join", pool::join(&drives, &self.entropy).await)?;
+            require_ok("join", pool::join(&drives, &self.entropy).await)?;
             self.report.count("drives that joined");
-            self.tale.tell(format!("{} drives", drives.len()));
+            self.trace.push(format!("{} drives", drives.len()));
             Ok(())
         })
     }
 
     /// Without one drive each object is what it must be, or cannot be known; nothing is listed.
-    fn without_one(&mut self) -> Result<(), String> {
-        let away = self.any_device();
+    fn check_degraded(&mut self) -> Result<(), String> {
+        let missing = self.any_device();
         let devices: Vec<SimDevice> = self.devices.iter().map(SimDevice::fork).collect();
-        in_runtime(async || {
-            let here = devices.iter().enumerate().filter(|(number, _)| *number != away);
-            let here: Vec<SimDevice> = here.map(|(_, device)| device.clone()).collect();
-            let drives = self.drives(&here)?;
+        in_paused_runtime(async || {
+            let present = devices.iter().enumerate().filter(|(number, _)| *number != missing);
+            let present: Vec<SimDevice> = present.map(|(_, device)| device.clone()).collect();
+            let drives = self.drives(&present)?;
             if Pool::open(drives.clone(), PoolOptions::default()).await.is_ok() {
                 return Err("a pool was opened without one of its drives".into());
             }
-            let pool = told("open", Pool::open(drives, PoolOptions { degraded: true }).await)?;
+            let pool = require_ok("open", Pool::open(drives, PoolOptions { degraded: true }).await)?;
             self.report.count("openings without a drive");
             for client in &self.clients {
                 let store = match Buckets::open(&pool, &client.bucket).await {
                     Err(StoreError::NoSuchBucket(_)) => continue,
-                    opened => told("open", opened)?,
+                    opened => require_ok("open", opened)?,
                 };
                 if let Ok(page) = store.list(ListRequest { limit: 10, ..ListRequest::default() }).await {
                     return Err(format!("without a drive {} keys are listed", page.entries.len()));
@@ -311,12 +330,12 @@ impl World {
                         let current = client.models.iter().filter_map(|model| model.current(key));
                         current
                             .into_iter()
-                            .any(|kept| kept.etag.is_none() || kept.etag.as_ref() == Some(etag))
+                            .any(|version| version.etag.is_none() || version.etag.as_ref() == Some(etag))
                     };
-                    match store.get(&key_of(key), GetOptions::default()).await {
+                    match store.get(&object_key(key), GetOptions::default()).await {
                         Ok(object) if may_be(&object.meta.object.etag) => {}
                         Ok(object) => return Err(format!("without a drive {key} is {:?}", object.meta)),
-                        Err(error) if kind(&error) == "device" => {}
+                        Err(error) if error_kind(&error) == "device" => {}
                         Err(error) => return Err(format!("without a drive {key}: {error}")),
                     }
                 }
@@ -326,22 +345,22 @@ impl World {
     }
 
     /// Compares everything; then deletes everything some times.
-    async fn end(&mut self) -> Result<(), String> {
+    async fn final_check(&mut self) -> Result<(), String> {
         let pool = self.open().await?;
         self.compare(&pool).await?;
         if self.entropy.below(2) == 0 {
             // A log ends with a checkpoint: of the last frame nobody can tell rot from a write that was cut short.
             for (_, drive) in pool.drives() {
-                told("close", drive.close().await)?;
+                require_ok("close", drive.close().await)?;
             }
             return Ok(());
         }
         for client in &mut self.clients {
-            client.leave(&pool).await?;
+            client.delete_all(&pool).await?;
         }
         for (number, drive) in pool.drives() {
-            told("maintain", drive.maintain().await)?;
-            told("close", drive.close().await)?;
+            require_ok("maintain", drive.maintain().await)?;
+            require_ok("close", drive.close().await)?;
             let checked = check(&drive).await?;
             if checked.objects + checked.parts > 0 {
                 return Err(format!(
@@ -353,7 +372,7 @@ impl World {
     }
 
     /// One drive rots, or has sectors that cannot be read: what can be read is what must be, and a scrub finds what reading finds.
-    fn rot(&mut self) -> Result<(), String> {
+    fn check_corruption(&mut self) -> Result<(), String> {
         let rotten = self.any_device();
         let devices: Vec<SimDevice> = self.devices.iter().map(SimDevice::fork).collect();
         let (device, len) = (&devices[rotten], devices[rotten].len_bytes());
@@ -369,7 +388,7 @@ impl World {
             device.spoil(at..at + BLOCK_BYTES);
         }
         self.report.count("rots");
-        let outcome = in_runtime(async || {
+        let outcome = in_paused_runtime(async || {
             let Ok(drives) = self.drives(&devices) else {
                 self.report.count("rots that opening found");
                 return Ok(());
@@ -377,14 +396,14 @@ impl World {
             let Ok(pool) = Pool::open(drives.clone(), PoolOptions::default()).await else { return Ok(()) };
             let mut is_found = false;
             for client in &self.clients {
-                if !client.compare_rotten(&pool, client).await? {
+                if !client.compare_corrupted(&pool, client).await? {
                     self.report.count("rots that reading found");
                     is_found = true;
                 }
             }
             let mut damaged = Vec::new();
             for drive in &drives {
-                damaged.extend(told("scrub of what is rotten", drive.scrub(|_| ()).await)?.damaged);
+                damaged.extend(require_ok("scrub of what is rotten", drive.scrub(|_| ()).await)?.damaged);
             }
             match is_found && damaged.is_empty() {
                 true => Err("what reading found a scrub did not".into()),

@@ -5,18 +5,18 @@ use drive::pool::Pool;
 use store::Buckets;
 
 /// A place with buckets.
-pub(super) trait Place: Buckets {
+pub(super) trait StorageTarget: Buckets {
     /// The drives that it is made of.
     fn drives(&self) -> Vec<Drive>;
 }
 
-impl Place for Drive {
+impl StorageTarget for Drive {
     fn drives(&self) -> Vec<Drive> {
         vec![self.clone()]
     }
 }
 
-impl Place for Pool {
+impl StorageTarget for Pool {
     fn drives(&self) -> Vec<Drive> {
         Pool::drives(self).into_iter().map(|(_, drive)| drive).collect()
     }

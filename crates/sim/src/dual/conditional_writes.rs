@@ -5,43 +5,49 @@ use bytes::Bytes;
 
 /// What a change asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Condition {
     Absent,
     Content(Bytes),
 }
 
 /// A conditional change that succeeded.
-struct Won {
+struct ConditionalWrite {
     key: String,
-    asked: Asked,
+    condition: Condition,
     id: ChangeId,
     at: (Moment, Moment),
 }
 
 /// All of a round.
 #[derive(Default)]
-pub(super) struct Conditions(Vec<Won>);
+pub(super) struct ConditionalWrites(Vec<ConditionalWrite>);
 
-impl Conditions {
-    pub(super) fn won(&mut self, key: &str, asked: Asked, id: ChangeId, at: (Moment, Moment)) {
-        self.0.push(Won { key: key.into(), asked, id, at });
+impl ConditionalWrites {
+    pub(super) fn record(&mut self, key: &str, condition: Condition, id: ChangeId, at: (Moment, Moment)) {
+        self.0.push(ConditionalWrite { key: key.into(), condition, id, at });
     }
 
     /// Two that asked for the same both won only if the key was that again in between.
-    pub(super) fn exclude_each_other(&self, history: &History) -> Result<(), String> {
-        for (index, one) in self.0.iter().enumerate() {
-            for other in &self.0[index + 1..] {
-                let is_again = || {
-                    let wanted: Content = match &one.asked {
-                        Asked::Absent => None,
-                        Asked::Content(bytes) => Some(bytes.clone()),
+    pub(super) fn check_exclusive(&self, history: &History) -> Result<(), String> {
+        for (index, first) in self.0.iter().enumerate() {
+            for second in &self.0[index + 1..] {
+                let could_recur = || {
+                    let wanted: Content = match &first.condition {
+                        Condition::Absent => None,
+                        Condition::Content(bytes) => Some(bytes.clone()),
                     };
-                    let span = (one.at.0.min(other.at.0), one.at.1.max(other.at.1));
-                    history.may_become(&one.key, &wanted, span, &[one.id, other.id])
+                    let span = (first.at.0.min(second.at.0), first.at.1.max(second.at.1));
+                    history.may_become(&first.key, &wanted, span, &[first.id, second.id])
                 };
-                if one.key == other.key && one.asked == other.asked && history.knows(&one.key) && !is_again()
+                if first.key == second.key
+                    && first.condition == second.condition
+                    && history.is_known(&first.key)
+                    && !could_recur()
                 {
-                    return Err(format!("two changes of '{}' both found it {:?}", one.key, one.asked));
+                    return Err(format!(
+                        "two changes of '{}' both found it {:?}",
+                        first.key, first.condition
+                    ));
                 }
             }
         }

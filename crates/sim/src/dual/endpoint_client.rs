@@ -1,9 +1,9 @@
 //! A client of the endpoint: it does one thing after the other, and judges what is answered.
 
-use super::conditional_writes::Asked;
-use super::key_history::{By, ChangeId, Content, Moment};
+use super::conditional_writes::Condition;
+use super::key_history::{Actor, ChangeId, Content, Moment};
 use super::quiescent_check::content_of;
-use super::shared_state::{Stage, object_key, told_bytes};
+use super::shared_state::{SharedState, describe_bytes, object_key};
 use crate::files::machine::Mount;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -17,7 +17,7 @@ use store::{
 use vfs::Objects;
 
 /// The header that says whose bytes these are.
-const HEADER: &str = "v";
+const STAMP_HEADER: &str = "v";
 /// Parts of an upload have numbers up to this.
 const PARTS: u64 = 2;
 /// All but the last have as many bytes.
@@ -28,46 +28,46 @@ const PREFIXES: [&str; 5] = ["", "d", "d/", "d/f/", "e/"];
 const PAUSE_MS: u64 = 8;
 
 /// An upload under way; it outlasts the mount.
-struct Begun {
+struct PendingUpload {
     key: String,
     id: String,
     parts: BTreeMap<u32, Bytes>,
     /// It may have been completed.
-    is_tried: bool,
+    completion_tried: bool,
     /// A part is on its way: which of two it has nobody knows if the machine crashes.
-    is_sending: bool,
+    is_part_in_flight: bool,
 }
 
-pub(super) struct Client {
+pub(super) struct EndpointClient {
     name: String,
-    stage: Stage,
+    shared: SharedState,
     /// Tags as they were last seen, and when.
     tags: BTreeMap<String, (ETag, Moment)>,
-    upload: Option<Begun>,
+    upload: Option<PendingUpload>,
 }
 
 /// A change on its way.
-struct Try<'t> {
+struct Attempt<'t> {
     key: &'t str,
     since: Moment,
     precondition: Precondition,
     changes: Vec<ChangeId>,
 }
 
-impl Client {
-    pub(super) fn new(number: u64, stage: Stage) -> Self {
-        Self { name: format!("c{number}"), stage, tags: BTreeMap::new(), upload: None }
+impl EndpointClient {
+    pub(super) fn new(number: u64, shared: SharedState) -> Self {
+        Self { name: format!("c{number}"), shared, tags: BTreeMap::new(), upload: None }
     }
 
-    pub(super) async fn live(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
+    pub(super) async fn run_ops(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
         let objects = Objects::new(mount.fs.clone(), b"");
         // What waited in a log has another tag once it is up.
         self.tags.clear();
         for _ in 0..ops {
-            tokio::time::sleep(Duration::from_millis(self.stage.below(PAUSE_MS))).await;
-            self.stage.step();
-            let outcome = self.op(mount, &objects).await;
-            if mount.weather.has_crashed() {
+            tokio::time::sleep(Duration::from_millis(self.shared.below(PAUSE_MS))).await;
+            self.shared.count_step();
+            let outcome = self.run_op(mount, &objects).await;
+            if mount.injector.has_crashed() {
                 return std::future::pending().await;
             }
             outcome.map_err(|what| format!("{}: {what}", self.name))?;
@@ -77,12 +77,12 @@ impl Client {
 
     /// After a crash: of what was not synced nobody knows.
     pub(super) fn recover(&mut self, loses_uploads: bool) {
-        self.upload.take_if(|begun| loses_uploads || begun.is_sending);
+        self.upload.take_if(|upload| loses_uploads || upload.is_part_in_flight);
     }
 
     /// What is left of an upload when all is over.
-    pub(super) async fn leave(&mut self, mount: &Mount) -> Result<(), String> {
-        let Some(Begun { key, id, .. }) = self.upload.take() else { return Ok(()) };
+    pub(super) async fn abort_upload(&mut self, mount: &Mount) -> Result<(), String> {
+        let Some(PendingUpload { key, id, .. }) = self.upload.take() else { return Ok(()) };
         let objects = Objects::new(mount.fs.clone(), b"");
         match objects.abort(&object_key(&key)?, &id).await {
             Err(error) if !matches!(error, StoreError::NotFound(_)) => {
@@ -92,9 +92,9 @@ impl Client {
         }
     }
 
-    async fn op(&mut self, mount: &Mount, objects: &Objects) -> Result<(), String> {
-        let key = self.stage.key();
-        match self.stage.below(20) {
+    async fn run_op(&mut self, mount: &Mount, objects: &Objects) -> Result<(), String> {
+        let key = self.shared.random_key();
+        match self.shared.below(20) {
             0..=4 => self.put(mount, objects, &key).await,
             5..=8 => self.get(mount, objects, &key).await,
             9..=10 => self.delete(mount, objects, &key).await,
@@ -105,127 +105,133 @@ impl Client {
         }
     }
 
-    fn tell(&self, what: String) {
-        self.stage.tell(format!("{} {what}", self.name));
+    fn trace_line(&self, what: String) {
+        self.shared.trace_line(format!("{} {what}", self.name));
     }
 
     async fn put(&mut self, mount: &Mount, objects: &Objects, key: &str) -> Result<(), String> {
-        let (content, precondition) = (self.stage.bytes(), self.precondition(key));
-        self.tell(format!("puts '{key}' {} if {precondition:?}", told_bytes(&content)));
-        let since = self.stage.now();
-        let change = self.stage.becomes(By::Endpoint, key, Some(content.clone()));
-        self.stage.inner.borrow_mut().described.insert(content.clone(), header_of(&content));
+        let (content, precondition) = (self.shared.fresh_bytes(), self.precondition(key));
+        self.trace_line(format!("puts '{key}' {} if {precondition:?}", describe_bytes(&content)));
+        let since = self.shared.now();
+        let change = self.shared.begin_set(Actor::Endpoint, key, Some(content.clone()));
+        self.shared.inner.borrow_mut().expected_headers.insert(content.clone(), header_of(&content));
         let options = PutOptions {
             precondition: precondition.clone(),
-            attributes: described(&content),
+            attributes: expected_headers(&content),
             ..PutOptions::default()
         };
         let put = objects.put(&object_key(key)?, Payload::from(content.clone()), options).await;
-        let attempt = Try { key, since, precondition, changes: vec![change] };
-        self.judge(mount, attempt, put, Some(content))
+        let attempt = Attempt { key, since, precondition, changes: vec![change] };
+        self.check_outcome(mount, attempt, put, Some(content))
     }
 
     /// What became of a change.
-    fn judge(
+    fn check_outcome(
         &mut self,
         mount: &Mount,
-        attempt: Try<'_>,
+        attempt: Attempt<'_>,
         outcome: store::Result<ObjectRef>,
         content: Content,
     ) -> Result<(), String> {
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(());
         }
-        let Try { key, since, precondition, changes } = &attempt;
+        let Attempt { key, since, precondition, changes } = &attempt;
         match outcome {
             Ok(object) => {
-                changes.iter().for_each(|id| self.stage.done(*id, !self.stage.write_back));
-                self.stage.count("changes of objects");
+                changes.iter().for_each(|id| self.shared.complete(*id, !self.shared.write_back));
+                self.shared.count("changes of objects");
                 if let Some(content) = &content {
-                    self.saw(key, *since, &object.etag, content)?;
+                    self.record_tag(key, *since, &object.etag, content)?;
                 }
-                self.must_have_held(&attempt)
+                self.check_condition_held(&attempt)
             }
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_))
                 if *precondition != Precondition::None =>
             {
-                self.stage.count("conditions that did not hold");
-                if self.stage.has_repeats {
+                self.shared.count("conditions that did not hold");
+                if self.shared.has_repeats {
                     // The first of two may have got there.
-                    changes.iter().for_each(|id| self.stage.doubt(*id));
+                    changes.iter().for_each(|id| self.shared.mark_uncertain(*id));
                     return Ok(());
                 }
-                changes.iter().for_each(|id| self.stage.in_vain(*id));
+                changes.iter().for_each(|id| self.shared.mark_failed(*id));
                 match self.may_not_hold(key, *since, precondition) {
                     true => Ok(()),
                     false => Err(format!("'{key}' was refused though {precondition:?} held")),
                 }
             }
             Err(error) => {
-                changes.iter().for_each(|id| self.stage.doubt(*id));
-                self.failed(mount, key, *since, &error)
+                changes.iter().for_each(|id| self.shared.mark_uncertain(*id));
+                self.check_failure(mount, key, *since, &error)
             }
         }
     }
 
-    fn saw(&mut self, key: &str, since: Moment, tag: &ETag, content: &Bytes) -> Result<(), String> {
-        self.stage.has_tag(key, tag, content)?;
+    fn record_tag(&mut self, key: &str, since: Moment, tag: &ETag, content: &Bytes) -> Result<(), String> {
+        self.shared.check_tag(key, tag, content)?;
         self.tags.insert(key.into(), (tag.clone(), since));
         Ok(())
     }
 
     /// A failure has a reason.
-    fn failed(&self, mount: &Mount, key: &str, since: Moment, error: &StoreError) -> Result<(), String> {
-        self.tell(format!("fails at '{key}': {error}"));
-        self.stage.count("failures");
+    fn check_failure(
+        &self,
+        mount: &Mount,
+        key: &str,
+        since: Moment,
+        error: &StoreError,
+    ) -> Result<(), String> {
+        self.trace_line(format!("fails at '{key}': {error}"));
+        self.shared.count("failures");
         let is_changed = || {
-            let by = [By::Files, By::Endpoint, By::Stranger];
-            self.stage.inner.borrow().history.is_touched(key, &by, since)
+            let by = [Actor::Files, Actor::Endpoint, Actor::Foreign];
+            self.shared.inner.borrow().history.may_have_changed(key, &by, since)
         };
         // A stranger took what it is made of while it waited.
-        let is_taken = || self.stage.may_be(key, By::Endpoint, since).is_none();
-        match error.is_retryable() && (mount.weather.struck() > 0 || is_changed()) || is_taken() {
+        let is_taken = || self.shared.possible_contents(key, Actor::Endpoint, since).is_none();
+        match error.is_retryable() && (mount.injector.fault_count() > 0 || is_changed()) || is_taken() {
             true => Ok(()),
             false => Err(format!("'{key}' failed for no reason: {error}")),
         }
     }
 
-    fn must_have_held(&self, attempt: &Try<'_>) -> Result<(), String> {
-        let Try { key, since, precondition, changes } = attempt;
-        let asked = match precondition {
+    fn check_condition_held(&self, attempt: &Attempt<'_>) -> Result<(), String> {
+        let Attempt { key, since, precondition, changes } = attempt;
+        let condition = match precondition {
             Precondition::None => return Ok(()),
-            Precondition::Absent => Asked::Absent,
-            Precondition::Matches(tag) => match self.stage.tagged(key, tag) {
-                Some(content) => Asked::Content(content),
+            Precondition::Absent => Condition::Absent,
+            Precondition::Matches(tag) => match self.shared.bytes_of_tag(key, tag) {
+                Some(content) => Condition::Content(content),
                 None => return Ok(()),
             },
         };
-        let wanted = match &asked {
-            Asked::Absent => None,
-            Asked::Content(content) => Some(content.clone()),
+        let wanted = match &condition {
+            Condition::Absent => None,
+            Condition::Content(content) => Some(content.clone()),
         };
-        self.stage
-            .must_be(key, By::Endpoint, *since, &wanted)
+        self.shared
+            .check_content(key, Actor::Endpoint, *since, &wanted)
             .map_err(|what| format!("a condition held: {what}"))?;
-        let now = self.stage.now();
-        self.stage.conditions.borrow_mut().won(key, asked, changes[0], (*since, now));
+        let now = self.shared.now();
+        self.shared.conditional_writes.borrow_mut().record(key, condition, changes[0], (*since, now));
         Ok(())
     }
 
     fn may_not_hold(&self, key: &str, since: Moment, precondition: &Precondition) -> bool {
         match precondition {
             Precondition::None => false,
-            Precondition::Absent => self.stage.may_be_there(key, By::Endpoint, since),
+            Precondition::Absent => self.shared.may_exist(key, Actor::Endpoint, since),
             Precondition::Matches(tag) => {
-                let by = [By::Files, By::Endpoint, By::Stranger];
+                let by = [Actor::Files, Actor::Endpoint, Actor::Foreign];
                 let learned = self.tags.get(key).filter(|(known, _)| known == tag).map_or(0, |(_, at)| *at);
-                self.stage.inner.borrow().history.is_touched(key, &by, learned.min(since))
+                self.shared.inner.borrow().history.may_have_changed(key, &by, learned.min(since))
             }
         }
     }
 
     fn precondition(&self, key: &str) -> Precondition {
-        match (self.stage.below(5), self.tags.get(key)) {
+        match (self.shared.below(5), self.tags.get(key)) {
             (0, _) => Precondition::Absent,
             (1, Some((tag, _))) => Precondition::Matches(tag.clone()),
             _ => Precondition::None,
@@ -233,16 +239,16 @@ impl Client {
     }
 
     async fn get(&mut self, mount: &Mount, objects: &Objects, key: &str) -> Result<(), String> {
-        let since = self.stage.now();
+        let since = self.shared.now();
         let if_match = match self.precondition(key) {
             Precondition::Matches(tag) => Some(tag),
             _ => None,
         };
-        let range = (self.stage.below(3) == 0).then(|| {
-            let start = self.stage.below(1000);
-            start..start + 1 + self.stage.below(1000)
+        let range = (self.shared.below(3) == 0).then(|| {
+            let start = self.shared.below(1000);
+            start..start + 1 + self.shared.below(1000)
         });
-        self.tell(format!("gets '{key}' {range:?} if {if_match:?}"));
+        self.trace_line(format!("gets '{key}' {range:?} if {if_match:?}"));
         let options = GetOptions { range: range.clone(), if_match: if_match.clone(), version: None };
         let got = async {
             let object = objects.get(&object_key(key).map_err(Err)?, options).await.map_err(Ok)?;
@@ -250,16 +256,18 @@ impl Client {
             Ok::<_, Result<StoreError, String>>((object.meta, Bytes::from(body)))
         };
         let outcome = got.await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(());
         }
         match (outcome, range) {
-            (Ok((meta, body)), None) => self.has_got(key, since, &meta, body),
-            (Ok((meta, body)), Some(range)) => self.has_got_part(key, since, &meta, &body, range.start),
+            (Ok((meta, body)), None) => self.check_read(key, since, &meta, body),
+            (Ok((meta, body)), Some(range)) => self.check_range_read(key, since, &meta, &body, range.start),
             (Err(Err(what)), _) => Err(what),
-            (Err(Ok(StoreError::NotFound(_))), _) => self.stage.must_be(key, By::Endpoint, since, &None),
+            (Err(Ok(StoreError::NotFound(_))), _) => {
+                self.shared.check_content(key, Actor::Endpoint, since, &None)
+            }
             (Err(Ok(StoreError::InvalidRange(_))), Some(range)) => {
-                let may = self.stage.may_be(key, By::Endpoint, since);
+                let may = self.shared.possible_contents(key, Actor::Endpoint, since);
                 let is_short = |content: &Content| {
                     content.as_ref().is_some_and(|content| content.len() as u64 <= range.start)
                 };
@@ -275,22 +283,22 @@ impl Client {
                     false => Err(format!("'{key}' has another tag than {precondition:?} for no reason")),
                 }
             }
-            (Err(Ok(error)), _) => self.failed(mount, key, since, &error),
+            (Err(Ok(error)), _) => self.check_failure(mount, key, since, &error),
         }
     }
 
-    fn has_got(&mut self, key: &str, since: Moment, meta: &ObjectMeta, body: Bytes) -> Result<(), String> {
-        self.stage.count("objects read");
+    fn check_read(&mut self, key: &str, since: Moment, meta: &ObjectMeta, body: Bytes) -> Result<(), String> {
+        self.shared.count("objects read");
         let length = body.len() as u64;
         if meta.size_bytes != length {
             return Err(format!("'{key}' has {} bytes and is read as {length}", meta.size_bytes));
         }
-        self.stage.must_be(key, By::Endpoint, since, &Some(body.clone()))?;
-        self.must_be_described(key, meta, &body)?;
-        self.saw(key, since, &meta.object.etag, &body)
+        self.shared.check_content(key, Actor::Endpoint, since, &Some(body.clone()))?;
+        self.check_header(key, meta, &body)?;
+        self.record_tag(key, since, &meta.object.etag, &body)
     }
 
-    fn has_got_part(
+    fn check_range_read(
         &self,
         key: &str,
         since: Moment,
@@ -298,7 +306,7 @@ impl Client {
         body: &Bytes,
         start: u64,
     ) -> Result<(), String> {
-        let Some(may) = self.stage.may_be(key, By::Endpoint, since) else { return Ok(()) };
+        let Some(may) = self.shared.possible_contents(key, Actor::Endpoint, since) else { return Ok(()) };
         let is_part = |content: &Content| {
             let Some(content) = content else { return false };
             let (start, end) = (start as usize, start as usize + body.len());
@@ -306,15 +314,19 @@ impl Client {
         };
         match may.iter().any(is_part) {
             true => Ok(()),
-            false => Err(format!("'{key}' from {start} is {}, of nothing that it may be", told_bytes(body))),
+            false => {
+                Err(format!("'{key}' from {start} is {}, of nothing that it may be", describe_bytes(body)))
+            }
         }
     }
 
     /// Who stored these bytes through the endpoint described them.
-    fn must_be_described(&self, key: &str, meta: &ObjectMeta, body: &Bytes) -> Result<(), String> {
-        let inner = self.stage.inner.borrow();
-        let Some(wanted) = inner.described.get(body).filter(|_| !body.is_empty()) else { return Ok(()) };
-        match meta.attributes.user.get(HEADER) {
+    fn check_header(&self, key: &str, meta: &ObjectMeta, body: &Bytes) -> Result<(), String> {
+        let inner = self.shared.inner.borrow();
+        let Some(wanted) = inner.expected_headers.get(body).filter(|_| !body.is_empty()) else {
+            return Ok(());
+        };
+        match meta.attributes.user.get(STAMP_HEADER) {
             Some(seen) if seen == wanted => Ok(()),
             seen => Err(format!("'{key}' has the header {seen:?}, not {wanted}")),
         }
@@ -325,143 +337,145 @@ impl Client {
             Precondition::Absent => Precondition::None,
             precondition => precondition,
         };
-        self.tell(format!("deletes '{key}' if {precondition:?}"));
-        let since = self.stage.now();
-        let change = self.stage.becomes(By::Endpoint, key, None);
+        self.trace_line(format!("deletes '{key}' if {precondition:?}"));
+        let since = self.shared.now();
+        let change = self.shared.begin_set(Actor::Endpoint, key, None);
         let deleted = objects.delete(&object_key(key)?, precondition.clone()).await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(());
         }
         if deleted.is_ok() {
             // By inode it is in the metadata alone, which is synced a moment later.
-            self.stage.done(change, self.stage.by_path && !self.stage.write_back);
-            self.stage.count("changes of objects");
-            let attempt = Try { key, since, precondition, changes: vec![change] };
-            return self.must_have_held(&attempt);
+            self.shared.complete(change, self.shared.by_path && !self.shared.write_back);
+            self.shared.count("changes of objects");
+            let attempt = Attempt { key, since, precondition, changes: vec![change] };
+            return self.check_condition_held(&attempt);
         }
-        let attempt = Try { key, since, precondition, changes: vec![change] };
+        let attempt = Attempt { key, since, precondition, changes: vec![change] };
         let nothing = deleted.map(|()| ObjectRef::new(attempt.key_of(), ETag::new("")));
-        self.judge(mount, attempt, nothing, None)
+        self.check_outcome(mount, attempt, nothing, None)
     }
 
     /// Reads all of what is to be copied or moved.
-    async fn source(
+    async fn read_source(
         &mut self,
         mount: &Mount,
         objects: &Objects,
         key: &str,
     ) -> Result<Option<(ObjectMeta, Bytes)>, String> {
-        let since = self.stage.now();
+        let since = self.shared.now();
         let found = content_of(objects, &object_key(key)?).await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(None);
         }
         match found {
             Ok((meta, content)) => {
-                self.has_got(key, since, &meta, content.clone())?;
+                self.check_read(key, since, &meta, content.clone())?;
                 Ok(Some((meta, content)))
             }
             Err(StoreError::NotFound(_)) => {
-                self.stage.must_be(key, By::Endpoint, since, &None)?;
+                self.shared.check_content(key, Actor::Endpoint, since, &None)?;
                 Ok(None)
             }
-            Err(error) => self.failed(mount, key, since, &error).map(|()| None),
+            Err(error) => self.check_failure(mount, key, since, &error).map(|()| None),
         }
     }
 
     async fn copy(&mut self, mount: &Mount, objects: &Objects, from: &str) -> Result<(), String> {
-        let to = self.stage.key();
-        let Some((meta, content)) = self.source(mount, objects, from).await? else { return Ok(()) };
+        let to = self.shared.random_key();
+        let Some((meta, content)) = self.read_source(mount, objects, from).await? else { return Ok(()) };
         if from == to {
             return Ok(());
         }
         let precondition = self.precondition(&to);
-        self.tell(format!("copies '{from}' to '{to}' if {precondition:?}"));
-        let since = self.stage.now();
-        let change = self.stage.becomes(By::Endpoint, &to, Some(content.clone()));
-        self.stage.inner.borrow_mut().history.is_made_of(change, from);
+        self.trace_line(format!("copies '{from}' to '{to}' if {precondition:?}"));
+        let since = self.shared.now();
+        let change = self.shared.begin_set(Actor::Endpoint, &to, Some(content.clone()));
+        self.shared.inner.borrow_mut().history.set_source(change, from);
         let options = CopyOptions { precondition: precondition.clone(), ..CopyOptions::default() };
         let copied = objects.copy(&meta.object, &object_key(&to)?, options).await;
-        let attempt = Try { key: &to, since, precondition, changes: vec![change] };
-        if self.source_went(from, &copied, since) {
-            attempt.changes.iter().for_each(|id| self.stage.doubt(*id));
+        let attempt = Attempt { key: &to, since, precondition, changes: vec![change] };
+        if self.source_changed(from, &copied, since) {
+            attempt.changes.iter().for_each(|id| self.shared.mark_uncertain(*id));
             return Ok(());
         }
-        self.judge(mount, attempt, copied, Some(content))
+        self.check_outcome(mount, attempt, copied, Some(content))
     }
 
     /// Whether a copy failed because its source is not any more what it was.
-    fn source_went<T>(&self, from: &str, outcome: &store::Result<T>, since: Moment) -> bool {
-        let by = [By::Files, By::Endpoint, By::Stranger];
+    fn source_changed<T>(&self, from: &str, outcome: &store::Result<T>, since: Moment) -> bool {
+        let by = [Actor::Files, Actor::Endpoint, Actor::Foreign];
         // It was read a moment before.
-        let is_touched = || self.stage.inner.borrow().history.is_touched(from, &by, since - 60_000_000_000);
+        let may_have_changed =
+            || self.shared.inner.borrow().history.may_have_changed(from, &by, since - 60_000_000_000);
         match outcome {
             Err(StoreError::NotFound(key) | StoreError::PreconditionFailed(key)) => {
-                key.as_bytes() == from.as_bytes() && is_touched()
+                key.as_bytes() == from.as_bytes() && may_have_changed()
             }
             // One that is in several objects for now.
-            Err(StoreError::Unsupported(_)) => self.stage.by_path,
+            Err(StoreError::Unsupported(_)) => self.shared.by_path,
             _ => false,
         }
     }
 
     async fn rename(&mut self, mount: &Mount, objects: &Objects, from: &str) -> Result<(), String> {
-        let to = self.stage.key();
-        let Some((meta, content)) = self.source(mount, objects, from).await? else { return Ok(()) };
+        let to = self.shared.random_key();
+        let Some((meta, content)) = self.read_source(mount, objects, from).await? else { return Ok(()) };
         if from == to {
             return Ok(());
         }
-        self.tell(format!("renames '{from}' to '{to}'"));
-        let since = self.stage.now();
-        self.stage.moves_open(from, &to);
-        let there = self.stage.becomes(By::Endpoint, &to, Some(content));
-        self.stage.inner.borrow_mut().history.is_made_of(there, from);
-        let gone = self.stage.becomes(By::Endpoint, from, None);
+        self.trace_line(format!("renames '{from}' to '{to}'"));
+        let since = self.shared.now();
+        self.shared.forget_moved_open(from, &to);
+        let there = self.shared.begin_set(Actor::Endpoint, &to, Some(content));
+        self.shared.inner.borrow_mut().history.set_source(there, from);
+        let gone = self.shared.begin_set(Actor::Endpoint, from, None);
         let renamed = objects.rename(&meta.object, &object_key(&to)?, Precondition::None).await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(());
         }
-        self.stage.moves_open(from, &to);
+        self.shared.forget_moved_open(from, &to);
         let is_below = matches!(renamed, Err(StoreError::Unsupported(_)));
-        let attempt = Try { key: &to, since, precondition: Precondition::None, changes: vec![there, gone] };
-        if is_below || self.source_went(from, &renamed, since) {
-            attempt.changes.iter().for_each(|id| self.stage.doubt(*id));
+        let attempt =
+            Attempt { key: &to, since, precondition: Precondition::None, changes: vec![there, gone] };
+        if is_below || self.source_changed(from, &renamed, since) {
+            attempt.changes.iter().for_each(|id| self.shared.mark_uncertain(*id));
             return Ok(());
         }
         let moved = renamed.map(|()| ObjectRef::new(attempt.key_of(), ETag::new("")));
-        self.judge(mount, attempt, moved, None)
+        self.check_outcome(mount, attempt, moved, None)
     }
 
     async fn list(&mut self, mount: &Mount, objects: &Objects) -> Result<(), String> {
-        let prefix = PREFIXES[self.stage.below(PREFIXES.len() as u64) as usize];
-        let limit = 1 + self.stage.below(5) as usize;
-        self.tell(format!("lists '{prefix}', {limit} at a time"));
-        let since = self.stage.now();
+        let prefix = PREFIXES[self.shared.below(PREFIXES.len() as u64) as usize];
+        let limit = 1 + self.shared.below(5) as usize;
+        self.trace_line(format!("lists '{prefix}', {limit} at a time"));
+        let since = self.shared.now();
         let request = ListRequest { prefix: prefix.into(), limit, ..ListRequest::default() };
         let listed = Pages::of(objects, request).all().await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(());
         }
         match listed {
-            Ok(entries) => self.has_listed(prefix, &entries, since),
-            Err(error) => self.failed(mount, prefix, since, &error),
+            Ok(entries) => self.check_listing(prefix, &entries, since),
+            Err(error) => self.check_failure(mount, prefix, since, &error),
         }
     }
 
-    fn has_listed(&self, prefix: &str, entries: &[ListEntry], since: Moment) -> Result<(), String> {
-        self.stage.count("listings");
+    fn check_listing(&self, prefix: &str, entries: &[ListEntry], since: Moment) -> Result<(), String> {
+        self.shared.count("listings");
         let mut listed = BTreeMap::new();
         for entry in entries {
             let ListEntry::Object { object, .. } = entry else { continue };
             listed.insert(String::from_utf8_lossy(object.key.as_bytes()).into_owned(), object.etag.clone());
         }
-        let known = self.stage.inner.borrow().history.keys();
+        let known = self.shared.inner.borrow().history.keys();
         for key in known.iter().filter(|key| key.starts_with(prefix)) {
             match listed.get(key) {
-                None => self.stage.must_be(key, By::Endpoint, since, &None),
-                Some(tag) => match self.stage.tagged(key, tag) {
-                    Some(content) => self.stage.must_be(key, By::Endpoint, since, &Some(content)),
-                    None if self.stage.may_be_there(key, By::Endpoint, since) => Ok(()),
+                None => self.shared.check_content(key, Actor::Endpoint, since, &None),
+                Some(tag) => match self.shared.bytes_of_tag(key, tag) {
+                    Some(content) => self.shared.check_content(key, Actor::Endpoint, since, &Some(content)),
+                    None if self.shared.may_exist(key, Actor::Endpoint, since) => Ok(()),
                     None => Err(format!("'{key}' is listed and is gone")),
                 },
             }
@@ -471,18 +485,18 @@ impl Client {
     }
 
     async fn upload(&mut self, mount: &Mount, objects: &Objects, key: &str) -> Result<(), String> {
-        let Some(begun) = &self.upload else { return self.begin_upload(mount, objects, key).await };
-        let (key, is_tried) = (begun.key.clone(), begun.is_tried);
-        match self.stage.below(6) {
-            0..=2 if !is_tried => self.put_part(mount, objects, &key).await,
-            3 if !is_tried => {
-                self.tell(format!("aborts '{key}'"));
-                let Some(begun) = self.upload.take() else { return Ok(()) };
-                let since = self.stage.now();
-                match objects.abort(&object_key(&key)?, &begun.id).await {
+        let Some(upload) = &self.upload else { return self.begin_upload(mount, objects, key).await };
+        let (key, completion_tried) = (upload.key.clone(), upload.completion_tried);
+        match self.shared.below(6) {
+            0..=2 if !completion_tried => self.put_part(mount, objects, &key).await,
+            3 if !completion_tried => {
+                self.trace_line(format!("aborts '{key}'"));
+                let Some(upload) = self.upload.take() else { return Ok(()) };
+                let since = self.shared.now();
+                match objects.abort(&object_key(&key)?, &upload.id).await {
                     Err(StoreError::NotFound(_)) | Ok(()) => Ok(()),
-                    Err(_) if mount.weather.has_crashed() => Ok(()),
-                    Err(error) => self.failed(mount, &key, since, &error),
+                    Err(_) if mount.injector.has_crashed() => Ok(()),
+                    Err(error) => self.check_failure(mount, &key, since, &error),
                 }
             }
             _ => self.complete(mount, objects, &key).await,
@@ -490,102 +504,103 @@ impl Client {
     }
 
     async fn begin_upload(&mut self, mount: &Mount, objects: &Objects, key: &str) -> Result<(), String> {
-        self.tell(format!("begins '{key}'"));
-        let since = self.stage.now();
+        self.trace_line(format!("begins '{key}'"));
+        let since = self.shared.now();
         let id = objects.begin(&object_key(key)?, Attributes::default(), Tags::new()).await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(());
         }
         match id {
             Ok(id) => {
-                self.upload = Some(Begun {
+                self.upload = Some(PendingUpload {
                     key: key.into(),
                     id,
                     parts: BTreeMap::new(),
-                    is_tried: false,
-                    is_sending: false,
+                    completion_tried: false,
+                    is_part_in_flight: false,
                 });
                 Ok(())
             }
-            Err(error) => self.failed(mount, key, since, &error),
+            Err(error) => self.check_failure(mount, key, since, &error),
         }
     }
 
     async fn put_part(&mut self, mount: &Mount, objects: &Objects, key: &str) -> Result<(), String> {
-        let Some(begun) = &mut self.upload else { return Ok(()) };
-        let number = 1 + self.stage.below(PARTS) as u32;
-        let content = match self.stage.below(12) {
-            0 => self.stage.bytes_of(PART_BYTES_MIN),
-            _ => self.stage.bytes(),
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        let number = 1 + self.shared.below(PARTS) as u32;
+        let content = match self.shared.below(12) {
+            0 => self.shared.fresh_bytes_of_len(PART_BYTES_MIN),
+            _ => self.shared.fresh_bytes(),
         };
-        let since = self.stage.now();
-        self.stage.tell(format!("{} sends part {number} of '{key}'", self.name));
+        let since = self.shared.now();
+        self.shared.trace_line(format!("{} sends part {number} of '{key}'", self.name));
         let body = stream::iter([Ok(content.clone())]).boxed();
-        let id = begun.id.clone();
-        begun.parts.insert(number, content);
-        begun.is_sending = true;
+        let id = upload.id.clone();
+        upload.parts.insert(number, content);
+        upload.is_part_in_flight = true;
         let sent = objects.put_part(&object_key(key)?, &id, number, body, Box::new(|| Ok(None))).await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return Ok(());
         }
         match sent {
             Ok(_) => {
-                begun.is_sending = false;
+                upload.is_part_in_flight = false;
                 Ok(())
             }
             Err(error) => {
                 self.upload = None;
-                self.failed(mount, key, since, &error)
+                self.check_failure(mount, key, since, &error)
             }
         }
     }
 
     async fn complete(&mut self, mount: &Mount, objects: &Objects, key: &str) -> Result<(), String> {
-        let Some(begun) = &mut self.upload else { return Ok(()) };
-        if begun.parts.is_empty() {
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        if upload.parts.is_empty() {
             return Ok(());
         }
-        let numbers: Vec<u32> = begun.parts.keys().copied().collect();
-        let content: Bytes = begun.parts.values().flat_map(|part| part.iter().copied()).collect();
-        let before_last = begun.parts.values().rev().skip(1);
+        let numbers: Vec<u32> = upload.parts.keys().copied().collect();
+        let content: Bytes = upload.parts.values().flat_map(|part| part.iter().copied()).collect();
+        let before_last = upload.parts.values().rev().skip(1);
         let is_valid = before_last.map(Bytes::len).all(|bytes| bytes as u64 >= PART_BYTES_MIN);
-        let (id, was_tried) = (begun.id.clone(), std::mem::replace(&mut begun.is_tried, true));
-        let precondition = match self.stage.below(4) {
-            0 if !was_tried => Precondition::Absent,
+        let (id, was_completion_tried) =
+            (upload.id.clone(), std::mem::replace(&mut upload.completion_tried, true));
+        let precondition = match self.shared.below(4) {
+            0 if !was_completion_tried => Precondition::Absent,
             _ => Precondition::None,
         };
-        self.tell(format!("completes '{key}' of {numbers:?} if {precondition:?}"));
-        let since = self.stage.now();
-        let change = self.stage.becomes(By::Endpoint, key, Some(content.clone()));
+        self.trace_line(format!("completes '{key}' of {numbers:?} if {precondition:?}"));
+        let since = self.shared.now();
+        let change = self.shared.begin_set(Actor::Endpoint, key, Some(content.clone()));
         let options = CompleteOptions { precondition: precondition.clone(), ..CompleteOptions::default() };
         let completed = objects.complete(&object_key(key)?, &id, &numbers, options).await;
-        let attempt = Try { key, since, precondition: precondition.clone(), changes: vec![change] };
+        let attempt = Attempt { key, since, precondition: precondition.clone(), changes: vec![change] };
         match &completed {
             Ok(_) => self.upload = None,
             Err(StoreError::Invalid(_)) if !is_valid => {
                 self.upload = None;
-                self.stage.in_vain(change);
+                self.shared.mark_failed(change);
                 return Ok(());
             }
-            Err(StoreError::NotFound(_)) if was_tried => {
+            Err(StoreError::NotFound(_)) if was_completion_tried => {
                 self.upload = None;
-                self.stage.doubt(change);
+                self.shared.mark_uncertain(change);
                 return Ok(());
             }
             Err(_) => {}
         }
-        self.judge(mount, attempt, completed, Some(content))
+        self.check_outcome(mount, attempt, completed, Some(content))
     }
 }
 
-impl Try<'_> {
+impl Attempt<'_> {
     fn key_of(&self) -> store::ObjectKey {
         store::ObjectKey::try_from(self.key).unwrap_or_else(|_| unreachable!("it was one before"))
     }
 }
 
-fn described(content: &Bytes) -> Attributes {
-    let user = BTreeMap::from([(HEADER.to_owned(), header_of(content))]);
+fn expected_headers(content: &Bytes) -> Attributes {
+    let user = BTreeMap::from([(STAMP_HEADER.to_owned(), header_of(content))]);
     Attributes { user, ..Attributes::default() }
 }
 

@@ -1,7 +1,7 @@
 //! Somebody else, who goes to the bucket itself; and what is told of it: true observations, that come when they come.
 
-use super::key_history::By;
-use super::shared_state::{Stage, object_key, told_bytes};
+use super::key_history::Actor;
+use super::shared_state::{SharedState, describe_bytes, object_key};
 use crate::files::machine::Mount;
 use bytes::Bytes;
 use std::time::Duration;
@@ -24,82 +24,82 @@ struct Hint {
     looked_at: Duration,
 }
 
-pub(super) struct Stranger {
-    stage: Stage,
+pub(super) struct ForeignWriter {
+    shared: SharedState,
     bucket: MemoryStore,
     hints: Vec<Hint>,
 }
 
-impl Stranger {
-    pub(super) fn new(stage: Stage, bucket: MemoryStore) -> Self {
-        Self { stage, bucket, hints: Vec::new() }
+impl ForeignWriter {
+    pub(super) fn new(shared: SharedState, bucket: MemoryStore) -> Self {
+        Self { shared, bucket, hints: Vec::new() }
     }
 
-    pub(super) async fn live(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
+    pub(super) async fn run_ops(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
         for _ in 0..ops {
-            tokio::time::sleep(Duration::from_millis(self.stage.below(PAUSE_MS))).await;
-            self.stage.step();
-            match self.stage.below(10) {
+            tokio::time::sleep(Duration::from_millis(self.shared.below(PAUSE_MS))).await;
+            self.shared.count_step();
+            match self.shared.below(10) {
                 0..=3 => self.change().await?,
-                4 => self.mark().await?,
+                4 => self.change_marker().await?,
                 5..=6 => self.observe().await?,
-                _ => self.tell(mount).await?,
+                _ => self.deliver_hint(mount).await?,
             }
         }
         Ok(())
     }
 
     /// Everything that was observed so far is told, in any order, or is lost.
-    pub(super) async fn tell_all(&mut self, mount: &Mount) -> Result<(), String> {
+    pub(super) async fn deliver_all_hints(&mut self, mount: &Mount) -> Result<(), String> {
         while !self.hints.is_empty() {
-            self.tell(mount).await?;
+            self.deliver_hint(mount).await?;
         }
         Ok(())
     }
 
     async fn change(&mut self) -> Result<(), String> {
-        let key = self.stage.key();
-        let done = match self.stage.below(6) {
+        let key = self.shared.random_key();
+        let done = match self.shared.below(6) {
             0..=2 => self.put(&key).await,
             3 => self.copy(&key).await,
             _ => self.delete(&key).await,
         };
         done.map_err(|error| format!("the bucket itself: {error}"))?;
-        if self.stage.below(2) == 0 { self.observe_key(&key).await } else { Ok(()) }
+        if self.shared.below(2) == 0 { self.observe_key(&key).await } else { Ok(()) }
     }
 
     async fn put(&self, key: &str) -> store::Result<()> {
-        let content = self.stage.bytes();
-        self.stage.tell(format!("stranger puts '{key}' {}", told_bytes(&content)));
-        let id = self.stage.becomes(By::Stranger, key, Some(content.clone()));
-        self.bucket.put(&own(key)?, Payload::from(content), PutOptions::default()).await?;
-        self.stage.done(id, true);
+        let content = self.shared.fresh_bytes();
+        self.shared.trace_line(format!("stranger puts '{key}' {}", describe_bytes(&content)));
+        let id = self.shared.begin_set(Actor::Foreign, key, Some(content.clone()));
+        self.bucket.put(&store_key(key)?, Payload::from(content), PutOptions::default()).await?;
+        self.shared.complete(id, true);
         Ok(())
     }
 
     async fn copy(&self, to: &str) -> store::Result<()> {
-        let from = self.stage.key();
+        let from = self.shared.random_key();
         if from == to {
             return Ok(());
         }
-        let Some(meta) = self.bucket.find(&own(&from)?).await? else { return Ok(()) };
+        let Some(meta) = self.bucket.find(&store_key(&from)?).await? else { return Ok(()) };
         let content = self.content(&meta.object.key).await?;
-        self.stage.tell(format!("stranger copies '{from}' to '{to}', {}", told_bytes(&content)));
-        let id = self.stage.becomes(By::Stranger, to, Some(content));
-        self.bucket.copy(&meta.object, &own(to)?, CopyOptions::default()).await?;
-        self.stage.done(id, true);
+        self.shared.trace_line(format!("stranger copies '{from}' to '{to}', {}", describe_bytes(&content)));
+        let id = self.shared.begin_set(Actor::Foreign, to, Some(content));
+        self.bucket.copy(&meta.object, &store_key(to)?, CopyOptions::default()).await?;
+        self.shared.complete(id, true);
         Ok(())
     }
 
     async fn delete(&self, key: &str) -> store::Result<()> {
-        if self.bucket.find(&own(key)?).await?.is_none() {
+        if self.bucket.find(&store_key(key)?).await?.is_none() {
             // What waits in a log is not deleted.
             return Ok(());
         }
-        self.stage.tell(format!("stranger deletes '{key}'"));
-        let id = self.stage.becomes(By::Stranger, key, None);
-        self.bucket.delete(&own(key)?, Precondition::None).await?;
-        self.stage.done(id, true);
+        self.shared.trace_line(format!("stranger deletes '{key}'"));
+        let id = self.shared.begin_set(Actor::Foreign, key, None);
+        self.bucket.delete(&store_key(key)?, Precondition::None).await?;
+        self.shared.complete(id, true);
         Ok(())
     }
 
@@ -108,28 +108,28 @@ impl Stranger {
     }
 
     /// A directory's marker is nothing that has content.
-    async fn mark(&self) -> Result<(), String> {
-        let key = MARKERS[self.stage.below(MARKERS.len() as u64) as usize];
+    async fn change_marker(&self) -> Result<(), String> {
+        let key = MARKERS[self.shared.below(MARKERS.len() as u64) as usize];
         let marker = object_key(key)?;
-        let done = match self.stage.below(2) {
+        let done = match self.shared.below(2) {
             0 => self.bucket.put(&marker, Payload::default(), PutOptions::default()).await.map(drop),
             _ => self.bucket.delete(&marker, Precondition::None).await,
         };
-        self.stage.tell(format!("stranger marks or unmarks '{key}'"));
+        self.shared.trace_line(format!("stranger marks or unmarks '{key}'"));
         done.map_err(|error| error.to_string())
     }
 
     async fn observe(&mut self) -> Result<(), String> {
-        let key = match self.stage.below(5) {
-            0 => MARKERS[self.stage.below(MARKERS.len() as u64) as usize].to_owned(),
-            _ => self.stage.key(),
+        let key = match self.shared.below(5) {
+            0 => MARKERS[self.shared.below(MARKERS.len() as u64) as usize].to_owned(),
+            _ => self.shared.random_key(),
         };
         self.observe_key(&key).await
     }
 
     async fn observe_key(&mut self, key: &str) -> Result<(), String> {
         let key = object_key(key)?;
-        let looked_at = self.stage.monotonic();
+        let looked_at = self.shared.monotonic();
         let seen = self.bucket.find(&key).await.map_err(|error| error.to_string())?;
         if self.hints.len() < HINTS_MAX {
             self.hints.push(Hint { key, seen, looked_at });
@@ -138,25 +138,25 @@ impl Stranger {
     }
 
     /// One of the hints: it is told, and may be told again; or it is lost.
-    async fn tell(&mut self, mount: &Mount) -> Result<(), String> {
+    async fn deliver_hint(&mut self, mount: &Mount) -> Result<(), String> {
         if self.hints.is_empty() {
             return Ok(());
         }
-        let hint = self.hints.swap_remove(self.stage.below(self.hints.len() as u64) as usize);
-        if self.stage.below(5) == 0 {
+        let hint = self.hints.swap_remove(self.shared.below(self.hints.len() as u64) as usize);
+        if self.shared.below(5) == 0 {
             return Ok(());
         }
         let Hint { key, seen, looked_at } = &hint;
         let what = seen.as_ref().map_or("nothing".into(), |meta| format!("{:?}", meta.object.etag));
-        self.stage.tell(format!("hint: '{key}' was {what} at {}", looked_at.as_nanos()));
-        self.stage.count("hints");
-        let told = mount.fs.reconcile(key, seen.as_ref(), mount.fs.moment_at(*looked_at)).await;
-        if self.stage.below(4) == 0 && self.hints.len() < HINTS_MAX {
+        self.shared.trace_line(format!("hint: '{key}' was {what} at {}", looked_at.as_nanos()));
+        self.shared.count("hints");
+        let outcome = mount.fs.reconcile(key, seen.as_ref(), mount.fs.moment_at(*looked_at)).await;
+        if self.shared.below(4) == 0 && self.hints.len() < HINTS_MAX {
             self.hints.push(hint);
         }
-        match told {
-            _ if mount.weather.has_crashed() => Ok(()),
-            Err(error) if error.errno() != libc::EIO || mount.weather.struck() == 0 => {
+        match outcome {
+            _ if mount.injector.has_crashed() => Ok(()),
+            Err(error) if error.errno() != libc::EIO || mount.injector.fault_count() == 0 => {
                 Err(format!("a hint failed for no reason: {error}"))
             }
             _ => Ok(()),
@@ -164,6 +164,6 @@ impl Stranger {
     }
 }
 
-fn own(key: &str) -> store::Result<ObjectKey> {
+fn store_key(key: &str) -> store::Result<ObjectKey> {
     ObjectKey::try_from(key).map_err(StoreError::from)
 }

@@ -1,7 +1,7 @@
 //! When everybody has stopped: all see the same, and it is what may be.
 
 use super::key_history::Content;
-use super::shared_state::{Stage, told, told_bytes};
+use super::shared_state::{SharedState, describe, describe_bytes};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +13,11 @@ const ENTRIES: usize = 3;
 const READ_BYTES: usize = 128 << 10;
 
 /// Keys with their tags and bytes; keys that end in `/` are markers of directories.
-pub(super) type Objects = BTreeMap<String, (ETag, Bytes)>;
+pub(super) type ObjectMap = BTreeMap<String, (ETag, Bytes)>;
 
 /// What a walk through the files finds.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct FileTree {
     files: BTreeMap<String, Bytes>,
     /// Their keys end in `/`.
     dirs: BTreeSet<String>,
@@ -34,10 +34,10 @@ pub(super) async fn content_of(
 }
 
 /// Every object that is not Tenon's own.
-pub(super) async fn objects(store: &dyn ObjectStore) -> Result<Objects, String> {
+pub(super) async fn read_objects(store: &dyn ObjectStore) -> Result<ObjectMap, String> {
     let request = ListRequest { limit: ENTRIES, ..ListRequest::default() };
     let entries = Pages::of(store, request).all().await.map_err(|error| format!("no listing: {error}"))?;
-    let mut found = Objects::new();
+    let mut found = ObjectMap::new();
     for entry in entries {
         let ListEntry::Object { object, size_bytes } = entry else { continue };
         let key = String::from_utf8_lossy(object.key.as_bytes()).into_owned();
@@ -64,8 +64,8 @@ pub(super) async fn objects(store: &dyn ObjectStore) -> Result<Objects, String> 
 }
 
 /// As `find` and `cat` see it.
-pub(super) async fn tree(fs: &Filesystem) -> Result<Tree, String> {
-    let mut tree = Tree::default();
+pub(super) async fn walk_files(fs: &Filesystem) -> Result<FileTree, String> {
+    let mut file_tree = FileTree::default();
     let mut waiting = vec![(String::new(), Ino::ROOT)];
     while let Some((dir, ino)) = waiting.pop() {
         for name in list(fs, ino).await.map_err(|error| format!("'{dir}' cannot be listed: {error}"))? {
@@ -74,23 +74,23 @@ pub(super) async fn tree(fs: &Filesystem) -> Result<Tree, String> {
             }
             let plain = names::plain(&name).unwrap_or(&name);
             let key = format!("{dir}{}", String::from_utf8_lossy(plain));
-            see(fs, (ino, &name), key, &mut tree, &mut waiting).await?;
+            visit(fs, (ino, &name), key, &mut file_tree, &mut waiting).await?;
         }
     }
-    Ok(tree)
+    Ok(file_tree)
 }
 
-async fn see(
+async fn visit(
     fs: &Filesystem,
     (dir, name): (Ino, &[u8]),
     key: String,
-    tree: &mut Tree,
+    file_tree: &mut FileTree,
     waiting: &mut Vec<(String, Ino)>,
 ) -> Result<(), String> {
     let failed = |error: vfs::Error| format!("the file '{key}' is listed and not read: {error}");
     let attr = fs.lookup(dir, name).await.map_err(failed)?;
     if attr.kind == Kind::Directory {
-        tree.dirs.insert(format!("{key}/"));
+        file_tree.dirs.insert(format!("{key}/"));
         waiting.push((format!("{key}/"), attr.ino));
         return Ok(());
     }
@@ -111,7 +111,7 @@ async fn see(
             content.len()
         ));
     }
-    match tree.files.insert(key.clone(), content.into()) {
+    match file_tree.files.insert(key.clone(), content.into()) {
         None => Ok(()),
         Some(_) => Err(format!("'{key}' is two files")),
     }
@@ -133,22 +133,22 @@ async fn list(fs: &Filesystem, dir: Ino) -> vfs::Result<Vec<Vec<u8>>> {
 }
 
 /// A walk shows the objects, and no others.
-pub(super) fn agree(tree: &Tree, objects: &Objects) -> Result<(), String> {
+pub(super) fn compare_files(file_tree: &FileTree, objects: &ObjectMap) -> Result<(), String> {
     let files = objects.iter().filter(|(key, _)| !key.ends_with('/'));
     let files: BTreeMap<&String, &Bytes> = files.map(|(key, (_, content))| (key, content)).collect();
-    for key in files.keys().copied().chain(tree.files.keys()) {
-        let (object, file) = (files.get(key).copied(), tree.files.get(key));
+    for key in files.keys().copied().chain(file_tree.files.keys()) {
+        let (object, file) = (files.get(key).copied(), file_tree.files.get(key));
         if object != file {
-            let (object, file) = (told(&object.cloned()), told(&file.cloned()));
+            let (object, file) = (describe(&object.cloned()), describe(&file.cloned()));
             return Err(format!("'{key}' is {object} as an object, and {file} as a file"));
         }
     }
     let dirs: BTreeSet<String> = objects.keys().flat_map(|key| dirs_of(key)).collect();
-    match dirs.symmetric_difference(&tree.dirs).next() {
+    match dirs.symmetric_difference(&file_tree.dirs).next() {
         None => Ok(()),
         Some(dir) => Err(format!(
             "the directory '{dir}' is listed only {}",
-            match tree.dirs.contains(dir) {
+            match file_tree.dirs.contains(dir) {
                 true => "as a file",
                 false => "as objects",
             }
@@ -162,28 +162,36 @@ fn dirs_of(key: &str) -> impl Iterator<Item = String> {
 }
 
 /// Two stores of the same objects list the same.
-pub(super) fn same(what: &str, one: &Objects, other: &Objects, compares_tags: bool) -> Result<(), String> {
+pub(super) fn compare_stores(
+    what: &str,
+    one: &ObjectMap,
+    other: &ObjectMap,
+    compares_tags: bool,
+) -> Result<(), String> {
     for key in one.keys().chain(other.keys()) {
         let is_same = match (one.get(key), other.get(key)) {
             (Some(one), Some(other)) => one.1 == other.1 && (one.0 == other.0 || !compares_tags),
             _ => false,
         };
         if !is_same {
-            let told = |objects: &Objects| {
+            let describe = |objects: &ObjectMap| {
                 objects
                     .get(key)
-                    .map_or("nothing".into(), |(tag, content)| format!("{tag:?} {}", told_bytes(content)))
+                    .map_or("nothing".into(), |(tag, content)| format!("{tag:?} {}", describe_bytes(content)))
             };
-            return Err(format!("{what}: '{key}' is {} and {}", told(one), told(other)));
+            return Err(format!("{what}: '{key}' is {} and {}", describe(one), describe(other)));
         }
     }
     Ok(())
 }
 
 /// Each key is what a change left that nothing replaced; what lost to the bucket is kept.
-pub(super) fn be(stage: &Stage, objects: &Objects) -> Result<BTreeMap<String, Bytes>, String> {
-    let inner = stage.inner.borrow();
-    stage.conditions.borrow().exclude_each_other(&inner.history)?;
+pub(super) fn check_final(
+    shared: &SharedState,
+    objects: &ObjectMap,
+) -> Result<BTreeMap<String, Bytes>, String> {
+    let inner = shared.inner.borrow();
+    shared.conditional_writes.borrow().check_exclusive(&inner.history)?;
     let (lost, mut found) = (format!("{LOST_AND_FOUND}/"), BTreeMap::new());
     let mut kept = Vec::new();
     for (key, (_, content)) in objects.iter().filter(|(key, _)| !key.ends_with('/')) {
@@ -196,28 +204,33 @@ pub(super) fn be(stage: &Stage, objects: &Objects) -> Result<BTreeMap<String, By
     keys.extend(found.keys().cloned());
     for key in &keys {
         let seen: Content = found.get(key).cloned();
-        if let Some(may) = inner.history.may_end(key).filter(|may| !may.contains(&seen)) {
-            let may: Vec<String> = may.iter().map(told).collect();
-            return Err(format!("'{key}' is {} at last, and may be {}", told(&seen), may.join(" or ")));
+        if let Some(may) = inner.history.possible_final_contents(key).filter(|may| !may.contains(&seen)) {
+            let may: Vec<String> = may.iter().map(describe).collect();
+            return Err(format!("'{key}' is {} at last, and may be {}", describe(&seen), may.join(" or ")));
         }
     }
-    for (_, one) in &inner.kept {
-        if !one.iter().any(|bytes| kept.iter().any(|seen| is_of(seen, bytes))) {
-            let one = one.iter().map(told_bytes).collect::<Vec<_>>().join(" or ");
+    for (_, one) in &inner.lost_to_bucket {
+        if !one.iter().any(|bytes| kept.iter().any(|seen| matches_written(seen, bytes))) {
+            let one = one.iter().map(describe_bytes).collect::<Vec<_>>().join(" or ");
             return Err(format!("what lost to the bucket is not kept: {one}"));
         }
     }
-    let is_torn = |seen: &Bytes| {
-        inner.torn.iter().any(|bytes| seen.len() < bytes.len() && is_of(seen, &bytes.slice(..seen.len())))
+    let is_partial_write = |seen: &Bytes| {
+        inner
+            .partial_writes
+            .iter()
+            .any(|bytes| seen.len() < bytes.len() && matches_written(seen, &bytes.slice(..seen.len())))
     };
-    let is_written = |seen: &Bytes| inner.written.iter().any(|bytes| is_of(seen, bytes)) || is_torn(seen);
+    let is_written = |seen: &Bytes| {
+        inner.written.iter().any(|bytes| matches_written(seen, bytes)) || is_partial_write(seen)
+    };
     match kept.iter().find(|seen| !is_written(seen)) {
-        Some(seen) => Err(format!("nobody wrote what is kept: {}", told_bytes(seen))),
+        Some(seen) => Err(format!("nobody wrote what is kept: {}", describe_bytes(seen))),
         None => Ok(found),
     }
 }
 
 /// Of what was edited in place zeros stand for what went with the old object.
-fn is_of(seen: &Bytes, written: &Bytes) -> bool {
+fn matches_written(seen: &Bytes, written: &Bytes) -> bool {
     seen.len() == written.len() && seen.iter().zip(written).all(|(seen, byte)| seen == byte || *seen == 0)
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is there after a loss is the first so many commits, and never less than what was synced.
 
-use super::fault_injector::{Sky, Weather};
+use super::fault_injector::{CrashPoint, FaultInjector};
 use meta::{
     BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
     MemoryEngine, Reader, Rows, Seqno, SortedRun, Versioned,
@@ -13,16 +13,16 @@ use store::writeback::Writeback;
 
 /// Tables on the disk, and the commits behind them, by number.
 #[derive(Debug)]
-pub(super) struct Platter {
+pub(super) struct DiskState {
     tables: MemoryEngine,
-    up_to: u64,
+    checkpointed: u64,
     commits: Vec<(u64, Commit)>,
 }
 
-impl Platter {
+impl DiskState {
     pub(super) fn empty() -> Self {
         let tables = MemoryEngine::new(LogCap { bytes_max: 0, tail_ops: 0 });
-        Self { tables, up_to: 0, commits: Vec::new() }
+        Self { tables, checkpointed: 0, commits: Vec::new() }
     }
 
     /// How many commits may be lost.
@@ -31,19 +31,19 @@ impl Platter {
     }
 
     /// Loses all but the first commits that were not synced; these are on the disk.
-    pub(super) fn keep(&mut self, commits: usize) -> Result<(), CommitError> {
+    pub(super) fn keep_unsynced(&mut self, commits: usize) -> Result<(), CommitError> {
         self.commits.truncate(commits);
-        *self = Self { tables: self.read()?, up_to: self.next() - 1, commits: Vec::new() };
+        *self = Self { tables: self.replay()?, checkpointed: self.next_number() - 1, commits: Vec::new() };
         Ok(())
     }
 
     /// Loses the commits whose numbers a journal does not have.
-    pub(super) fn keep_noted(&mut self, numbers: &[u64]) {
+    pub(super) fn keep_journaled(&mut self, numbers: &[u64]) {
         self.commits.retain(|(number, _)| numbers.contains(number));
     }
 
     /// The newest tables.
-    fn read(&self) -> Result<MemoryEngine, CommitError> {
+    fn replay(&self) -> Result<MemoryEngine, CommitError> {
         let tables = self.tables.fork();
         for (_, commit) in &self.commits {
             tables.commit(commit.clone())?;
@@ -51,8 +51,8 @@ impl Platter {
         Ok(tables)
     }
 
-    fn next(&self) -> u64 {
-        self.commits.last().map_or(self.up_to, |(number, _)| *number) + 1
+    fn next_number(&self) -> u64 {
+        self.commits.last().map_or(self.checkpointed, |(number, _)| *number) + 1
     }
 }
 
@@ -60,42 +60,42 @@ impl Platter {
 #[derive(Debug)]
 pub(super) struct DiskEngine {
     tables: MemoryEngine,
-    disk: Arc<Mutex<Platter>>,
-    weather: Arc<Weather>,
+    disk: Arc<Mutex<DiskState>>,
+    injector: Arc<FaultInjector>,
     /// Where commits are noted, if data waits there too.
     journal: Option<Arc<Writeback>>,
 }
 
 impl DiskEngine {
     pub(super) fn open(
-        disk: Arc<Mutex<Platter>>,
-        weather: Arc<Weather>,
+        disk: Arc<Mutex<DiskState>>,
+        injector: Arc<FaultInjector>,
         journal: Option<Arc<Writeback>>,
     ) -> Result<Self, CommitError> {
-        let tables = disk.lock().unwrap_or_else(PoisonError::into_inner).read()?;
-        Ok(Self { tables, disk, weather, journal })
+        let tables = disk.lock().unwrap_or_else(PoisonError::into_inner).replay()?;
+        Ok(Self { tables, disk, injector, journal })
     }
 
-    fn disk(&self) -> MutexGuard<'_, Platter> {
+    fn disk(&self) -> MutexGuard<'_, DiskState> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alive(&self) -> Result<(), EngineError> {
-        match self.weather.has_crashed() {
+    fn check_alive(&self) -> Result<(), EngineError> {
+        match self.injector.has_crashed() {
             true => Err(EngineError::Unavailable("the machine has crashed".into())),
             false => Ok(()),
         }
     }
 
-    fn have_room(&self) -> Result<(), EngineError> {
-        match self.weather.disk_fails() {
+    fn check_space(&self) -> Result<(), EngineError> {
+        match self.injector.draw_disk_failure() {
             true => Err(EngineError::Unavailable("the disk is full on demand".into())),
             false => Ok(()),
         }
     }
 
-    fn strike(&self, what: &str) -> CommitError {
-        self.weather.strike(what);
+    fn crash(&self, what: &str) -> CommitError {
+        self.injector.crash(what);
         EngineError::Uncertain("the machine crashed".into()).into()
     }
 
@@ -105,10 +105,10 @@ impl DiskEngine {
         if commit.is_check() {
             return Ok(seqno);
         }
-        self.weather.tell(told(&commit));
-        let number = disk.next();
+        self.injector.trace_line(describe(&commit));
+        let number = disk.next_number();
         if let Some(journal) = &self.journal {
-            journal.append_note(number, number.to_le_bytes().to_vec().into()).map_err(failed)?;
+            journal.append_note(number, number.to_le_bytes().to_vec().into()).map_err(unavailable)?;
         }
         disk.commits.push((number, commit));
         Ok(seqno)
@@ -117,44 +117,44 @@ impl DiskEngine {
     /// All commits are in tables on the disk, and in no journal any more.
     pub(super) fn checkpoint(&self) -> Result<(), EngineError> {
         let mut disk = self.disk();
-        let up_to = disk.next() - 1;
+        let checkpointed = disk.next_number() - 1;
         if let Some(journal) = &self.journal {
-            journal.sync_now().map_err(failed)?;
-            journal.forget_notes(up_to).map_err(failed)?;
+            journal.sync_now().map_err(unavailable)?;
+            journal.forget_notes(checkpointed).map_err(unavailable)?;
         }
-        *disk = Platter { tables: self.tables.fork(), up_to, commits: Vec::new() };
+        *disk = DiskState { tables: self.tables.fork(), checkpointed, commits: Vec::new() };
         Ok(())
     }
 }
 
 /// So much of an op is told, in bytes.
-const TOLD_BYTES: usize = 120;
+const TRACED_OP_CHARS: usize = 120;
 
-fn told(commit: &Commit) -> String {
+fn describe(commit: &Commit) -> String {
     let ops = commit.ops.iter().map(|(_, op)| {
         let text = format!("{op:?}");
-        text.chars().take(TOLD_BYTES).collect()
+        text.chars().take(TRACED_OP_CHARS).collect()
     });
     format!("    commit {}", ops.collect::<Vec<String>>().join("; "))
 }
 
-fn failed(error: std::io::Error) -> EngineError {
+fn unavailable(error: std::io::Error) -> EngineError {
     EngineError::Unavailable(error.to_string())
 }
 
 impl Reader for DiskEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
-        self.alive()?;
+        self.check_alive()?;
         self.tables.get(key)
     }
 
     fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
-        self.alive()?;
+        self.check_alive()?;
         self.tables.multi_get(keys)
     }
 
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
-        self.alive()?;
+        self.check_alive()?;
         self.tables.scan(from, to, limit)
     }
 
@@ -170,14 +170,14 @@ impl Engine for DiskEngine {
     }
 
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
-        self.alive()?;
-        self.have_room()?;
-        match self.weather.sky() {
-            Sky::Clear => self.write(commit),
-            Sky::CrashBefore => Err(self.strike("a commit, before it")),
-            Sky::CrashAfter => {
+        self.check_alive()?;
+        self.check_space()?;
+        match self.injector.next_crash_point() {
+            CrashPoint::NoCrash => self.write(commit),
+            CrashPoint::Before => Err(self.crash("a commit, before it")),
+            CrashPoint::After => {
                 self.write(commit)?;
-                Err(self.strike("a commit, after it"))
+                Err(self.crash("a commit, after it"))
             }
         }
     }
@@ -187,10 +187,10 @@ impl Engine for DiskEngine {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
-        self.alive()?;
-        self.have_room()?;
+        self.check_alive()?;
+        self.check_space()?;
         match &self.journal {
-            Some(journal) => journal.sync_now().map_err(failed),
+            Some(journal) => journal.sync_now().map_err(unavailable),
             None => self.checkpoint(),
         }
     }

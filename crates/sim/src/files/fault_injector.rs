@@ -2,8 +2,8 @@
 //!
 //! Invariant: after the crash no call takes effect and none is answered.
 
-use super::scenario::Rates;
-use crate::trace::Tale;
+use super::scenario::FaultRates;
+use crate::trace::Trace;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,73 +19,73 @@ const BODY_BYTES_CUT: u64 = 7;
 
 /// The weather of one life.
 #[derive(Debug)]
-pub(crate) struct Weather {
+pub(crate) struct FaultInjector {
     pub(crate) entropy: Arc<Entropy>,
-    rates: Rates,
+    rates: FaultRates,
     is_slow: bool,
     faults: Faults,
     /// How many look at the file system while nothing may fail.
-    calm: AtomicUsize,
+    pauses: AtomicUsize,
     /// Calls until the crash; 0: there is none.
     calls_left: AtomicU64,
     has_crashed: AtomicBool,
-    crash: Notify,
-    repeats: AtomicU64,
+    crash_signal: Notify,
+    repeated_calls: AtomicU64,
     disk_failures: AtomicU64,
     /// Failures that were answered: who waits for what another call asked for hears of it then.
-    answered: AtomicU64,
+    reported_failures: AtomicU64,
     /// Syncs of everything, by any program, that began or ended.
     syncs: AtomicU64,
-    tale: Tale,
+    trace: Trace,
 }
 
 /// What a call finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sky {
-    Clear,
-    CrashBefore,
-    CrashAfter,
+pub(crate) enum CrashPoint {
+    NoCrash,
+    Before,
+    After,
 }
 
 /// The weather is fine until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Calm(Arc<Weather>);
+pub(crate) struct FaultPause(Arc<FaultInjector>);
 
-impl Weather {
-    /// Fine, until [`Weather::begin`].
-    pub(crate) fn new(seed: u64, rates: Rates, is_slow: bool, tale: Tale) -> Arc<Self> {
+impl FaultInjector {
+    /// Fine, until [`FaultInjector::begin`].
+    pub(crate) fn new(seed: u64, rates: FaultRates, is_slow: bool, trace: Trace) -> Arc<Self> {
         Arc::new(Self {
             entropy: Arc::new(Entropy::new(seed)),
             rates,
             is_slow,
             faults: Faults::new(),
-            calm: AtomicUsize::new(0),
+            pauses: AtomicUsize::new(0),
             calls_left: AtomicU64::new(0),
             has_crashed: AtomicBool::new(false),
-            crash: Notify::new(),
-            repeats: AtomicU64::new(0),
+            crash_signal: Notify::new(),
+            repeated_calls: AtomicU64::new(0),
             disk_failures: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
+            reported_failures: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
-            tale,
+            trace,
         })
     }
 
     /// From now on calls fail, and after so many the machine crashes.
-    pub(crate) fn begin(&self, calls_to_crash: Option<u64>) {
+    pub(crate) fn start(&self, calls_to_crash: Option<u64>) {
         self.calls_left.store(calls_to_crash.unwrap_or(0), Ordering::SeqCst);
-        self.unsettle();
+        self.resume_faults();
     }
 
     /// No more crash: the life ends as it should.
-    pub(crate) fn end(&self) {
+    pub(crate) fn cancel_crash(&self) {
         self.calls_left.store(0, Ordering::SeqCst);
     }
 
-    pub(crate) fn calm(self: &Arc<Self>) -> Calm {
-        self.calm.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn pause_faults(self: &Arc<Self>) -> FaultPause {
+        self.pauses.fetch_add(1, Ordering::SeqCst);
         self.faults.clear();
-        Calm(self.clone())
+        FaultPause(self.clone())
     }
 
     pub(crate) fn faults(&self) -> Faults {
@@ -97,25 +97,25 @@ impl Weather {
     }
 
     /// Returns when the machine crashes.
-    pub(crate) async fn crash(&self) {
+    pub(crate) async fn wait_for_crash(&self) {
         loop {
-            let crash = self.crash.notified();
+            let signal = self.crash_signal.notified();
             if self.has_crashed() {
                 return;
             }
-            crash.await;
+            signal.await;
         }
     }
 
     /// How many calls did not go as they should so far.
-    pub(crate) fn struck(&self) -> u64 {
+    pub(crate) fn fault_count(&self) -> u64 {
         let failed: u64 = Operation::ALL.iter().map(|operation| self.faults.struck(*operation)).sum();
-        let others = [&self.repeats, &self.disk_failures, &self.answered];
+        let others = [&self.repeated_calls, &self.disk_failures, &self.reported_failures];
         failed + others.iter().map(|count| count.load(Ordering::SeqCst)).sum::<u64>()
     }
 
     /// A program's sync of everything begins or ends.
-    pub(crate) fn note_sync(&self) {
+    pub(crate) fn count_sync(&self) {
         self.syncs.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -125,46 +125,46 @@ impl Weather {
     }
 
     /// Whether a call is made twice.
-    pub(crate) fn repeats(&self) -> bool {
-        let repeats = self.may_happen(|| self.entropy.below(1000) < self.rates.repeats);
-        self.repeats.fetch_add(u64::from(repeats), Ordering::SeqCst);
+    pub(crate) fn draw_repeat(&self) -> bool {
+        let repeats = self.draw_unless_paused(|| self.entropy.below(1000) < self.rates.repeats);
+        self.repeated_calls.fetch_add(u64::from(repeats), Ordering::SeqCst);
         repeats
     }
 
     /// Whether the disk of the metadata is full.
-    pub(crate) fn disk_fails(&self) -> bool {
-        let fails = self.may_happen(|| self.entropy.below(1000) < self.rates.disk_failures);
+    pub(crate) fn draw_disk_failure(&self) -> bool {
+        let fails = self.draw_unless_paused(|| self.entropy.below(1000) < self.rates.disk_failures);
         self.disk_failures.fetch_add(u64::from(fails), Ordering::SeqCst);
         fails
     }
 
-    fn may_happen(&self, happens: impl FnOnce() -> bool) -> bool {
-        self.calm.load(Ordering::SeqCst) == 0 && happens()
+    fn draw_unless_paused(&self, happens: impl FnOnce() -> bool) -> bool {
+        self.pauses.load(Ordering::SeqCst) == 0 && happens()
     }
 
     /// Counts a call, or a commit of the metadata.
-    pub(crate) fn sky(&self) -> Sky {
+    pub(crate) fn next_crash_point(&self) -> CrashPoint {
         let left = self.calls_left.load(Ordering::SeqCst);
         self.calls_left.store(left.saturating_sub(1), Ordering::SeqCst);
         match left {
-            1 if self.entropy.below(2) == 0 => Sky::CrashBefore,
-            1 => Sky::CrashAfter,
-            _ => Sky::Clear,
+            1 if self.entropy.below(2) == 0 => CrashPoint::Before,
+            1 => CrashPoint::After,
+            _ => CrashPoint::NoCrash,
         }
     }
 
-    pub(crate) fn tell(&self, line: String) {
-        self.tale.tell(line);
+    pub(crate) fn trace_line(&self, line: String) {
+        self.trace.push(line);
     }
 
-    pub(crate) fn strike(&self, what: &str) {
-        self.tale.tell(format!("    the machine crashes at {what}"));
+    pub(crate) fn crash(&self, what: &str) {
+        self.trace.push(format!("    the machine crashes at {what}"));
         self.has_crashed.store(true, Ordering::SeqCst);
-        self.crash.notify_waiters();
+        self.crash_signal.notify_waiters();
     }
 
     /// Never returns once the machine has crashed.
-    async fn alive(&self) {
+    async fn hang_if_crashed(&self) {
         if self.has_crashed() {
             std::future::pending::<()>().await;
         }
@@ -176,8 +176,8 @@ impl Weather {
         }
     }
 
-    fn unsettle(&self) {
-        if self.calm.load(Ordering::SeqCst) == 0 && self.rates.failures > 0 {
+    fn resume_faults(&self) {
+        if self.pauses.load(Ordering::SeqCst) == 0 && self.rates.failures > 0 {
             let faults = vec![
                 Fault::unavailable(),
                 Fault::throttled(),
@@ -190,64 +190,64 @@ impl Weather {
     }
 }
 
-impl Drop for Calm {
+impl Drop for FaultPause {
     fn drop(&mut self) {
-        self.0.calm.fetch_sub(1, Ordering::SeqCst);
-        self.0.unsettle();
+        self.0.pauses.fetch_sub(1, Ordering::SeqCst);
+        self.0.resume_faults();
     }
 }
 
 /// Between the file system and what keeps its bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct Way {
-    pub(crate) weather: Arc<Weather>,
+pub(crate) struct FaultLayer {
+    pub(crate) injector: Arc<FaultInjector>,
     /// For the tale.
-    pub(crate) to: &'static str,
+    pub(crate) target: &'static str,
 }
 
-impl Layer for Way {
+impl Layer for FaultLayer {
     async fn around<T: Send>(
         &self,
         call: &Call,
         work: impl Future<Output = store::Result<T>> + Send,
     ) -> store::Result<T> {
-        let weather = &*self.weather;
-        weather.alive().await;
-        weather.delay().await;
-        weather.alive().await;
-        let told = || {
+        let injector = &*self.injector;
+        injector.hang_if_crashed().await;
+        injector.delay().await;
+        injector.hang_if_crashed().await;
+        let describe = || {
             let key = String::from_utf8_lossy(&call.subject);
-            format!("{} {:?} '{key}'", self.to, call.operation)
+            format!("{} {:?} '{key}'", self.target, call.operation)
         };
-        match weather.sky() {
-            Sky::Clear => {}
-            Sky::CrashBefore => weather.strike(&format!("{}, before it", told())),
-            Sky::CrashAfter => {
+        match injector.next_crash_point() {
+            CrashPoint::NoCrash => {}
+            CrashPoint::Before => injector.crash(&format!("{}, before it", describe())),
+            CrashPoint::After => {
                 drop(work.await);
-                weather.strike(&format!("{}, after it", told()));
+                injector.crash(&format!("{}, after it", describe()));
                 return std::future::pending().await;
             }
         }
-        weather.alive().await;
+        injector.hang_if_crashed().await;
         let done = work.await;
-        weather.alive().await;
-        weather.delay().await;
-        weather.alive().await;
-        weather.tale.tell(format!("    {}: {}", told(), outcome(&done)));
-        weather.answered.fetch_add(u64::from(done.is_err()), Ordering::SeqCst);
+        injector.hang_if_crashed().await;
+        injector.delay().await;
+        injector.hang_if_crashed().await;
+        injector.trace.push(format!("    {}: {}", describe(), describe_outcome(&done)));
+        injector.reported_failures.fetch_add(u64::from(done.is_err()), Ordering::SeqCst);
         done
     }
 
     fn received(&self, _: &Call, object: Object) -> Object {
-        let weather = self.weather.clone();
+        let injector = self.injector.clone();
         let count = move |_: &StoreError| {
-            weather.answered.fetch_add(1, Ordering::SeqCst);
+            injector.reported_failures.fetch_add(1, Ordering::SeqCst);
         };
         Object { body: object.body.inspect_err(count).boxed(), ..object }
     }
 }
 
-fn outcome<T>(done: &store::Result<T>) -> String {
+fn describe_outcome<T>(done: &store::Result<T>) -> String {
     match done {
         Ok(_) => "done".into(),
         Err(StoreError::NotFound(_)) => "not found".into(),

@@ -1,11 +1,11 @@
 //! The machine a volume is mounted on, with its bucket: what is left of it after a crash, and the next mount.
 
-use super::disk_engine::{DiskEngine, Platter};
-use super::fault_injector::{Way, Weather};
-use super::repeating_store::Repeats;
-use super::scenario::Setting;
+use super::disk_engine::{DiskEngine, DiskState};
+use super::fault_injector::{FaultInjector, FaultLayer};
+use super::repeating_store::RepeatingStore;
+use super::scenario::Scenario;
 use crate::RuntimeClock;
-use crate::trace::Tale;
+use crate::trace::Trace;
 use meta::Engine;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,11 +21,11 @@ use tempfile::TempDir;
 use vfs::{AttributeSource, Audit, Config, Filesystem, Naming, Parts, VolumeRecord};
 
 /// A file system in memory, where a sync of a file costs nothing.
-const MEMORY: &str = "/dev/shm";
+const MEMORY_FS_DIR: &str = "/dev/shm";
 
 /// What a crash takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loss {
+pub(crate) enum CrashKind {
     /// The process, and nothing that it had handed to the machine.
     Process,
     /// What was not synced.
@@ -34,14 +34,14 @@ pub(crate) enum Loss {
 
 /// What outlives a mount.
 pub(crate) struct Machine {
-    pub(crate) setting: Setting,
+    pub(crate) scenario: Scenario,
     pub(crate) entropy: Entropy,
     /// Draws the rot of the disk, so that worlds are the same with and without it.
-    rot: Entropy,
-    pub(crate) tale: Tale,
+    corruption_entropy: Entropy,
+    pub(crate) trace: Trace,
     pub(crate) clock: Arc<RuntimeClock>,
     pub(crate) bucket: MemoryStore,
-    disk: Arc<Mutex<Platter>>,
+    disk: Arc<Mutex<DiskState>>,
     /// The cache and the write-back log.
     dir: TempDir,
     /// How much of each file of the log is safe.
@@ -53,7 +53,7 @@ pub(crate) struct Machine {
 /// One mount of the volume.
 pub(crate) struct Mount {
     pub(crate) fs: Arc<Filesystem>,
-    pub(crate) weather: Arc<Weather>,
+    pub(crate) injector: Arc<FaultInjector>,
     engine: Arc<DiskEngine>,
     pub(crate) writeback: Option<Arc<Writeback>>,
     /// As the file system sees it, in fine weather.
@@ -62,20 +62,20 @@ pub(crate) struct Mount {
 }
 
 impl Machine {
-    pub(crate) fn new(seed: u64, setting: Setting, entropy: Entropy, tale: Tale) -> Result<Self, String> {
+    pub(crate) fn new(seed: u64, scenario: Scenario, entropy: Entropy, trace: Trace) -> Result<Self, String> {
         let clock = Arc::new(RuntimeClock::default());
         let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
-        let memory = Path::new(MEMORY);
+        let memory = Path::new(MEMORY_FS_DIR);
         let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
-        tale.tell(format!("{setting:?}"));
+        trace.push(format!("{scenario:?}"));
         Ok(Self {
             bucket: MemoryStore::with_limits(clock.clone(), limits),
-            setting,
+            scenario,
             entropy,
-            rot: Entropy::new(!seed),
-            tale,
+            corruption_entropy: Entropy::new(!seed),
+            trace,
             clock,
-            disk: Arc::new(Mutex::new(Platter::empty())),
+            disk: Arc::new(Mutex::new(DiskState::empty())),
             synced: BTreeMap::new(),
             synced_moves: 0,
             dir: dir.map_err(|error| format!("no directory for the cache: {error}"))?,
@@ -86,23 +86,25 @@ impl Machine {
     pub(crate) async fn mount(&mut self) -> Result<Mount, String> {
         self.clock.begin_runtime();
         let record = self.record().await.map_err(|error| format!("no volume: {error}"))?;
-        let setting = self.setting;
-        let weather =
-            Weather::new(self.entropy.next_u64(), setting.rates, setting.is_slow, self.tale.clone());
-        let _calm = weather.calm();
-        let bucket = Repeats { store: self.bucket.clone(), weather: weather.clone() };
-        let bucket = Faulty::new(bucket, weather.faults());
+        let scenario = self.scenario;
+        let injector =
+            FaultInjector::new(self.entropy.next_u64(), scenario.rates, scenario.is_slow, self.trace.clone());
+        let _pause = injector.pause_faults();
+        let bucket = RepeatingStore { store: self.bucket.clone(), injector: injector.clone() };
+        let bucket = Faulty::new(bucket, injector.faults());
         let bucket: Arc<dyn ObjectStore> =
-            Arc::new(Wrapped::new(bucket, Way { weather: weather.clone(), to: "bucket" }));
-        let writeback = match setting.write_back {
+            Arc::new(Wrapped::new(bucket, FaultLayer { injector: injector.clone(), target: "bucket" }));
+        let writeback = match scenario.write_back {
             true => Some(self.open_log(bucket.clone()).map_err(|error| format!("no log: {error}"))?),
             false => None,
         };
         let store: Arc<dyn ObjectStore> = match &writeback {
             None => bucket,
-            Some(log) => Arc::new(Wrapped::new(log.clone(), Way { weather: weather.clone(), to: "log" })),
+            Some(log) => {
+                Arc::new(Wrapped::new(log.clone(), FaultLayer { injector: injector.clone(), target: "log" }))
+            }
         };
-        let engine = Arc::new(self.open_engine(&weather, writeback.as_ref())?);
+        let engine = Arc::new(self.open_engine(&injector, writeback.as_ref())?);
         let parts = Parts {
             store: store.clone(),
             clock: self.clock.clone(),
@@ -111,39 +113,39 @@ impl Machine {
             record: record.clone(),
         };
         let fs = Filesystem::mount(parts, self.config()).map_err(|error| format!("no mount: {error}"))?;
-        Ok(Mount { fs, weather, engine, writeback, store, record })
+        Ok(Mount { fs, injector, engine, writeback, store, record })
     }
 
     /// The machine crashes, or the process ends: what was in memory is gone.
-    pub(crate) fn lose(&mut self, loss: Loss) -> Result<(), String> {
-        if loss == Loss::Process {
+    pub(crate) fn lose_unsynced(&mut self, crash_kind: CrashKind) -> Result<(), String> {
+        if crash_kind == CrashKind::Process {
             return Ok(());
         }
-        self.lose_moves().map_err(|error| format!("the journal of moves: {error}"))?;
-        if self.setting.write_back {
-            return self.lose_log().map_err(|error| format!("the log: {error}"));
+        self.truncate_moves().map_err(|error| format!("the journal of moves: {error}"))?;
+        if self.scenario.write_back {
+            return self.truncate_log().map_err(|error| format!("the log: {error}"));
         }
         let mut disk = self.disk();
         let kept = self.entropy.below(disk.unsynced() as u64 + 1) as usize;
-        self.tale.tell(format!("{kept} of {} unsynced commits are left", disk.unsynced()));
-        disk.keep(kept).map_err(|error| error.to_string())
+        self.trace.push(format!("{kept} of {} unsynced commits are left", disk.unsynced()));
+        disk.keep_unsynced(kept).map_err(|error| error.to_string())
     }
 
     /// A byte in the middle of the write-back log is another one, in one of two cases. Returns whether it is.
-    pub(crate) fn rot(&mut self) -> Result<bool, String> {
-        if !self.setting.write_back || self.rot.below(2) == 0 {
+    pub(crate) fn corrupt_log(&mut self) -> Result<bool, String> {
+        if !self.scenario.write_back || self.corruption_entropy.below(2) == 0 {
             return Ok(false);
         }
-        let rotten = store::writeback::rot(&self.log_dir(), |below| self.rot.below(below));
+        let rotten = store::writeback::rot(&self.log_dir(), |below| self.corruption_entropy.below(below));
         let rotten = rotten.map_err(|error| format!("rot of the log: {error}"))?;
         if let Some(what) = &rotten {
-            self.tale.tell(format!("{what} rots"));
+            self.trace.push(format!("{what} rots"));
         }
         Ok(rotten.is_some())
     }
 
     /// What of the write-back log and of the journal of moves is safe from now on.
-    pub(crate) fn has_synced(&mut self, synced: Vec<(u64, u64)>, moves: u64) {
+    pub(crate) fn record_synced(&mut self, synced: Vec<(u64, u64)>, moves: u64) {
         self.synced_moves = moves;
         for (number, bytes) in synced {
             let known = self.synced.entry(number).or_default();
@@ -152,7 +154,7 @@ impl Machine {
     }
 
     /// Another mount straight over the bucket, as another machine has it.
-    pub(crate) fn elsewhere(&self, record: Option<VolumeRecord>) -> Result<Arc<Filesystem>, String> {
+    pub(crate) fn mount_elsewhere(&self, record: Option<VolumeRecord>) -> Result<Arc<Filesystem>, String> {
         let parts = Parts {
             store: Arc::new(self.bucket.clone()),
             clock: self.clock.clone(),
@@ -167,10 +169,10 @@ impl Machine {
     /// What `.tenon/volume` says; nothing in a bucket that nobody prepared.
     async fn record(&self) -> vfs::Result<Option<VolumeRecord>> {
         let found = VolumeRecord::read(&self.bucket, b"").await?;
-        if found.is_some() || self.setting.by_path() {
+        if found.is_some() || self.scenario.by_path() {
             return Ok(found);
         }
-        let record = VolumeRecord::new(self.setting.mapping, Naming::Inode, 7, self.clock.now())?;
+        let record = VolumeRecord::new(self.scenario.mapping, Naming::Inode, 7, self.clock.now())?;
         record.write(&self.bucket, b"").await?;
         Ok(Some(record))
     }
@@ -178,9 +180,9 @@ impl Machine {
     fn config(&self) -> Config {
         Config {
             attributes: AttributeSource::Headers,
-            memory_limit_bytes: self.setting.memory_limit_bytes,
-            part_size_bytes: self.setting.part_size_bytes,
-            write_back: self.setting.write_back,
+            memory_limit_bytes: self.scenario.memory_limit_bytes,
+            part_size_bytes: self.scenario.part_size_bytes,
+            write_back: self.scenario.write_back,
             moves_path: self.moves_path(),
             ..Config::new(self.dir.path().join("cache"))
         }
@@ -193,12 +195,12 @@ impl Machine {
             limit_changes: 1 << 20,
             patience: Duration::from_secs(60),
             delay: Duration::from_secs(1),
-            checks_at_once: self.setting.by_path(),
-            shared: match self.setting.by_path() {
+            checks_at_once: self.scenario.by_path(),
+            shared: match self.scenario.by_path() {
                 true => Arc::new(|key| vfs::is_shared(b"", key)),
                 false => Arc::new(|_| false),
             },
-            keys_are_used_once: !self.setting.by_path(),
+            keys_are_used_once: !self.scenario.by_path(),
             lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap_or_else(|_| key.clone())),
             early_bytes: 1,
             memory_bytes: 1 << 20,
@@ -209,20 +211,20 @@ impl Machine {
 
     fn open_engine(
         &self,
-        weather: &Arc<Weather>,
+        injector: &Arc<FaultInjector>,
         writeback: Option<&Arc<Writeback>>,
     ) -> Result<DiskEngine, String> {
         let journal = writeback.cloned();
         if let Some(journal) = &journal {
             let notes = journal.read_notes().map_err(|error| format!("no notes: {error}"))?;
             let numbers: Vec<u64> = notes.iter().map(|(number, _)| *number).collect();
-            self.disk().keep_noted(&numbers);
+            self.disk().keep_journaled(&numbers);
         }
-        DiskEngine::open(self.disk.clone(), weather.clone(), journal).map_err(|error| error.to_string())
+        DiskEngine::open(self.disk.clone(), injector.clone(), journal).map_err(|error| error.to_string())
     }
 
     /// Of every file of the log more may be left than was synced, or not.
-    fn lose_log(&mut self) -> io::Result<()> {
+    fn truncate_log(&mut self) -> io::Result<()> {
         let dir = self.log_dir();
         for (number, synced) in &mut self.synced {
             let path = dir.join(format!("{number:016x}.log"));
@@ -231,19 +233,19 @@ impl Machine {
             // Half a record was cut off meanwhile.
             *synced = length.min(*synced);
             let kept = *synced + self.entropy.below(length - *synced + 1);
-            self.tale.tell(format!("{kept} bytes of log {number} are left, {synced} were synced"));
+            self.trace.push(format!("{kept} bytes of log {number} are left, {synced} were synced"));
             file.set_len(kept)?;
             *synced = kept;
         }
         Ok(())
     }
 
-    fn lose_moves(&mut self) -> io::Result<()> {
+    fn truncate_moves(&mut self) -> io::Result<()> {
         let Ok(file) = File::options().write(true).open(self.moves_path()) else { return Ok(()) };
         let length = file.metadata()?.len();
         let kept = self.synced_moves + self.entropy.below(length.saturating_sub(self.synced_moves) + 1);
-        self.tale
-            .tell(format!("{kept} of {length} bytes of moves are left, {} were synced", self.synced_moves));
+        self.trace
+            .push(format!("{kept} of {length} bytes of moves are left, {} were synced", self.synced_moves));
         file.set_len(kept.min(length))
     }
 
@@ -255,7 +257,7 @@ impl Machine {
         self.dir.path().join("log")
     }
 
-    fn disk(&self) -> MutexGuard<'_, Platter> {
+    fn disk(&self) -> MutexGuard<'_, DiskState> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -273,12 +275,12 @@ impl Mount {
 
     /// The tables are sound, and every object that they name is there.
     pub(crate) async fn audit(&self) -> Result<(), String> {
-        let violations = told("check", self.fs.check())?;
+        let violations = require_ok("check", self.fs.check())?;
         if !violations.is_empty() {
             return Err(violations.join("; "));
         }
         let record = self.record.as_ref();
-        let audit = told("audit", Audit::make(self.engine(), &*self.store, record, b"").await)?;
+        let audit = require_ok("audit", Audit::make(self.engine(), &*self.store, record, b"").await)?;
         match audit.missing.first() {
             Some((ino, key)) => Err(format!("{key}, the content of inode {ino}, is missing")),
             None => Ok(()),
@@ -291,11 +293,11 @@ impl Mount {
 }
 
 /// Time stands still unless everything waits for it, and everything is on this thread.
-pub(crate) fn in_runtime<T>(work: impl AsyncFnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn in_paused_runtime<T>(work: impl AsyncFnOnce() -> Result<T, String>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.map_err(|error| format!("no runtime: {error}"))?.block_on(work())
 }
 
-pub(crate) fn told<T>(what: &str, outcome: vfs::Result<T>) -> Result<T, String> {
+pub(crate) fn require_ok<T>(what: &str, outcome: vfs::Result<T>) -> Result<T, String> {
     outcome.map_err(|error| format!("{what} failed in fine weather: {error}"))
 }

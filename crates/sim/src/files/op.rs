@@ -1,7 +1,7 @@
 //! What programs do, drawn at random, aimed at what exists.
 
-use super::fs_model::{Kind, Model, NodeId};
-use super::scenario::Setting;
+use super::fs_model::{FsModel, NodeId, NodeKind};
+use super::scenario::Scenario;
 use bytes::Bytes;
 use store::Entropy;
 use vfs::{Handle, Ino};
@@ -14,7 +14,7 @@ const PAGE_BYTES: usize = 512;
 const OPEN_MAX: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum RenameMode {
     Replace,
     NoReplace,
     Exchange,
@@ -22,10 +22,10 @@ pub(super) enum How {
 
 /// What `fallocate` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Space {
+pub(super) enum AllocateMode {
     Extend,
     Zero,
-    ZeroInside,
+    ZeroKeepSize,
     Punch,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Op {
     Read { slot: usize, at: usize, len: usize },
     Fsync(usize),
     Resize { slot: usize, size: usize },
-    Allocate { slot: usize, space: Space, at: usize, len: usize },
+    Allocate { slot: usize, mode: AllocateMode, at: usize, len: usize },
     Truncate { path: String, size: usize },
     Chmod { path: String, mode: u16 },
     Mkdir(String),
@@ -46,15 +46,15 @@ pub(super) enum Op {
     Unlink(String),
     Symlink { path: String, target: Bytes },
     Link { from: String, to: String },
-    Rename { from: String, to: String, how: How },
-    Look,
+    Rename { from: String, to: String, how: RenameMode },
+    Walk,
     Sync,
     Wait(u64),
 }
 
 /// A file that a program has open.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Open {
+pub(super) struct OpenSlot {
     pub(super) handle: Handle,
     pub(super) ino: Ino,
     pub(super) node: NodeId,
@@ -62,59 +62,59 @@ pub(super) struct Open {
 }
 
 /// What an op is aimed at.
-pub(super) struct Aim<'a> {
+pub(super) struct OpGenerator<'a> {
     pub(super) entropy: &'a Entropy,
-    pub(super) model: &'a Model,
-    pub(super) open: &'a [Open],
+    pub(super) model: &'a FsModel,
+    pub(super) open: &'a [OpenSlot],
 }
 
-impl Aim<'_> {
-    pub(super) fn op(&self) -> Op {
+impl OpGenerator<'_> {
+    pub(super) fn next_op(&self) -> Op {
         match self.open.len() {
-            0 => self.of_names(),
-            OPEN_MAX.. => self.of_handle(),
-            _ if self.below(5) < 3 => self.of_handle(),
-            _ => self.of_names(),
+            0 => self.name_op(),
+            OPEN_MAX.. => self.handle_op(),
+            _ if self.below(5) < 3 => self.handle_op(),
+            _ => self.name_op(),
         }
     }
 
-    fn of_handle(&self) -> Op {
+    fn handle_op(&self) -> Op {
         let slot = self.below(self.open.len());
-        let Open { node, writes, .. } = self.open[slot];
+        let OpenSlot { node, writes, .. } = self.open[slot];
         let len = self.model.content(node).len();
         match self.below(16) {
             0..=6 if writes => self.write(slot, len),
-            7 if writes => Op::Resize { slot, size: self.place(len) },
+            7 if writes => Op::Resize { slot, size: self.random_offset(len) },
             8 if writes => self.allocate(slot, len),
-            0..=10 => Op::Read { slot, at: self.place(len), len: 1 + self.below(len + 10) },
+            0..=10 => Op::Read { slot, at: self.random_offset(len), len: 1 + self.below(len + 10) },
             11..=12 => Op::Fsync(slot),
             _ => Op::Close(slot),
         }
     }
 
-    fn of_names(&self) -> Op {
+    fn name_op(&self) -> Op {
         match self.below(40) {
-            0..=10 => Op::Create { path: self.free_path(), mode: self.mode() },
+            0..=10 => Op::Create { path: self.random_path(), mode: self.mode() },
             11..=15 => {
                 let writes = self.below(4) > 0;
-                Op::Open { path: self.path(), writes, truncates: writes && self.below(4) == 0 }
+                Op::Open { path: self.likely_path(), writes, truncates: writes && self.below(4) == 0 }
             }
-            16 => Op::Truncate { path: self.path(), size: self.place(40) },
-            17..=18 => Op::Chmod { path: self.path(), mode: self.mode() },
-            19..=21 => Op::Mkdir(self.free_path()),
-            22 => Op::Rmdir(self.path()),
-            23..=25 => Op::Unlink(self.path()),
-            26 => Op::Symlink { path: self.free_path(), target: self.target() },
-            27 => Op::Link { from: self.path(), to: self.free_path() },
+            16 => Op::Truncate { path: self.likely_path(), size: self.random_offset(40) },
+            17..=18 => Op::Chmod { path: self.likely_path(), mode: self.mode() },
+            19..=21 => Op::Mkdir(self.random_path()),
+            22 => Op::Rmdir(self.likely_path()),
+            23..=25 => Op::Unlink(self.likely_path()),
+            26 => Op::Symlink { path: self.random_path(), target: self.target() },
+            27 => Op::Link { from: self.likely_path(), to: self.random_path() },
             28..=33 => self.rename(),
-            34..=35 => Op::Look,
+            34..=35 => Op::Walk,
             36 => Op::Sync,
             _ => Op::Wait([1, 400, 1200, 7000][self.below(4)]),
         }
     }
 
     fn write(&self, slot: usize, len: usize) -> Op {
-        let Setting { write_bytes, gap_bytes, .. } = self.model.setting;
+        let Scenario { write_bytes, gap_bytes, .. } = self.model.scenario;
         let at = match self.below(10) {
             0..=5 => len,
             6..=8 => self.below(len + 1),
@@ -127,40 +127,49 @@ impl Aim<'_> {
     }
 
     fn allocate(&self, slot: usize, len: usize) -> Op {
-        let space = [Space::Extend, Space::Zero, Space::ZeroInside, Space::Punch][self.below(4)];
-        Op::Allocate { slot, space, at: self.place(len), len: 1 + self.below(len + 50) }
+        let mode =
+            [AllocateMode::Extend, AllocateMode::Zero, AllocateMode::ZeroKeepSize, AllocateMode::Punch]
+                [self.below(4)];
+        Op::Allocate { slot, mode, at: self.random_offset(len), len: 1 + self.below(len + 50) }
     }
 
     fn rename(&self) -> Op {
-        let how = [How::Replace, How::Replace, How::Replace, How::Replace, How::NoReplace, How::Exchange];
-        let to = if self.below(3) == 0 { self.path() } else { self.free_path() };
-        let (from, how) = (self.path(), how[self.below(how.len())]);
+        let how = [
+            RenameMode::Replace,
+            RenameMode::Replace,
+            RenameMode::Replace,
+            RenameMode::Replace,
+            RenameMode::NoReplace,
+            RenameMode::Exchange,
+        ];
+        let to = if self.below(3) == 0 { self.likely_path() } else { self.random_path() };
+        let (from, how) = (self.likely_path(), how[self.below(how.len())]);
         // A kernel refuses this by itself.
-        let is_same = how == How::NoReplace && self.model.at(&from) == self.model.at(&to);
-        Op::Rename { from, to, how: if is_same { How::Replace } else { how } }
+        let is_same = how == RenameMode::NoReplace && self.model.node_at(&from) == self.model.node_at(&to);
+        Op::Rename { from, to, how: if is_same { RenameMode::Replace } else { how } }
     }
 
     /// Mostly inside, sometimes behind the end.
-    fn place(&self, len: usize) -> usize {
+    fn random_offset(&self, len: usize) -> usize {
         match self.below(8) {
             0 => 0,
             1 => len,
-            2 => len + self.below(self.model.setting.gap_bytes as usize),
+            2 => len + self.below(self.model.scenario.gap_bytes as usize),
             _ => self.below(len + 1),
         }
     }
 
     /// Mostly one that exists.
-    fn path(&self) -> String {
-        let names = self.model.names.now();
+    fn likely_path(&self) -> String {
+        let names = self.model.names.current();
         match names.keys().nth(self.below(names.len().max(1))) {
             Some(path) if self.below(12) > 0 => path.clone(),
-            _ => self.free_path(),
+            _ => self.random_path(),
         }
     }
 
     /// Some name in some directory.
-    fn free_path(&self) -> String {
+    fn random_path(&self) -> String {
         let dirs: Vec<&str> = self.directories().collect();
         let dir = dirs[self.below(dirs.len())];
         let name = NAMES[self.below(NAMES.len())];
@@ -168,9 +177,9 @@ impl Aim<'_> {
     }
 
     fn directories(&self) -> impl Iterator<Item = &str> {
-        let names = self.model.names.now().iter();
+        let names = self.model.names.current().iter();
         let inner = names.filter(|(path, node)| {
-            self.model.nodes[**node].kind == Kind::Directory && path.split('/').count() < DEPTH_MAX
+            self.model.nodes[**node].kind == NodeKind::Directory && path.split('/').count() < DEPTH_MAX
         });
         std::iter::once("").chain(inner.map(|(path, _)| path.as_str()))
     }
@@ -203,8 +212,8 @@ impl std::fmt::Debug for Op {
             Self::Read { slot, at, len } => write!(f, "read #{slot} {at}..{}", at + len),
             Self::Fsync(slot) => write!(f, "fsync #{slot}"),
             Self::Resize { slot, size } => write!(f, "truncate #{slot} to {size}"),
-            Self::Allocate { slot, space, at, len } => {
-                write!(f, "fallocate #{slot} {space:?} {at}..{}", at + len)
+            Self::Allocate { slot, mode, at, len } => {
+                write!(f, "fallocate #{slot} {mode:?} {at}..{}", at + len)
             }
             Self::Truncate { path, size } => write!(f, "truncate '{path}' to {size}"),
             Self::Chmod { path, mode } => write!(f, "chmod '{path}' {mode:o}"),
@@ -214,7 +223,7 @@ impl std::fmt::Debug for Op {
             Self::Symlink { path, .. } => write!(f, "symlink '{path}'"),
             Self::Link { from, to } => write!(f, "link '{from}' to '{to}'"),
             Self::Rename { from, to, how } => write!(f, "rename '{from}' to '{to}' {how:?}"),
-            Self::Look => write!(f, "look"),
+            Self::Walk => write!(f, "look"),
             Self::Sync => write!(f, "sync"),
             Self::Wait(ms) => write!(f, "wait {ms} ms"),
         }

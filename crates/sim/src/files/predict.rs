@@ -1,31 +1,33 @@
 //! What an op does to the model, or why it must fail.
 
-use super::fs_model::{Effect, Kind, Model, Names, NodeId, Write};
-use super::op::{How, Op, Open, Space};
+use super::fs_model::{Effect, FsModel, Names, NodeId, NodeKind, PendingWrite};
+use super::op::{AllocateMode, Op, OpenSlot, RenameMode};
 use bytes::Bytes;
 
 /// Error numbers, any of which is right.
-pub(super) type Refusal = Vec<i32>;
+pub(super) type AllowedErrnos = Vec<i32>;
 
-type Foreseen = Result<Effect, Refusal>;
+type Prediction = Result<Effect, AllowedErrnos>;
 
 /// What the op will do. A new node is the model's last.
-pub(super) fn foresee(model: &mut Model, open: &[Open], op: &Op, struck: u64) -> Foreseen {
+pub(super) fn predict(model: &mut FsModel, open: &[OpenSlot], op: &Op, fault_count: u64) -> Prediction {
     match op {
-        Op::Create { path, mode } => make(model, path, Kind::File, *mode, struck),
-        Op::Mkdir(path) => make(model, path, Kind::Directory, 0o755, struck),
-        Op::Symlink { path, target } => make(model, path, Kind::Link(target.clone()), 0o777, struck),
+        Op::Create { path, mode } => create(model, path, NodeKind::File, *mode, fault_count),
+        Op::Mkdir(path) => create(model, path, NodeKind::Directory, 0o755, fault_count),
+        Op::Symlink { path, target } => {
+            create(model, path, NodeKind::Link(target.clone()), 0o777, fault_count)
+        }
         Op::Open { path, truncates, .. } => {
-            let node = file(model, path)?;
-            Ok(if *truncates { content(node, Bytes::new()) } else { of(node) })
+            let node = find_file(model, path)?;
+            Ok(if *truncates { set_content(node, Bytes::new()) } else { on_node(node) })
         }
         Op::Truncate { path, size } => {
-            let node = file(model, path)?;
-            Ok(content(node, resized(model.content(node), *size)))
+            let node = find_file(model, path)?;
+            Ok(set_content(node, resized(model.content(node), *size)))
         }
         Op::Chmod { path, mode } => {
-            let node = model.at(path).ok_or([libc::ENOENT])?;
-            Ok(Effect { mode: Some((node, *mode)), ..of(node) })
+            let node = model.node_at(path).ok_or([libc::ENOENT])?;
+            Ok(Effect { mode: Some((node, *mode)), ..on_node(node) })
         }
         Op::Rmdir(path) => rmdir(model, path),
         Op::Unlink(path) => unlink(model, path),
@@ -33,144 +35,144 @@ pub(super) fn foresee(model: &mut Model, open: &[Open], op: &Op, struck: u64) ->
         Op::Rename { from, to, how } => rename(model, from, to, *how),
         Op::Write { slot, at, data } => {
             let node = open[*slot].node;
-            let write = Write { over: model.content(node).clone(), at: *at, data: data.clone() };
-            Ok(Effect { write: Some(write.clone()), ..content(node, write.after(data.len())) })
+            let write = PendingWrite { old: model.content(node).clone(), at: *at, data: data.clone() };
+            Ok(Effect { write: Some(write.clone()), ..set_content(node, write.applied(data.len())) })
         }
         Op::Resize { slot, size } => {
             let node = open[*slot].node;
-            Ok(content(node, resized(model.content(node), *size)))
+            Ok(set_content(node, resized(model.content(node), *size)))
         }
-        Op::Allocate { slot, space, at, len } => {
+        Op::Allocate { slot, mode, at, len } => {
             let node = open[*slot].node;
-            Ok(content(node, allocated(model.content(node), *space, *at, *len)))
+            Ok(set_content(node, after_allocate(model.content(node), *mode, *at, *len)))
         }
-        Op::Close(slot) | Op::Fsync(slot) | Op::Read { slot, .. } => Ok(of(open[*slot].node)),
-        Op::Look | Op::Sync | Op::Wait(_) => Ok(Effect::default()),
+        Op::Close(slot) | Op::Fsync(slot) | Op::Read { slot, .. } => Ok(on_node(open[*slot].node)),
+        Op::Walk | Op::Sync | Op::Wait(_) => Ok(Effect::default()),
     }
 }
 
-fn of(node: NodeId) -> Effect {
+fn on_node(node: NodeId) -> Effect {
     Effect { node: Some(node), ..Effect::default() }
 }
 
-fn content(node: NodeId, content: Bytes) -> Effect {
-    Effect { content: Some((node, content)), ..of(node) }
+fn set_content(node: NodeId, content: Bytes) -> Effect {
+    Effect { content: Some((node, content)), ..on_node(node) }
 }
 
-fn renamed(names: Names) -> Effect {
+fn set_names(names: Names) -> Effect {
     Effect { names: Some(names), ..Effect::default() }
 }
 
-fn make(model: &mut Model, path: &str, kind: Kind, mode: u16, struck: u64) -> Foreseen {
+fn create(model: &mut FsModel, path: &str, kind: NodeKind, mode: u16, fault_count: u64) -> Prediction {
     if model.kind(path).is_some() {
         return Err(vec![libc::EEXIST]);
     }
-    let node = model.add(kind, mode, struck);
-    let mut names = model.names.now().clone();
+    let node = model.add(kind, mode, fault_count);
+    let mut names = model.names.current().clone();
     names.insert(path.into(), node);
-    Ok(Effect { node: Some(node), ..renamed(names) })
+    Ok(Effect { node: Some(node), ..set_names(names) })
 }
 
-fn file(model: &Model, path: &str) -> Result<NodeId, Refusal> {
-    let node = model.at(path).ok_or([libc::ENOENT])?;
+fn find_file(model: &FsModel, path: &str) -> Result<NodeId, AllowedErrnos> {
+    let node = model.node_at(path).ok_or([libc::ENOENT])?;
     match model.nodes[node].kind {
-        Kind::File => Ok(node),
-        Kind::Directory => Err(vec![libc::EISDIR]),
-        Kind::Link(_) => Err(vec![libc::ELOOP, libc::EINVAL]),
+        NodeKind::File => Ok(node),
+        NodeKind::Directory => Err(vec![libc::EISDIR]),
+        NodeKind::Link(_) => Err(vec![libc::ELOOP, libc::EINVAL]),
     }
 }
 
-fn rmdir(model: &Model, path: &str) -> Foreseen {
+fn rmdir(model: &FsModel, path: &str) -> Prediction {
     match model.kind(path) {
         None => Err(vec![libc::ENOENT]),
-        Some(Kind::Directory) if !is_empty(model, path) => Err(vec![libc::ENOTEMPTY]),
-        Some(Kind::Directory) => Ok(renamed(without(model, path))),
+        Some(NodeKind::Directory) if !is_empty(model, path) => Err(vec![libc::ENOTEMPTY]),
+        Some(NodeKind::Directory) => Ok(set_names(names_without(model, path))),
         Some(_) => Err(vec![libc::ENOTDIR]),
     }
 }
 
-fn unlink(model: &Model, path: &str) -> Foreseen {
+fn unlink(model: &FsModel, path: &str) -> Prediction {
     match model.kind(path) {
         None => Err(vec![libc::ENOENT]),
-        Some(Kind::Directory) => Err(vec![libc::EISDIR]),
-        Some(_) => Ok(renamed(without(model, path))),
+        Some(NodeKind::Directory) => Err(vec![libc::EISDIR]),
+        Some(_) => Ok(set_names(names_without(model, path))),
     }
 }
 
-fn link(model: &Model, from: &str, to: &str) -> Foreseen {
-    let node = model.at(from).ok_or([libc::ENOENT])?;
-    let mut refusal = Vec::new();
-    if model.nodes[node].kind == Kind::Directory {
-        refusal.push(libc::EPERM);
+fn link(model: &FsModel, from: &str, to: &str) -> Prediction {
+    let node = model.node_at(from).ok_or([libc::ENOENT])?;
+    let mut errnos = Vec::new();
+    if model.nodes[node].kind == NodeKind::Directory {
+        errnos.push(libc::EPERM);
     }
     if model.kind(to).is_some() {
-        refusal.push(libc::EEXIST);
+        errnos.push(libc::EEXIST);
     }
-    if !refusal.is_empty() {
-        return Err(refusal);
+    if !errnos.is_empty() {
+        return Err(errnos);
     }
-    let mut names = model.names.now().clone();
+    let mut names = model.names.current().clone();
     names.insert(to.into(), node);
-    Ok(Effect { node: Some(node), ..renamed(names) })
+    Ok(Effect { node: Some(node), ..set_names(names) })
 }
 
-fn rename(model: &Model, from: &str, to: &str, how: How) -> Foreseen {
-    let refusal = rename_refusal(model, from, to, how);
-    let Some(source) = model.at(from).filter(|_| refusal.is_empty()) else { return Err(refusal) };
-    let names = model.names.now();
-    if model.at(to) == Some(source) {
-        return Ok(of(source));
+fn rename(model: &FsModel, from: &str, to: &str, how: RenameMode) -> Prediction {
+    let errnos = rename_errnos(model, from, to, how);
+    let Some(source) = model.node_at(from).filter(|_| errnos.is_empty()) else { return Err(errnos) };
+    let names = model.names.current();
+    if model.node_at(to) == Some(source) {
+        return Ok(on_node(source));
     }
     let mut moved = Names::new();
     for (path, node) in names {
-        let new = match (below(path, from), below(path, to), how) {
+        let new = match (rest_below(path, from), rest_below(path, to), how) {
             (Some(rest), _, _) => format!("{to}{rest}"),
-            (None, Some(rest), How::Exchange) => format!("{from}{rest}"),
+            (None, Some(rest), RenameMode::Exchange) => format!("{from}{rest}"),
             (None, Some(_), _) => continue,
             (None, None, _) => path.clone(),
         };
         moved.insert(new, *node);
     }
-    Ok(Effect { node: Some(source), is_rename: true, ..renamed(moved) })
+    Ok(Effect { node: Some(source), is_rename: true, ..set_names(moved) })
 }
 
 /// Everything that forbids it: which of several is told is nobody's promise.
-fn rename_refusal(model: &Model, from: &str, to: &str, how: How) -> Refusal {
-    let mut refusal = Refusal::new();
-    let mut refuse = |is: bool, errno| refusal.extend(is.then_some(errno));
+fn rename_errnos(model: &FsModel, from: &str, to: &str, how: RenameMode) -> AllowedErrnos {
+    let mut errnos = AllowedErrnos::new();
+    let mut forbid = |is: bool, errno| errnos.extend(is.then_some(errno));
     let (source, target) = (model.kind(from), model.kind(to));
-    refuse(source.is_none(), libc::ENOENT);
-    let is_directory = [source, target].contains(&Some(&Kind::Directory));
-    let is_by_path = model.setting.by_path() && from != to;
-    refuse(how == How::Exchange && is_by_path && is_directory, libc::EINVAL);
-    refuse(how == How::Exchange && target.is_none(), libc::ENOENT);
-    refuse(how == How::NoReplace && target.is_some(), libc::EEXIST);
-    refuse(from != to && below(to, from).is_some(), libc::EINVAL);
-    refuse(how == How::Exchange && from != to && below(from, to).is_some(), libc::EINVAL);
+    forbid(source.is_none(), libc::ENOENT);
+    let is_directory = [source, target].contains(&Some(&NodeKind::Directory));
+    let is_by_path = model.scenario.by_path() && from != to;
+    forbid(how == RenameMode::Exchange && is_by_path && is_directory, libc::EINVAL);
+    forbid(how == RenameMode::Exchange && target.is_none(), libc::ENOENT);
+    forbid(how == RenameMode::NoReplace && target.is_some(), libc::EEXIST);
+    forbid(from != to && rest_below(to, from).is_some(), libc::EINVAL);
+    forbid(how == RenameMode::Exchange && from != to && rest_below(from, to).is_some(), libc::EINVAL);
     if let (Some(source), Some(target)) = (source, target)
-        && how != How::Exchange
+        && how != RenameMode::Exchange
         && from != to
     {
-        let (from_dir, to_dir) = (*source == Kind::Directory, *target == Kind::Directory);
-        refuse(from_dir && !to_dir, libc::ENOTDIR);
-        refuse(!from_dir && to_dir, libc::EISDIR);
-        refuse(to_dir && !is_empty(model, to), libc::ENOTEMPTY);
+        let (from_dir, to_dir) = (*source == NodeKind::Directory, *target == NodeKind::Directory);
+        forbid(from_dir && !to_dir, libc::ENOTDIR);
+        forbid(!from_dir && to_dir, libc::EISDIR);
+        forbid(to_dir && !is_empty(model, to), libc::ENOTEMPTY);
     }
-    refusal
+    errnos
 }
 
 /// What follows `ancestor` in a path that is it or lies below it.
-fn below<'p>(path: &'p str, ancestor: &str) -> Option<&'p str> {
+fn rest_below<'p>(path: &'p str, ancestor: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(ancestor)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-fn is_empty(model: &Model, dir: &str) -> bool {
-    !model.names.now().keys().any(|path| path != dir && below(path, dir).is_some())
+fn is_empty(model: &FsModel, dir: &str) -> bool {
+    !model.names.current().keys().any(|path| path != dir && rest_below(path, dir).is_some())
 }
 
-fn without(model: &Model, path: &str) -> Names {
-    let mut names = model.names.now().clone();
+fn names_without(model: &FsModel, path: &str) -> Names {
+    let mut names = model.names.current().clone();
     names.remove(path);
     names
 }
@@ -181,13 +183,13 @@ fn resized(content: &Bytes, size: usize) -> Bytes {
     content.into()
 }
 
-fn allocated(content: &Bytes, space: Space, at: usize, len: usize) -> Bytes {
+fn after_allocate(content: &Bytes, mode: AllocateMode, at: usize, len: usize) -> Bytes {
     let (mut content, end) = (content.to_vec(), at + len);
-    if matches!(space, Space::Extend | Space::Zero) {
+    if matches!(mode, AllocateMode::Extend | AllocateMode::Zero) {
         content.resize(content.len().max(end), 0);
     }
     let known = at.min(content.len())..end.min(content.len());
-    if space != Space::Extend {
+    if mode != AllocateMode::Extend {
         content[known].fill(0);
     }
     content.into()

@@ -3,16 +3,16 @@
 //! A call that fails because the store did leaves a doubt: what is then seen, in fine weather, must be what was or
 //! what was to be, and is believed from then on.
 
-use super::fault_injector::Weather;
-use super::fs_model::{Effect, Model, Names, NodeId};
-use super::machine::{Loss, Mount};
-use super::op::{Aim, How, Op, Open, Space};
-use super::oracle::{self, Found, May, Sight, told};
-use super::predict::{Refusal, foresee};
-use super::scenario::Setting;
-use super::walk::{look, read_all};
+use super::fault_injector::FaultInjector;
+use super::fs_model::{Effect, FsModel, Names, NodeId};
+use super::machine::{CrashKind, Mount};
+use super::op::{AllocateMode, Op, OpGenerator, OpenSlot, RenameMode};
+use super::oracle::{self, AllowedState, MatchedPaths, ObservedTree, describe};
+use super::predict::{AllowedErrnos, predict};
+use super::scenario::Scenario;
+use super::walk::{read_all, walk_tree};
 use crate::Report;
-use crate::trace::Tale;
+use crate::trace::Trace;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,51 +21,51 @@ use vfs::{Caller, Changes, Error, Filesystem, Ino, Result};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 /// After so long everything that is known of the bucket is looked at again.
-pub(super) const EXPIRED: Duration = Duration::from_secs(6);
+pub(super) const REVALIDATION_WAIT: Duration = Duration::from_secs(6);
 /// So often a call may fail in fine weather by what happened before.
 const ATTEMPTS: u32 = 3;
 
 pub(super) struct Program {
     pub(super) root: String,
-    pub(super) model: Model,
+    pub(super) model: FsModel,
     entropy: Entropy,
-    open: Vec<Open>,
+    open: Vec<OpenSlot>,
     /// What the op under way was about to do.
-    coming: Option<Effect>,
-    tale: Tale,
+    pending_effect: Option<Effect>,
+    trace: Trace,
     pub(super) report: Report,
     /// So many ops were begun in all lives.
     pub(super) ops: u64,
 }
 
 /// What a call answers.
-enum Answer {
+enum Reply {
     Done,
-    Opened(Open),
+    Opened(OpenSlot),
     Read(Bytes),
-    Looked(Sight),
+    Walked(ObservedTree),
 }
 
 impl Program {
-    pub(super) fn new(number: u64, setting: Setting, seed: u64, tale: Tale) -> Self {
+    pub(super) fn new(number: u64, scenario: Scenario, seed: u64, trace: Trace) -> Self {
         Self {
             root: format!("p{number}"),
-            model: Model::new(setting),
+            model: FsModel::new(scenario),
             entropy: Entropy::new(seed),
             open: Vec::new(),
-            coming: None,
-            tale,
+            pending_effect: None,
+            trace,
             report: Report::default(),
             ops: 0,
         }
     }
 
     /// One life: so many ops, or until the machine crashes.
-    pub(super) async fn live(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
+    pub(super) async fn run_ops(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
         for _ in 0..ops {
             self.ops += 1;
-            let op = Aim { entropy: &self.entropy, model: &self.model, open: &self.open }.op();
-            self.alive(mount, &op).await?;
+            let op = OpGenerator { entropy: &self.entropy, model: &self.model, open: &self.open }.next_op();
+            self.step_until_crash(mount, &op).await?;
             if self.entropy.below(40) == 0 {
                 mount.checkpoint()?;
             }
@@ -74,197 +74,203 @@ impl Program {
     }
 
     /// Closes what is open.
-    pub(super) async fn leave(&mut self, mount: &Mount) -> Result<(), String> {
+    pub(super) async fn close_all(&mut self, mount: &Mount) -> Result<(), String> {
         while !self.open.is_empty() {
-            self.alive(mount, &Op::Close(0)).await?;
+            self.step_until_crash(mount, &Op::Close(0)).await?;
         }
         Ok(())
     }
 
     /// Nobody hears what is answered after the crash.
-    async fn alive(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
+    async fn step_until_crash(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
         let outcome = self.step(mount, op).await;
-        if mount.weather.has_crashed() {
+        if mount.injector.has_crashed() {
             return std::future::pending().await;
         }
         outcome
     }
 
     async fn step(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
-        let weather = &mount.weather;
-        let struck_before = match op {
+        let injector = &mount.injector;
+        let faults_before = match op {
             // It is told what failed of everybody's files.
             Op::Sync => 0,
-            _ => self.model.clean_at(weather.struck()),
+            _ => self.model.faults_when_dirtied(injector.fault_count()),
         };
-        self.tale.tell(format!("{} {op:?}", self.root));
-        let foreseen = foresee(&mut self.model, &self.open, op, weather.struck());
-        if let Ok(effect) = &foreseen {
-            let before = self.before(effect);
-            self.model.begin(effect, weather.syncs());
-            self.coming = Some(effect.clone());
-            let answer = self.call(mount, op).await;
-            if weather.has_crashed() {
+        self.trace.push(format!("{} {op:?}", self.root));
+        let prediction = predict(&mut self.model, &self.open, op, injector.fault_count());
+        if let Ok(effect) = &prediction {
+            let before = self.state_before(effect);
+            self.model.begin(effect, injector.syncs());
+            self.pending_effect = Some(effect.clone());
+            let reply = self.call(mount, op).await;
+            if injector.has_crashed() {
                 return Ok(());
             }
-            match answer {
-                Ok(_) if self.drops_writes(op) => self.resolve(mount, op, effect, before).await?,
-                Ok(answer) => self.acknowledged(op, effect, answer, weather)?,
+            match reply {
+                Ok(_) if self.close_drops_writes(op) => {
+                    self.resolve_uncertain(mount, op, effect, before).await?
+                }
+                Ok(reply) => self.apply_success(op, effect, reply, injector)?,
                 Err(error) => {
-                    self.may_fail(op, &error, struck_before, weather)?;
-                    self.resolve(mount, op, effect, before).await?;
+                    self.check_failure(op, &error, faults_before, injector)?;
+                    self.resolve_uncertain(mount, op, effect, before).await?;
                 }
             }
-            self.coming = None;
+            self.pending_effect = None;
             return Ok(());
         }
-        let answer = self.call(mount, op).await;
-        self.refused(op, &foreseen.err().unwrap_or_default(), answer, struck_before, weather)
+        let reply = self.call(mount, op).await;
+        self.check_refusal(op, &prediction.err().unwrap_or_default(), reply, faults_before, injector)
     }
 
     /// Writes whose `close` failed go with the last handle, also if that only reads.
-    fn drops_writes(&self, op: &Op) -> bool {
+    fn close_drops_writes(&self, op: &Op) -> bool {
         let Op::Close(slot) = op else { return false };
-        let Open { node, writes, .. } = self.open[*slot];
+        let OpenSlot { node, writes, .. } = self.open[*slot];
         let handles = self.open.iter().filter(|open| open.node == node).count();
         !writes && handles == 1 && self.model.nodes[node].is_dirty
     }
 
     /// Content and mode of the node that an op is about.
-    fn before(&self, effect: &Effect) -> Option<(NodeId, Bytes, u16)> {
+    fn state_before(&self, effect: &Effect) -> Option<(NodeId, Bytes, u16)> {
         let node = effect.node?;
-        Some((node, self.model.content(node).clone(), *self.model.nodes[node].mode.now()))
+        Some((node, self.model.content(node).clone(), *self.model.nodes[node].mode.current()))
     }
 
-    fn refused(
+    fn check_refusal(
         &mut self,
         op: &Op,
-        refusal: &Refusal,
-        answer: Result<Answer>,
-        struck_before: u64,
-        weather: &Weather,
+        errnos: &AllowedErrnos,
+        reply: Result<Reply>,
+        faults_before: u64,
+        injector: &FaultInjector,
     ) -> Result<(), String> {
-        match answer {
-            Ok(_) => Err(format!("{op:?} succeeded and must not, but be refused with {refusal:?}")),
-            Err(error) if refusal.contains(&error.errno()) => {
+        match reply {
+            Ok(_) => Err(format!("{op:?} succeeded and must not, but be refused with {errnos:?}")),
+            Err(error) if errnos.contains(&error.errno()) => {
                 self.report.count("refusals");
                 Ok(())
             }
-            Err(error) => self.may_fail(op, &error, struck_before, weather),
+            Err(error) => self.check_failure(op, &error, faults_before, injector),
         }
     }
 
     /// A failure has a reason: a call of the store that failed.
-    fn may_fail(
+    fn check_failure(
         &mut self,
         op: &Op,
         error: &Error,
-        struck_before: u64,
-        weather: &Weather,
+        faults_before: u64,
+        injector: &FaultInjector,
     ) -> Result<(), String> {
-        self.tale.tell(format!("{} failed: {error}", self.root));
+        self.trace.push(format!("{} failed: {error}", self.root));
         self.report.count("failures");
         match error.errno() {
-            libc::EIO if weather.struck() > struck_before => Ok(()),
+            libc::EIO if injector.fault_count() > faults_before => Ok(()),
             // Its first copy got there, and the second did not replace it.
-            libc::EEXIST if matches!(op, Op::Rename { how: How::NoReplace, .. }) => Ok(()),
+            libc::EEXIST if matches!(op, Op::Rename { how: RenameMode::NoReplace, .. }) => Ok(()),
             errno => Err(format!("{op:?} failed for no reason: {error} ({errno})")),
         }
     }
 
-    fn acknowledged(
+    fn apply_success(
         &mut self,
         op: &Op,
         effect: &Effect,
-        answer: Answer,
-        weather: &Weather,
+        reply: Reply,
+        injector: &FaultInjector,
     ) -> Result<(), String> {
         self.report.count("ops");
-        let struck = weather.struck();
+        let fault_count = injector.fault_count();
         let replaced = match op {
-            Op::Rename { to, how: How::Replace, .. } => self.model.at(to),
+            Op::Rename { to, how: RenameMode::Replace, .. } => self.model.node_at(to),
             _ => None,
         };
-        self.model.done(effect);
-        match (op, answer) {
+        self.model.acknowledge(effect);
+        match (op, reply) {
             (Op::Close(slot), _) => {
-                let Open { node, writes, .. } = self.open.remove(*slot);
+                let OpenSlot { node, writes, .. } = self.open.remove(*slot);
                 if writes {
-                    self.model.closed(node, struck, weather.syncs());
+                    self.model.record_close(node, fault_count, injector.syncs());
                 }
             }
-            (Op::Fsync(slot), _) => self.model.fsynced(self.open[*slot].node, struck),
-            (Op::Sync, _) => self.model.synced(struck),
-            (Op::Truncate { .. }, _) => self.close_node(effect, weather),
+            (Op::Fsync(slot), _) => self.model.record_fsync(self.open[*slot].node, fault_count),
+            (Op::Sync, _) => self.model.record_sync(fault_count),
+            (Op::Truncate { .. }, _) => self.record_close(effect, injector),
             (Op::Rename { .. }, _)
-                if replaced.is_some() && effect.names.is_some() && self.model.setting.by_path() =>
+                if replaced.is_some() && effect.names.is_some() && self.model.scenario.by_path() =>
             {
-                self.close_node(effect, weather);
+                self.record_close(effect, injector);
             }
-            (_, Answer::Opened(open)) => self.opened(open, effect),
-            (Op::Read { slot, at, len }, Answer::Read(seen)) => {
-                return self.has_read(*slot, *at, *len, &seen);
+            (_, Reply::Opened(open)) => self.record_open(open, effect),
+            (Op::Read { slot, at, len }, Reply::Read(seen)) => {
+                return self.check_read(*slot, *at, *len, &seen);
             }
-            (_, Answer::Looked(sight)) => return self.believe(&sight),
+            (_, Reply::Walked(tree)) => return self.check_tree(&tree),
             _ => {}
         }
         Ok(())
     }
 
-    fn close_node(&mut self, effect: &Effect, weather: &Weather) {
+    fn record_close(&mut self, effect: &Effect, injector: &FaultInjector) {
         if let Some(node) = effect.node {
-            self.model.closed(node, weather.struck(), weather.syncs());
+            self.model.record_close(node, injector.fault_count(), injector.syncs());
         }
     }
 
-    fn opened(&mut self, open: Open, effect: &Effect) {
+    fn record_open(&mut self, open: OpenSlot, effect: &Effect) {
         if let Some(node) = effect.node {
             self.model.nodes[node].ino = Some(open.ino);
-            self.open.push(Open { node, ..open });
+            self.open.push(OpenSlot { node, ..open });
         }
     }
 
-    fn has_read(&self, slot: usize, at: usize, len: usize, seen: &Bytes) -> Result<(), String> {
+    fn check_read(&self, slot: usize, at: usize, len: usize, seen: &Bytes) -> Result<(), String> {
         let content = self.model.content(self.open[slot].node);
         let expected = content.slice(at.min(content.len())..(at + len).min(content.len()));
         match *seen == expected {
             true => Ok(()),
-            false => Err(format!("#{slot} at {at} reads {}, not {}", told(seen), told(&expected))),
+            false => Err(format!("#{slot} at {at} reads {}, not {}", describe(seen), describe(&expected))),
         }
     }
 
     /// What is seen is what is.
-    fn believe(&mut self, sight: &Sight) -> Result<(), String> {
-        let found = oracle::now(&self.model, |may| may.be(sight))?;
-        self.know(&found, sight);
+    fn check_tree(&mut self, tree: &ObservedTree) -> Result<(), String> {
+        let found = oracle::with_current(&self.model, |allowed| allowed.check(tree))?;
+        self.remember_inodes(&found, tree);
         Ok(())
     }
 
     /// Remembers the numbers of inodes, where they stay.
-    fn know(&mut self, found: &Found, sight: &Sight) {
-        for (path, node) in found.iter().filter(|_| !self.model.setting.by_path()) {
-            self.model.nodes[*node].ino = Some(sight[path].ino);
+    fn remember_inodes(&mut self, found: &MatchedPaths, tree: &ObservedTree) {
+        for (path, node) in found.iter().filter(|_| !self.model.scenario.by_path()) {
+            self.model.nodes[*node].ino = Some(tree[path].ino);
         }
     }
 
     /// Everything is as it should be, in fine weather.
-    pub(super) async fn check(&mut self, fs: &Filesystem, weather: &Arc<Weather>) -> Result<(), String> {
-        let _calm = weather.calm();
-        let sight = self.look_calmly(fs).await?;
-        self.believe(&sight)
+    pub(super) async fn check(
+        &mut self,
+        fs: &Filesystem,
+        injector: &Arc<FaultInjector>,
+    ) -> Result<(), String> {
+        let _pause = injector.pause_faults();
+        let tree = self.walk_without_faults(fs).await?;
+        self.check_tree(&tree)
     }
 
     /// Another machine sees the same.
-    pub(super) async fn check_elsewhere(&self, fs: &Filesystem) -> Result<(), String> {
-        let sight = self.look_calmly(fs).await?;
-        oracle::elsewhere(&self.model, |may| may.be(&sight)).map(drop)
+    pub(super) async fn check_other_mount(&self, fs: &Filesystem) -> Result<(), String> {
+        let tree = self.walk_without_faults(fs).await?;
+        oracle::with_other_mount(&self.model, |allowed| allowed.check(&tree)).map(drop)
     }
 
-    async fn look_calmly(&self, fs: &Filesystem) -> Result<Sight, String> {
+    async fn walk_without_faults(&self, fs: &Filesystem) -> Result<ObservedTree, String> {
         let mut failed = None;
         for _ in 0..ATTEMPTS {
-            match look(fs, &self.root).await {
-                Ok(sight) => return Ok(sight),
+            match walk_tree(fs, &self.root).await {
+                Ok(tree) => return Ok(tree),
                 Err(error) => failed = Some(error),
             }
         }
@@ -272,113 +278,114 @@ impl Program {
     }
 
     /// After a failure: what was, or what was to be, is what is seen once the weather is fine.
-    async fn resolve(
+    async fn resolve_uncertain(
         &mut self,
         mount: &Mount,
         op: &Op,
         effect: &Effect,
         before: Option<(NodeId, Bytes, u16)>,
     ) -> Result<(), String> {
-        let _calm = mount.weather.calm();
+        let _pause = mount.injector.pause_faults();
         self.report.count("doubts");
         if let Op::Close(slot) = op {
             // The handle is gone, whatever became of its writes.
             self.open.remove(*slot);
         }
-        if self.model.setting.by_path() {
-            self.give_up_removed(&mount.fs, op).await;
-            tokio::time::sleep(EXPIRED).await;
+        if self.model.scenario.by_path() {
+            self.close_removed(&mount.fs, op).await;
+            tokio::time::sleep(REVALIDATION_WAIT).await;
         }
-        let sight = self.look_calmly(&mount.fs).await?;
-        let found = self.judge_doubt(op, effect, before.as_ref(), &sight)?;
-        if let Some(names) = effect.names.as_ref().filter(|_| self.model.setting.by_path()) {
+        let tree = self.walk_without_faults(&mount.fs).await?;
+        let found = self.check_uncertain(op, effect, before.as_ref(), &tree)?;
+        if let Some(names) = effect.names.as_ref().filter(|_| self.model.scenario.by_path()) {
             // Where names wait for a sync, a crash may leave it half done once more.
-            self.model.names.set(names.clone());
+            self.model.names.push(names.clone());
         }
-        self.settle(found, &sight);
-        self.reread(&mount.fs, effect, before.as_ref()).await
+        self.adopt_tree(found, &tree);
+        self.recheck_open_files(&mount.fs, effect, before.as_ref()).await
     }
 
     /// By path a rename or an unlink that fails half-way may have taken the object of a file that is open: whose bytes
     /// its name has now, and whether more can be stored there, nobody knows.
-    async fn give_up_removed(&mut self, fs: &Filesystem, op: &Op) {
+    async fn close_removed(&mut self, fs: &Filesystem, op: &Op) {
         let (Op::Rename { to: path, .. } | Op::Unlink(path)) = op else { return };
-        let Some(removed) = self.model.at(path) else { return };
+        let Some(removed) = self.model.node_at(path) else { return };
         for open in self.open.extract_if(.., |open| open.node == removed) {
             drop(fs.flush(open.handle).await);
             drop(fs.release(open.handle).await);
         }
     }
 
-    fn judge_doubt(
+    fn check_uncertain(
         &self,
         op: &Op,
         effect: &Effect,
         before: Option<&(NodeId, Bytes, u16)>,
-        sight: &Sight,
-    ) -> Result<Found, String> {
+        tree: &ObservedTree,
+    ) -> Result<MatchedPaths, String> {
         let nodes = &self.model.nodes;
-        let may_be_old = |node: NodeId, seen: &Bytes| {
+        let is_old_or_partial = |node: NodeId, seen: &Bytes| {
             let is_it = before.is_some_and(|(of, content, _)| *of == node && content == seen);
             is_it || effect.may_leave(node, seen)
         };
         // What it leaves behind may be what was stored before.
-        let is_rename = matches!(op, Op::Rename { .. }) && self.model.setting.by_path();
+        let is_rename = matches!(op, Op::Rename { .. }) && self.model.scenario.by_path();
         // Writes that could not be stored go with the last handle.
-        let closes = |node: NodeId| match op {
+        let drops_last_name = |node: NodeId| match op {
             Op::Close(_) | Op::Truncate { .. } => effect.node == Some(node),
-            Op::Rename { to: path, .. } | Op::Unlink(path) => self.model.at(path) == Some(node),
+            Op::Rename { to: path, .. } | Op::Unlink(path) => self.model.node_at(path) == Some(node),
             _ => false,
         };
-        let may_be_dropped = |node| closes(node) && !self.open.iter().any(|open| open.node == node);
-        let may = May {
+        let may_be_dropped = |node| drops_last_name(node) && !self.open.iter().any(|open| open.node == node);
+        let allowed = AllowedState {
             model: &self.model,
-            states: std::iter::once(self.model.names.now()).chain(&effect.names).collect(),
-            contents: &|node, seen| {
-                nodes[node].content.now() == seen
-                    || may_be_old(node, seen)
+            name_states: std::iter::once(self.model.names.current()).chain(&effect.names).collect(),
+            allows_content: &|node, seen| {
+                nodes[node].content.current() == seen
+                    || is_old_or_partial(node, seen)
                     || (is_rename || may_be_dropped(node))
-                        && nodes[node].content.left(Loss::Power).contains(seen)
+                        && nodes[node].content.possible_after(CrashKind::Power).contains(seen)
             },
-            modes: &|node, seen| {
-                *nodes[node].mode.now() == seen
+            allows_mode: &|node, seen| {
+                *nodes[node].mode.current() == seen
                     || before.is_some_and(|(of, _, mode)| *of == node && *mode == seen)
                     || (is_rename || may_be_dropped(node))
-                        && nodes[node].mode.left(Loss::Power).contains(&seen)
+                        && nodes[node].mode.possible_after(CrashKind::Power).contains(&seen)
             },
-            may_be_implicit: self.model.setting.by_path(),
-            is_optional: &|node| {
-                may_be_dropped(node) && nodes[node].is_stored.left(Loss::Power).contains(&false)
+            may_lack_marker: self.model.scenario.by_path(),
+            may_be_missing: &|node| {
+                may_be_dropped(node)
+                    && nodes[node].is_stored.possible_after(CrashKind::Power).contains(&false)
             },
         };
-        may.be(sight)
+        allowed.check(tree)
     }
 
     /// What was seen after a failure is what is from now on. How much of it survives a crash nobody has promised.
-    fn settle(&mut self, mut found: Found, sight: &Sight) {
+    fn adopt_tree(&mut self, mut found: MatchedPaths, tree: &ObservedTree) {
         // Who has it open has the one that it opened.
-        found.sort_by_key(|(path, _)| !self.open.iter().any(|open| open.ino == sight[path].ino));
+        found.sort_by_key(|(path, _)| !self.open.iter().any(|open| open.ino == tree[path].ino));
         let mut names = Names::new();
         for (path, node) in found {
-            let (seen, node) = (&sight[&path], self.own_node(&names, node, &path, sight));
+            let (seen, node) = (&tree[&path], self.separate_node(&names, node, &path, tree));
             names.insert(path, node);
             let is_open = self.open.iter().any(|open| open.node == node);
-            self.model.found(node, seen, is_open);
+            self.model.adopt_node(node, seen, is_open);
         }
         let found = names.iter().map(|(path, node)| (path.clone(), *node)).collect();
-        self.know(&found, sight);
+        self.remember_inodes(&found, tree);
         let effect = Effect { names: Some(names), ..Effect::default() };
-        self.model.done(&effect);
+        self.model.acknowledge(&effect);
     }
 
     /// By path a rename that failed half-way may leave two files of one: each is its own from now on, with all its names.
-    fn own_node(&mut self, names: &Names, node: NodeId, path: &str, sight: &Sight) -> NodeId {
-        let ino = |path: &String| sight[path].ino;
-        let ours = sight[path].ino;
+    fn separate_node(&mut self, names: &Names, node: NodeId, path: &str, tree: &ObservedTree) -> NodeId {
+        let ino = |path: &String| tree[path].ino;
+        let ours = tree[path].ino;
         if let Some((_, known)) = names.iter().find(|(other, _)| ino(other) == ours) {
             return *known;
         }
-        if !self.model.setting.by_path() || !names.values().any(|named| *named == node) {
+        if !self.model.scenario.by_path() || !names.values().any(|named| *named == node) {
             return node;
         }
         self.model.nodes.push(self.model.nodes[node].clone());
@@ -386,27 +393,27 @@ impl Program {
     }
 
     /// Whoever has a file open sees what everybody sees; of one without a name what may be.
-    async fn reread(
+    async fn recheck_open_files(
         &mut self,
         fs: &Filesystem,
         effect: &Effect,
         before: Option<&(NodeId, Bytes, u16)>,
     ) -> Result<(), String> {
         for (slot, open) in self.open.clone().into_iter().enumerate() {
-            let seen = self.read_calmly(fs, open).await?;
+            let seen = self.read_without_faults(fs, open).await?;
             let is_now = seen == *self.model.content(open.node);
             let is_old = before.is_some_and(|(node, content, _)| *node == open.node && *content == seen);
             let is_part = || effect.may_leave(open.node, &seen);
             if !is_now && (self.model.has_name(open.node) || !is_old && !is_part()) {
-                let now = told(self.model.content(open.node));
-                return Err(format!("after a failure #{slot} reads {}, not {now}", told(&seen)));
+                let now = describe(self.model.content(open.node));
+                return Err(format!("after a failure #{slot} reads {}, not {now}", describe(&seen)));
             }
-            self.model.nodes[open.node].content.set(seen);
+            self.model.nodes[open.node].content.push(seen);
         }
         Ok(())
     }
 
-    async fn read_calmly(&self, fs: &Filesystem, open: Open) -> Result<Bytes, String> {
+    async fn read_without_faults(&self, fs: &Filesystem, open: OpenSlot) -> Result<Bytes, String> {
         let mut failed = None;
         for _ in 0..ATTEMPTS {
             match read_all(fs, open.handle).await {
@@ -418,45 +425,46 @@ impl Program {
     }
 
     /// After a crash: what was acknowledged is there, and nothing that nobody made.
-    pub(super) async fn recover(&mut self, mount: &Mount, loss: Loss) -> Result<(), String> {
-        if self.model.setting.by_path() {
+    pub(super) async fn recover(&mut self, mount: &Mount, crash_kind: CrashKind) -> Result<(), String> {
+        if self.model.scenario.by_path() {
             // What a directory is like its own marker says, which a look into it finds.
-            self.look_calmly(&mount.fs).await?;
+            self.walk_without_faults(&mount.fs).await?;
         }
-        let sight = self.look_calmly(&mount.fs).await?;
-        let coming = self.coming.take().unwrap_or_default();
-        let found = oracle::after_a_crash(&self.model, &coming, loss, |may| may.be(&sight))?;
+        let tree = self.walk_without_faults(&mount.fs).await?;
+        let pending_effect = self.pending_effect.take().unwrap_or_default();
+        let found =
+            oracle::with_crash(&self.model, &pending_effect, crash_kind, |allowed| allowed.check(&tree))?;
         let mut taken = Names::new();
         let mut adopted = Vec::new();
         for (path, node) in found {
-            let node = self.own_node(&taken, node, &path, &sight);
+            let node = self.separate_node(&taken, node, &path, &tree);
             taken.insert(path.clone(), node);
-            let seen = &sight[&path];
+            let seen = &tree[&path];
             adopted.push((path, node, seen.content.clone(), seen.mode));
         }
         self.open.clear();
-        self.model.adopt(adopted, loss);
+        self.model.adopt_all(adopted, crash_kind);
         let found = taken.into_iter().collect();
-        self.know(&found, &sight);
+        self.remember_inodes(&found, &tree);
         Ok(())
     }
 
-    async fn call(&self, mount: &Mount, op: &Op) -> Result<Answer> {
-        let (fs, weather) = (&*mount.fs, &mount.weather);
+    async fn call(&self, mount: &Mount, op: &Op) -> Result<Reply> {
+        let (fs, injector) = (&*mount.fs, &mount.injector);
         match op {
             Op::Create { path, mode } => {
                 let (dir, name) = self.parent(fs, path).await?;
                 let flags = libc::O_RDWR | libc::O_CREAT;
                 let (attr, opened) = fs.create(CALLER, dir, name, *mode, flags).await?;
                 let (ino, handle) = (attr.ino, opened.handle);
-                return Ok(Answer::Opened(Open { handle, ino, node: 0, writes: true }));
+                return Ok(Reply::Opened(OpenSlot { handle, ino, node: 0, writes: true }));
             }
             Op::Open { path, writes, truncates } => {
                 let how = if *writes { libc::O_RDWR } else { libc::O_RDONLY };
                 let truncated = if *truncates { libc::O_TRUNC } else { 0 };
                 let ino = self.ino(fs, path).await?;
                 let handle = fs.open(ino, how | truncated).await?.handle;
-                return Ok(Answer::Opened(Open { handle, ino, node: 0, writes: *writes }));
+                return Ok(Reply::Opened(OpenSlot { handle, ino, node: 0, writes: *writes }));
             }
             Op::Close(slot) => {
                 let handle = self.open[*slot].handle;
@@ -472,18 +480,19 @@ impl Program {
                 }
             }
             Op::Read { slot, at, len } => {
-                return Ok(Answer::Read(fs.read(self.open[*slot].handle, *at as u64, *len).await?));
+                return Ok(Reply::Read(fs.read(self.open[*slot].handle, *at as u64, *len).await?));
             }
             Op::Fsync(slot) => fs.fsync(self.open[*slot].handle).await?,
             Op::Resize { slot, size } => {
-                let Open { ino, handle, .. } = self.open[*slot];
-                fs.setattr(CALLER, ino, of_size(*size), Some(handle)).await?;
+                let OpenSlot { ino, handle, .. } = self.open[*slot];
+                fs.setattr(CALLER, ino, size_change(*size), Some(handle)).await?;
             }
-            Op::Allocate { slot, space, at, len } => {
-                fs.fallocate(self.open[*slot].handle, mode_of(*space), *at as u64, *len as u64).await?;
+            Op::Allocate { slot, mode, at, len } => {
+                fs.fallocate(self.open[*slot].handle, fallocate_flags(*mode), *at as u64, *len as u64)
+                    .await?;
             }
             Op::Truncate { path, size } => {
-                fs.setattr(CALLER, self.ino(fs, path).await?, of_size(*size), None).await?;
+                fs.setattr(CALLER, self.ino(fs, path).await?, size_change(*size), None).await?;
             }
             Op::Chmod { path, mode } => {
                 let changes = Changes { mode: Some(*mode), ..Changes::default() };
@@ -494,17 +503,17 @@ impl Program {
                 let (dir, name) = self.parent(fs, to).await?;
                 fs.link(ino, dir, name).await?;
             }
-            Op::Look => return look(fs, &self.root).await.map(Answer::Looked),
+            Op::Walk => return walk_tree(fs, &self.root).await.map(Reply::Walked),
             Op::Sync => {
-                weather.note_sync();
+                injector.count_sync();
                 let synced = fs.sync().await;
-                weather.note_sync();
+                injector.count_sync();
                 synced?;
             }
             Op::Wait(ms) => tokio::time::sleep(Duration::from_millis(*ms)).await,
             _ => self.call_names(fs, op).await?,
         }
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     async fn call_names(&self, fs: &Filesystem, op: &Op) -> Result<()> {
@@ -527,9 +536,9 @@ impl Program {
             }
             Op::Rename { from, to, how } => {
                 let flags = match how {
-                    How::Replace => 0,
-                    How::NoReplace => libc::RENAME_NOREPLACE,
-                    How::Exchange => libc::RENAME_EXCHANGE,
+                    RenameMode::Replace => 0,
+                    RenameMode::NoReplace => libc::RENAME_NOREPLACE,
+                    RenameMode::Exchange => libc::RENAME_EXCHANGE,
                 };
                 let (from, to) = (self.parent(fs, from).await?, self.parent(fs, to).await?);
                 fs.rename(from, to, flags).await
@@ -552,15 +561,15 @@ impl Program {
     }
 }
 
-fn of_size(size: usize) -> Changes {
+fn size_change(size: usize) -> Changes {
     Changes { size_bytes: Some(size as u64), ..Changes::default() }
 }
 
-fn mode_of(space: Space) -> i32 {
-    match space {
-        Space::Extend => 0,
-        Space::Zero => libc::FALLOC_FL_ZERO_RANGE,
-        Space::ZeroInside => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
-        Space::Punch => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+fn fallocate_flags(mode: AllocateMode) -> i32 {
+    match mode {
+        AllocateMode::Extend => 0,
+        AllocateMode::Zero => libc::FALLOC_FL_ZERO_RANGE,
+        AllocateMode::ZeroKeepSize => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+        AllocateMode::Punch => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
     }
 }

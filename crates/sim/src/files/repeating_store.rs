@@ -1,6 +1,6 @@
 //! A store whose changes are sometimes made twice, as a client does that got no answer to the first.
 
-use super::fault_injector::Weather;
+use super::fault_injector::FaultInjector;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{
@@ -10,13 +10,13 @@ use store::{
 
 /// The second answer counts.
 #[derive(Debug, Clone)]
-pub(super) struct Repeats<S> {
+pub(super) struct RepeatingStore<S> {
     pub(super) store: S,
-    pub(super) weather: Arc<Weather>,
+    pub(super) injector: Arc<FaultInjector>,
 }
 
 #[async_trait::async_trait]
-impl<S: ObjectStore> ObjectStore for Repeats<S> {
+impl<S: ObjectStore> ObjectStore for RepeatingStore<S> {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         self.store.get(key, options).await
     }
@@ -26,7 +26,7 @@ impl<S: ObjectStore> ObjectStore for Repeats<S> {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        if self.weather.repeats() {
+        if self.injector.draw_repeat() {
             drop(self.store.put(key, body.clone(), options.clone()).await);
         }
         self.store.put(key, body, options).await
@@ -39,18 +39,18 @@ impl<S: ObjectStore> ObjectStore for Repeats<S> {
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
         let upload = self.store.multipart(key, attributes, tags).await?;
-        Ok(Arc::new(RepeatedUpload { upload, done: Mutex::default() }))
+        Ok(Arc::new(RepeatedUpload { upload, completed: Mutex::default() }))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        if self.weather.repeats() {
+        if self.injector.draw_repeat() {
             drop(self.store.copy(from, to, options.clone()).await);
         }
         self.store.copy(from, to, options).await
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        if self.weather.repeats() {
+        if self.injector.draw_repeat() {
             drop(self.store.delete(key, precondition.clone()).await);
         }
         self.store.delete(key, precondition).await
@@ -73,12 +73,12 @@ impl<S: ObjectStore> ObjectStore for Repeats<S> {
 struct RepeatedUpload {
     upload: Arc<dyn Multipart>,
     /// What it became: as the S3 client does, it finds its own object when it is completed again.
-    done: Mutex<Option<ObjectRef>>,
+    completed: Mutex<Option<ObjectRef>>,
 }
 
 impl RepeatedUpload {
-    fn done(&self) -> MutexGuard<'_, Option<ObjectRef>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    fn completed(&self) -> MutexGuard<'_, Option<ObjectRef>> {
+        self.completed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,11 +93,11 @@ impl Multipart for RepeatedUpload {
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
-        if let Some(done) = self.done().clone() {
-            return Ok(done);
+        if let Some(completed) = self.completed().clone() {
+            return Ok(completed);
         }
         let object = self.upload.complete(precondition).await?;
-        *self.done() = Some(object.clone());
+        *self.completed() = Some(object.clone());
         Ok(object)
     }
 

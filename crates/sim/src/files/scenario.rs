@@ -5,19 +5,19 @@ use vfs::{Mapping, Naming};
 
 /// The volume and what happens to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Setting {
+pub(crate) struct Scenario {
     pub(crate) naming: Naming,
     pub(crate) mapping: Mapping,
     pub(crate) write_back: bool,
     /// Programs at the same time, each in a directory of its own.
     pub(crate) programs: u64,
     /// Mounts, one after the other.
-    pub(crate) lives: u64,
+    pub(crate) sessions: u64,
     /// Ops of a program in one life.
     pub(crate) ops: u64,
     /// Calls take their time, so that those of several programs overlap.
     pub(crate) is_slow: bool,
-    pub(crate) rates: Rates,
+    pub(crate) rates: FaultRates,
     /// Writes are mostly shorter, in bytes.
     pub(crate) write_bytes: u64,
     /// Writes begin at most so far behind the end of the file, in bytes.
@@ -28,7 +28,7 @@ pub(crate) struct Setting {
 
 /// How often in a thousand calls of the store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rates {
+pub(crate) struct FaultRates {
     /// One fails, before or after its effect.
     pub(crate) failures: u64,
     /// One is made twice, as a client does that got no answer; the second answer counts.
@@ -37,10 +37,10 @@ pub(crate) struct Rates {
     pub(crate) disk_failures: u64,
 }
 
-impl Setting {
-    pub(crate) fn of(entropy: &Entropy) -> Self {
+impl Scenario {
+    pub(crate) fn draw(entropy: &Entropy) -> Self {
         let below = |bound| entropy.below(bound);
-        let (naming, mapping) = volume(entropy);
+        let (naming, mapping) = draw_volume(entropy);
         let programs = [1, 1, 1, 2, 2, 3][below(6) as usize];
         let is_large = below(60) == 0;
         let part_size_bytes = [4 << 10, 64 << 10, 8 << 20][below(3) as usize];
@@ -54,10 +54,10 @@ impl Setting {
             mapping,
             write_back: below(3) == 0,
             programs,
-            lives: 1 + below(3),
+            sessions: 1 + below(3),
             ops: if is_large { 10 } else { 10 + below(30) },
             is_slow: programs > 1 || below(4) == 0,
-            rates: rates(entropy, naming),
+            rates: draw_rates(entropy, naming),
             write_bytes,
             gap_bytes: if below(8) == 0 { 200 << 10 } else { 200 },
             part_size_bytes,
@@ -70,7 +70,7 @@ impl Setting {
     }
 }
 
-fn volume(entropy: &Entropy) -> (Naming, Mapping) {
+fn draw_volume(entropy: &Entropy) -> (Naming, Mapping) {
     match entropy.below(3) {
         0 => (Naming::FilePath, Mapping::Whole),
         1 => (Naming::Inode, Mapping::Whole),
@@ -82,13 +82,13 @@ fn volume(entropy: &Entropy) -> (Naming, Mapping) {
 }
 
 /// A third of all worlds have fine weather but for crashes.
-fn rates(entropy: &Entropy, naming: Naming) -> Rates {
+fn draw_rates(entropy: &Entropy, naming: Naming) -> FaultRates {
     // The names of a volume named by path are in memory, which does not fail.
     let is_on_disk = u64::from(naming == Naming::Inode);
     match entropy.below(3) {
-        0 => Rates { failures: 0, repeats: 0, disk_failures: 0 },
-        1 => Rates { failures: entropy.below(20), repeats: entropy.below(20), disk_failures: 0 },
-        _ => Rates {
+        0 => FaultRates { failures: 0, repeats: 0, disk_failures: 0 },
+        1 => FaultRates { failures: entropy.below(20), repeats: entropy.below(20), disk_failures: 0 },
+        _ => FaultRates {
             failures: entropy.below(150),
             repeats: entropy.below(100),
             disk_failures: is_on_disk * entropy.below(2) * entropy.below(50),

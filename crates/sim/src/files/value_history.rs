@@ -1,12 +1,12 @@
 //! What something was, as far back as a crash may take it.
 
-use super::machine::Loss;
+use super::machine::CrashKind;
 
 /// What an acknowledged change promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Promise {
+pub(super) enum Durability {
     /// Nothing yet.
-    Nothing,
+    None,
     /// It survives the end of the process.
     Process,
     /// It survives the loss of power.
@@ -16,32 +16,32 @@ pub(super) enum Promise {
 /// Values, oldest first; the last is what is seen. Invariant: `values[acknowledged..]` may be left when the process
 /// ends, all of `values` when the power goes.
 #[derive(Debug, Clone)]
-pub(super) struct Past<T> {
+pub(super) struct ValueHistory<T> {
     values: Vec<T>,
     acknowledged: usize,
 }
 
-impl<T: Clone + PartialEq> Past<T> {
+impl<T: Clone + PartialEq> ValueHistory<T> {
     pub(super) fn new(value: T) -> Self {
         Self { values: vec![value], acknowledged: 0 }
     }
 
-    pub(super) fn now(&self) -> &T {
+    pub(super) fn current(&self) -> &T {
         &self.values[self.values.len() - 1]
     }
 
     /// It is another from now on; nothing is promised.
-    pub(super) fn set(&mut self, value: T) {
-        if *self.now() != value {
+    pub(super) fn push(&mut self, value: T) {
+        if *self.current() != value {
             self.values.push(value);
         }
     }
 
-    pub(super) fn promise(&mut self, promise: Promise) {
-        if promise >= Promise::Process {
+    pub(super) fn acknowledge(&mut self, durability: Durability) {
+        if durability >= Durability::Process {
             self.acknowledged = self.values.len() - 1;
         }
-        if promise == Promise::Power {
+        if durability == Durability::Power {
             self.sync();
         }
     }
@@ -53,19 +53,19 @@ impl<T: Clone + PartialEq> Past<T> {
     }
 
     /// What a crash may leave.
-    pub(super) fn left(&self, loss: Loss) -> &[T] {
-        match loss {
-            Loss::Process => &self.values[self.acknowledged..],
-            Loss::Power => &self.values,
+    pub(super) fn possible_after(&self, crash_kind: CrashKind) -> &[T] {
+        match crash_kind {
+            CrashKind::Process => &self.values[self.acknowledged..],
+            CrashKind::Power => &self.values,
         }
     }
 
     /// After a crash it is this.
-    pub(super) fn found(&mut self, value: T, loss: Loss) {
-        self.set(value);
-        self.promise(match loss {
-            Loss::Process => Promise::Process,
-            Loss::Power => Promise::Power,
+    pub(super) fn adopt(&mut self, value: T, crash_kind: CrashKind) {
+        self.push(value);
+        self.acknowledge(match crash_kind {
+            CrashKind::Process => Durability::Process,
+            CrashKind::Power => Durability::Power,
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Looking at everything below a directory, as `find` and `cat` do.
 
-use super::fs_model::Kind;
-use super::oracle::{Seen, Sight};
+use super::fs_model::NodeKind;
+use super::oracle::{ObservedNode, ObservedTree};
 use bytes::Bytes;
 use vfs::{Attr, Filesystem, Handle, Ino, Listed, Result};
 
@@ -11,32 +11,32 @@ const ENTRIES: usize = 3;
 const READ_BYTES: usize = 128 << 10;
 
 /// Everything below a directory of the root; nothing if it is not there.
-pub(super) async fn look(fs: &Filesystem, root: &str) -> Result<Sight> {
-    let mut sight = Sight::new();
-    let top = match fs.lookup(Ino::ROOT, root.as_bytes()).await {
-        Err(error) if error.errno() == libc::ENOENT => return Ok(sight),
-        top => top?,
+pub(super) async fn walk_tree(fs: &Filesystem, root: &str) -> Result<ObservedTree> {
+    let mut tree = ObservedTree::new();
+    let root_attr = match fs.lookup(Ino::ROOT, root.as_bytes()).await {
+        Err(error) if error.errno() == libc::ENOENT => return Ok(tree),
+        root_attr => root_attr?,
     };
-    let mut waiting = vec![(String::new(), top.ino)];
+    let mut waiting = vec![(String::new(), root_attr.ino)];
     while let Some((dir, ino)) = waiting.pop() {
-        for name in names(fs, ino).await? {
+        for name in list_names(fs, ino).await? {
             let path = if dir.is_empty() { name.clone() } else { format!("{dir}/{name}") };
             let attr = fs.lookup(ino, name.as_bytes()).await?;
             if attr.kind == vfs::Kind::Directory {
                 waiting.push((path.clone(), attr.ino));
             }
-            sight.insert(path, see(fs, &attr).await?);
+            tree.insert(path, observe(fs, &attr).await?);
         }
     }
-    Ok(sight)
+    Ok(tree)
 }
 
-async fn names(fs: &Filesystem, dir: Ino) -> Result<Vec<String>> {
+async fn list_names(fs: &Filesystem, dir: Ino) -> Result<Vec<String>> {
     let handle = fs.opendir(dir).await?;
     let listed = list(fs, handle).await;
     fs.releasedir(handle);
-    let names = listed?.into_iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned());
-    Ok(names.filter(|name| name != "." && name != "..").collect())
+    let list_names = listed?.into_iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned());
+    Ok(list_names.filter(|name| name != "." && name != "..").collect())
 }
 
 async fn list(fs: &Filesystem, handle: Handle) -> Result<Vec<Listed>> {
@@ -51,18 +51,18 @@ async fn list(fs: &Filesystem, handle: Handle) -> Result<Vec<Listed>> {
     }
 }
 
-async fn see(fs: &Filesystem, attr: &Attr) -> Result<Seen> {
+async fn observe(fs: &Filesystem, attr: &Attr) -> Result<ObservedNode> {
     let (kind, content) = match attr.kind {
-        vfs::Kind::Directory => (Kind::Directory, Bytes::new()),
-        vfs::Kind::Symlink => (Kind::Link(fs.readlink(attr.ino).await?), Bytes::new()),
+        vfs::Kind::Directory => (NodeKind::Directory, Bytes::new()),
+        vfs::Kind::Symlink => (NodeKind::Link(fs.readlink(attr.ino).await?), Bytes::new()),
         _ => {
             let handle = fs.open(attr.ino, libc::O_RDONLY).await?.handle;
             let content = read_all(fs, handle).await;
             fs.release(handle).await?;
-            (Kind::File, content?)
+            (NodeKind::File, content?)
         }
     };
-    Ok(Seen { ino: attr.ino, kind, mode: attr.mode, nlink: attr.nlink, content })
+    Ok(ObservedNode { ino: attr.ino, kind, mode: attr.mode, nlink: attr.nlink, content })
 }
 
 /// Reads to the end in order.

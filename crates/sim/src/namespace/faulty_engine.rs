@@ -11,7 +11,7 @@ use store::Entropy;
 
 /// How often in a thousand calls.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rates {
+pub(super) struct EngineFaultRates {
     /// A commit that meets somebody else's.
     pub(super) conflict: u64,
     /// A call that fails without effect.
@@ -27,12 +27,12 @@ pub(super) struct Rates {
 pub(super) struct FaultyEngine {
     inner: Arc<MemoryEngine>,
     entropy: Entropy,
-    rates: Rates,
+    rates: EngineFaultRates,
     crashed: AtomicBool,
 }
 
 impl FaultyEngine {
-    pub(super) fn new(inner: Arc<MemoryEngine>, seed: u64, rates: Rates) -> Self {
+    pub(super) fn new(inner: Arc<MemoryEngine>, seed: u64, rates: EngineFaultRates) -> Self {
         Self { inner, entropy: Entropy::new(seed), rates, crashed: AtomicBool::new(false) }
     }
 
@@ -40,7 +40,7 @@ impl FaultyEngine {
         self.crashed.load(Ordering::SeqCst)
     }
 
-    fn happens(&self, per_thousand: u64) -> bool {
+    fn draw(&self, per_thousand: u64) -> bool {
         self.entropy.below(1000) < per_thousand
     }
 
@@ -50,29 +50,29 @@ impl FaultyEngine {
     }
 
     /// What may go wrong before a call does anything.
-    fn before(&self) -> Result<(), EngineError> {
+    fn inject_before(&self) -> Result<(), EngineError> {
         if self.has_crashed() {
             return Err(EngineError::Unavailable("the machine has crashed".into()));
         }
-        if self.happens(self.rates.crash) {
+        if self.draw(self.rates.crash) {
             return Err(self.crash());
         }
-        if self.happens(self.rates.unavailable) {
+        if self.draw(self.rates.unavailable) {
             return Err(EngineError::Unavailable("injected".into()));
         }
         Ok(())
     }
 
     fn write(&self, effect: impl FnOnce() -> Result<Seqno, CommitError>) -> Result<Seqno, CommitError> {
-        self.before()?;
-        if self.happens(self.rates.conflict) {
+        self.inject_before()?;
+        if self.draw(self.rates.conflict) {
             return Err(CommitError::Conflict);
         }
         let seqno = effect()?;
-        if self.happens(self.rates.crash) {
+        if self.draw(self.rates.crash) {
             return Err(self.crash().into());
         }
-        if self.happens(self.rates.lost_reply) {
+        if self.draw(self.rates.lost_reply) {
             return Err(EngineError::Uncertain("the reply was lost".into()).into());
         }
         Ok(seqno)
@@ -81,17 +81,17 @@ impl FaultyEngine {
 
 impl Reader for FaultyEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
-        self.before()?;
+        self.inject_before()?;
         self.inner.get(key)
     }
 
     fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
-        self.before()?;
+        self.inject_before()?;
         self.inner.multi_get(keys)
     }
 
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
-        self.before()?;
+        self.inject_before()?;
         self.inner.scan(from, to, limit)
     }
 
@@ -111,7 +111,7 @@ impl Engine for FaultyEngine {
     }
 
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
-        self.before()?;
+        self.inject_before()?;
         self.inner.log_after(cursor, limit)
     }
 

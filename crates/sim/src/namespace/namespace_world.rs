@@ -1,6 +1,6 @@
 //! One world of the namespace, step by step.
 
-use super::faulty_engine::{FaultyEngine, Rates};
+use super::faulty_engine::{EngineFaultRates, FaultyEngine};
 use super::ops::{OpSource, moment};
 use crate::{Failure, Report, SimClock};
 use meta::{
@@ -17,35 +17,35 @@ const STEPS: u64 = 120;
 /// The log consumer that keeps the whole log of the live engine.
 const CONSUMER: &str = "disk";
 
-type Outcome = Result<Applied, FsError>;
+type OpOutcome = Result<Applied, FsError>;
 
 /// The state of a world.
-pub(super) struct Life {
+pub(super) struct NamespaceWorld {
     seed: u64,
     step: u64,
     clock: SimClock,
     entropy: Entropy,
-    rates: Rates,
+    rates: EngineFaultRates,
     source: OpSource,
     /// The live side: what has no memory after a crash.
     tables: Arc<MemoryEngine>,
-    faulty: Arc<FaultyEngine>,
+    engine: Arc<FaultyEngine>,
     namespace: Option<Namespace>,
     /// What survives a crash: tables as they once were, and the log behind them.
     checkpoint: MemoryEngine,
-    disk: Vec<LoggedOp>,
-    /// How much of `disk` a crash cannot take.
+    durable_log: Vec<LoggedOp>,
+    /// How much of `durable_log` a crash cannot take.
     synced: usize,
     model: MemoryEngine,
     report: Report,
 }
 
-impl Life {
-    pub(super) fn begin(seed: u64) -> Self {
+impl NamespaceWorld {
+    pub(super) fn new(seed: u64) -> Self {
         let entropy = Entropy::new(seed);
         let rates = rates(&entropy);
-        let tables = Arc::new(empty());
-        let faulty = Arc::new(FaultyEngine::new(tables.clone(), entropy.next_u64(), rates));
+        let tables = Arc::new(new_engine());
+        let engine = Arc::new(FaultyEngine::new(tables.clone(), entropy.next_u64(), rates));
         Self {
             seed,
             step: 0,
@@ -55,44 +55,44 @@ impl Life {
             rates,
             checkpoint: tables.fork(),
             tables,
-            faulty,
+            engine,
             namespace: None,
-            disk: Vec::new(),
+            durable_log: Vec::new(),
             synced: 0,
-            model: empty(),
+            model: new_engine(),
             report: Report::default(),
         }
     }
 
-    pub(super) fn live(mut self) -> Result<Report, Failure> {
+    pub(super) fn run(mut self) -> Result<Report, Failure> {
         while self.step < STEPS {
             self.step += 1;
             self.clock.advance(Duration::from_nanos(1 + self.entropy.below(1000)));
-            if let Err(what) = self.one_step() {
+            if let Err(what) = self.step_once() {
                 return Err(Failure { world: "namespace", seed: self.seed, step: self.step, what });
             }
         }
         Ok(self.report)
     }
 
-    fn one_step(&mut self) -> Result<(), String> {
-        if self.faulty.has_crashed() {
+    fn step_once(&mut self) -> Result<(), String> {
+        if self.engine.has_crashed() {
             self.restart()?;
         }
         let Some(namespace) = self.namespace.take() else { return self.open() };
         let result = match self.entropy.below(20) {
             0 => self.compare(),
             1 => {
-                self.synced = self.disk.len();
+                self.synced = self.durable_log.len();
                 Ok(())
             }
-            2 if self.synced == self.disk.len() => {
+            2 if self.synced == self.durable_log.len() => {
                 self.checkpoint = self.tables.fork();
                 self.report.count("checkpoints");
                 Ok(())
             }
-            2..=4 => self.batch(&namespace),
-            _ => self.single(&namespace),
+            2..=4 => self.commit_batch(&namespace),
+            _ => self.commit_one(&namespace),
         };
         self.namespace = Some(namespace);
         result
@@ -105,8 +105,8 @@ impl Life {
 
     /// A mount: opening the namespace may fail as any call may.
     fn open(&mut self) -> Result<(), String> {
-        let opened = Namespace::new(self.faulty.clone() as Arc<dyn Engine>, &self.ctx());
-        self.follow()?;
+        let opened = Namespace::new(self.engine.clone() as Arc<dyn Engine>, &self.ctx());
+        self.apply_new_log()?;
         match opened {
             Ok(namespace) => self.namespace = Some(namespace),
             Err(FsError::Engine(_)) => self.report.count("failed mounts"),
@@ -115,53 +115,60 @@ impl Life {
         Ok(())
     }
 
-    fn single(&mut self, namespace: &Namespace) -> Result<(), String> {
+    fn commit_one(&mut self, namespace: &Namespace) -> Result<(), String> {
         let (ctx, op) = (self.ctx(), self.source.op(&self.tables, namespace, self.clock.now()));
-        let told = namespace.commit(&ctx, &op);
-        let happened = self.news()?;
-        self.judge(&ctx, &[op], told.map(|applied| vec![Ok(applied)]).or_else(semantic), &happened)
+        let outcome = namespace.commit(&ctx, &op);
+        let logged_ops = self.read_new_log()?;
+        self.check_outcome(
+            &ctx,
+            &[op],
+            outcome.map(|applied| vec![Ok(applied)]).or_else(op_error_as_outcome),
+            &logged_ops,
+        )
     }
 
-    fn batch(&mut self, namespace: &Namespace) -> Result<(), String> {
+    fn commit_batch(&mut self, namespace: &Namespace) -> Result<(), String> {
         let ctx = self.ctx();
         let count = 2 + self.entropy.below(12);
         let ops: Vec<Op> =
             (0..count).map(|_| self.source.op(&self.tables, namespace, self.clock.now())).collect();
-        let told = namespace.commit_all(&ctx, &ops);
-        let happened = self.news()?;
-        self.judge(&ctx, &ops, told, &happened)
+        let outcome = namespace.commit_all(&ctx, &ops);
+        let logged_ops = self.read_new_log()?;
+        self.check_outcome(&ctx, &ops, outcome, &logged_ops)
     }
 
     /// Whether what the caller was told, what the log says and what the model does are the same.
-    fn judge(
+    fn check_outcome(
         &mut self,
         ctx: &Ctx,
         ops: &[Op],
-        told: Result<Vec<Outcome>, FsError>,
-        happened: &[LoggedOp],
+        outcome: Result<Vec<OpOutcome>, FsError>,
+        logged_ops: &[LoggedOp],
     ) -> Result<(), String> {
-        match told {
-            Ok(outcomes) => self.agree(ctx, ops, &outcomes, happened),
+        match outcome {
+            Ok(outcomes) => self.check_ops(ctx, ops, &outcomes, logged_ops),
             Err(FsError::Engine(EngineError::Uncertain(_))) => {
-                self.report.count(if happened.is_empty() { "lost commits" } else { "lost replies" });
-                self.apply_to_model(happened)
+                self.report.count(if logged_ops.is_empty() { "lost commits" } else { "lost replies" });
+                self.apply_to_model(logged_ops)
             }
-            Err(FsError::Engine(EngineError::Unavailable(_)) | FsError::Conflict) if happened.is_empty() => {
+            Err(FsError::Engine(EngineError::Unavailable(_)) | FsError::Conflict)
+                if logged_ops.is_empty() =>
+            {
                 self.report.count("refused commits");
                 Ok(())
             }
-            Err(error) => Err(format!("{ops:?} failed with '{error}', and the log has {happened:?}")),
+            Err(error) => Err(format!("{ops:?} failed with '{error}', and the log has {logged_ops:?}")),
         }
     }
 
-    fn agree(
+    fn check_ops(
         &mut self,
         ctx: &Ctx,
         ops: &[Op],
-        outcomes: &[Outcome],
-        happened: &[LoggedOp],
+        outcomes: &[OpOutcome],
+        logged_ops: &[LoggedOp],
     ) -> Result<(), String> {
-        let mut logged = happened.iter();
+        let mut logged = logged_ops.iter();
         for (op, outcome) in ops.iter().zip(outcomes) {
             let expected = commit(&self.model, ctx, op);
             if *outcome != expected {
@@ -169,7 +176,7 @@ impl Life {
             }
             self.report.count(if outcome.is_ok() { "ops" } else { "ops in vain" });
             if outcome.is_ok() && logged.next().map(|logged| &logged.op) != Some(op) {
-                return Err(format!("{op:?} is not in the log: {happened:?}"));
+                return Err(format!("{op:?} is not in the log: {logged_ops:?}"));
             }
         }
         match logged.next() {
@@ -179,17 +186,17 @@ impl Life {
     }
 
     /// What the live log has since it was last asked; it is on the disk now, if not yet synced.
-    fn news(&mut self) -> Result<Vec<LoggedOp>, String> {
-        let cursor = self.disk.last().map_or(Seqno(0), |logged| logged.seqno);
-        let news = self.tables.log_after(cursor, usize::MAX).map_err(|error| error.to_string())?;
-        self.disk.extend(news.iter().cloned());
-        Ok(news)
+    fn read_new_log(&mut self) -> Result<Vec<LoggedOp>, String> {
+        let cursor = self.durable_log.last().map_or(Seqno(0), |logged| logged.seqno);
+        let new_ops = self.tables.log_after(cursor, usize::MAX).map_err(|error| error.to_string())?;
+        self.durable_log.extend(new_ops.iter().cloned());
+        Ok(new_ops)
     }
 
     /// The model does what the log says.
-    fn follow(&mut self) -> Result<(), String> {
-        let news = self.news()?;
-        self.apply_to_model(&news)
+    fn apply_new_log(&mut self) -> Result<(), String> {
+        let new_ops = self.read_new_log()?;
+        self.apply_to_model(&new_ops)
     }
 
     fn apply_to_model(&self, ops: &[LoggedOp]) -> Result<(), String> {
@@ -205,28 +212,32 @@ impl Life {
         self.report.count("crashes");
         self.namespace = None;
         self.lose_unsynced();
-        self.model = empty();
-        self.apply_to_model(&self.disk)?;
+        self.model = new_engine();
+        self.apply_to_model(&self.durable_log)?;
         let tables = self.checkpoint.fork();
-        let lost: Vec<&LoggedOp> = self.disk.iter().filter(|logged| logged.seqno > tables.head()).collect();
+        let lost: Vec<&LoggedOp> =
+            self.durable_log.iter().filter(|logged| logged.seqno > tables.head()).collect();
         for commit in lost.chunk_by(|a, b| a.seqno == b.seqno) {
             let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
             namespace::replay(&tables, &ops)
                 .map_err(|error| format!("the log cannot be replayed: {error}"))?;
         }
         self.tables = Arc::new(tables);
-        self.faulty = Arc::new(FaultyEngine::new(self.tables.clone(), self.entropy.next_u64(), self.rates));
+        self.engine = Arc::new(FaultyEngine::new(self.tables.clone(), self.entropy.next_u64(), self.rates));
         self.compare()
     }
 
     /// Keeps a prefix of whole commits that has at least what was synced.
     fn lose_unsynced(&mut self) {
-        let unsynced = self.disk.len() - self.synced;
+        let unsynced = self.durable_log.len() - self.synced;
         let mut keep = self.synced + self.entropy.below(unsynced as u64 + 1) as usize;
-        while keep > 0 && keep < self.disk.len() && self.disk[keep].seqno == self.disk[keep - 1].seqno {
+        while keep > 0
+            && keep < self.durable_log.len()
+            && self.durable_log[keep].seqno == self.durable_log[keep - 1].seqno
+        {
             keep += 1;
         }
-        self.disk.truncate(keep);
+        self.durable_log.truncate(keep);
         self.synced = keep;
     }
 
@@ -236,7 +247,7 @@ impl Life {
         if let Some(violation) = violations.first() {
             return Err(violation.to_string());
         }
-        let (live, model) = (table(&self.tables)?, table(&self.model)?);
+        let (live, model) = (all_rows(&self.tables)?, all_rows(&self.model)?);
         match live.iter().zip(&model).find(|(live, model)| live != model) {
             Some((live, model)) => Err(format!("the tables differ: {live:?}, in the model {model:?}")),
             None if live.len() != model.len() => {
@@ -248,14 +259,14 @@ impl Life {
 }
 
 /// Half of all worlds have few faults, so that they get far; some have none of a kind.
-fn rates(entropy: &Entropy) -> Rates {
+fn rates(entropy: &Entropy) -> EngineFaultRates {
     let scale = if entropy.below(2) == 0 { 1 } else { 5 };
     let rate = || entropy.below(4) * scale;
-    Rates { conflict: rate() * 10, unavailable: rate(), lost_reply: rate() * 5, crash: rate() }
+    EngineFaultRates { conflict: rate() * 10, unavailable: rate(), lost_reply: rate() * 5, crash: rate() }
 }
 
 /// An engine that keeps its whole log.
-fn empty() -> MemoryEngine {
+fn new_engine() -> MemoryEngine {
     let engine = MemoryEngine::new(LogCap { bytes_max: u64::MAX, tail_ops: 0 });
     let registered = engine.register(CONSUMER, Seqno(0));
     debug_assert_eq!(registered, Ok(()));
@@ -263,7 +274,7 @@ fn empty() -> MemoryEngine {
 }
 
 /// A single op on an engine without faults and without company.
-fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Outcome {
+fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> OpOutcome {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, ctx, op)?;
     txn.keep_op(ctx, op);
@@ -274,14 +285,14 @@ fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Outcome {
 }
 
 /// An op's own error is an outcome; an engine's is not.
-fn semantic(error: FsError) -> Result<Vec<Outcome>, FsError> {
+fn op_error_as_outcome(error: FsError) -> Result<Vec<OpOutcome>, FsError> {
     match error {
         FsError::Engine(_) | FsError::Conflict => Err(error),
         error => Ok(vec![Err(error)]),
     }
 }
 
-fn table(engine: &MemoryEngine) -> Result<Vec<(Vec<u8>, meta::Value)>, String> {
+fn all_rows(engine: &MemoryEngine) -> Result<Vec<(Vec<u8>, meta::Value)>, String> {
     let rows =
         engine.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).map_err(|error| error.to_string())?;
     Ok(rows.into_iter().map(|(key, row)| (key, row.value)).collect())

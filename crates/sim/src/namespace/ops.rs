@@ -12,7 +12,7 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const ETAGS: [&str; 3] = ["d41d8cd98f00b204e9800998ecf8427e", "0123456789abcdef0123456789abcdef-9", "odd"];
 
 /// A directory and a name in it.
-type Place = (Ino, Name);
+type DentryKey = (Ino, Name);
 
 /// Makes ops.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct OpSource {
 }
 
 /// An op that is being made: what there is to aim at, and the moment at which it will be committed.
-struct Aim<'a> {
+struct OpDraw<'a> {
     entropy: &'a Entropy,
     tables: &'a MemoryEngine,
     namespace: &'a Namespace,
@@ -36,7 +36,7 @@ impl OpSource {
 
     /// The next op for a namespace whose tables are these; `now` is the moment at which it will be committed.
     pub fn op(&self, tables: &MemoryEngine, namespace: &Namespace, now: Timestamp) -> Op {
-        Aim { entropy: &self.entropy, tables, namespace, now }.op()
+        OpDraw { entropy: &self.entropy, tables, namespace, now }.op()
     }
 }
 
@@ -45,25 +45,27 @@ pub fn moment(now: Timestamp) -> Moment {
     Moment { mount: 1, nanos: u64::try_from(now.0).unwrap_or(0) }
 }
 
-impl Aim<'_> {
+impl OpDraw<'_> {
     fn op(&self) -> Op {
-        let (parent, name) = self.place();
+        let (parent, name) = self.likely_dentry();
         match self.below(21) {
             0..=4 => self.create(),
             5..=6 => self.import(),
             7 if self.below(4) > 0 => Op::Link { ino: self.ino(), parent, name },
-            7 => self.hand_on(),
-            8..=9 => Op::Unlink { parent, name, keep: self.coin() },
+            7 => self.promote_link(),
+            8..=9 => Op::Unlink { parent, name, keep: self.flip_coin() },
             10 => Op::Rmdir { parent, name },
             11..=13 => self.rename(),
             14 => Op::SetAttr { ino: self.ino(), changes: self.changes() },
             15 => self.xattr(),
-            16 if self.coin() => self.publish(),
+            16 if self.flip_coin() => self.publish(),
             16 => self.splice(),
             17 => Op::Refresh { ino: self.ino(), seen: self.observed() },
-            18 if self.coin() => Op::Vanish { parent, name, looked_at: self.moment(), keep: self.coin() },
+            18 if self.flip_coin() => {
+                Op::Vanish { parent, name, looked_at: self.moment(), keep: self.flip_coin() }
+            }
             18 => Op::Evict { parent, name },
-            19 if self.coin() => Op::AwaitExport { ino: self.ino() },
+            19 if self.flip_coin() => Op::AwaitExport { ino: self.ino() },
             19 => self.exported(),
             _ => Op::Purge { ino: self.orphan() },
         }
@@ -73,24 +75,24 @@ impl Aim<'_> {
         self.entropy.below(bound as u64) as usize
     }
 
-    fn coin(&self) -> bool {
+    fn flip_coin(&self) -> bool {
         self.below(2) == 0
     }
 
     /// Some entry that exists, if any does.
-    fn entry(&self) -> Option<(Place, Dentry)> {
+    fn entry(&self) -> Option<(DentryKey, Dentry)> {
         let range = schema::all_dentries();
         let (from, to) = range.bounds();
         let rows = self.tables.scan(from, to, usize::MAX).ok()?;
         let (key, row) = rows.get(self.below(rows.len().max(1)))?;
-        let place = (schema::ino_of(key).ok()?, schema::name_of(key).ok()?);
-        Some((place, decode_dentry(&row.value).ok()?))
+        let dentry_key = (schema::ino_of(key).ok()?, schema::name_of(key).ok()?);
+        Some((dentry_key, decode_dentry(&row.value).ok()?))
     }
 
     /// Mostly a place with an entry.
-    fn place(&self) -> Place {
+    fn likely_dentry(&self) -> DentryKey {
         match self.entry() {
-            Some((place, _)) if self.below(5) > 0 => place,
+            Some((dentry_key, _)) if self.below(5) > 0 => dentry_key,
             _ => (self.ino(), self.name()),
         }
     }
@@ -99,7 +101,7 @@ impl Aim<'_> {
     fn dir(&self) -> Ino {
         match self.entry() {
             Some((_, dentry)) if dentry.kind == Kind::Directory => dentry.ino,
-            Some(((dir, _), _)) if self.coin() => dir,
+            Some(((dir, _), _)) if self.flip_coin() => dir,
             Some((_, dentry)) if self.below(8) == 0 => dentry.ino,
             _ => Ino::ROOT,
         }
@@ -108,7 +110,7 @@ impl Aim<'_> {
     fn ino(&self) -> Ino {
         match self.entry() {
             Some((_, dentry)) if self.below(8) > 0 => dentry.ino,
-            _ if self.coin() => self.orphan(),
+            _ if self.flip_coin() => self.orphan(),
             _ => Ino::ROOT,
         }
     }
@@ -118,11 +120,11 @@ impl Aim<'_> {
         let ino = self.ino();
         let waiting = self.namespace.waiting_export(ino).ok().flatten();
         let drawn = self.below(4) as u64;
-        Op::Exported { ino, change: waiting.filter(|_| self.coin()).unwrap_or(drawn) }
+        Op::Exported { ino, change: waiting.filter(|_| self.flip_coin()).unwrap_or(drawn) }
     }
 
     /// Mostly to a name that the inode has.
-    fn hand_on(&self) -> Op {
+    fn promote_link(&self) -> Op {
         match self.entry() {
             Some(((parent, name), dentry)) => Op::HandOn { ino: dentry.ino, parent, name },
             None => Op::HandOn { ino: self.ino(), parent: Ino::ROOT, name: self.name() },
@@ -188,23 +190,23 @@ impl Aim<'_> {
             1 => RenameHow::Exchange,
             _ => RenameHow::Replace,
         };
-        let to = if self.coin() { self.place() } else { (self.dir(), self.name()) };
-        Op::Rename { from: self.place(), to, how, keep: self.coin() }
+        let to = if self.flip_coin() { self.likely_dentry() } else { (self.dir(), self.name()) };
+        Op::Rename { from: self.likely_dentry(), to, how, keep: self.flip_coin() }
     }
 
     fn changes(&self) -> AttrChanges {
         AttrChanges {
-            mode: self.coin().then(|| self.mode()),
-            uid: self.coin().then_some(7),
-            gid: self.coin().then_some(8),
+            mode: self.flip_coin().then(|| self.mode()),
+            uid: self.flip_coin().then_some(7),
+            gid: self.flip_coin().then_some(8),
             size_bytes: (self.below(4) == 0).then(|| self.entropy.below(60)),
-            atime: self.coin().then_some(self.now),
-            mtime: self.coin().then_some(Timestamp(self.now.0 - 3)),
+            atime: self.flip_coin().then_some(self.now),
+            mtime: self.flip_coin().then_some(Timestamp(self.now.0 - 3)),
         }
     }
 
     fn xattr(&self) -> Op {
-        let name = if self.coin() { "user.a" } else { "user.b" };
+        let name = if self.flip_coin() { "user.a" } else { "user.b" };
         let (ino, name) = (self.ino(), name.as_bytes().into());
         if self.below(3) == 0 {
             return Op::RemoveXattr { ino, name };
@@ -222,7 +224,7 @@ impl Aim<'_> {
             key: None,
             etag: ETag::new(ETAGS[self.below(ETAGS.len())]),
             version: None,
-            last_modified: self.coin().then_some(self.now),
+            last_modified: self.flip_coin().then_some(self.now),
         }
     }
 
@@ -231,14 +233,20 @@ impl Aim<'_> {
         let ino = self.ino();
         let known = self.etag_of(ino);
         let base = if self.below(4) > 0 { known } else { Some(self.stored().etag) };
-        Op::Publish { ino, base, content, size_bytes, mtime: self.coin().then_some(self.now) }
+        Op::Publish { ino, base, content, size_bytes, mtime: self.flip_coin().then_some(self.now) }
     }
 
     fn splice(&self) -> Op {
         let (content, end) = self.content();
         let ranges = content.iter().map(|extent| extent.offset..extent.end()).collect();
         let size_bytes = end + self.entropy.below(60);
-        Op::Splice { ino: self.ino(), ranges, content, size_bytes, mtime: self.coin().then_some(self.now) }
+        Op::Splice {
+            ino: self.ino(),
+            ranges,
+            content,
+            size_bytes,
+            mtime: self.flip_coin().then_some(self.now),
+        }
     }
 
     /// Up to six extents, as beyond four they have rows of their own, and where they end.
@@ -274,7 +282,7 @@ impl Aim<'_> {
             ctime: self.now,
             btime: Timestamp(self.now.0 - 2),
             target: None,
-            exact: self.coin(),
+            exact: self.flip_coin(),
             looked_at: self.moment(),
         }
     }
