@@ -1,4 +1,4 @@
-//! Clocks that do not look at the machine's.
+//! Clocks that do not read the machine's clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,29 +6,29 @@ use std::time::Duration;
 use store::{Clock, Timestamp};
 use tokio::time::Instant;
 
-/// A simulated clock. Shared by an `Arc`, it is the one time of a world.
+/// A simulated clock. A world shares it by an `Arc`.
 #[derive(Debug)]
 pub struct SimClock(AtomicI64);
 
 impl SimClock {
-    /// A clock that stands at `start`.
+    /// Makes a clock that shows `start`.
     pub fn new(start: Timestamp) -> Self {
         Self(AtomicI64::new(start.0))
     }
 
-    /// Moves on and says the new time.
+    /// Moves the clock forward and returns the new time.
     pub fn advance(&self, by: Duration) -> Timestamp {
         let by = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
         Timestamp(self.0.fetch_add(by, Ordering::SeqCst).saturating_add(by))
     }
 
-    /// Jumps, back if need be, as a machine's clock does when it is set.
+    /// Sets the time, forward or back, as an operator or NTP does.
     pub fn set(&self, to: Timestamp) {
         self.0.store(to.0, Ordering::SeqCst);
     }
 }
 
-/// Noon of the first of January 2026, UTC: a clock of no particular seed starts there.
+/// Noon of 2026-01-01 UTC, the default start of a clock.
 const NOON: Timestamp = Timestamp(1_767_268_800_000_000_000);
 
 impl Default for SimClock {
@@ -43,27 +43,27 @@ impl Clock for SimClock {
     }
 }
 
-/// The time of one paused runtime after the other: it moves with their sleeps, and a microsecond whenever it is
-/// looked at, as no two moments of a machine are the same.
+/// A clock that follows several paused runtimes in turn. It advances with their sleeps, and by a microsecond with each
+/// reading, so that no two readings are equal.
 #[derive(Debug)]
 pub struct RuntimeClock {
-    /// Time of the clock if it had never been set.
+    /// Time in nanoseconds without any change by [`set_by`](Self::set_by).
     now: AtomicI64,
-    /// How far it was set forward, in nanoseconds.
+    /// Sum of all changes by [`set_by`](Self::set_by), in nanoseconds.
     set: AtomicI64,
     last_seen: Mutex<Option<Instant>>,
 }
 
-/// How far the clock moves when it is looked at, in nanoseconds.
+/// Advance of the clock per reading, in nanoseconds.
 const TICK_NS: i64 = 1_000;
 
 impl RuntimeClock {
-    /// Sets the wall clock forward or back by nanoseconds, as an operator or NTP does. No time passes.
+    /// Sets the wall clock forward or back by nanoseconds, as an operator or NTP does. The monotonic time stays.
     pub fn set_by(&self, by: i64) {
         self.set.fetch_add(by, Ordering::SeqCst);
     }
 
-    /// A new runtime's time begins where the last one's ended. Called inside of it.
+    /// Continues the time of the previous runtime in a new one. Must be called inside the new runtime.
     pub fn begin_runtime(&self) {
         *self.last_seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

@@ -1,19 +1,19 @@
-//! Worlds of one namespace changed from both sides, and from behind: a program through the file system, clients of the
-//! endpoint, and a stranger who goes to the bucket itself, all over the same few keys.
+//! Worlds of one namespace with three kinds of concurrent writers on the same few keys: a client of the file system, clients of the
+//! endpoint, and a foreign writer that changes the bucket directly.
 //!
-//! The machine, the weather and the crashes are those of [`crate::files`]. A life is made of rounds: in each, everybody
-//! does some things at the same time, while calls fail, take their time, and the machine may crash; then everybody
-//! stops, the weather is fine, and what is there is compared. The stranger's changes are told as hints
-//! (`Filesystem::reconcile`) that are lost, late, repeated and out of order.
+//! The machine, the fault injector and the crashes are those of [`crate::files`]. A session consists of rounds. In each round all
+//! writers work at the same time, calls fail or are slow, and the machine may crash. Then all writers stop, faults are paused, and all
+//! views of the namespace are compared. The foreign writer's changes are reported as hints (`Filesystem::reconcile`), which are lost, late,
+//! repeated and out of order.
 //!
-//! What is checked, against the [`history`] of each key:
+//! Checked against the [`key_history`]:
 //!
-//! - every read, of a file or an object, is all that one change left, and no older than is promised;
-//! - an error has a reason: a call of the store that failed, or something that somebody else did;
-//! - of several conditional changes that exclude each other one at most succeeds;
-//! - when everybody has stopped, the endpoint lists what a walk through the files shows and what the bucket holds, byte
-//!   for byte; each key is what a change left that no later one replaced; what lost to the bucket is in `lost+found`;
-//!   the tables are sound, and a mount that knows nothing sees the same.
+//! - a read of a file or an object returns the complete result of one change, no older than promised;
+//! - an error has a reason: a failed call of the store, or another writer's change;
+//! - at most one of several mutually exclusive conditional changes succeeds;
+//! - when all writers have stopped, the endpoint, a walk through the files and the bucket show the same objects, byte for byte; each key
+//!   has the content of a change that no later change replaced; content that lost a conflict to the bucket is in `lost+found`;
+//!   the tables are consistent, and a new mount without metadata shows the same.
 
 mod conditional_writes;
 mod dual_world;
@@ -27,12 +27,12 @@ mod shared_state;
 
 use crate::{Failure, Report, runner};
 
-/// Lives through the world of a seed.
+/// Runs the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
     runner::run_seed::<dual_world::DualWorld>(seed)
 }
 
-/// Everything that happens in the world of a seed, line by line.
+/// Returns the trace of a seed's world.
 pub fn trace(seed: u64) -> Vec<String> {
     runner::trace::<dual_world::DualWorld>(seed)
 }

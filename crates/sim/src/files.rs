@@ -1,19 +1,19 @@
-//! Worlds of the whole file system: programs over a mounted volume, whose calls fail, take time and are lost in crashes.
+//! Worlds of the whole file system: programs on a mounted volume, with failing calls, latency and crashes.
 //!
-//! One seed makes a volume (by path, by inode, in chunks; with a write-back log or without), one to three programs,
-//! each in a directory of its own, and some mounts one after the other. A real `vfs::Filesystem` serves them over a
-//! bucket in memory ([`weather`]: failures, lost replies, repeated requests, latency) and a metadata engine that
-//! loses what was not synced ([`disk`]). Everything runs on one thread in a runtime whose time is paused, so the
-//! same seed gives the same calls in the same order.
+//! One seed makes a volume (by path, by inode, in chunks; with or without a write-back log), one to three programs,
+//! each in a directory of its own, and a number of mount sessions. A real `vfs::Filesystem` serves the programs. Its bucket is in
+//! memory, with failures, lost replies, repeated requests and latency ([`fault_injector`]). Its metadata engine loses unsynced commits
+//! in a crash ([`disk_engine`]). Everything runs on one thread in a runtime with paused time, so that the same seed gives the same
+//! calls in the same order.
 //!
-//! What is checked, against the [`model`]:
+//! Checked against the [`fs_model`]:
 //!
-//! - every read is what was written; a refused call is one that POSIX refuses; a call fails only where the store did;
-//! - after a failure what is seen is what was or what was to be, and the file system goes on working;
-//! - after a crash everything acknowledged is there byte for byte, and nothing that nobody wrote: a file is what it
-//!   was at some moment since its last `close` (process) or `fsync` (power), names named by inode are all as they
-//!   were at one moment, and of those named by path none is lost by a rename half-way;
-//! - the tables are sound, and every object that they name is there.
+//! - a read returns the written bytes; a call is refused only where POSIX refuses it, and fails only where the store did;
+//! - after a failed call the old or the new state is visible, and the file system continues to work;
+//! - after a crash all acknowledged data is there byte for byte, and nothing that was never written. A file has the content of some
+//!   moment since its last `close` (process crash) or `fsync` (power loss). Names in volumes by inode are all from one moment;
+//!   in volumes by path an incomplete rename loses none;
+//! - the tables are consistent, and each object that they refer to exists.
 
 mod disk_engine;
 pub(crate) mod fault_injector;
@@ -31,12 +31,12 @@ mod walk;
 
 use crate::{Failure, Report, runner};
 
-/// Lives through the world of a seed.
+/// Runs the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
     runner::run_seed::<files_world::FilesWorld>(seed)
 }
 
-/// Everything that happens in the world of a seed, line by line.
+/// Returns the trace of a seed's world.
 pub fn trace(seed: u64) -> Vec<String> {
     runner::trace::<files_world::FilesWorld>(seed)
 }

@@ -1,8 +1,9 @@
-//! Seeded worlds, for tests only: one seed is one world, with its own clock, random numbers and faults.
+//! Deterministic simulation, for tests only: one seed is one world with its own clock, random numbers and faults.
 //!
-//! Owns the simulated clocks, the simulated block device ([`device`]) and the worlds, each of which compares a layer of Tenon with a model while things fail:
-//! [`namespace`] for `meta`, [`files`] for `vfs` with all below it, [`dual`] for files and objects of one volume, with others in
-//! its bucket, [`drive`](crate::drive) for the object drive. `cargo run -p sim -- --seed N` runs one again.
+//! Owns the simulated clocks, the simulated block device ([`device`]) and the worlds. Each world compares a layer of Tenon with a
+//! model while faults are injected: [`namespace`] tests `meta`, [`files`] tests `vfs` with all layers below it, [`dual`] tests
+//! files and objects of one volume with foreign writers in its bucket, and [`drive`](crate::drive) tests the object drive.
+//! `cargo run -p sim -- --seed N` runs one seed again.
 //!
 //! Refuses: to read the machine's clock or environment, to start threads, and to be a dependency of the product.
 //!

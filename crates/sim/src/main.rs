@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 const USAGE: &str = "usage: sim [WORLD] [--seed N] [--worlds N] [--all] [--tale]
-  --seed N    the first seed; without --worlds the only one
-  --worlds N  so many of each kind, one seed after the other
-  --all       go on after a failure
-  --tale      tell what happens in the world of files, the dual one, the drive's, the array's or the pool's, line by line";
+  --seed N    first seed; without --worlds the only one
+  --worlds N  number of seeds of each kind
+  --all       continue after a failure
+  --tale      print the trace of a files, dual, drive, array or pool world, line by line";
 
-/// So many worlds of each kind, beginning with the seed, unless told otherwise.
+/// Number of worlds of each kind without `--worlds` and `--seed`.
 const WORLDS_DEFAULT: u64 = 1000;
 
 struct Plan {
@@ -44,8 +44,8 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
     };
     while let Some(argument) = arguments.next() {
         let mut number = || {
-            let text = arguments.next().ok_or_else(|| format!("{argument} wants a number"))?;
-            text.parse().map_err(|_| format!("'{text}' is no number"))
+            let text = arguments.next().ok_or_else(|| format!("{argument} needs a number"))?;
+            text.parse().map_err(|_| format!("{argument} needs a number, not '{text}'"))
         };
         match argument.as_str() {
             "--seed" => first = Some(number()?),
@@ -54,7 +54,7 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
             "--tale" => plan.prints_traces = true,
             name => {
                 let world = WORLDS.iter().find(|(known, _)| *known == name);
-                plan.worlds = vec![world.ok_or_else(|| format!("no world '{name}'"))?];
+                plan.worlds = vec![world.ok_or_else(|| format!("unknown world '{name}'"))?];
             }
         }
     }
@@ -96,7 +96,7 @@ fn run(plan: &Plan) -> ExitCode {
     outcome
 }
 
-/// Lives through the worlds of a kind, each core through one after the other.
+/// Runs the worlds of one kind on all cores, and returns the sum of their reports and all failures.
 fn run_worlds(plan: &Plan, world: fn(u64) -> Result<Report, Failure>) -> (Report, Vec<Failure>) {
     let end = plan.first.saturating_add(plan.count);
     let (next, is_over) = (AtomicU64::new(plan.first), AtomicBool::new(false));

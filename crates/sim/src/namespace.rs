@@ -1,8 +1,8 @@
-//! Worlds of the namespace: random ops over an engine that fails and crashes.
+//! Worlds of the namespace: random ops over an engine with faults and crashes.
 //!
-//! The *live* side is a [`meta::Namespace`] over an engine that loses conflicts, replies and its memory. The *model* is
-//! an engine without faults that gets, op by op, what the live side's log says. Told outcomes, tables and log must agree
-//! at every comparison; after a crash the live side is made again from its last checkpoint and the log that had
+//! The *live* side is a [`meta::Namespace`] over an engine with conflicts, lost replies and crashes. The *model* is
+//! an engine without faults that applies the live side's log op by op. The reported outcomes, the tables and the log must agree
+//! at each comparison. After a crash the live side is restored from its last checkpoint and the part of the log that had
 //! reached the disk.
 
 mod faulty_engine;
@@ -11,7 +11,7 @@ pub mod ops;
 
 use crate::{Failure, Report};
 
-/// Lives through the world of a seed.
+/// Runs the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
     namespace_world::NamespaceWorld::new(seed).run()
 }

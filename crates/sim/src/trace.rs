@@ -1,4 +1,4 @@
-//! What happened in a world, line by line: the same seed tells the same tale.
+//! The trace of a world: a log of its events. The same seed gives the same trace.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Default)]
 pub(crate) struct Trace(Arc<Mutex<Vec<String>>>);
 
-/// So many of the last lines tell a failure.
+/// Number of lines from the end of the trace that a failure message shows.
 const LINES_IN_FAILURE: usize = 40;
 
 impl Trace {
@@ -15,7 +15,7 @@ impl Trace {
         self.lock().push(line.into());
     }
 
-    /// The end of the tale, for people.
+    /// Returns the last lines for a failure message.
     pub(crate) fn tail(&self) -> String {
         let lines = self.lock();
         lines[lines.len().saturating_sub(LINES_IN_FAILURE)..].join("\n")
@@ -32,6 +32,6 @@ impl Trace {
 
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a tale of {} lines", self.lock().len())
+        write!(f, "a trace of {} lines", self.lock().len())
     }
 }

@@ -1,9 +1,9 @@
-//! What worlds have in common: a name, a seed, a report or a failure that says how to see it again.
+//! The list of worlds, and what a run of one returns: a report or a failure.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A kind of world: its name and how to live through one.
+/// A kind of world: its name, and the function that runs the world of a seed.
 pub type World = (&'static str, fn(u64) -> Result<Report, Failure>);
 
 /// Every kind of world.
@@ -16,22 +16,22 @@ pub const WORLDS: &[World] = &[
     ("pool", crate::drive::world_of_pools),
 ];
 
-/// How often what happened.
+/// Counts of events by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report(BTreeMap<&'static str, u64>);
 
 impl Report {
-    /// It happened once more.
+    /// Counts an event once.
     pub fn count(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
     }
 
-    /// How often it happened.
+    /// Returns the count of an event.
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
 
-    /// Adds what happened in another world.
+    /// Adds the counts of another world.
     pub fn add(&mut self, other: &Report) {
         for (what, count) in &other.0 {
             *self.0.entry(what).or_default() += count;
@@ -46,16 +46,16 @@ impl fmt::Display for Report {
     }
 }
 
-/// The layer did what its model did not.
+/// A difference between a layer and its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The kind of world.
     pub world: &'static str,
     /// The seed to run again.
     pub seed: u64,
-    /// The step at which it showed.
+    /// The step at which the difference was found.
     pub step: u64,
-    /// What differs.
+    /// The difference, and the end of the trace.
     pub what: String,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Failure {
         let Self { world, seed, step, what } = self;
         write!(
             f,
-            "{world} world, seed {seed}, step {step}: {what}\nagain: cargo run -p sim -- {world} --seed {seed}"
+            "{world} world, seed {seed}, step {step}: {what}\nto repeat: cargo run -p sim -- {world} --seed {seed}"
         )
     }
 }

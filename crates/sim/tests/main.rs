@@ -1,19 +1,27 @@
-//! Worlds by the hundred; `cargo run --release -p sim` lives through thousands in seconds. `TENON_SEEDS` says how many.
+//! Hundreds of worlds of each kind. `TENON_SEEDS` sets their number; `cargo run --release -p sim` runs thousands in seconds.
 
 use sim::{Failure, Report, WORLDS};
 
-/// Also the proof that the faults happen: a simulator that never crashes proves nothing.
+/// Also proves that the faults happen: a simulator that never crashes proves nothing.
 #[test]
 fn namespace_worlds_match_their_models() {
     let events =
-        ["ops", "ops in vain", "crashes", "lost replies", "lost commits", "refused commits", "checkpoints"];
+        ["ops", "rejected ops", "crashes", "lost replies", "lost commits", "refused commits", "checkpoints"];
     check_worlds(sim::namespace::world, 400, &events);
 }
 
 #[test]
 fn files_worlds_match_their_models() {
-    let events =
-        ["ops", "refusals", "failures", "doubts", "kills", "power cuts", "orderly ends", "rotten logs"];
+    let events = [
+        "ops",
+        "expected errors",
+        "failures",
+        "uncertain outcomes",
+        "kills",
+        "power cuts",
+        "clean shutdowns",
+        "corrupted logs",
+    ];
     check_worlds(sim::files::world, 200, &events);
 }
 
@@ -22,18 +30,18 @@ fn dual_worlds_match_their_history() {
     let events = [
         "files read",
         "files stored",
-        "files that lost to the bucket",
+        "conflicts lost to the bucket",
         "renames",
         "objects read",
-        "changes of objects",
-        "conditions that did not hold",
+        "object changes",
+        "failed preconditions",
         "listings",
         "hints",
-        "mounts that store what is being written",
+        "mounts that publish open files",
         "kills",
         "power cuts",
-        "orderly ends",
-        "rotten logs",
+        "clean shutdowns",
+        "corrupted logs",
     ];
     check_worlds(sim::dual::world, 400, &events);
 }
@@ -42,27 +50,26 @@ fn dual_worlds_match_their_history() {
 fn drive_worlds_match_their_models() {
     let events = [
         "ops",
-        "looks",
-        "refusals",
+        "bucket comparisons",
+        "expected errors",
         "reads",
-        "futures dropped",
+        "dropped futures",
         "kills",
         "power cuts",
-        "orderly ends",
-        "rots",
+        "clean shutdowns",
+        "corruptions",
         "worlds with reads of unreadable sectors",
-        "worlds with reads that failed once",
+        "worlds with transient read errors",
         "worlds with reads of flipped bits",
-        "worlds with sectors that a power cut made unreadable",
-        "tables of the index with unreadable blocks",
+        "worlds with sectors unreadable after a power cut",
+        "index tables with unreadable blocks",
     ];
     check_worlds(sim::drive::world, 30, &events);
 }
 
-/// A drive of 16 zones was full; the log took the zones that the index needed for a checkpoint, so that no checkpoint could be made, no zone
-/// came free, and a deletion was refused. Many checkpoints of next to nothing made as many tables of
-/// a row each, and used up what was left for deletions. What zones have beside the bytes of objects was taken for dead, and cleaned
-/// without end.
+/// A drive of 16 zones was full, and the log took the zones that the index needed for a checkpoint. Without a checkpoint no zone
+/// became free, and a deletion was refused. In other seeds many checkpoints with almost no changes wrote one table of a single row
+/// each, which used up the space reserved for deletions; or zone blocks that hold no object bytes were counted as dead, so that cleaning never ended.
 #[test]
 fn drive_worlds_that_once_failed() {
     for seed in [35, 80, 706_743, 1_029_280, 2_005_644] {
@@ -76,27 +83,27 @@ fn drive_worlds_that_once_failed() {
 fn array_worlds_match_their_models() {
     let events = [
         "ops",
-        "looks",
+        "bucket comparisons",
         "power cuts",
-        "openings without some",
-        "devices that fail",
-        "rots",
-        "rots that were mended",
+        "openings with missing devices",
+        "failing devices",
+        "corruptions",
+        "scrubs that repaired corruption",
         "rebuilds",
-        "rebuilds cut short",
-        "scrubs while clients work",
-        "rebuilds while clients work",
-        "unreadable sectors that were mended",
+        "interrupted rebuilds",
+        "scrubs under load",
+        "rebuilds under load",
+        "scrubs that repaired unreadable sectors",
         "worlds with reads of unreadable sectors",
-        "worlds with reads that failed once",
+        "worlds with transient read errors",
         "worlds with reads of flipped bits",
-        "worlds with sectors that a power cut made unreadable",
+        "worlds with sectors unreadable after a power cut",
     ];
     check_worlds(sim::drive::world_of_arrays, 90, &events);
 }
 
-/// A member was rebuilt into the place of another, and lost what it had; the power went while a mirror was opened, and one half was used
-/// alone then: both were refused together.
+/// A rebuild wrote into the place of another member, which lost its data. In another seed a power cut during the opening of a mirror was
+/// followed by the use of one half alone; both halves together were refused afterwards.
 #[test]
 fn array_worlds_that_once_failed() {
     for seed in [66, 154, 166, 280, 340, 300_079] {
@@ -110,30 +117,31 @@ fn array_worlds_that_once_failed() {
 fn pool_worlds_match_their_models() {
     let events = [
         "ops",
-        "looks",
-        "refusals",
+        "bucket comparisons",
+        "expected errors",
         "reads",
         "kills",
         "power cuts",
-        "orderly ends",
-        "failures of a device",
-        "drives that joined",
-        "openings without a drive",
-        "rots",
+        "clean shutdowns",
+        "device failures",
+        "joined drives",
+        "degraded pool openings",
+        "corruptions",
         "worlds with reads of unreadable sectors",
-        "worlds with reads that failed once",
+        "worlds with transient read errors",
         "worlds with reads of flipped bits",
-        "worlds with sectors that a power cut made unreadable",
+        "worlds with sectors unreadable after a power cut",
     ];
     check_worlds(sim::drive::world_of_pools, 30, &events);
 }
 
-/// An empty file made by inode is a name that is synced a moment later; what a failed close had stored was taken for somebody
-/// else's; a rename met what the endpoint had stored under a file being written, or had stored the file on its way, and then the
-/// endpoint stored another in its place; a file that was deleted through the endpoint stores nothing; one that lost while it was
-/// written was renamed; one that had replaced another could not be deleted where it had just arrived, and was said to be gone.
-/// Later: what was kept of a conflict arrived twice, and an object under new attributes that waited was said to be gone. In
-/// three the history was wrong: it forgot a deletion under way, or took others' equal bytes for other bytes.
+/// Empty files by inode are only names, which are synced a moment later. What a failed close had stored was taken for another
+/// writer's object. A rename met an object that the endpoint had stored under a file being written, or the rename itself had stored the
+/// file and then the endpoint replaced it. A file deleted through the endpoint must store nothing. A file that lost a conflict
+/// while it was being written was renamed. A file that had replaced another one could not be deleted right after its move, and
+/// was reported missing. Later seeds: content kept after a conflict appeared twice, and an object with pending attributes was
+/// reported missing. In three seeds the history of the simulator was wrong: it forgot a deletion in flight, or took equal bytes of
+/// other writers for different bytes.
 #[test]
 fn dual_worlds_that_once_failed() {
     let mended_later = [2_000_062, 2_001_201, 2_004_172, 2_006_722, 2_006_793];
@@ -144,12 +152,12 @@ fn dual_worlds_that_once_failed() {
     }
 }
 
-/// These worlds failed because the journal of moves said that an object had arrived before the names that knew its new tag
-/// were durable; the mover took a copy of its own for another client's, or showed an older copy of what had arrived; an
-/// export that had ended said that a later change was exported; a file that was never stored was seen after a crash, and
-/// gone at the next look. Two were mistakes of the world: a file beside a directory, and what is synced after a rename failed.
-/// In those from 3,111,879 on, renames met what earlier renames had left in the bucket, or a crash took either the names or
-/// the journal of a rename; in 3,200,371 a hole at the end of a file went with its name.
+/// The journal of moves recorded an arrival before the names with the object's new tag were durable. The mover took its own
+/// copy for another client's, or showed an outdated copy of an arrived object. A completed export marked a later change as
+/// exported. A file that was never stored was visible after a crash and gone at the next look. Two seeds were bugs of
+/// the simulator: a file with the name of a directory, and the state after a failed rename that a sync covers.
+/// From 3,111,879 on, renames met objects that earlier renames had left in the bucket, or a crash lost either the names or
+/// the journal of a rename. In 3,200,371 a hole at the end of a file was lost with its name.
 #[test]
 fn files_worlds_that_once_failed() {
     let seeds = [
@@ -164,7 +172,7 @@ fn files_worlds_that_once_failed() {
     }
 }
 
-/// Each must have happened once in thirty worlds, at least.
+/// Runs worlds from seed 0. Each required event must happen at least once per thirty worlds.
 fn check_worlds(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, required: &[&str]) {
     let (mut all, seeds) = (Report::default(), seeds(seeds_default));
     for seed in 0..seeds {
@@ -178,7 +186,7 @@ fn check_worlds(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, r
     }
 }
 
-/// More for a long night.
+/// Returns the number of worlds: `TENON_SEEDS`, or the default.
 #[expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "the reader is a person at a shell")]
 fn seeds(default: u64) -> u64 {
     std::env::var("TENON_SEEDS").map_or(default, |count| count.parse().unwrap())

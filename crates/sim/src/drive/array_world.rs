@@ -40,7 +40,7 @@ async fn maintain_under_load(
     let Some((number, device)) = out else {
         return match drive.scrub_at(&YieldPace, |_| ()).await {
             Ok(scrubbed) if scrubbed.damaged.is_empty() => {
-                report.count("scrubs while clients work");
+                report.count("scrubs under load");
                 Ok(())
             }
             outcome if is_sound => Err(format!("a scrub while clients work: {outcome:?}")),
@@ -50,14 +50,14 @@ async fn maintain_under_load(
     let array = drive.array().ok_or("no array")?;
     match array.rebuild_at(number.to_string(), &device, entropy, &YieldPace, |_, _| ()).await {
         Ok(_) => {
-            report.count("rebuilds while clients work");
+            report.count("rebuilds under load");
             Ok(())
         }
         // An earlier round has rebuilt it.
         Err(_) if array.has_member(&number.to_string()) => Ok(()),
         // Sectors of rows that nobody uses may be lost on more devices than there is parity for.
         Err(drive::Error::NotComputable { .. }) => {
-            report.count("rebuilds that cannot compute a row");
+            report.count("rebuilds with a row that cannot be computed");
             Ok(())
         }
         Err(error) if is_sound => Err(format!("a rebuild while clients work: {error}")),
@@ -227,7 +227,7 @@ impl ArrayWorld {
         }
         let without = if self.entropy.below(3) == 0 { self.removable_devices()? } else { Vec::new() };
         self.trace.push(format!("open without {without:?}"));
-        self.report.count(if without.is_empty() { "openings" } else { "openings without some" });
+        self.report.count(if without.is_empty() { "openings" } else { "openings with missing devices" });
         let drive = self.open(&without)?;
         self.compare(&drive).await?;
         for _ in 0..1 + self.entropy.below(3) {
@@ -255,7 +255,7 @@ impl ArrayWorld {
     /// Some devices, as many as may be lost, fail from now on at random, or for good.
     fn fail_devices(&mut self) -> Result<(), String> {
         for number in self.removable_devices()? {
-            self.report.count("devices that fail");
+            self.report.count("failing devices");
             self.failing.push(number);
             self.trace.push(format!("device {number} fails"));
             if self.fault_entropy.below(3) == 0 {
@@ -331,13 +331,13 @@ impl ArrayWorld {
             require_ok("rot", device.flush())?;
         }
         self.trace.push(format!("device {rotten} rots"));
-        self.report.count("rots");
+        self.report.count("corruptions");
         in_paused_runtime(async || {
             let drive = self.open(&[])?;
             self.compare(&drive).await?;
             let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
             if scrubbed.mended > 0 {
-                self.report.count("rots that were mended");
+                self.report.count("scrubs that repaired corruption");
             }
             match scrubbed.damaged.as_slice() {
                 [] => Ok(()),
@@ -385,7 +385,7 @@ impl ArrayWorld {
             }
             let scrubbed = require_ok("scrub", drive.scrub(|_| ()).await)?;
             if scrubbed.mended > 0 {
-                self.report.count("unreadable sectors that were mended");
+                self.report.count("scrubs that repaired unreadable sectors");
             }
             if let [damaged, ..] = scrubbed.damaged.as_slice() {
                 return Err(format!("sectors could not be read, and a scrub says: {damaged}"));
@@ -420,7 +420,7 @@ impl ArrayWorld {
             if self.entropy.below(3) == 0 {
                 self.devices[0].cut_power_after(self.entropy.below(300));
                 if self.rebuild_on(out).is_err() {
-                    self.report.count("rebuilds cut short");
+                    self.report.count("interrupted rebuilds");
                 }
                 self.devices.iter().for_each(|device| device.crash(self.entropy.next_u64()));
             }

@@ -255,7 +255,7 @@ impl DriveClient {
         let (seen, changed) = futures_util::future::join(reading, changing).await;
         let outcome = changed?;
         self.trace_line(format!("{key} {id} was read meanwhile: {:?}", seen.as_ref().map(Bytes::len)));
-        self.report.count("reads of versions while their key was changed");
+        self.report.count("version reads during changes");
         // Drives of a pool give out their versions' names each on its own.
         let has_it =
             |model: &BucketModel| model.named_versions().any(|(of, other, _)| *of == key && *other == id);
@@ -311,7 +311,7 @@ impl DriveClient {
                 Err(error) => return Err(format!("put: {error}")),
             }
         }
-        self.report.count("races");
+        self.report.count("conditional put races");
         match stored.pop() {
             Some((at, put)) if stored.is_empty() => {
                 let mut model = self.models.swap_remove(at);

@@ -155,7 +155,7 @@ impl DriveClient {
         };
         let Some(outcome) = poll_at_most(polls, call).await else {
             self.trace_line(format!("{what}: dropped"));
-            self.report.count("futures dropped");
+            self.report.count("dropped futures");
             return Ok(CallOutcome::Dropped);
         };
         self.trace_line(format!(
@@ -172,7 +172,7 @@ impl DriveClient {
                 return Err(format!("{what} is refused by a full drive"));
             }
             (Err(StoreError::Full(_)), _) => {
-                self.report.count("refusals of a full drive");
+                self.report.count("writes refused by a full drive");
                 self.models.truncate(1);
                 return Ok(CallOutcome::Refused);
             }
@@ -183,7 +183,7 @@ impl DriveClient {
                 return Ok(CallOutcome::DeviceDown);
             }
             (Err(error), Err(expected)) if error_kind(&error) == expected => {
-                self.report.count("refusals");
+                self.report.count("expected errors");
                 self.models.truncate(1);
                 return Ok(CallOutcome::Refused);
             }
@@ -242,7 +242,7 @@ impl DriveClient {
             }
             Err(ObserveError::Wrong(what)) => return Err(format!("{}: {what}", self.bucket)),
         };
-        self.report.count("looks");
+        self.report.count("bucket comparisons");
         match self.models.iter().rposition(|model| model.allows(&seen)) {
             Some(at) => self.models = vec![self.models.swap_remove(at).adopt(seen)],
             None => {

@@ -109,9 +109,9 @@ pub(super) fn final_report(
 fn count_fired(report: &mut Report, fired: Fired) {
     let kinds = [
         (fired.unreadable, "worlds with reads of unreadable sectors"),
-        (fired.passing, "worlds with reads that failed once"),
+        (fired.passing, "worlds with transient read errors"),
         (fired.rotten, "worlds with reads of flipped bits"),
-        (fired.spoiled, "worlds with sectors that a power cut made unreadable"),
+        (fired.spoiled, "worlds with sectors unreadable after a power cut"),
     ];
     kinds.into_iter().filter(|(times, _)| *times > 0).for_each(|(_, what)| report.count(what));
 }
@@ -121,10 +121,10 @@ impl DriveWorld {
         self.clients.iter_mut().for_each(DriveClient::drop_readers);
         self.trace.push(format!("{end:?}"));
         self.report.count(match end {
-            SessionEnd::Orderly => "orderly ends",
+            SessionEnd::Orderly => "clean shutdowns",
             SessionEnd::Kill => "kills",
             SessionEnd::PowerCut => "power cuts",
-            SessionEnd::Failure => "failures of the device",
+            SessionEnd::Failure => "device failures",
         });
         self.device.heal();
         let loses_power = match end {
@@ -328,12 +328,12 @@ impl DriveWorld {
                 let at = (range.start + self.fault_entropy.below(range.end - range.start)) * BLOCK_BYTES;
                 device.spoil(at..at + BLOCK_BYTES);
             }
-            self.report.count("rots");
+            self.report.count("corruptions");
             let opened = Drive::open(Arc::new(device.clone()), options, self.clock.clone());
             let outcome = match opened {
                 Ok(drive) => self.use_corrupted(&drive, &before, options.read_only).await,
                 Err(error) => {
-                    self.report.count("rots that opening found");
+                    self.report.count("corruptions found by opening");
                     self.salvage(&device, &error)
                 }
             };
@@ -369,7 +369,7 @@ impl DriveWorld {
             let at = area.at + self.fault_entropy.below(area.len_bytes / BLOCK_BYTES) * BLOCK_BYTES;
             device.spoil(at..at + BLOCK_BYTES);
         }
-        self.report.count("tables of the index with unreadable blocks");
+        self.report.count("index tables with unreadable blocks");
         Ok(true)
     }
 
@@ -383,7 +383,7 @@ impl DriveWorld {
         let mut is_found = false;
         for (client, before) in self.clients.iter().zip(before) {
             if !client.compare_corrupted(drive, before).await? {
-                self.report.count("rots that reading found");
+                self.report.count("corruptions found by reading");
                 is_found = true;
             }
         }
@@ -407,7 +407,7 @@ impl DriveWorld {
         match Drive::open(Arc::new(device.clone()), options, self.clock.clone()) {
             Ok(drive) if drive.losses().is_empty() => Err(format!("nothing is lost, and yet: {why}")),
             Ok(_) => {
-                self.report.count("rotten drives that were opened before the damage");
+                self.report.count("corrupted drives opened up to the damage");
                 match device.take_operations().iter().all(|done| done.kind == OperationKind::Read) {
                     true => Ok(()),
                     false => Err("a rotten drive was written to".into()),

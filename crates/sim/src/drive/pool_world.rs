@@ -111,10 +111,10 @@ impl PoolWorld {
         self.clients.iter_mut().for_each(DriveClient::drop_readers);
         self.trace.push(format!("{end:?}"));
         self.report.count(match end {
-            SessionEnd::Orderly => "orderly ends",
+            SessionEnd::Orderly => "clean shutdowns",
             SessionEnd::Kill => "kills",
             SessionEnd::PowerCut => "power cuts",
-            SessionEnd::Failure => "failures of a device",
+            SessionEnd::Failure => "device failures",
         });
         let loses_power = match end {
             SessionEnd::PowerCut => true,
@@ -291,14 +291,14 @@ impl PoolWorld {
                 let drives = self.drives(&self.devices)?;
                 self.devices[0].cut_power_after(self.entropy.below(20));
                 if pool::join(&drives, &self.entropy).await.is_err() {
-                    self.report.count("joins cut short");
+                    self.report.count("interrupted joins");
                 }
                 drop(drives);
                 self.devices.iter().for_each(|device| device.crash(self.entropy.next_u64()));
             }
             let drives = self.drives(&self.devices)?;
             require_ok("join", pool::join(&drives, &self.entropy).await)?;
-            self.report.count("drives that joined");
+            self.report.count("joined drives");
             self.trace.push(format!("{} drives", drives.len()));
             Ok(())
         })
@@ -316,7 +316,7 @@ impl PoolWorld {
                 return Err("a pool was opened without one of its drives".into());
             }
             let pool = require_ok("open", Pool::open(drives, PoolOptions { degraded: true }).await)?;
-            self.report.count("openings without a drive");
+            self.report.count("degraded pool openings");
             for client in &self.clients {
                 let store = match Buckets::open(&pool, &client.bucket).await {
                     Err(StoreError::NoSuchBucket(_)) => continue,
@@ -387,17 +387,17 @@ impl PoolWorld {
             let at = (range.start + self.entropy.below(range.end - range.start)) * BLOCK_BYTES;
             device.spoil(at..at + BLOCK_BYTES);
         }
-        self.report.count("rots");
+        self.report.count("corruptions");
         let outcome = in_paused_runtime(async || {
             let Ok(drives) = self.drives(&devices) else {
-                self.report.count("rots that opening found");
+                self.report.count("corruptions found by opening");
                 return Ok(());
             };
             let Ok(pool) = Pool::open(drives.clone(), PoolOptions::default()).await else { return Ok(()) };
             let mut is_found = false;
             for client in &self.clients {
                 if !client.compare_corrupted(&pool, client).await? {
-                    self.report.count("rots that reading found");
+                    self.report.count("corruptions found by reading");
                     is_found = true;
                 }
             }

@@ -106,7 +106,7 @@ impl SimulatedWorld for DualWorld {
 impl DualWorld {
     fn corrupt_log(&mut self) -> Result<(), String> {
         if self.machine.corrupt_log()? {
-            self.shared.count("rotten logs");
+            self.shared.count("corrupted logs");
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl DualWorld {
             end
         })?;
         let RoundEnd::Crash(crash_kind) = end else {
-            self.shared.count("orderly ends");
+            self.shared.count("clean shutdowns");
             self.corrupt_log()?;
             return Ok(None);
         };
@@ -152,7 +152,7 @@ impl DualWorld {
             require_ok("recover", mount.fs.recover().await)?;
         }
         if let Some(after) = self.publish_interval {
-            self.shared.count("mounts that store what is being written");
+            self.shared.count("mounts that publish open files");
             mount.fs.publish_in_background(after);
         }
         self.check_quiescent(&mount).await?;

@@ -140,7 +140,7 @@ impl EndpointClient {
         match outcome {
             Ok(object) => {
                 changes.iter().for_each(|id| self.shared.complete(*id, !self.shared.write_back));
-                self.shared.count("changes of objects");
+                self.shared.count("object changes");
                 if let Some(content) = &content {
                     self.record_tag(key, *since, &object.etag, content)?;
                 }
@@ -149,7 +149,7 @@ impl EndpointClient {
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_))
                 if *precondition != Precondition::None =>
             {
-                self.shared.count("conditions that did not hold");
+                self.shared.count("failed preconditions");
                 if self.shared.has_repeats {
                     // The first of two may have got there.
                     changes.iter().for_each(|id| self.shared.mark_uncertain(*id));
@@ -347,7 +347,7 @@ impl EndpointClient {
         if deleted.is_ok() {
             // By inode it is in the metadata alone, which is synced a moment later.
             self.shared.complete(change, self.shared.by_path && !self.shared.write_back);
-            self.shared.count("changes of objects");
+            self.shared.count("object changes");
             let attempt = Attempt { key, since, precondition, changes: vec![change] };
             return self.check_condition_held(&attempt);
         }

@@ -146,7 +146,7 @@ impl SharedState {
             let minutes =
                 clock_entropy.below(2 * CLOCK_SET_MINUTES_MAX) as i64 - CLOCK_SET_MINUTES_MAX as i64;
             self.trace.push(format!("the clock is set by {minutes} minutes"));
-            self.count("clock set");
+            self.count("clock changes");
             self.clock.set_by(minutes * 60_000_000_000);
         }
     }

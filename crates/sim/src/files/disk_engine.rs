@@ -1,6 +1,6 @@
-//! A metadata engine on a disk that may lose what was not synced.
+//! A metadata engine on a disk that may lose unsynced commits.
 //!
-//! Invariant: what is there after a loss is the first so many commits, and never less than what was synced.
+//! Invariant: a crash leaves a prefix of the commits that contains all synced ones.
 
 use super::fault_injector::{CrashPoint, FaultInjector};
 use meta::{
@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::writeback::Writeback;
 
-/// Tables on the disk, and the commits behind them, by number.
+/// Tables on the disk, and the numbered commits after them.
 #[derive(Debug)]
 pub(super) struct DiskState {
     tables: MemoryEngine,
@@ -25,24 +25,24 @@ impl DiskState {
         Self { tables, checkpointed: 0, commits: Vec::new() }
     }
 
-    /// How many commits may be lost.
+    /// Returns the number of commits that a power loss may drop.
     pub(super) fn unsynced(&self) -> usize {
         self.commits.len()
     }
 
-    /// Loses all but the first commits that were not synced; these are on the disk.
+    /// Drops the unsynced commits after the first `commits`, and makes those durable.
     pub(super) fn keep_unsynced(&mut self, commits: usize) -> Result<(), CommitError> {
         self.commits.truncate(commits);
         *self = Self { tables: self.replay()?, checkpointed: self.next_number() - 1, commits: Vec::new() };
         Ok(())
     }
 
-    /// Loses the commits whose numbers a journal does not have.
+    /// Drops the commits whose numbers are not in the journal.
     pub(super) fn keep_journaled(&mut self, numbers: &[u64]) {
         self.commits.retain(|(number, _)| numbers.contains(number));
     }
 
-    /// The newest tables.
+    /// Returns the tables with all commits applied.
     fn replay(&self) -> Result<MemoryEngine, CommitError> {
         let tables = self.tables.fork();
         for (_, commit) in &self.commits {
@@ -56,13 +56,13 @@ impl DiskState {
     }
 }
 
-/// The engine of one life over a disk.
+/// The engine of one session on a disk.
 #[derive(Debug)]
 pub(super) struct DiskEngine {
     tables: MemoryEngine,
     disk: Arc<Mutex<DiskState>>,
     injector: Arc<FaultInjector>,
-    /// Where commits are noted, if data waits there too.
+    /// The journal for commits, if data waits in one too (the write-back log).
     journal: Option<Arc<Writeback>>,
 }
 
@@ -89,7 +89,7 @@ impl DiskEngine {
 
     fn check_space(&self) -> Result<(), EngineError> {
         match self.injector.draw_disk_failure() {
-            true => Err(EngineError::Unavailable("the disk is full on demand".into())),
+            true => Err(EngineError::Unavailable("the disk is full (injected)".into())),
             false => Ok(()),
         }
     }
@@ -114,7 +114,7 @@ impl DiskEngine {
         Ok(seqno)
     }
 
-    /// All commits are in tables on the disk, and in no journal any more.
+    /// Writes all commits to tables on the disk, and removes them from the journal.
     pub(super) fn checkpoint(&self) -> Result<(), EngineError> {
         let mut disk = self.disk();
         let checkpointed = disk.next_number() - 1;
@@ -127,7 +127,7 @@ impl DiskEngine {
     }
 }
 
-/// So much of an op is told, in bytes.
+/// Maximum length of an op in the trace, in characters.
 const TRACED_OP_CHARS: usize = 120;
 
 fn describe(commit: &Commit) -> String {

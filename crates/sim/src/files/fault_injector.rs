@@ -1,6 +1,6 @@
-//! What happens to calls on their way: they take time, fail, are made twice, and the machine crashes at one of them.
+//! Injects latency, failures, repeated calls and crashes into calls of the store and commits of the metadata.
 //!
-//! Invariant: after the crash no call takes effect and none is answered.
+//! Invariant: after the crash no call takes effect and no call returns.
 
 use super::scenario::FaultRates;
 use crate::trace::Trace;
@@ -12,34 +12,34 @@ use store::wrap::{Call, Fault, Faults, Layer, Operation};
 use store::{Entropy, Object, StoreError};
 use tokio::sync::Notify;
 
-/// A call takes up to twice so long, in milliseconds.
+/// Maximum latency before a call and again after it, in milliseconds.
 const LATENCY_MS_MAX: u64 = 4;
-/// A body that breaks off does so before this byte.
+/// A body that is cut ends before this byte.
 const BODY_BYTES_CUT: u64 = 7;
 
-/// The weather of one life.
+/// The fault injector of one session.
 #[derive(Debug)]
 pub(crate) struct FaultInjector {
     pub(crate) entropy: Arc<Entropy>,
     rates: FaultRates,
     is_slow: bool,
     faults: Faults,
-    /// How many look at the file system while nothing may fail.
+    /// Number of live [`FaultPause`] guards; faults are injected only while it is 0.
     pauses: AtomicUsize,
-    /// Calls until the crash; 0: there is none.
+    /// Calls until the crash; 0: no crash.
     calls_left: AtomicU64,
     has_crashed: AtomicBool,
     crash_signal: Notify,
     repeated_calls: AtomicU64,
     disk_failures: AtomicU64,
-    /// Failures that were answered: who waits for what another call asked for hears of it then.
+    /// Failures whose result was returned. A waiter on another call's request learns of the failure only then.
     reported_failures: AtomicU64,
-    /// Syncs of everything, by any program, that began or ended.
+    /// Number of begins and ends of file system syncs by any program.
     syncs: AtomicU64,
     trace: Trace,
 }
 
-/// What a call finds.
+/// Where the crash is relative to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrashPoint {
     NoCrash,
@@ -47,12 +47,12 @@ pub(crate) enum CrashPoint {
     After,
 }
 
-/// The weather is fine until this is dropped.
+/// A guard: no fault is injected while it exists.
 #[derive(Debug)]
 pub(crate) struct FaultPause(Arc<FaultInjector>);
 
 impl FaultInjector {
-    /// Fine, until [`FaultInjector::begin`].
+    /// Makes an injector without faults until [`FaultInjector::start`].
     pub(crate) fn new(seed: u64, rates: FaultRates, is_slow: bool, trace: Trace) -> Arc<Self> {
         Arc::new(Self {
             entropy: Arc::new(Entropy::new(seed)),
@@ -71,13 +71,13 @@ impl FaultInjector {
         })
     }
 
-    /// From now on calls fail, and after so many the machine crashes.
+    /// Starts to inject faults, and a crash after this many calls; `None`: no crash.
     pub(crate) fn start(&self, calls_to_crash: Option<u64>) {
         self.calls_left.store(calls_to_crash.unwrap_or(0), Ordering::SeqCst);
         self.resume_faults();
     }
 
-    /// No more crash: the life ends as it should.
+    /// Cancels the crash, so that the session ends with a clean shutdown.
     pub(crate) fn cancel_crash(&self) {
         self.calls_left.store(0, Ordering::SeqCst);
     }
@@ -96,7 +96,7 @@ impl FaultInjector {
         self.has_crashed.load(Ordering::SeqCst)
     }
 
-    /// Returns when the machine crashes.
+    /// Waits until the machine crashes.
     pub(crate) async fn wait_for_crash(&self) {
         loop {
             let signal = self.crash_signal.notified();
@@ -107,31 +107,31 @@ impl FaultInjector {
         }
     }
 
-    /// How many calls did not go as they should so far.
+    /// Returns the number of injected faults and of failures returned so far.
     pub(crate) fn fault_count(&self) -> u64 {
         let failed: u64 = Operation::ALL.iter().map(|operation| self.faults.struck(*operation)).sum();
         let others = [&self.repeated_calls, &self.disk_failures, &self.reported_failures];
         failed + others.iter().map(|count| count.load(Ordering::SeqCst)).sum::<u64>()
     }
 
-    /// A program's sync of everything begins or ends.
+    /// Counts the begin or the end of a file system sync.
     pub(crate) fn count_sync(&self) {
         self.syncs.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many syncs began or ended so far.
+    /// Returns the number of begins and ends of syncs so far.
     pub(crate) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    /// Whether a call is made twice.
+    /// Draws whether a call is sent twice, and counts it.
     pub(crate) fn draw_repeat(&self) -> bool {
         let repeats = self.draw_unless_paused(|| self.entropy.below(1000) < self.rates.repeats);
         self.repeated_calls.fetch_add(u64::from(repeats), Ordering::SeqCst);
         repeats
     }
 
-    /// Whether the disk of the metadata is full.
+    /// Draws whether the metadata disk is full, and counts it.
     pub(crate) fn draw_disk_failure(&self) -> bool {
         let fails = self.draw_unless_paused(|| self.entropy.below(1000) < self.rates.disk_failures);
         self.disk_failures.fetch_add(u64::from(fails), Ordering::SeqCst);
@@ -142,7 +142,7 @@ impl FaultInjector {
         self.pauses.load(Ordering::SeqCst) == 0 && happens()
     }
 
-    /// Counts a call, or a commit of the metadata.
+    /// Counts down a call or a commit, and returns whether the machine crashes there.
     pub(crate) fn next_crash_point(&self) -> CrashPoint {
         let left = self.calls_left.load(Ordering::SeqCst);
         self.calls_left.store(left.saturating_sub(1), Ordering::SeqCst);
@@ -163,7 +163,7 @@ impl FaultInjector {
         self.crash_signal.notify_waiters();
     }
 
-    /// Never returns once the machine has crashed.
+    /// Never returns if the machine has crashed.
     async fn hang_if_crashed(&self) {
         if self.has_crashed() {
             std::future::pending::<()>().await;
@@ -197,11 +197,11 @@ impl Drop for FaultPause {
     }
 }
 
-/// Between the file system and what keeps its bytes.
+/// A layer between the file system and a store that applies the injector's faults.
 #[derive(Debug, Clone)]
 pub(crate) struct FaultLayer {
     pub(crate) injector: Arc<FaultInjector>,
-    /// For the tale.
+    /// Name of the store in the trace.
     pub(crate) target: &'static str,
 }
 

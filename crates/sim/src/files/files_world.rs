@@ -1,4 +1,4 @@
-//! A world from its first mount to its last: each ends by a crash or in order, and the next finds what must be there.
+//! The files world: sessions that each end in a crash or a clean shutdown. The next session checks what is left.
 
 use super::machine::{CrashKind, Machine, Mount, in_paused_runtime, require_ok};
 use super::program::{Program, REVALIDATION_WAIT};
@@ -11,12 +11,12 @@ use std::time::Duration;
 use store::Entropy;
 use vfs::{Caller, Ino};
 
-/// A crash comes within so many calls for each op of a program.
+/// Calls per op, for the draw of the crash point.
 const CALLS_PER_OP: u64 = 2;
-/// An orderly end takes no longer.
+/// Timeout of a clean shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How a life ended.
+/// The end of a session.
 enum SessionEnd {
     Crash(CrashKind),
     Orderly,
@@ -25,7 +25,7 @@ enum SessionEnd {
 pub(super) struct FilesWorld {
     machine: Machine,
     programs: Vec<Program>,
-    /// What the last life's end took.
+    /// The crash at the end of the previous session, if any.
     last_crash: Option<CrashKind>,
     report: Report,
 }
@@ -54,10 +54,10 @@ impl SimulatedWorld for FilesWorld {
     fn run(&mut self) -> Result<(), String> {
         let sessions = self.machine.scenario.sessions;
         for session in 0..sessions {
-            self.machine.trace.push(format!("life {session}"));
+            self.machine.trace.push(format!("session {session}"));
             self.run_session(session == 0)?;
         }
-        self.machine.trace.push("the end");
+        self.machine.trace.push("final check");
         in_paused_runtime(async || self.final_check().await)
     }
 }
@@ -77,22 +77,22 @@ impl FilesWorld {
                 Some(crash_kind)
             }
             SessionEnd::Orderly => {
-                self.report.count("orderly ends");
+                self.report.count("clean shutdowns");
                 None
             }
         };
         if self.machine.corrupt_log()? {
-            self.report.count("rotten logs");
+            self.report.count("corrupted logs");
         }
         Ok(())
     }
 
-    /// Mounts, and compares what is there with what must be.
+    /// Mounts the volume and compares its content with the model.
     async fn mount(&mut self, is_first: bool) -> Result<Mount, String> {
         let mount = self.machine.mount().await?;
         let _pause = mount.injector.pause_faults();
         if self.last_crash == Some(CrashKind::Power) {
-            // No machine boots faster.
+            // A reboot takes at least this long.
             tokio::time::sleep(REVALIDATION_WAIT).await;
         }
         require_ok("recover", mount.fs.recover().await)?;
@@ -105,7 +105,7 @@ impl FilesWorld {
             require_ok("sync", mount.fs.sync().await)?;
         }
         for program in &mut self.programs {
-            // An orderly end loses as little as possible.
+            // A clean shutdown is as durable as a crash of the process.
             program.recover(&mount, self.last_crash.unwrap_or(CrashKind::Process)).await?;
         }
         mount.audit().await?;
@@ -139,7 +139,7 @@ impl FilesWorld {
         let closed = join_all(self.programs.iter_mut().map(|program| program.close_all(mount))).await;
         closed.into_iter().collect::<Result<(), String>>()?;
         let _pause = mount.injector.pause_faults();
-        // Faults of the past may be told once more.
+        // Background failures from before the pause may be reported once more.
         if mount.fs.shutdown(SHUTDOWN_TIMEOUT).await.is_err() {
             require_ok("shutdown", mount.fs.shutdown(SHUTDOWN_TIMEOUT).await)?;
         }
@@ -158,13 +158,13 @@ impl FilesWorld {
         Ok(())
     }
 
-    /// In fine weather: everything is there, for a mount that knows nothing too, and garbage can be collected.
+    /// Checks, without faults, the content of this mount and of a new one without metadata, and that no garbage is left.
     async fn final_check(&mut self) -> Result<(), String> {
         let mount = self.mount(false).await?;
         let _pause = mount.injector.pause_faults();
         require_ok("sync", mount.fs.sync().await)?;
         mount.fs.moves_end().await;
-        require_ok("collecting garbage", mount.fs.collect_garbage(false).await)?;
+        require_ok("garbage collection", mount.fs.collect_garbage(false).await)?;
         if let Some(log) = &mount.writeback {
             log.drained().await;
         }
@@ -174,14 +174,14 @@ impl FilesWorld {
         mount.audit().await?;
         if self.machine.scenario.by_path() {
             let other_mount = self.machine.mount_elsewhere(mount.record.clone())?;
-            // Further names of a file are known on one machine only.
+            // Hard links are known on one machine only.
             for program in self.programs.iter().filter(|program| !program.model.has_links()) {
                 program.check_other_mount(&other_mount).await?;
             }
         }
         match require_ok("garbage", mount.fs.collect_garbage(true).await)?.first() {
             None => Ok(()),
-            Some(key) => Err(format!("{key} is garbage that was not collected")),
+            Some(key) => Err(format!("the garbage {key} was not collected")),
         }
     }
 }

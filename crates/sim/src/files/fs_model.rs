@@ -1,4 +1,4 @@
-//! The model: what a program may see of its own directory, and what a crash may leave of it.
+//! The model of a program's directory: its current state, and the states that a crash may leave.
 
 use super::machine::CrashKind;
 use super::oracle::ObservedNode;
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Ino;
 
-/// An inode of the model.
+/// Index of an inode of the model.
 pub(super) type NodeId = usize;
 
-/// Paths below the program's directory, without a slash at their beginning.
+/// Nodes by path below the program's directory, without a leading slash.
 pub(super) type Names = BTreeMap<String, NodeId>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,35 +26,35 @@ pub(super) struct Node {
     pub(super) kind: NodeKind,
     pub(super) content: ValueHistory<Bytes>,
     pub(super) mode: ValueHistory<u16>,
-    /// Whether a name leads to it after a crash; before its first `close` a file named by path is nowhere.
+    /// Whether a name survives a crash. A file by path has no object before its first `close`.
     pub(super) is_stored: ValueHistory<bool>,
-    /// There are writes that no `close` has acknowledged.
+    /// Some writes have not been acknowledged by a `close`.
     pub(super) is_dirty: bool,
-    /// Syncs of all programs when it was last written.
+    /// Sync count of all programs at the last write.
     pub(super) syncs_at_write: u64,
-    /// Calls that had failed when it was last clean: what fails in the background is told later.
+    /// Fault count when the file was last clean. Failures in the background since then may be reported later.
     pub(super) faults_when_clean: u64,
-    /// Where metadata outlives its mounts, numbers do too.
+    /// The inode number, where metadata and thus numbers survive remounts (by inode).
     pub(super) ino: Option<Ino>,
-    /// By path: those that were not exported when the machine crashed, and the ones before. They may come back.
+    /// By path: earlier modes that may reappear, as the export of a later mode may have been interrupted by a crash.
     pub(super) old_modes: Vec<u16>,
 }
 
-/// What an op does.
+/// The effect of an op on the model.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Effect {
     pub(super) names: Option<Names>,
     pub(super) content: Option<(NodeId, Bytes)>,
     pub(super) mode: Option<(NodeId, u16)>,
-    /// A write that fails may have got so far as any byte of it.
+    /// The write of the op. A failed write may leave any prefix of its data.
     pub(super) write: Option<PendingWrite>,
-    /// The node that the op is about.
+    /// The node of the op.
     pub(super) node: Option<NodeId>,
-    /// Names that the bucket has only once their objects have moved.
+    /// The op is a rename: by path its names are in the bucket only after the objects have moved.
     pub(super) is_rename: bool,
 }
 
-/// Bytes on their way to a place in a file.
+/// A write of `data` at an offset over the content `old`.
 #[derive(Debug, Clone)]
 pub(super) struct PendingWrite {
     pub(super) old: Bytes,
@@ -67,9 +67,9 @@ pub(super) struct FsModel {
     pub(super) scenario: Scenario,
     pub(super) names: ValueHistory<Names>,
     pub(super) nodes: Vec<Node>,
-    /// A file has had several names since names were synced.
+    /// A file has had several names since the last sync of names.
     had_links_since_sync: bool,
-    /// Something was renamed by path since: its objects may not have moved.
+    /// There was a rename since the last sync of names: by path, objects may not have moved yet.
     renamed_since_sync: bool,
 }
 
@@ -87,7 +87,7 @@ impl FsModel {
     pub(super) fn add(&mut self, kind: NodeKind, mode: u16, fault_count: u64) -> NodeId {
         let is_stored = !self.scenario.by_path() || kind != NodeKind::File;
         self.nodes.push(Node {
-            // Named by inode, an empty file is a name and nothing else.
+            // By inode an empty file consists of its name only, and is stored at once.
             is_dirty: !is_stored,
             kind,
             content: ValueHistory::new(Bytes::new()),
@@ -121,7 +121,7 @@ impl FsModel {
         self.names.current().values().any(|named| *named == node)
     }
 
-    /// What a change of names promises. By path the bucket has them, but not the further ones of a file.
+    /// Returns the durability of a change of names. By path names are in the bucket, except for hard links.
     fn names_durability(&self) -> Durability {
         match (self.scenario.by_path(), self.scenario.write_back) {
             (_, true) => Durability::Process,
@@ -141,7 +141,7 @@ impl FsModel {
         if self.scenario.write_back { Durability::Process } else { Durability::Power }
     }
 
-    /// Begins an op: if the machine crashes now, its bytes may be what is left.
+    /// Begins an op: from here on a crash may leave its content and mode.
     pub(super) fn begin(&mut self, effect: &Effect, syncs: u64) {
         if let Some((node, content)) = &effect.content {
             let node = &mut self.nodes[*node];
@@ -154,7 +154,7 @@ impl FsModel {
         }
     }
 
-    /// An op that was acknowledged.
+    /// Applies an acknowledged op.
     pub(super) fn acknowledge(&mut self, effect: &Effect) {
         if let Some(names) = &effect.names {
             self.had_links_since_sync |= self.has_links();
@@ -169,29 +169,29 @@ impl FsModel {
         }
     }
 
-    /// A file's writes, if there are any, are stored and named.
+    /// Records the close of a dirty file that has a name: its writes are stored.
     pub(super) fn record_close(&mut self, node: NodeId, fault_count: u64, syncs: u64) {
         if !self.nodes[node].is_dirty || !self.has_name(node) {
             return;
         }
         let durability = self.close_durability();
         self.record_stored(node, durability, fault_count);
-        // By path the bucket has what is stored, and nobody waits for other names; and if somebody else's sync stored
-        // it before, no name is synced now.
+        // By path the object is stored under its name, and other names are not synced. If a sync of another program stored the file before,
+        // this close syncs no names.
         let is_ours = self.nodes[node].syncs_at_write == syncs;
         if durability == Durability::Power && !self.scenario.by_path() && is_ours {
             self.record_names_synced();
         }
     }
 
-    /// A file's writes survive the loss of power, and every name.
+    /// Records an fsync: the file and all names survive a power loss.
     pub(super) fn record_fsync(&mut self, node: NodeId, fault_count: u64) {
         self.record_stored(node, Durability::Power, fault_count);
         self.nodes[node].mode.acknowledge(Durability::Power);
         self.record_names_synced();
     }
 
-    /// Everything survives the loss of power.
+    /// Records a sync: everything survives a power loss.
     pub(super) fn record_sync(&mut self, fault_count: u64) {
         let named: BTreeSet<NodeId> = self.names.current().values().copied().collect();
         for node in named {
@@ -212,7 +212,7 @@ impl FsModel {
         stored.is_stored.acknowledge(durability);
     }
 
-    /// Who syncs one name syncs all, and with them what was acknowledged before.
+    /// Records a sync of names. A sync of one name syncs all names, and everything acknowledged before.
     fn record_names_synced(&mut self) {
         self.names.acknowledge(Durability::Power);
         self.had_links_since_sync = false;
@@ -227,7 +227,7 @@ impl FsModel {
         }
     }
 
-    /// What a node is after a failure. Where nobody has it open, it is what is stored.
+    /// Sets the state that was observed after a failure. If the file is not open, the state is stored.
     pub(super) fn adopt_node(&mut self, node: NodeId, seen: &ObservedNode, is_open: bool) {
         let durability = self.names_durability();
         let node = &mut self.nodes[node];
@@ -240,13 +240,13 @@ impl FsModel {
         }
     }
 
-    /// The oldest moment from which failures of calls are told late.
+    /// Returns the fault count since which failures may be reported late: the lowest of all dirty files, else `fault_count`.
     pub(super) fn faults_when_dirtied(&self, fault_count: u64) -> u64 {
         let dirty = self.nodes.iter().filter(|node| node.is_dirty);
         dirty.map(|node| node.faults_when_clean).min().unwrap_or(fault_count)
     }
 
-    /// After a crash, or in doubt, the names and nodes are these.
+    /// Sets all names and nodes to the state that was found after a crash.
     pub(super) fn adopt_all(&mut self, found: Vec<(String, NodeId, Bytes, u16)>, crash_kind: CrashKind) {
         let (mut names, by_path) = (Names::new(), self.scenario.by_path());
         for node in &mut self.nodes {
@@ -268,14 +268,14 @@ impl FsModel {
 }
 
 impl Effect {
-    /// Whether a write that did not succeed leaves a file like this.
+    /// Whether a failed write may leave this content.
     pub(super) fn may_leave(&self, node: NodeId, seen: &Bytes) -> bool {
         self.node == Some(node) && self.write.as_ref().is_some_and(|write| write.may_leave(seen))
     }
 }
 
 impl PendingWrite {
-    /// The file once so many bytes have arrived.
+    /// Returns the content after the first `bytes` of the data were written.
     pub(super) fn applied(&self, bytes: usize) -> Bytes {
         let mut content = self.old.to_vec();
         content.resize(content.len().max(self.at + bytes), 0);
@@ -283,7 +283,7 @@ impl PendingWrite {
         content.into()
     }
 
-    /// Whether a file may be this after a failure.
+    /// Whether a failure may leave this content.
     pub(super) fn may_leave(&self, seen: &Bytes) -> bool {
         let arrived = seen.get(self.at..).unwrap_or_default();
         let bytes = arrived.iter().zip(&self.data).take_while(|(seen, sent)| seen == sent).count();

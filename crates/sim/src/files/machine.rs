@@ -1,4 +1,4 @@
-//! The machine a volume is mounted on, with its bucket: what is left of it after a crash, and the next mount.
+//! The machine with the mounted volume and its bucket: mounts, crashes, and the state that survives them.
 
 use super::disk_engine::{DiskEngine, DiskState};
 use super::fault_injector::{FaultInjector, FaultLayer};
@@ -20,33 +20,33 @@ use store::{Clock as _, Entropy, ObjectStore};
 use tempfile::TempDir;
 use vfs::{AttributeSource, Audit, Config, Filesystem, Naming, Parts, VolumeRecord};
 
-/// A file system in memory, where a sync of a file costs nothing.
+/// A file system in memory, where fsync is free.
 const MEMORY_FS_DIR: &str = "/dev/shm";
 
-/// What a crash takes.
+/// What a crash loses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrashKind {
-    /// The process, and nothing that it had handed to the machine.
+    /// A kill of the process: everything handed to the kernel survives.
     Process,
-    /// What was not synced.
+    /// A power loss: unsynced data may be lost.
     Power,
 }
 
-/// What outlives a mount.
+/// The state that outlives a mount.
 pub(crate) struct Machine {
     pub(crate) scenario: Scenario,
     pub(crate) entropy: Entropy,
-    /// Draws the rot of the disk, so that worlds are the same with and without it.
+    /// Draws the corruption of the log. It has its own entropy so that worlds are otherwise the same with and without corruption.
     corruption_entropy: Entropy,
     pub(crate) trace: Trace,
     pub(crate) clock: Arc<RuntimeClock>,
     pub(crate) bucket: MemoryStore,
     disk: Arc<Mutex<DiskState>>,
-    /// The cache and the write-back log.
+    /// The directory of the cache and the write-back log.
     dir: TempDir,
-    /// How much of each file of the log is safe.
+    /// Synced bytes per file of the write-back log.
     synced: BTreeMap<u64, u64>,
-    /// How many bytes of the journal of moves are safe.
+    /// Synced bytes of the journal of moves.
     synced_moves: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Mount {
     pub(crate) injector: Arc<FaultInjector>,
     engine: Arc<DiskEngine>,
     pub(crate) writeback: Option<Arc<Writeback>>,
-    /// As the file system sees it, in fine weather.
+    /// The store below the file system, through the fault injector.
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) record: Option<VolumeRecord>,
 }
@@ -78,14 +78,14 @@ impl Machine {
             disk: Arc::new(Mutex::new(DiskState::empty())),
             synced: BTreeMap::new(),
             synced_moves: 0,
-            dir: dir.map_err(|error| format!("no directory for the cache: {error}"))?,
+            dir: dir.map_err(|error| format!("cannot make the cache directory: {error}"))?,
         })
     }
 
-    /// Mounts the volume in a runtime of its own; the first time the volume is made.
+    /// Mounts the volume in the current runtime. The first mount creates the volume.
     pub(crate) async fn mount(&mut self) -> Result<Mount, String> {
         self.clock.begin_runtime();
-        let record = self.record().await.map_err(|error| format!("no volume: {error}"))?;
+        let record = self.record().await.map_err(|error| format!("cannot open the volume: {error}"))?;
         let scenario = self.scenario;
         let injector =
             FaultInjector::new(self.entropy.next_u64(), scenario.rates, scenario.is_slow, self.trace.clone());
@@ -95,7 +95,10 @@ impl Machine {
         let bucket: Arc<dyn ObjectStore> =
             Arc::new(Wrapped::new(bucket, FaultLayer { injector: injector.clone(), target: "bucket" }));
         let writeback = match scenario.write_back {
-            true => Some(self.open_log(bucket.clone()).map_err(|error| format!("no log: {error}"))?),
+            true => Some(
+                self.open_log(bucket.clone())
+                    .map_err(|error| format!("cannot open the write-back log: {error}"))?,
+            ),
             false => None,
         };
         let store: Arc<dyn ObjectStore> = match &writeback {
@@ -112,18 +115,20 @@ impl Machine {
             engine: engine.clone(),
             record: record.clone(),
         };
-        let fs = Filesystem::mount(parts, self.config()).map_err(|error| format!("no mount: {error}"))?;
+        let fs = Filesystem::mount(parts, self.config()).map_err(|error| format!("cannot mount: {error}"))?;
         Ok(Mount { fs, injector, engine, writeback, store, record })
     }
 
-    /// The machine crashes, or the process ends: what was in memory is gone.
+    /// Drops the unsynced state that a crash of this kind loses.
     pub(crate) fn lose_unsynced(&mut self, crash_kind: CrashKind) -> Result<(), String> {
         if crash_kind == CrashKind::Process {
             return Ok(());
         }
-        self.truncate_moves().map_err(|error| format!("the journal of moves: {error}"))?;
+        self.truncate_moves().map_err(|error| format!("cannot truncate the journal of moves: {error}"))?;
         if self.scenario.write_back {
-            return self.truncate_log().map_err(|error| format!("the log: {error}"));
+            return self
+                .truncate_log()
+                .map_err(|error| format!("cannot truncate the write-back log: {error}"));
         }
         let mut disk = self.disk();
         let kept = self.entropy.below(disk.unsynced() as u64 + 1) as usize;
@@ -131,20 +136,20 @@ impl Machine {
         disk.keep_unsynced(kept).map_err(|error| error.to_string())
     }
 
-    /// A byte in the middle of the write-back log is another one, in one of two cases. Returns whether it is.
+    /// Corrupts a byte in the middle of the write-back log with probability 1/2. Returns whether a byte was corrupted.
     pub(crate) fn corrupt_log(&mut self) -> Result<bool, String> {
         if !self.scenario.write_back || self.corruption_entropy.below(2) == 0 {
             return Ok(false);
         }
         let rotten = store::writeback::rot(&self.log_dir(), |below| self.corruption_entropy.below(below));
-        let rotten = rotten.map_err(|error| format!("rot of the log: {error}"))?;
+        let rotten = rotten.map_err(|error| format!("cannot corrupt the log: {error}"))?;
         if let Some(what) = &rotten {
-            self.trace.push(format!("{what} rots"));
+            self.trace.push(format!("corrupted: {what}"));
         }
         Ok(rotten.is_some())
     }
 
-    /// What of the write-back log and of the journal of moves is safe from now on.
+    /// Records how much of the write-back log and of the journal of moves is synced.
     pub(crate) fn record_synced(&mut self, synced: Vec<(u64, u64)>, moves: u64) {
         self.synced_moves = moves;
         for (number, bytes) in synced {
@@ -153,7 +158,7 @@ impl Machine {
         }
     }
 
-    /// Another mount straight over the bucket, as another machine has it.
+    /// Makes another mount directly over the bucket, without metadata, as on another machine.
     pub(crate) fn mount_elsewhere(&self, record: Option<VolumeRecord>) -> Result<Arc<Filesystem>, String> {
         let parts = Parts {
             store: Arc::new(self.bucket.clone()),
@@ -163,10 +168,10 @@ impl Machine {
             record,
         };
         let config = Config { moves_path: self.dir.path().join("moves elsewhere"), ..self.config() };
-        Filesystem::mount(parts, config).map_err(|error| format!("no mount elsewhere: {error}"))
+        Filesystem::mount(parts, config).map_err(|error| format!("cannot mount elsewhere: {error}"))
     }
 
-    /// What `.tenon/volume` says; nothing in a bucket that nobody prepared.
+    /// Reads the volume record, and creates it where a volume by inode has none.
     async fn record(&self) -> vfs::Result<Option<VolumeRecord>> {
         let found = VolumeRecord::read(&self.bucket, b"").await?;
         if found.is_some() || self.scenario.by_path() {
@@ -188,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// As `tenon mount --writeback` opens it.
+    /// Opens the write-back log with the options of `tenon mount --writeback`.
     fn open_log(&self, bucket: Arc<dyn ObjectStore>) -> io::Result<Arc<Writeback>> {
         let options = WritebackOptions {
             limit_bytes: 1 << 30,
@@ -216,21 +221,21 @@ impl Machine {
     ) -> Result<DiskEngine, String> {
         let journal = writeback.cloned();
         if let Some(journal) = &journal {
-            let notes = journal.read_notes().map_err(|error| format!("no notes: {error}"))?;
+            let notes = journal.read_notes().map_err(|error| format!("cannot read the journal: {error}"))?;
             let numbers: Vec<u64> = notes.iter().map(|(number, _)| *number).collect();
             self.disk().keep_journaled(&numbers);
         }
         DiskEngine::open(self.disk.clone(), injector.clone(), journal).map_err(|error| error.to_string())
     }
 
-    /// Of every file of the log more may be left than was synced, or not.
+    /// Cuts each file of the log to its synced length plus a random part of the rest.
     fn truncate_log(&mut self) -> io::Result<()> {
         let dir = self.log_dir();
         for (number, synced) in &mut self.synced {
             let path = dir.join(format!("{number:016x}.log"));
             let Ok(file) = File::options().write(true).open(path) else { continue };
             let length = file.metadata()?.len();
-            // Half a record was cut off meanwhile.
+            // The log may have cut off an incomplete record in the meantime.
             *synced = length.min(*synced);
             let kept = *synced + self.entropy.below(length - *synced + 1);
             self.trace.push(format!("{kept} bytes of log {number} are left, {synced} were synced"));
@@ -263,17 +268,17 @@ impl Machine {
 }
 
 impl Mount {
-    /// What of the write-back log survives the loss of power.
+    /// Returns the synced length of each file of the write-back log, by file number.
     pub(crate) fn synced(&self) -> Vec<(u64, u64)> {
         self.writeback.as_ref().map(|log| log.synced()).unwrap_or_default()
     }
 
-    /// The metadata engine writes its tables, as it does from time to time.
+    /// Makes the metadata engine write a checkpoint.
     pub(crate) fn checkpoint(&self) -> Result<(), String> {
         self.engine.checkpoint().map_err(|error| error.to_string())
     }
 
-    /// The tables are sound, and every object that they name is there.
+    /// Checks the consistency of the tables, and that each object that they refer to exists.
     pub(crate) async fn audit(&self) -> Result<(), String> {
         let violations = require_ok("check", self.fs.check())?;
         if !violations.is_empty() {
@@ -292,12 +297,12 @@ impl Mount {
     }
 }
 
-/// Time stands still unless everything waits for it, and everything is on this thread.
+/// Runs a future on one thread with paused time: time advances only when all tasks wait for it.
 pub(crate) fn in_paused_runtime<T>(work: impl AsyncFnOnce() -> Result<T, String>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.map_err(|error| format!("no runtime: {error}"))?.block_on(work())
+    runtime.map_err(|error| format!("cannot make a runtime: {error}"))?.block_on(work())
 }
 
 pub(crate) fn require_ok<T>(what: &str, outcome: vfs::Result<T>) -> Result<T, String> {
-    outcome.map_err(|error| format!("{what} failed in fine weather: {error}"))
+    outcome.map_err(|error| format!("{what} failed while faults were paused: {error}"))
 }

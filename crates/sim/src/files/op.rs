@@ -1,4 +1,4 @@
-//! What programs do, drawn at random, aimed at what exists.
+//! Ops of programs, drawn at random with a bias towards existing paths and open files.
 
 use super::fs_model::{FsModel, NodeId, NodeKind};
 use super::scenario::Scenario;
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use store::Entropy;
 use vfs::{Handle, Ino};
 
-/// Some end before `/` in a listing and some after.
+/// Names of which some sort before and some after `/` in a listing.
 const NAMES: [&str; 5] = ["a", "b", "c", "a-", "d"];
 const DEPTH_MAX: usize = 3;
-/// A page of what is written has one byte, the next page another.
+/// Length of a run of equal bytes in written data.
 const PAGE_BYTES: usize = 512;
 const OPEN_MAX: usize = 4;
 
@@ -20,7 +20,7 @@ pub(super) enum RenameMode {
     Exchange,
 }
 
-/// What `fallocate` does.
+/// The mode of an `fallocate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllocateMode {
     Extend,
@@ -61,7 +61,7 @@ pub(super) struct OpenSlot {
     pub(super) writes: bool,
 }
 
-/// What an op is aimed at.
+/// Draws ops for the current state of a program.
 pub(super) struct OpGenerator<'a> {
     pub(super) entropy: &'a Entropy,
     pub(super) model: &'a FsModel,
@@ -144,12 +144,12 @@ impl OpGenerator<'_> {
         ];
         let to = if self.below(3) == 0 { self.likely_path() } else { self.random_path() };
         let (from, how) = (self.likely_path(), how[self.below(how.len())]);
-        // A kernel refuses this by itself.
+        // The kernel refuses such a rename itself.
         let is_same = how == RenameMode::NoReplace && self.model.node_at(&from) == self.model.node_at(&to);
         Op::Rename { from, to, how: if is_same { RenameMode::Replace } else { how } }
     }
 
-    /// Mostly inside, sometimes behind the end.
+    /// Draws an offset, mostly inside the file and sometimes beyond its end.
     fn random_offset(&self, len: usize) -> usize {
         match self.below(8) {
             0 => 0,
@@ -159,7 +159,7 @@ impl OpGenerator<'_> {
         }
     }
 
-    /// Mostly one that exists.
+    /// Draws a path that mostly exists.
     fn likely_path(&self) -> String {
         let names = self.model.names.current();
         match names.keys().nth(self.below(names.len().max(1))) {
@@ -168,7 +168,7 @@ impl OpGenerator<'_> {
         }
     }
 
-    /// Some name in some directory.
+    /// Draws a name in a random directory.
     fn random_path(&self) -> String {
         let dirs: Vec<&str> = self.directories().collect();
         let dir = dirs[self.below(dirs.len())];
@@ -223,7 +223,7 @@ impl std::fmt::Debug for Op {
             Self::Symlink { path, .. } => write!(f, "symlink '{path}'"),
             Self::Link { from, to } => write!(f, "link '{from}' to '{to}'"),
             Self::Rename { from, to, how } => write!(f, "rename '{from}' to '{to}' {how:?}"),
-            Self::Walk => write!(f, "look"),
+            Self::Walk => write!(f, "walk"),
             Self::Sync => write!(f, "sync"),
             Self::Wait(ms) => write!(f, "wait {ms} ms"),
         }

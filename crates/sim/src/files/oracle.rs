@@ -1,4 +1,4 @@
-//! Whether what is seen is what may be.
+//! The oracle: decides whether an observed tree is a correct state.
 
 use super::fs_model::{Effect, FsModel, Names, Node, NodeId, NodeKind};
 use super::machine::CrashKind;
@@ -7,41 +7,41 @@ use std::collections::BTreeMap;
 use store::names;
 use vfs::Ino;
 
-/// What was seen under a path.
+/// The observed inode of a path.
 #[derive(Debug, Clone)]
 pub(super) struct ObservedNode {
     pub(super) ino: Ino,
     pub(super) kind: NodeKind,
     pub(super) mode: u16,
     pub(super) nlink: u32,
-    /// Of a file.
+    /// Empty unless the node is a file.
     pub(super) content: Bytes,
 }
 
-/// Everything below a program's directory.
+/// The observed inodes below a program's directory, by path.
 pub(super) type ObservedTree = BTreeMap<String, ObservedNode>;
 
-/// The mode of a directory without a marker.
+/// The mode of a directory without a marker object.
 const DIR_MODE: u16 = 0o755;
 
-/// What may be: names, and what their nodes are.
+/// The states that are correct: names, and the states of their nodes.
 pub(super) struct AllowedState<'m> {
     pub(super) model: &'m FsModel,
-    /// The names as they were one after the other.
+    /// The possible states of the names, oldest first.
     pub(super) name_states: Vec<&'m Names>,
     pub(super) allows_content: &'m dyn Fn(NodeId, &Bytes) -> bool,
     pub(super) allows_mode: &'m dyn Fn(NodeId, u16) -> bool,
-    /// Directories may have lost their markers, as half a rename by path leaves them.
+    /// Directories may lack their markers, as after an incomplete rename by path.
     pub(super) may_lack_marker: bool,
-    /// A node that may be missing, too.
+    /// Whether a node may also be missing.
     pub(super) may_be_missing: &'m dyn Fn(NodeId) -> bool,
 }
 
-/// Paths with the nodes that they lead to.
+/// Paths with the model's nodes that they were matched to.
 pub(super) type MatchedPaths = Vec<(String, NodeId)>;
 
 impl AllowedState<'_> {
-    /// The nodes that are seen, or what must not be.
+    /// Matches an observed tree with the model, or returns the first difference.
     pub(super) fn check(&self, tree: &ObservedTree) -> Result<MatchedPaths, String> {
         let found = match self.model.scenario.by_path() {
             true => self.match_by_path(tree),
@@ -51,7 +51,7 @@ impl AllowedState<'_> {
         Ok(found)
     }
 
-    /// Names are in one log: they are as they were at some moment, all of them.
+    /// Matches by inode. Names are in one log, so that all of them must be from the same moment.
     fn match_by_inode(&self, tree: &ObservedTree) -> Result<MatchedPaths, String> {
         let mut why = Vec::new();
         for names in self.name_states.iter().rev() {
@@ -61,7 +61,7 @@ impl AllowedState<'_> {
             }
         }
         why.dedup();
-        Err(format!("never were the names like this: {}", why.join("; or ")))
+        Err(format!("the names match no state of the model: {}", why.join("; or ")))
     }
 
     fn match_names(&self, names: &Names, tree: &ObservedTree) -> Result<MatchedPaths, String> {
@@ -70,14 +70,14 @@ impl AllowedState<'_> {
         }
         let mut found = MatchedPaths::new();
         for (path, seen) in tree {
-            let node = names.get(path).ok_or_else(|| format!("'{path}' is too much"))?;
+            let node = names.get(path).ok_or_else(|| format!("'{path}' should not exist"))?;
             self.check_node(path, *node, seen)?;
             found.push((path.clone(), *node));
         }
         Ok(found)
     }
 
-    /// Every object goes its own way: it is under a name that it had, and none is lost.
+    /// Matches by path. Objects move independently: each must be at a path that its node had, and none may be lost.
     fn match_by_path(&self, tree: &ObservedTree) -> Result<MatchedPaths, String> {
         let mut found = MatchedPaths::new();
         for (path, seen) in tree {
@@ -85,7 +85,7 @@ impl AllowedState<'_> {
             if let Some(plain) = self.path_hidden_by_directory(path, tree) {
                 nodes.extend(self.nodes_at(&plain));
             }
-            // Of two that look the same, the one whose number it is.
+            // Of several equal candidates, prefer the node with the same inode number.
             nodes.sort_by_key(|node| self.model.nodes[*node].ino != Some(seen.ino));
             let is = |node: &&NodeId| self.check_node(path, **node, seen).is_ok();
             match nodes.iter().find(is) {
@@ -98,12 +98,12 @@ impl AllowedState<'_> {
         Ok(found)
     }
 
-    /// The nodes that a path led to, the latest first.
+    /// Returns the nodes that a path had, latest first.
     fn nodes_at(&self, path: &str) -> Vec<NodeId> {
         self.name_states.iter().rev().filter_map(|names| names.get(path).copied()).collect()
     }
 
-    /// The plain path of a file that shows beside the directory which has its name.
+    /// Returns the original path of a file that is shown under an escaped name because a directory has its name.
     fn path_hidden_by_directory(&self, path: &str, tree: &ObservedTree) -> Option<String> {
         let (dir, name) = split(path);
         let plain = std::str::from_utf8(names::plain(name.as_bytes())?).ok()?;
@@ -114,12 +114,12 @@ impl AllowedState<'_> {
     fn explain_mismatch(&self, path: &str, nodes: &[NodeId], seen: &ObservedNode) -> String {
         let why = nodes.iter().filter_map(|node| self.check_node(path, *node, seen).err());
         match why.collect::<Vec<_>>() {
-            none if none.is_empty() => format!("nobody made '{path}', {}", describe(&seen.content)),
+            none if none.is_empty() => format!("no program made '{path}' with {}", describe(&seen.content)),
             why => why.join("; or "),
         }
     }
 
-    /// A name that always leads to something leads to something.
+    /// Checks that each path that exists in all states exists.
     fn check_paths_present(&self, tree: &ObservedTree) -> Result<(), String> {
         let Some(first) = self.name_states.first() else { return Ok(()) };
         for path in first.keys().filter(|path| !tree.contains_key(*path)) {
@@ -132,7 +132,7 @@ impl AllowedState<'_> {
         Ok(())
     }
 
-    /// A node that always has a name has one.
+    /// Checks that each node that has a name in all states has a name.
     fn check_nodes_present(&self, tree: &ObservedTree) -> Result<(), String> {
         let Some(first) = self.name_states.first() else { return Ok(()) };
         for (path, node) in *first {
@@ -146,7 +146,7 @@ impl AllowedState<'_> {
                 names.filter(|(_, named)| *named == node).any(|(path, _)| is_at(path))
             };
             if is_always && !(self.may_be_missing)(*node) && !is_found() {
-                return Err(format!("what was '{path}' is gone"));
+                return Err(format!("the node that was at '{path}' has no name"));
             }
         }
         Ok(())
@@ -155,39 +155,42 @@ impl AllowedState<'_> {
     fn check_node(&self, path: &str, id: NodeId, seen: &ObservedNode) -> Result<(), String> {
         let Node { kind, ino, .. } = &self.model.nodes[id];
         if *kind != seen.kind {
-            return Err(format!("'{path}' is no {kind:?} but a {:?}", seen.kind));
+            return Err(format!("'{path}' must be a {kind:?} and is a {:?}", seen.kind));
         }
         if *kind == NodeKind::File && !(self.allows_content)(id, &seen.content) {
             let now = describe(self.model.content(id));
-            return Err(format!("'{path}' has {} where it may not, lately {now}", describe(&seen.content)));
+            return Err(format!(
+                "'{path}' has the wrong content {}; the model has {now}",
+                describe(&seen.content)
+            ));
         }
         let is_implicit = self.may_lack_marker && *kind == NodeKind::Directory && seen.mode == DIR_MODE;
         let is_old = self.model.nodes[id].old_modes.contains(&seen.mode);
         if !is_implicit && !is_old && !(self.allows_mode)(id, seen.mode) {
-            return Err(format!("'{path}' has the mode {:o} where it may not", seen.mode));
+            return Err(format!("'{path}' has the wrong mode {:o}", seen.mode));
         }
         match ino {
             Some(ino) if *ino != seen.ino && !self.model.scenario.by_path() => {
-                Err(format!("'{path}' is inode {}, not {ino}", seen.ino))
+                Err(format!("'{path}' is inode {} and must be {ino}", seen.ino))
             }
             _ => Ok(()),
         }
     }
 
-    /// As many names as were seen, in a volume that counts them.
+    /// Checks that link counts equal the number of names seen, in a volume by inode.
     fn check_link_counts(&self, found: &MatchedPaths, tree: &ObservedTree) -> Result<(), String> {
         for (path, node) in found.iter().filter(|_| !self.model.scenario.by_path()) {
             let names = found.iter().filter(|(_, other)| other == node).count();
             let seen = &tree[path];
             if seen.kind != NodeKind::Directory && seen.nlink as usize != names {
-                return Err(format!("'{path}' has {} names of {names}", seen.nlink));
+                return Err(format!("'{path}' has the link count {} and {names} names", seen.nlink));
             }
         }
         Ok(())
     }
 }
 
-/// What may be left of a model after a crash, with what an op under way was about to make.
+/// Calls `check` with the states that a crash may leave, including the effect of an op in flight.
 pub(super) fn with_crash<T>(
     model: &FsModel,
     coming: &Effect,
@@ -207,7 +210,7 @@ pub(super) fn with_crash<T>(
     })
 }
 
-/// What another machine sees now: of attributes whose export a crash cut off, the ones before.
+/// Calls `check` with the states that another mount may see. Modes may be old: a crash may have interrupted their export.
 pub(super) fn with_other_mount<T>(model: &FsModel, check: impl FnOnce(&AllowedState<'_>) -> T) -> T {
     with_current(model, |allowed| {
         check(&AllowedState {
@@ -218,7 +221,7 @@ pub(super) fn with_other_mount<T>(model: &FsModel, check: impl FnOnce(&AllowedSt
     })
 }
 
-/// What is now, where nothing is in doubt.
+/// Calls `check` with the current state of the model as the only one.
 pub(super) fn with_current<T>(model: &FsModel, check: impl FnOnce(&AllowedState<'_>) -> T) -> T {
     let nodes = &model.nodes;
     check(&AllowedState {
@@ -231,18 +234,18 @@ pub(super) fn with_current<T>(model: &FsModel, check: impl FnOnce(&AllowedState<
     })
 }
 
-/// The directory of a path, up to its last `/`, and the name in it.
+/// Splits a path after its last `/` into directory and name.
 fn split(path: &str) -> (&str, &str) {
     path.split_at(path.rfind('/').map_or(0, |at| at + 1))
 }
 
-/// Where a file shows whose name a directory has.
+/// Returns the escaped path of a file whose name a directory has.
 fn hidden_path(path: &str) -> String {
     let (dir, name) = split(path);
     format!("{dir}{}", String::from_utf8_lossy(&names::beside(name.as_bytes())))
 }
 
-/// Bytes for people: how many, and their beginnings where they change.
+/// Describes bytes by their length and their runs of equal bytes.
 pub(super) fn describe(content: &Bytes) -> String {
     let runs: Vec<String> =
         content.chunk_by(|a, b| a == b).take(12).map(|run| format!("{}*{:02x}", run.len(), run[0])).collect();

@@ -1,15 +1,15 @@
-//! What an op does to the model, or why it must fail.
+//! The effect that an op must have on the model, or the errors with which it must fail.
 
 use super::fs_model::{Effect, FsModel, Names, NodeId, NodeKind, PendingWrite};
 use super::op::{AllocateMode, Op, OpenSlot, RenameMode};
 use bytes::Bytes;
 
-/// Error numbers, any of which is right.
+/// Error numbers, each of which is a correct result.
 pub(super) type AllowedErrnos = Vec<i32>;
 
 type Prediction = Result<Effect, AllowedErrnos>;
 
-/// What the op will do. A new node is the model's last.
+/// Predicts the effect of an op. A new node is the last one of the model.
 pub(super) fn predict(model: &mut FsModel, open: &[OpenSlot], op: &Op, fault_count: u64) -> Prediction {
     match op {
         Op::Create { path, mode } => create(model, path, NodeKind::File, *mode, fault_count),
@@ -136,7 +136,7 @@ fn rename(model: &FsModel, from: &str, to: &str, how: RenameMode) -> Prediction 
     Ok(Effect { node: Some(source), is_rename: true, ..set_names(moved) })
 }
 
-/// Everything that forbids it: which of several is told is nobody's promise.
+/// Returns all errors that apply to a rename. Any one of them is correct.
 fn rename_errnos(model: &FsModel, from: &str, to: &str, how: RenameMode) -> AllowedErrnos {
     let mut errnos = AllowedErrnos::new();
     let mut forbid = |is: bool, errno| errnos.extend(is.then_some(errno));
@@ -161,7 +161,7 @@ fn rename_errnos(model: &FsModel, from: &str, to: &str, how: RenameMode) -> Allo
     errnos
 }
 
-/// What follows `ancestor` in a path that is it or lies below it.
+/// Returns the rest of `path` after `ancestor`, if it is `ancestor` or lies below it.
 fn rest_below<'p>(path: &'p str, ancestor: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(ancestor)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)

@@ -1,7 +1,7 @@
-//! A program in a directory of its own: it does one thing after the other, and knows what must come of it.
+//! A program in a directory of its own: it runs one op after the other, and compares each result with the model.
 //!
-//! A call that fails because the store did leaves a doubt: what is then seen, in fine weather, must be what was or
-//! what was to be, and is believed from then on.
+//! After a call that fails because of an injected fault, the outcome is uncertain. Faults are then paused, and the observed state
+//! must be the old or the new one. The model adopts it.
 
 use super::fault_injector::FaultInjector;
 use super::fs_model::{Effect, FsModel, Names, NodeId};
@@ -20,9 +20,9 @@ use store::Entropy;
 use vfs::{Caller, Changes, Error, Filesystem, Ino, Result};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
-/// After so long everything that is known of the bucket is looked at again.
+/// Time after which cached knowledge of the bucket has expired and is revalidated.
 pub(super) const REVALIDATION_WAIT: Duration = Duration::from_secs(6);
-/// So often a call may fail in fine weather by what happened before.
+/// Maximum attempts of a call while faults are paused: faults from before the pause may be reported late.
 const ATTEMPTS: u32 = 3;
 
 pub(super) struct Program {
@@ -30,15 +30,15 @@ pub(super) struct Program {
     pub(super) model: FsModel,
     entropy: Entropy,
     open: Vec<OpenSlot>,
-    /// What the op under way was about to do.
+    /// The effect of the op in flight.
     pending_effect: Option<Effect>,
     trace: Trace,
     pub(super) report: Report,
-    /// So many ops were begun in all lives.
+    /// Number of ops begun in all sessions.
     pub(super) ops: u64,
 }
 
-/// What a call answers.
+/// The result of a successful call.
 enum Reply {
     Done,
     Opened(OpenSlot),
@@ -60,7 +60,7 @@ impl Program {
         }
     }
 
-    /// One life: so many ops, or until the machine crashes.
+    /// Runs the ops of a session, until the machine crashes.
     pub(super) async fn run_ops(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
         for _ in 0..ops {
             self.ops += 1;
@@ -73,7 +73,7 @@ impl Program {
         Ok(())
     }
 
-    /// Closes what is open.
+    /// Closes all open files.
     pub(super) async fn close_all(&mut self, mount: &Mount) -> Result<(), String> {
         while !self.open.is_empty() {
             self.step_until_crash(mount, &Op::Close(0)).await?;
@@ -81,7 +81,7 @@ impl Program {
         Ok(())
     }
 
-    /// Nobody hears what is answered after the crash.
+    /// Runs an op. Never returns if the machine has crashed, as nobody receives the result.
     async fn step_until_crash(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
         let outcome = self.step(mount, op).await;
         if mount.injector.has_crashed() {
@@ -93,7 +93,7 @@ impl Program {
     async fn step(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
         let injector = &mount.injector;
         let faults_before = match op {
-            // It is told what failed of everybody's files.
+            // A sync reports the failures of all programs' files.
             Op::Sync => 0,
             _ => self.model.faults_when_dirtied(injector.fault_count()),
         };
@@ -124,7 +124,7 @@ impl Program {
         self.check_refusal(op, &prediction.err().unwrap_or_default(), reply, faults_before, injector)
     }
 
-    /// Writes whose `close` failed go with the last handle, also if that only reads.
+    /// Whether a close drops writes: those that a failed `close` left are dropped with the last handle, even a read-only one.
     fn close_drops_writes(&self, op: &Op) -> bool {
         let Op::Close(slot) = op else { return false };
         let OpenSlot { node, writes, .. } = self.open[*slot];
@@ -132,7 +132,7 @@ impl Program {
         !writes && handles == 1 && self.model.nodes[node].is_dirty
     }
 
-    /// Content and mode of the node that an op is about.
+    /// Returns the content and the mode of the node that an op is about.
     fn state_before(&self, effect: &Effect) -> Option<(NodeId, Bytes, u16)> {
         let node = effect.node?;
         Some((node, self.model.content(node).clone(), *self.model.nodes[node].mode.current()))
@@ -147,16 +147,16 @@ impl Program {
         injector: &FaultInjector,
     ) -> Result<(), String> {
         match reply {
-            Ok(_) => Err(format!("{op:?} succeeded and must not, but be refused with {errnos:?}")),
+            Ok(_) => Err(format!("{op:?} succeeded and must fail with one of {errnos:?}")),
             Err(error) if errnos.contains(&error.errno()) => {
-                self.report.count("refusals");
+                self.report.count("expected errors");
                 Ok(())
             }
             Err(error) => self.check_failure(op, &error, faults_before, injector),
         }
     }
 
-    /// A failure has a reason: a call of the store that failed.
+    /// Checks that a failure has a cause: an injected fault.
     fn check_failure(
         &mut self,
         op: &Op,
@@ -168,9 +168,9 @@ impl Program {
         self.report.count("failures");
         match error.errno() {
             libc::EIO if injector.fault_count() > faults_before => Ok(()),
-            // Its first copy got there, and the second did not replace it.
+            // The first copy of a repeated request took effect, and the second found its target.
             libc::EEXIST if matches!(op, Op::Rename { how: RenameMode::NoReplace, .. }) => Ok(()),
-            errno => Err(format!("{op:?} failed for no reason: {error} ({errno})")),
+            errno => Err(format!("{op:?} failed without a cause: {error} ({errno})")),
         }
     }
 
@@ -231,25 +231,27 @@ impl Program {
         let expected = content.slice(at.min(content.len())..(at + len).min(content.len()));
         match *seen == expected {
             true => Ok(()),
-            false => Err(format!("#{slot} at {at} reads {}, not {}", describe(seen), describe(&expected))),
+            false => {
+                Err(format!("#{slot} at {at} read {} and must be {}", describe(seen), describe(&expected)))
+            }
         }
     }
 
-    /// What is seen is what is.
+    /// Checks that an observed tree equals the current state.
     fn check_tree(&mut self, tree: &ObservedTree) -> Result<(), String> {
         let found = oracle::with_current(&self.model, |allowed| allowed.check(tree))?;
         self.remember_inodes(&found, tree);
         Ok(())
     }
 
-    /// Remembers the numbers of inodes, where they stay.
+    /// Remembers inode numbers where they survive remounts.
     fn remember_inodes(&mut self, found: &MatchedPaths, tree: &ObservedTree) {
         for (path, node) in found.iter().filter(|_| !self.model.scenario.by_path()) {
             self.model.nodes[*node].ino = Some(tree[path].ino);
         }
     }
 
-    /// Everything is as it should be, in fine weather.
+    /// Checks the whole directory while faults are paused.
     pub(super) async fn check(
         &mut self,
         fs: &Filesystem,
@@ -260,7 +262,7 @@ impl Program {
         self.check_tree(&tree)
     }
 
-    /// Another machine sees the same.
+    /// Checks the directory as another mount sees it.
     pub(super) async fn check_other_mount(&self, fs: &Filesystem) -> Result<(), String> {
         let tree = self.walk_without_faults(fs).await?;
         oracle::with_other_mount(&self.model, |allowed| allowed.check(&tree)).map(drop)
@@ -274,10 +276,10 @@ impl Program {
                 Err(error) => failed = Some(error),
             }
         }
-        Err(format!("in fine weather nothing can be seen: {failed:?}"))
+        Err(format!("the directory cannot be read while faults are paused: {failed:?}"))
     }
 
-    /// After a failure: what was, or what was to be, is what is seen once the weather is fine.
+    /// Resolves the outcome of a failed op while faults are paused: the old or the new state must be visible.
     async fn resolve_uncertain(
         &mut self,
         mount: &Mount,
@@ -286,9 +288,9 @@ impl Program {
         before: Option<(NodeId, Bytes, u16)>,
     ) -> Result<(), String> {
         let _pause = mount.injector.pause_faults();
-        self.report.count("doubts");
+        self.report.count("uncertain outcomes");
         if let Op::Close(slot) = op {
-            // The handle is gone, whatever became of its writes.
+            // The handle is closed, whatever happened to its writes.
             self.open.remove(*slot);
         }
         if self.model.scenario.by_path() {
@@ -298,15 +300,15 @@ impl Program {
         let tree = self.walk_without_faults(&mount.fs).await?;
         let found = self.check_uncertain(op, effect, before.as_ref(), &tree)?;
         if let Some(names) = effect.names.as_ref().filter(|_| self.model.scenario.by_path()) {
-            // Where names wait for a sync, a crash may leave it half done once more.
+            // Until names are synced, a crash may leave the rename half done.
             self.model.names.push(names.clone());
         }
         self.adopt_tree(found, &tree);
         self.recheck_open_files(&mount.fs, effect, before.as_ref()).await
     }
 
-    /// By path a rename or an unlink that fails half-way may have taken the object of a file that is open: whose bytes
-    /// its name has now, and whether more can be stored there, nobody knows.
+    /// Closes the handles of a file whose removal or replacement failed half-way in a volume by path. Its object may be gone, and it is
+    /// uncertain whose bytes have the name and whether further writes can be stored there.
     async fn close_removed(&mut self, fs: &Filesystem, op: &Op) {
         let (Op::Rename { to: path, .. } | Op::Unlink(path)) = op else { return };
         let Some(removed) = self.model.node_at(path) else { return };
@@ -328,9 +330,9 @@ impl Program {
             let is_it = before.is_some_and(|(of, content, _)| *of == node && content == seen);
             is_it || effect.may_leave(node, seen)
         };
-        // What it leaves behind may be what was stored before.
+        // A partial rename may leave content that was stored earlier.
         let is_rename = matches!(op, Op::Rename { .. }) && self.model.scenario.by_path();
-        // Writes that could not be stored go with the last handle.
+        // Writes that could not be stored are dropped with the last handle.
         let drops_last_name = |node: NodeId| match op {
             Op::Close(_) | Op::Truncate { .. } => effect.node == Some(node),
             Op::Rename { to: path, .. } | Op::Unlink(path) => self.model.node_at(path) == Some(node),
@@ -361,9 +363,9 @@ impl Program {
         allowed.check(tree)
     }
 
-    /// What was seen after a failure is what is from now on. How much of it survives a crash nobody has promised.
+    /// Adopts the tree observed after a failure as the current state, without any durability.
     fn adopt_tree(&mut self, mut found: MatchedPaths, tree: &ObservedTree) {
-        // Who has it open has the one that it opened.
+        // An open file keeps its node: match its inode first.
         found.sort_by_key(|(path, _)| !self.open.iter().any(|open| open.ino == tree[path].ino));
         let mut names = Names::new();
         for (path, node) in found {
@@ -378,7 +380,7 @@ impl Program {
         self.model.acknowledge(&effect);
     }
 
-    /// By path a rename that failed half-way may leave two files of one: each is its own from now on, with all its names.
+    /// Returns a node of its own for a path. By path a half-done rename may leave two files for one node.
     fn separate_node(&mut self, names: &Names, node: NodeId, path: &str, tree: &ObservedTree) -> NodeId {
         let ino = |path: &String| tree[path].ino;
         let ours = tree[path].ino;
@@ -392,7 +394,7 @@ impl Program {
         self.model.nodes.len() - 1
     }
 
-    /// Whoever has a file open sees what everybody sees; of one without a name what may be.
+    /// Checks that open files show what their paths show. Files without a name must show the old or the new content.
     async fn recheck_open_files(
         &mut self,
         fs: &Filesystem,
@@ -406,7 +408,7 @@ impl Program {
             let is_part = || effect.may_leave(open.node, &seen);
             if !is_now && (self.model.has_name(open.node) || !is_old && !is_part()) {
                 let now = describe(self.model.content(open.node));
-                return Err(format!("after a failure #{slot} reads {}, not {now}", describe(&seen)));
+                return Err(format!("after a failure #{slot} read {} and must be {now}", describe(&seen)));
             }
             self.model.nodes[open.node].content.push(seen);
         }
@@ -421,13 +423,13 @@ impl Program {
                 Err(error) => failed = Some(error),
             }
         }
-        Err(format!("in fine weather an open file cannot be read: {failed:?}"))
+        Err(format!("an open file cannot be read while faults are paused: {failed:?}"))
     }
 
-    /// After a crash: what was acknowledged is there, and nothing that nobody made.
+    /// Checks after a crash that acknowledged changes are there and that nothing else was made, and adopts what is there.
     pub(super) async fn recover(&mut self, mount: &Mount, crash_kind: CrashKind) -> Result<(), String> {
         if self.model.scenario.by_path() {
-            // What a directory is like its own marker says, which a look into it finds.
+            // By path the attributes of a directory are in its marker, which only a listing of that directory finds.
             self.walk_without_faults(&mount.fs).await?;
         }
         let tree = self.walk_without_faults(&mount.fs).await?;

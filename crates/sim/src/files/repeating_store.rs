@@ -1,4 +1,4 @@
-//! A store whose changes are sometimes made twice, as a client does that got no answer to the first.
+//! A store that sometimes receives a change twice, as from a client that repeats a request after a lost reply.
 
 use super::fault_injector::FaultInjector;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use store::{
     ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Tags,
 };
 
-/// The second answer counts.
+/// Wraps a store. Of a repeated call the second result is returned.
 #[derive(Debug, Clone)]
 pub(super) struct RepeatingStore<S> {
     pub(super) store: S,
@@ -72,7 +72,7 @@ impl<S: ObjectStore> ObjectStore for RepeatingStore<S> {
 #[derive(Debug)]
 struct RepeatedUpload {
     upload: Arc<dyn Multipart>,
-    /// What it became: as the S3 client does, it finds its own object when it is completed again.
+    /// The completed object. A repeated completion returns the same object, as the S3 client does by a lookup.
     completed: Mutex<Option<ObjectRef>>,
 }
 

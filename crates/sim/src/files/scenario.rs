@@ -1,39 +1,39 @@
-//! What a seed makes of a world: the volume, the programs, the weather.
+//! The parameters of a world that its seed determines: volume, programs and fault rates.
 
 use store::Entropy;
 use vfs::{Mapping, Naming};
 
-/// The volume and what happens to it.
+/// The parameters of a world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) naming: Naming,
     pub(crate) mapping: Mapping,
     pub(crate) write_back: bool,
-    /// Programs at the same time, each in a directory of its own.
+    /// Number of concurrent programs, each in a directory of its own.
     pub(crate) programs: u64,
-    /// Mounts, one after the other.
+    /// Number of mount sessions, one after the other.
     pub(crate) sessions: u64,
-    /// Ops of a program in one life.
+    /// Ops per program and session.
     pub(crate) ops: u64,
-    /// Calls take their time, so that those of several programs overlap.
+    /// Calls have latency, so that calls of several programs overlap.
     pub(crate) is_slow: bool,
     pub(crate) rates: FaultRates,
-    /// Writes are mostly shorter, in bytes.
+    /// Typical maximum length of a write, in bytes.
     pub(crate) write_bytes: u64,
-    /// Writes begin at most so far behind the end of the file, in bytes.
+    /// Maximum distance of a write from the end of the file, in bytes.
     pub(crate) gap_bytes: u64,
     pub(crate) part_size_bytes: u64,
     pub(crate) memory_limit_bytes: u64,
 }
 
-/// How often in a thousand calls of the store.
+/// Fault rates per thousand calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FaultRates {
-    /// One fails, before or after its effect.
+    /// A call of the store fails, before or after its effect.
     pub(crate) failures: u64,
-    /// One is made twice, as a client does that got no answer; the second answer counts.
+    /// A call is sent twice, as after a lost reply; the second result counts.
     pub(crate) repeats: u64,
-    /// A commit of the metadata, or a sync, fails without effect.
+    /// A metadata commit or sync fails without effect.
     pub(crate) disk_failures: u64,
 }
 
@@ -81,9 +81,9 @@ fn draw_volume(entropy: &Entropy) -> (Naming, Mapping) {
     }
 }
 
-/// A third of all worlds have fine weather but for crashes.
+/// Draws the fault rates. A third of all worlds have crashes only.
 fn draw_rates(entropy: &Entropy, naming: Naming) -> FaultRates {
-    // The names of a volume named by path are in memory, which does not fail.
+    // Volumes by path keep their names in memory, which has no disk failures.
     let is_on_disk = u64::from(naming == Naming::Inode);
     match entropy.below(3) {
         0 => FaultRates { failures: 0, repeats: 0, disk_failures: 0 },

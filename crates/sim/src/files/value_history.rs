@@ -1,20 +1,20 @@
-//! What something was, as far back as a crash may take it.
+//! The states of a value that a crash may restore.
 
 use super::machine::CrashKind;
 
-/// What an acknowledged change promises.
+/// The durability of an acknowledged change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Durability {
-    /// Nothing yet.
+    /// The change may be lost in any crash.
     None,
-    /// It survives the end of the process.
+    /// The change survives a crash of the process.
     Process,
-    /// It survives the loss of power.
+    /// The change survives a power loss.
     Power,
 }
 
-/// Values, oldest first; the last is what is seen. Invariant: `values[acknowledged..]` may be left when the process
-/// ends, all of `values` when the power goes.
+/// The values that a crash may leave, oldest first; the last is the current one. Invariant: after a crash of the process one of
+/// `values[acknowledged..]` is left, after a power loss one of `values`.
 #[derive(Debug, Clone)]
 pub(super) struct ValueHistory<T> {
     values: Vec<T>,
@@ -30,7 +30,7 @@ impl<T: Clone + PartialEq> ValueHistory<T> {
         &self.values[self.values.len() - 1]
     }
 
-    /// It is another from now on; nothing is promised.
+    /// Sets the current value, without any durability.
     pub(super) fn push(&mut self, value: T) {
         if *self.current() != value {
             self.values.push(value);
@@ -46,13 +46,13 @@ impl<T: Clone + PartialEq> ValueHistory<T> {
         }
     }
 
-    /// What survives the end of the process survives the loss of power, too.
+    /// Makes the values that survive a crash of the process survive a power loss too.
     pub(super) fn sync(&mut self) {
         self.values.drain(..self.acknowledged);
         self.acknowledged = 0;
     }
 
-    /// What a crash may leave.
+    /// Returns the values that a crash may leave.
     pub(super) fn possible_after(&self, crash_kind: CrashKind) -> &[T] {
         match crash_kind {
             CrashKind::Process => &self.values[self.acknowledged..],
@@ -60,7 +60,7 @@ impl<T: Clone + PartialEq> ValueHistory<T> {
         }
     }
 
-    /// After a crash it is this.
+    /// Sets the value that was found after a crash.
     pub(super) fn adopt(&mut self, value: T, crash_kind: CrashKind) {
         self.push(value);
         self.acknowledge(match crash_kind {

@@ -1,16 +1,16 @@
-//! Looking at everything below a directory, as `find` and `cat` do.
+//! Walks all nodes below a directory, as `find` and `cat` do.
 
 use super::fs_model::NodeKind;
 use super::oracle::{ObservedNode, ObservedTree};
 use bytes::Bytes;
 use vfs::{Attr, Filesystem, Handle, Ino, Listed, Result};
 
-/// Entries asked for at a time: fewer than a directory may have.
+/// Entries per page: fewer than a directory may have, so that several pages are read.
 const ENTRIES: usize = 3;
-/// Bytes read at a time.
+/// Bytes per read.
 const READ_BYTES: usize = 128 << 10;
 
-/// Everything below a directory of the root; nothing if it is not there.
+/// Observes the tree below a directory of the root; empty if the directory does not exist.
 pub(super) async fn walk_tree(fs: &Filesystem, root: &str) -> Result<ObservedTree> {
     let mut tree = ObservedTree::new();
     let root_attr = match fs.lookup(Ino::ROOT, root.as_bytes()).await {
@@ -65,7 +65,7 @@ async fn observe(fs: &Filesystem, attr: &Attr) -> Result<ObservedNode> {
     Ok(ObservedNode { ino: attr.ino, kind, mode: attr.mode, nlink: attr.nlink, content })
 }
 
-/// Reads to the end in order.
+/// Reads a file sequentially to its end.
 pub(super) async fn read_all(fs: &Filesystem, handle: Handle) -> Result<Bytes> {
     let mut content = Vec::new();
     loop {

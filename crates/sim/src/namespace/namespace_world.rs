@@ -174,7 +174,7 @@ impl NamespaceWorld {
             if *outcome != expected {
                 return Err(format!("{op:?} gave {outcome:?}, the model {expected:?}"));
             }
-            self.report.count(if outcome.is_ok() { "ops" } else { "ops in vain" });
+            self.report.count(if outcome.is_ok() { "ops" } else { "rejected ops" });
             if outcome.is_ok() && logged.next().map(|logged| &logged.op) != Some(op) {
                 return Err(format!("{op:?} is not in the log: {logged_ops:?}"));
             }

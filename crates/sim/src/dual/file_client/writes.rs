@@ -53,7 +53,7 @@ impl FileClient {
     /// What it was, any one of these, lost to the bucket and is kept.
     fn record_loss(&mut self, slot: usize, contents: Vec<Bytes>) {
         let (shared, open) = (self.shared.clone(), &mut self.open[slot]);
-        shared.count("files that lost to the bucket");
+        shared.count("conflicts lost to the bucket");
         shared.inner.borrow_mut().lost_to_bucket.push((shared.now(), contents));
         open.end_states(&shared, true);
         open.is_dirty = false;
