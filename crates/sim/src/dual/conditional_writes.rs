@@ -1,9 +1,9 @@
-//! Conditional changes that exclude each other: of several at most one succeeds.
+//! Successful conditional changes of a round: at most one of several mutually exclusive ones may succeed.
 
 use super::key_history::{ChangeId, Content, History, Moment};
 use bytes::Bytes;
 
-/// What a change asked for.
+/// The condition of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Condition {
     Absent,
@@ -18,7 +18,7 @@ struct ConditionalWrite {
     at: (Moment, Moment),
 }
 
-/// All of a round.
+/// All successful conditional changes of a round.
 #[derive(Default)]
 pub(super) struct ConditionalWrites(Vec<ConditionalWrite>);
 
@@ -27,7 +27,8 @@ impl ConditionalWrites {
         self.0.push(ConditionalWrite { key: key.into(), condition, id, at });
     }
 
-    /// Two that asked for the same both won only if the key was that again in between.
+    /// Checks that of two changes of a key with the same condition only one succeeded, unless the condition may have become true again
+    /// in between.
     pub(super) fn check_exclusive(&self, history: &History) -> Result<(), String> {
         for (index, first) in self.0.iter().enumerate() {
             for second in &self.0[index + 1..] {
@@ -45,7 +46,7 @@ impl ConditionalWrites {
                     && !could_recur()
                 {
                     return Err(format!(
-                        "two changes of '{}' both found it {:?}",
+                        "two changes of '{}' succeeded with the same condition {:?}",
                         first.key, first.condition
                     ));
                 }

@@ -1,4 +1,4 @@
-//! A world from its first mount to its last, round by round.
+//! The dual world: mount sessions with rounds of concurrent changes, and checks after each round.
 
 use super::endpoint_client::EndpointClient;
 use super::file_client::FileClient;
@@ -16,15 +16,15 @@ use std::time::Duration;
 use store::Entropy;
 use vfs::{Mapping, Naming, Objects};
 
-/// A crash comes within so many calls for each thing that somebody does.
+/// Calls per op, for the draw of the crash point.
 const CALLS_PER_OP: u64 = 3;
-/// After so long everything that is known of the bucket is looked at again.
+/// Time after which cached knowledge of the bucket has expired and is revalidated.
 const REVALIDATION_WAIT: Duration = Duration::from_secs(6);
 
-/// What is written to a file that stays open is stored so long after, in milliseconds, in one of so many worlds.
+/// Publish intervals of open files, in milliseconds, and the share of worlds that have one.
 const PUBLISH_INTERVALS_MS: [u64; 4] = [2, 20, 100, 700];
 const PUBLISH_ONE_IN_WORLDS: u64 = 4;
-/// Such that it is none of those that failed once for other reasons.
+/// Salt of the draw, chosen so that the regression seeds have no publish interval.
 const PUBLISH_SALT: u64 = 71 << 32;
 
 enum RoundEnd {
@@ -41,7 +41,7 @@ pub(super) struct DualWorld {
     foreign_writer: Option<ForeignWriter>,
 }
 
-/// As those of files, but that half of the volumes are named by path and everything overlaps.
+/// Draws a files scenario with latency, in which about half of the volumes are by path.
 fn draw_scenario(entropy: &Entropy) -> Scenario {
     let scenario = Scenario { is_slow: true, sessions: 1 + entropy.below(3), ..Scenario::draw(entropy) };
     match entropy.below(3) {
@@ -50,7 +50,7 @@ fn draw_scenario(entropy: &Entropy) -> Scenario {
     }
 }
 
-/// Drawn from numbers of its own, so that the other worlds stay as they are.
+/// Draws the publish interval from entropy of its own, so that worlds without one are unchanged.
 fn draw_publish_interval(seed: u64) -> Option<Duration> {
     let entropy = Entropy::new(!seed ^ PUBLISH_SALT);
     let after = PUBLISH_INTERVALS_MS[entropy.below(PUBLISH_INTERVALS_MS.len() as u64) as usize];
@@ -65,7 +65,7 @@ impl SimulatedWorld for DualWorld {
         let scenario = draw_scenario(&entropy);
         let machine = Machine::new(seed, scenario, entropy, trace.clone())?;
         let publish_interval = draw_publish_interval(seed);
-        trace.push(format!("what is written is stored after {publish_interval:?}"));
+        trace.push(format!("publish interval {publish_interval:?}"));
         let shared = SharedState::new(
             scenario,
             machine.clock.clone(),
@@ -87,10 +87,10 @@ impl SimulatedWorld for DualWorld {
     fn run(&mut self) -> Result<(), String> {
         let mut last_crash = None;
         for session in 0..self.machine.scenario.sessions {
-            self.shared.trace_line(format!("life {session}"));
+            self.shared.trace_line(format!("session {session}"));
             last_crash = self.run_session(last_crash)?;
         }
-        self.shared.trace_line("the end".into());
+        self.shared.trace_line("final check".into());
         in_paused_runtime(async || self.final_check(last_crash).await)
     }
 
@@ -111,7 +111,7 @@ impl DualWorld {
         Ok(())
     }
 
-    /// What its end took.
+    /// Runs a session and returns the crash at its end, if any.
     fn run_session(&mut self, last_crash: Option<CrashKind>) -> Result<Option<CrashKind>, String> {
         let end = in_paused_runtime(async || {
             let mount = self.mount(last_crash).await?;
@@ -131,7 +131,7 @@ impl DualWorld {
             let mut inner = self.shared.inner.borrow_mut();
             let synced = inner.history.lose_power();
             if self.shared.write_back {
-                // What is kept aside waits in the log like anything else.
+                // Content kept after a conflict waits in the write-back log like any other.
                 inner.lost_to_bucket.retain(|(at, _)| *at <= synced);
             }
         }
@@ -146,7 +146,7 @@ impl DualWorld {
         {
             let _pause = mount.injector.pause_faults();
             if last_crash == Some(CrashKind::Power) {
-                // No machine boots faster.
+                // A reboot takes at least this long.
                 tokio::time::sleep(REVALIDATION_WAIT).await;
             }
             require_ok("recover", mount.fs.recover().await)?;
@@ -173,7 +173,7 @@ impl DualWorld {
         Ok(RoundEnd::Completed)
     }
 
-    /// Everybody does some things, or the machine crashes.
+    /// Runs all clients concurrently until they are done or the machine crashes.
     async fn run_round(&mut self, mount: &Mount, crashes: bool) -> Result<RoundEnd, String> {
         let entropy = &self.machine.entropy;
         let ops: Vec<u64> = (0..4).map(|_| 1 + entropy.below(8)).collect();
@@ -197,16 +197,16 @@ impl DualWorld {
             done = try_join_all(all) => drop(done?),
         }
         if mount.injector.has_crashed() {
-            // At the last commit of all.
+            // The crash was at the last commit of the round.
             return Ok(RoundEnd::Crash(crash_kind));
         }
         mount.injector.cancel_crash();
         Ok(RoundEnd::Completed)
     }
 
-    /// Everybody has stopped, the weather is fine and time passes: what is there is what may be, from all sides.
+    /// Checks all views of the namespace after all clients have stopped, without faults, and after the revalidation time.
     async fn check_quiescent(&mut self, mount: &Mount) -> Result<(), String> {
-        self.shared.trace_line("all have stopped".into());
+        self.shared.trace_line("all clients have stopped".into());
         let _pause = mount.injector.pause_faults();
         if let Some(foreign_writer) =
             self.foreign_writer.as_mut().filter(|_| self.machine.entropy.below(3) > 0)
@@ -215,7 +215,7 @@ impl DualWorld {
         }
         tokio::time::sleep(REVALIDATION_WAIT).await;
         if mount.fs.sync().await.is_err() {
-            // Faults of the past may be told once more.
+            // Background failures from before the pause may be reported once more.
             require_ok("sync", mount.fs.sync().await)?;
         }
         mount.fs.moves_end().await;
@@ -224,12 +224,12 @@ impl DualWorld {
         }
         tokio::time::sleep(REVALIDATION_WAIT).await;
         let endpoint = Objects::new(mount.fs.clone(), b"");
-        // Either may be asked first.
+        // Draws whether the files or the endpoint are read first.
         let is_first = self.machine.entropy.below(2) == 0;
         let early = if is_first { Some(quiescent_check::walk_files(&mount.fs).await?) } else { None };
         let objects = quiescent_check::read_objects(&endpoint).await?;
         if self.shared.by_path {
-            // What has waited in a log keeps the tag that it was given there as long as the mount lives.
+            // With write-back an object keeps the tag that the log gave it until the mount ends.
             let compares_tags = !self.shared.write_back;
             let bucket = quiescent_check::read_objects(&self.machine.bucket).await?;
             quiescent_check::compare_stores("endpoint and bucket", &objects, &bucket, compares_tags)?;
@@ -238,7 +238,7 @@ impl DualWorld {
             quiescent_check::compare_files(&tree, &objects)?;
         }
         quiescent_check::compare_stores(
-            "now and a moment later",
+            "endpoint now and a moment later",
             &objects,
             &quiescent_check::read_objects(&endpoint).await?,
             true,
@@ -256,27 +256,27 @@ impl DualWorld {
         require_ok("shutdown", mount.fs.shutdown(Duration::from_secs(600)).await)
     }
 
-    /// A mount that knows nothing sees the same, and nothing is left that nobody needs.
+    /// Checks that a new mount without metadata shows the same, and that no garbage is left.
     async fn final_check(&mut self, last_crash: Option<CrashKind>) -> Result<(), String> {
         let mount = self.mount(last_crash).await?;
         let _pause = mount.injector.pause_faults();
         for client in &mut self.clients {
             client.abort_upload(&mount).await?;
         }
-        // What is being read is open for a moment longer.
+        // A file that is being read stays open a moment longer.
         tokio::time::sleep(REVALIDATION_WAIT).await;
-        require_ok("collecting garbage", mount.fs.collect_garbage(false).await)?;
+        require_ok("garbage collection", mount.fs.collect_garbage(false).await)?;
         self.check_quiescent(&mount).await?;
         if self.shared.by_path {
             let other_mount = self.machine.mount_elsewhere(mount.record.clone())?;
             let objects = quiescent_check::read_objects(&self.machine.bucket).await?;
             let cold =
                 quiescent_check::compare_files(&quiescent_check::walk_files(&other_mount).await?, &objects);
-            cold.map_err(|what| format!("elsewhere: {what}"))?;
+            cold.map_err(|what| format!("on another mount: {what}"))?;
         }
         match require_ok("garbage", mount.fs.collect_garbage(true).await)?.first() {
             None => Ok(()),
-            Some(key) => Err(format!("{key} is garbage that was not collected")),
+            Some(key) => Err(format!("the garbage {key} was not collected")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A client of the endpoint: it does one thing after the other, and judges what is answered.
+//! A client of the S3 endpoint: it runs one op after the other, and checks each result against the history.
 
 use super::conditional_writes::Condition;
 use super::key_history::{Actor, ChangeId, Content, Moment};
@@ -16,37 +16,37 @@ use store::{
 };
 use vfs::Objects;
 
-/// The header that says whose bytes these are.
+/// User metadata header with the stamp of the object's bytes.
 const STAMP_HEADER: &str = "v";
-/// Parts of an upload have numbers up to this.
+/// Highest part number of an upload.
 const PARTS: u64 = 2;
-/// All but the last have as many bytes.
+/// Minimum length of all parts but the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
-/// What listings begin with.
+/// Prefixes of listings.
 const PREFIXES: [&str; 5] = ["", "d", "d/", "d/f/", "e/"];
-/// A client's pauses, in milliseconds.
+/// Maximum pause between two ops, in milliseconds.
 const PAUSE_MS: u64 = 8;
 
-/// An upload under way; it outlasts the mount.
+/// An upload in progress. It survives remounts.
 struct PendingUpload {
     key: String,
     id: String,
     parts: BTreeMap<u32, Bytes>,
-    /// It may have been completed.
+    /// A completion was sent and may have taken effect.
     completion_tried: bool,
-    /// A part is on its way: which of two it has nobody knows if the machine crashes.
+    /// A part is being sent. After a crash it is unknown which version of the part is stored.
     is_part_in_flight: bool,
 }
 
 pub(super) struct EndpointClient {
     name: String,
     shared: SharedState,
-    /// Tags as they were last seen, and when.
+    /// The last seen tag of each key, and when it was seen.
     tags: BTreeMap<String, (ETag, Moment)>,
     upload: Option<PendingUpload>,
 }
 
-/// A change on its way.
+/// A change in flight.
 struct Attempt<'t> {
     key: &'t str,
     since: Moment,
@@ -61,7 +61,7 @@ impl EndpointClient {
 
     pub(super) async fn run_ops(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
         let objects = Objects::new(mount.fs.clone(), b"");
-        // What waited in a log has another tag once it is up.
+        // An object that waited in the write-back log has another tag once it is uploaded.
         self.tags.clear();
         for _ in 0..ops {
             tokio::time::sleep(Duration::from_millis(self.shared.below(PAUSE_MS))).await;
@@ -75,18 +75,18 @@ impl EndpointClient {
         Ok(())
     }
 
-    /// After a crash: of what was not synced nobody knows.
+    /// Forgets the upload after a crash if its state is unknown.
     pub(super) fn recover(&mut self, loses_uploads: bool) {
         self.upload.take_if(|upload| loses_uploads || upload.is_part_in_flight);
     }
 
-    /// What is left of an upload when all is over.
+    /// Aborts the upload that is left at the end of the world.
     pub(super) async fn abort_upload(&mut self, mount: &Mount) -> Result<(), String> {
         let Some(PendingUpload { key, id, .. }) = self.upload.take() else { return Ok(()) };
         let objects = Objects::new(mount.fs.clone(), b"");
         match objects.abort(&object_key(&key)?, &id).await {
             Err(error) if !matches!(error, StoreError::NotFound(_)) => {
-                Err(format!("an upload cannot be aborted: {error}"))
+                Err(format!("cannot abort an upload: {error}"))
             }
             _ => Ok(()),
         }
@@ -125,7 +125,7 @@ impl EndpointClient {
         self.check_outcome(mount, attempt, put, Some(content))
     }
 
-    /// What became of a change.
+    /// Records the outcome of a change in the history, and checks its result.
     fn check_outcome(
         &mut self,
         mount: &Mount,
@@ -151,14 +151,14 @@ impl EndpointClient {
             {
                 self.shared.count("failed preconditions");
                 if self.shared.has_repeats {
-                    // The first of two may have got there.
+                    // The first copy of a repeated call may have taken effect.
                     changes.iter().for_each(|id| self.shared.mark_uncertain(*id));
                     return Ok(());
                 }
                 changes.iter().for_each(|id| self.shared.mark_failed(*id));
                 match self.may_not_hold(key, *since, precondition) {
                     true => Ok(()),
-                    false => Err(format!("'{key}' was refused though {precondition:?} held")),
+                    false => Err(format!("the change of '{key}' was refused although {precondition:?} held")),
                 }
             }
             Err(error) => {
@@ -174,7 +174,7 @@ impl EndpointClient {
         Ok(())
     }
 
-    /// A failure has a reason.
+    /// Checks that a failure has a cause: an injected fault or another writer's change.
     fn check_failure(
         &self,
         mount: &Mount,
@@ -188,11 +188,11 @@ impl EndpointClient {
             let by = [Actor::Files, Actor::Endpoint, Actor::Foreign];
             self.shared.inner.borrow().history.may_have_changed(key, &by, since)
         };
-        // A stranger took what it is made of while it waited.
+        // A foreign writer changed the source while the copy waited in the log.
         let is_taken = || self.shared.possible_contents(key, Actor::Endpoint, since).is_none();
         match error.is_retryable() && (mount.injector.fault_count() > 0 || is_changed()) || is_taken() {
             true => Ok(()),
-            false => Err(format!("'{key}' failed for no reason: {error}")),
+            false => Err(format!("'{key}' failed without a cause: {error}")),
         }
     }
 
@@ -212,7 +212,7 @@ impl EndpointClient {
         };
         self.shared
             .check_content(key, Actor::Endpoint, *since, &wanted)
-            .map_err(|what| format!("a condition held: {what}"))?;
+            .map_err(|what| format!("a conditional change succeeded: {what}"))?;
         let now = self.shared.now();
         self.shared.conditional_writes.borrow_mut().record(key, condition, changes[0], (*since, now));
         Ok(())
@@ -273,14 +273,14 @@ impl EndpointClient {
                 };
                 match may.is_none_or(|may| may.iter().any(is_short)) {
                     true => Ok(()),
-                    false => Err(format!("'{key}' is not so short that {range:?} begins beyond it")),
+                    false => Err(format!("{range:?} was refused although it begins within '{key}'")),
                 }
             }
             (Err(Ok(StoreError::PreconditionFailed(_))), _) if if_match.is_some() => {
                 let precondition = if_match.map_or(Precondition::None, Precondition::Matches);
                 match self.may_not_hold(key, since, &precondition) {
                     true => Ok(()),
-                    false => Err(format!("'{key}' has another tag than {precondition:?} for no reason")),
+                    false => Err(format!("{precondition:?} of '{key}' failed without a cause")),
                 }
             }
             (Err(Ok(error)), _) => self.check_failure(mount, key, since, &error),
@@ -291,7 +291,7 @@ impl EndpointClient {
         self.shared.count("objects read");
         let length = body.len() as u64;
         if meta.size_bytes != length {
-            return Err(format!("'{key}' has {} bytes and is read as {length}", meta.size_bytes));
+            return Err(format!("'{key}' has the size {} and a body of {length} bytes", meta.size_bytes));
         }
         self.shared.check_content(key, Actor::Endpoint, since, &Some(body.clone()))?;
         self.check_header(key, meta, &body)?;
@@ -314,13 +314,14 @@ impl EndpointClient {
         };
         match may.iter().any(is_part) {
             true => Ok(()),
-            false => {
-                Err(format!("'{key}' from {start} is {}, of nothing that it may be", describe_bytes(body)))
-            }
+            false => Err(format!(
+                "'{key}' from {start} is {}, which is part of no possible content",
+                describe_bytes(body)
+            )),
         }
     }
 
-    /// Who stored these bytes through the endpoint described them.
+    /// Checks that bytes stored through the endpoint have the header that they were stored with.
     fn check_header(&self, key: &str, meta: &ObjectMeta, body: &Bytes) -> Result<(), String> {
         let inner = self.shared.inner.borrow();
         let Some(wanted) = inner.expected_headers.get(body).filter(|_| !body.is_empty()) else {
@@ -328,7 +329,7 @@ impl EndpointClient {
         };
         match meta.attributes.user.get(STAMP_HEADER) {
             Some(seen) if seen == wanted => Ok(()),
-            seen => Err(format!("'{key}' has the header {seen:?}, not {wanted}")),
+            seen => Err(format!("'{key}' has the header {seen:?} and must have {wanted}")),
         }
     }
 
@@ -345,7 +346,7 @@ impl EndpointClient {
             return Ok(());
         }
         if deleted.is_ok() {
-            // By inode it is in the metadata alone, which is synced a moment later.
+            // By inode a deletion is in the metadata only, which is synced a moment later.
             self.shared.complete(change, self.shared.by_path && !self.shared.write_back);
             self.shared.count("object changes");
             let attempt = Attempt { key, since, precondition, changes: vec![change] };
@@ -356,7 +357,7 @@ impl EndpointClient {
         self.check_outcome(mount, attempt, nothing, None)
     }
 
-    /// Reads all of what is to be copied or moved.
+    /// Reads the whole source of a copy or rename.
     async fn read_source(
         &mut self,
         mount: &Mount,
@@ -402,17 +403,17 @@ impl EndpointClient {
         self.check_outcome(mount, attempt, copied, Some(content))
     }
 
-    /// Whether a copy failed because its source is not any more what it was.
+    /// Whether a copy or rename failed because its source has changed since it was read.
     fn source_changed<T>(&self, from: &str, outcome: &store::Result<T>, since: Moment) -> bool {
         let by = [Actor::Files, Actor::Endpoint, Actor::Foreign];
-        // It was read a moment before.
+        // The source was read up to a minute before the attempt.
         let may_have_changed =
             || self.shared.inner.borrow().history.may_have_changed(from, &by, since - 60_000_000_000);
         match outcome {
             Err(StoreError::NotFound(key) | StoreError::PreconditionFailed(key)) => {
                 key.as_bytes() == from.as_bytes() && may_have_changed()
             }
-            // One that is in several objects for now.
+            // The source consists of several objects at the moment.
             Err(StoreError::Unsupported(_)) => self.shared.by_path,
             _ => false,
         }
@@ -476,10 +477,10 @@ impl EndpointClient {
                 Some(tag) => match self.shared.bytes_of_tag(key, tag) {
                     Some(content) => self.shared.check_content(key, Actor::Endpoint, since, &Some(content)),
                     None if self.shared.may_exist(key, Actor::Endpoint, since) => Ok(()),
-                    None => Err(format!("'{key}' is listed and is gone")),
+                    None => Err(format!("'{key}' is listed although it cannot exist")),
                 },
             }
-            .map_err(|what| format!("a listing of '{prefix}': {what}"))?;
+            .map_err(|what| format!("listing '{prefix}': {what}"))?;
         }
         Ok(())
     }
@@ -595,7 +596,7 @@ impl EndpointClient {
 
 impl Attempt<'_> {
     fn key_of(&self) -> store::ObjectKey {
-        store::ObjectKey::try_from(self.key).unwrap_or_else(|_| unreachable!("it was one before"))
+        store::ObjectKey::try_from(self.key).unwrap_or_else(|_| unreachable!("the key was parsed before"))
     }
 }
 
@@ -604,7 +605,7 @@ fn expected_headers(content: &Bytes) -> Attributes {
     Attributes { user, ..Attributes::default() }
 }
 
-/// What the header says of bytes.
+/// Returns the header value for bytes: the stamp in their first four bytes.
 fn header_of(content: &Bytes) -> String {
     content.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }

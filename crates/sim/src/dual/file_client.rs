@@ -1,4 +1,4 @@
-//! A program that uses the files: it does one thing after the other, and judges what comes of it.
+//! A client of the file system: it runs one op after the other, and checks each result against the history.
 
 mod names;
 mod writes;
@@ -15,12 +15,12 @@ use store::names::beside;
 use vfs::{Attr, Caller, Changes, Error, Filesystem, Handle, Ino, Result};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
-/// Directories that are made, moved and removed.
+/// Directories that are made, renamed and removed.
 const DIRS: [&str; 3] = ["d", "e", "d/f"];
 const OPEN_MAX: usize = 3;
-/// Bytes read at a time, so that a file is read in several calls.
+/// Bytes per read: few, so that a file is read by several calls.
 const READ_BYTES: usize = 900;
-/// So much more is asked for when a file is large.
+/// Bytes per read in the later part of a large file.
 const READ_BYTES_LARGE: usize = 128 << 10;
 
 pub(super) struct FileClient {
@@ -64,13 +64,13 @@ impl FileClient {
         Ok(())
     }
 
-    /// What was open went with the machine.
+    /// Forgets the open files, which a crash closed.
     pub(super) fn recover(&mut self) {
         self.open.clear();
         self.shared.inner.borrow_mut().open_keys.clear();
     }
 
-    /// Nobody hears what is answered after the crash.
+    /// Runs an op. Never returns if the machine has crashed, as nobody receives the result.
     async fn step_until_crash(&mut self, mount: &Mount, closes: Option<usize>) -> Result<(), String> {
         let outcome = match closes {
             Some(slot) => self.close(mount, slot).await,
@@ -81,8 +81,8 @@ impl FileClient {
         }
         match outcome {
             Ok(()) => Ok(()),
-            Err(StepError::Mismatch(what)) => Err(format!("program: {what}")),
-            Err(StepError::Failed(error)) => Err(format!("program: nobody judged {error}")),
+            Err(StepError::Mismatch(what)) => Err(format!("file client: {what}")),
+            Err(StepError::Failed(error)) => Err(format!("file client: unchecked error {error}")),
         }
     }
 
@@ -119,13 +119,13 @@ impl FileClient {
     }
 
     fn trace_line(&self, what: String) {
-        self.shared.trace_line(format!("program {what}"));
+        self.shared.trace_line(format!("file client {what}"));
     }
 
-    /// Time in which what runs in the background goes on: uploads, exports, moves.
+    /// Pauses so that background work proceeds: uploads, exports, moves.
     async fn pause(&self) -> StepResult {
         let ms = [1, 20, 300, 1500, 7000][self.below(5)];
-        self.trace_line(format!("rests for {ms} ms"));
+        self.trace_line(format!("pauses for {ms} ms"));
         tokio::time::sleep(Duration::from_millis(ms)).await;
         Ok(())
     }
@@ -197,12 +197,12 @@ impl FileClient {
                 if writes {
                     self.forget_open_key(Some(&key));
                 }
-                // A file that was truncated in vain may have been, too.
+                // A failed open with truncation may have truncated the file.
                 return self.check_failure(mount, &[&key], since, &error);
             }
         };
         if writes {
-            // Who has it open to read sees what is written.
+            // Read-only handles of the same file see what is written.
             let readers = self.open.iter_mut().filter(|open| !open.writes && open.ino == ino);
             readers.for_each(|open| open.contents.clear());
         }
@@ -218,7 +218,7 @@ impl FileClient {
         }
     }
 
-    /// Reads all of an open file: it is one version, and stays that.
+    /// Reads a whole open file. A handle shows one version of the file for its lifetime.
     async fn read(&mut self, mount: &Mount, slot: usize) -> StepResult {
         let handle = self.open[slot].handle;
         self.trace_line(format!("reads #{slot} of {:?}", self.open[slot].key));
@@ -248,23 +248,26 @@ impl FileClient {
         if !is_expected && !open.may_read(&self.shared, &seen) {
             let known: Vec<String> = open.contents.iter().map(describe_bytes).collect();
             let seen = describe_bytes(&seen);
-            return Err(StepError::Mismatch(format!("#{slot} reads {seen} after {}", known.join(" or "))));
+            return Err(StepError::Mismatch(format!(
+                "#{slot} read {seen} and must be {}",
+                known.join(" or ")
+            )));
         }
         if let (true, Some(key)) = (open.contents.is_empty(), &key) {
             self.shared.check_content(key, Actor::Files, open.since, &Some(seen.clone()))?;
         }
         let (now, open) = (self.shared.now(), &mut self.open[slot]);
         open.has_read = true;
-        // By inode it is what was opened, whatever has the name by now.
+        // By inode a handle shows the file that was opened, whatever has its name by now.
         if (open.contents.is_empty() || !is_expected) && self.shared.by_path {
             open.known_at = now;
         }
         if !is_expected {
-            // What was written was stored, or lost.
+            // The written content was stored, or was lost.
             open.is_dirty = false;
             open.end_states(&self.shared, false);
         }
-        // Of a file that the program writes too, a reader sees each state.
+        // A read-only handle of a file that this client also writes sees each state.
         open.contents = if is_shared && !open.writes { Vec::new() } else { vec![seen] };
         Ok(())
     }
@@ -281,7 +284,7 @@ impl FileClient {
         }
     }
 
-    /// Looks at a key as a program does that was just started.
+    /// Looks up and reads a key, as a newly started program does.
     async fn read_key(&mut self, mount: &Mount) -> StepResult {
         let (key, since) = (self.shared.random_key(), self.shared.now());
         self.trace_line(format!("reads '{key}'"));
@@ -314,10 +317,10 @@ impl FileClient {
         let Some(may) = self.shared.possible_contents(&key, Actor::Files, since) else { return Ok(()) };
         let size = self.below(2000);
         self.trace_line(format!("truncates '{key}' to {size}"));
-        // Who has it open to read sees that.
+        // Read-only handles of the same file see the truncation.
         let readers = self.open.iter_mut().filter(|open| !open.writes && open.key.as_ref() == Some(&key));
         readers.for_each(|open| open.contents.clear());
-        // Who changes it at the same time makes it something else to cut.
+        // A concurrent writer may replace the content that is truncated.
         let contents: Vec<_> = may.iter().flatten().map(|old| Some(resized(old, size))).collect();
         let is_alone = contents.len() == 1;
         self.shared.inner.borrow_mut().written.extend(contents.iter().flatten().cloned());
@@ -361,7 +364,7 @@ impl FileClient {
         };
         match done.await {
             _ if mount.injector.has_crashed() => Ok(()),
-            // Its headers change a moment later, and its tag may: until everybody has stopped.
+            // The change stays open in the history: headers, and possibly the tag, change in the background until all clients have stopped.
             Ok(_) => Ok(()),
             Err(error) => {
                 self.shared.mark_uncertain(id);
@@ -382,7 +385,7 @@ impl FileClient {
             if !open.writes || !open.is_dirty {
                 continue;
             }
-            // A new file is an object when it is closed or fsynced.
+            // A new file becomes an object only when it is closed or fsynced.
             let is_new = open.contents.iter().all(Bytes::is_empty);
             match &synced {
                 Ok(()) if is_new => open.is_maybe_stored = true,
@@ -407,7 +410,8 @@ impl FileClient {
         }
     }
 
-    /// Which of them lost to others nobody says, and what did goes on as what the bucket has.
+    /// Abandons all dirty files. The error of a sync does not say which of them lost a conflict, and such a file continues with the
+    /// bucket's content.
     async fn abandon_dirty(&mut self, mount: &Mount) -> StepResult {
         while let Some(slot) = self.open.iter().position(|open| open.writes && open.is_dirty) {
             self.abandon(mount, slot).await?;
@@ -418,7 +422,7 @@ impl FileClient {
         Ok(())
     }
 
-    /// An error has a reason.
+    /// Checks that an error has a cause.
     fn check_failure(&self, mount: &Mount, keys: &[&str], since: Moment, error: &Error) -> StepResult {
         let injector: &Arc<FaultInjector> = &mount.injector;
         if injector.has_crashed() {
@@ -429,20 +433,20 @@ impl FileClient {
         let others = [Actor::Endpoint, Actor::Foreign];
         let is_disputed = || {
             let history = &self.shared.inner.borrow().history;
-            // Of what failed nobody heard whether it was stored: it is taken for somebody else's.
+            // A failed store may have succeeded, and the mount then takes the object for another writer's.
             let is_other = |key: &&str| {
                 history.may_have_changed_under_any_name(key, &others)
                     || history.has_uncertain_change(key)
                     || history.has_foreign_change_in_move(key)
             };
-            // Nobody keeps a history of markers.
+            // The history does not track the markers of directories.
             keys.is_empty() || keys.iter().any(|key| DIRS.contains(key) || is_other(key))
         };
         let is_right = match error.errno() {
             libc::EIO => injector.fault_count() > 0,
             libc::ESTALE => is_disputed(),
             libc::ENOENT => {
-                // What lies beside a directory has its plain name again when that goes.
+                // A file shown under an escaped name gets its plain name back when the directory of that name is removed.
                 let may_be_absent = |key: &&str| {
                     key.contains('/')
                         || DIRS.contains(key)
@@ -453,27 +457,27 @@ impl FileClient {
             libc::EEXIST => {
                 keys.iter().any(|key| DIRS.contains(key) || self.shared.may_exist(key, Actor::Files, since))
             }
-            // Names are directories at times.
+            // A key may be a directory at times.
             libc::ENOTDIR | libc::EISDIR | libc::ENOTEMPTY => true,
             _ => false,
         };
         match is_right {
             true => Ok(()),
             false => Err(StepError::Mismatch(format!(
-                "{keys:?} failed for no reason: {error} ({})",
+                "{keys:?} failed without a cause: {error} ({})",
                 error.errno()
             ))),
         }
     }
 }
 
-/// The file that a key is shown as: beside a directory that has its name.
+/// Looks up the file of a key. It has an escaped name if a directory has its name.
 async fn lookup_file(fs: &Filesystem, key: &str) -> Result<Attr> {
     let (dir, name) = parent_of_existing(fs, key).await?;
     fs.lookup(dir, name.as_bytes()).await
 }
 
-/// The directory of a key, and the name that it has or would have.
+/// Returns the directory of a key, and the plain name in it.
 async fn parent(fs: &Filesystem, key: &str) -> Result<(Ino, String)> {
     let (dirs, name) = key.rsplit_once('/').unwrap_or(("", key));
     let mut dir = Ino::ROOT;
@@ -483,7 +487,7 @@ async fn parent(fs: &Filesystem, key: &str) -> Result<(Ino, String)> {
     Ok((dir, name.into()))
 }
 
-/// The same with the name that it has.
+/// Returns the directory of a key, and the name under which an existing file is shown there.
 async fn parent_of_existing(fs: &Filesystem, key: &str) -> Result<(Ino, String)> {
     let (dir, name) = parent(fs, key).await?;
     match fs.lookup(dir, name.as_bytes()).await?.kind {

@@ -1,4 +1,4 @@
-//! Somebody else, who goes to the bucket itself; and what is told of it: true observations, that come when they come.
+//! A foreign writer that changes the bucket directly, and hints about its changes: true observations, delivered late, twice or never.
 
 use super::key_history::Actor;
 use super::shared_state::{SharedState, describe_bytes, object_key};
@@ -10,14 +10,14 @@ use store::{
     CopyOptions, ObjectKey, ObjectMeta, ObjectStore as _, Payload, Precondition, PutOptions, StoreError,
 };
 
-/// So many observations are on their way at most.
+/// Maximum number of pending hints.
 const HINTS_MAX: usize = 12;
-/// Markers that the stranger makes and deletes.
+/// Directory markers that the foreign writer makes and deletes.
 const MARKERS: [&str; 3] = ["d/", "e/", "d/f/"];
-/// The stranger's pauses, in milliseconds.
+/// Maximum pause between two ops, in milliseconds.
 const PAUSE_MS: u64 = 12;
 
-/// What a key was seen to be, at a time.
+/// An observation of a key at a time.
 struct Hint {
     key: ObjectKey,
     seen: Option<ObjectMeta>,
@@ -49,7 +49,7 @@ impl ForeignWriter {
         Ok(())
     }
 
-    /// Everything that was observed so far is told, in any order, or is lost.
+    /// Delivers or loses all pending hints, in random order.
     pub(super) async fn deliver_all_hints(&mut self, mount: &Mount) -> Result<(), String> {
         while !self.hints.is_empty() {
             self.deliver_hint(mount).await?;
@@ -64,13 +64,13 @@ impl ForeignWriter {
             3 => self.copy(&key).await,
             _ => self.delete(&key).await,
         };
-        done.map_err(|error| format!("the bucket itself: {error}"))?;
+        done.map_err(|error| format!("direct access to the bucket: {error}"))?;
         if self.shared.below(2) == 0 { self.observe_key(&key).await } else { Ok(()) }
     }
 
     async fn put(&self, key: &str) -> store::Result<()> {
         let content = self.shared.fresh_bytes();
-        self.shared.trace_line(format!("stranger puts '{key}' {}", describe_bytes(&content)));
+        self.shared.trace_line(format!("foreign writer puts '{key}' {}", describe_bytes(&content)));
         let id = self.shared.begin_set(Actor::Foreign, key, Some(content.clone()));
         self.bucket.put(&store_key(key)?, Payload::from(content), PutOptions::default()).await?;
         self.shared.complete(id, true);
@@ -84,7 +84,8 @@ impl ForeignWriter {
         }
         let Some(meta) = self.bucket.find(&store_key(&from)?).await? else { return Ok(()) };
         let content = self.content(&meta.object.key).await?;
-        self.shared.trace_line(format!("stranger copies '{from}' to '{to}', {}", describe_bytes(&content)));
+        self.shared
+            .trace_line(format!("foreign writer copies '{from}' to '{to}', {}", describe_bytes(&content)));
         let id = self.shared.begin_set(Actor::Foreign, to, Some(content));
         self.bucket.copy(&meta.object, &store_key(to)?, CopyOptions::default()).await?;
         self.shared.complete(id, true);
@@ -93,10 +94,10 @@ impl ForeignWriter {
 
     async fn delete(&self, key: &str) -> store::Result<()> {
         if self.bucket.find(&store_key(key)?).await?.is_none() {
-            // What waits in a log is not deleted.
+            // A key that exists only in the write-back log is not in the bucket yet.
             return Ok(());
         }
-        self.shared.trace_line(format!("stranger deletes '{key}'"));
+        self.shared.trace_line(format!("foreign writer deletes '{key}'"));
         let id = self.shared.begin_set(Actor::Foreign, key, None);
         self.bucket.delete(&store_key(key)?, Precondition::None).await?;
         self.shared.complete(id, true);
@@ -107,7 +108,7 @@ impl ForeignWriter {
         super::quiescent_check::content_of(&self.bucket, key).await.map(|(_, content)| content)
     }
 
-    /// A directory's marker is nothing that has content.
+    /// Makes or deletes a directory marker. Markers have no content and are not in the history.
     async fn change_marker(&self) -> Result<(), String> {
         let key = MARKERS[self.shared.below(MARKERS.len() as u64) as usize];
         let marker = object_key(key)?;
@@ -115,7 +116,7 @@ impl ForeignWriter {
             0 => self.bucket.put(&marker, Payload::default(), PutOptions::default()).await.map(drop),
             _ => self.bucket.delete(&marker, Precondition::None).await,
         };
-        self.shared.trace_line(format!("stranger marks or unmarks '{key}'"));
+        self.shared.trace_line(format!("foreign writer makes or deletes the marker '{key}'"));
         done.map_err(|error| error.to_string())
     }
 
@@ -137,7 +138,7 @@ impl ForeignWriter {
         Ok(())
     }
 
-    /// One of the hints: it is told, and may be told again; or it is lost.
+    /// Takes a random pending hint: delivers it, possibly keeps it for another delivery, or loses it.
     async fn deliver_hint(&mut self, mount: &Mount) -> Result<(), String> {
         if self.hints.is_empty() {
             return Ok(());
@@ -157,7 +158,7 @@ impl ForeignWriter {
         match outcome {
             _ if mount.injector.has_crashed() => Ok(()),
             Err(error) if error.errno() != libc::EIO || mount.injector.fault_count() == 0 => {
-                Err(format!("a hint failed for no reason: {error}"))
+                Err(format!("a hint failed without a cause: {error}"))
             }
             _ => Ok(()),
         }

@@ -1,60 +1,61 @@
-//! What was done to each key since everybody last stopped, and what may be seen there.
+//! The changes of each key since all clients last stopped, and the contents that a reader may see.
 //!
-//! A change takes effect at some moment between its beginning and its end. So a key may show what a change left that
-//! began before one looks, unless another change that is surely done began after the first one's end and ended before.
+//! A change takes effect at some moment between its begin and its end. A reader may see the result of each change that began
+//! before the end of the read, unless a later change replaced it: one that surely took effect, began after the end of the first
+//! change, and ended before the read began.
 //!
-//! Invariant: what may be seen never leaves out what is right; where nobody knows, it is more.
+//! Invariant: the possible contents always include the correct ones. Where the outcome is unknown, they include more.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a key shows; `None`: nothing.
+/// The content of a key; `None`: no object.
 pub(super) type Content = Option<Bytes>;
 
-/// A moment of the world's clock, in nanoseconds. No two are the same.
+/// A time of the world's clock, in nanoseconds. All times are distinct.
 pub(super) type Moment = i64;
 
-/// A change among all of a round.
+/// Index of a change within a round.
 pub(super) type ChangeId = usize;
 
-/// A copy of a copy waits for the first: so many are followed.
+/// Maximum number of copies of copies that are followed to their source.
 const COPY_CHAIN_MAX: u32 = 4;
 
-/// Who changes, or looks.
+/// A writer or reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Actor {
-    /// The program, through the file system.
+    /// The file client, through the file system.
     Files,
     /// A client of the endpoint.
     Endpoint,
-    /// Somebody else, in the bucket itself.
+    /// The foreign writer, directly in the bucket. The checks after a round read like it.
     Foreign,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChangeEffect {
-    /// The key has one of these.
+    /// The key gets one of these contents.
     Sets(Vec<Content>),
-    /// What was below the first is below the second, or one key is another.
+    /// A rename: the content of each key in `from` moves to the corresponding key of the target.
     Moves { from: KeySet },
-    /// Its attributes, at most.
+    /// At most the attributes change.
     KeepsContent,
 }
 
-/// Keys that a change is about.
+/// The keys that a change affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeySet {
     Key(String),
-    /// All keys that begin so.
+    /// All keys with this prefix.
     Prefix(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// Not ended, or nobody knows.
+    /// The change is in progress, or its outcome is unknown.
     Unknown,
     Applied,
-    /// It may have been seen until its end, and not after.
+    /// The change did not take effect. It may have been visible until its end.
     Failed,
 }
 
@@ -66,10 +67,10 @@ struct Change {
     begun: Moment,
     ended: Option<Moment>,
     outcome: Outcome,
-    /// One of several states of an open file, by the file and their order.
+    /// For a state of an open file: the number of the file, and of the state within the file.
     file_state: Option<(u64, u64)>,
     survives_power: bool,
-    /// The key whose bytes these are: while it waits in a log, a stranger may take them.
+    /// The key that the content is copied from. While the change waits in the write-back log, a foreign writer may change that key.
     source: Option<String>,
 }
 
@@ -77,14 +78,15 @@ struct Change {
 pub(super) struct History {
     changes: Vec<Change>,
     settled: BTreeMap<String, Bytes>,
-    /// A stranger's change is noticed so much later, in nanoseconds; `None`: when everybody has stopped.
+    /// Time until the file system notices a foreign change, in nanoseconds. `None`, with write-back: file system and endpoint notice it
+    /// only when all clients have stopped.
     foreign_delay: Option<Moment>,
-    /// The same of the endpoint's changes for who uses files: none, unless calls fail by which the mount asks what became
-    /// of a key.
+    /// Time until the file system notices a change through the endpoint. Zero, unless calls fail with which the mount looks up the
+    /// state of a key.
     endpoint_delay: Moment,
-    /// Changes that ended before survive the loss of power.
+    /// Changes that ended before this time survive a power loss.
     synced_until: Moment,
-    /// Keys of which nobody knows what they are.
+    /// Keys with unknown content.
     unknown_keys: BTreeSet<String>,
 }
 
@@ -96,13 +98,13 @@ impl KeySet {
         }
     }
 
-    /// The key that a key is when what was here is at `to`.
+    /// Returns the new name of a key when the keys of `self` are renamed to `to`.
     pub(super) fn key_after(&self, to: &KeySet, key: &str) -> Option<String> {
-        // The same the other way round.
+        // A rename back maps the old name to the new one.
         self.key_before(to, key)
     }
 
-    /// The key that a key was before what was at `from` came here.
+    /// Returns the name that a key had before the keys of `from` were renamed to `self`.
     fn key_before(&self, from: &KeySet, key: &str) -> Option<String> {
         match (self, from) {
             (Self::Key(to), Self::Key(from)) if to == key => Some(from.clone()),
@@ -120,7 +122,7 @@ impl History {
         Self { changes, settled, foreign_delay, endpoint_delay, synced_until: 0, unknown_keys }
     }
 
-    /// Everybody has stopped, and this is what is there.
+    /// Starts a new round from the contents found after all clients have stopped.
     pub(super) fn reset(&mut self, found: BTreeMap<String, Bytes>, at: Moment) {
         *self =
             Self { settled: found, synced_until: at, ..Self::new(self.foreign_delay, self.endpoint_delay) };
@@ -148,7 +150,7 @@ impl History {
         self.changes.len() - 1
     }
 
-    /// It is done; whether it survives the loss of power, with all that was done before it.
+    /// Ends a change that took effect. If it survives a power loss, so do all changes that ended before it began.
     pub(super) fn complete(&mut self, id: ChangeId, at: Moment, survives_power: bool) {
         let change = &mut self.changes[id];
         (change.ended, change.outcome, change.survives_power) = (Some(at), Outcome::Applied, survives_power);
@@ -157,22 +159,22 @@ impl History {
         }
     }
 
-    /// Everything that was done before a moment survives the loss of power.
+    /// Records that changes that ended before a time survive a power loss.
     pub(super) fn sync_until(&mut self, before: Moment) {
         self.synced_until = self.synced_until.max(before);
     }
 
-    /// Whether it happened nobody knows; it does not any more.
+    /// Ends a change whose outcome is unknown.
     pub(super) fn mark_uncertain(&mut self, id: ChangeId, at: Moment) {
         self.changes[id].ended = Some(at);
     }
 
-    /// It did not happen, but may have been seen.
+    /// Ends a change that did not take effect but may have been visible.
     pub(super) fn mark_failed(&mut self, id: ChangeId, at: Moment) {
         (self.changes[id].ended, self.changes[id].outcome) = (Some(at), Outcome::Failed);
     }
 
-    /// It is made of what another key has.
+    /// Records the key from which the content of a change was copied.
     pub(super) fn set_source(&mut self, id: ChangeId, source: &str) {
         self.changes[id].source = Some(source.into());
     }
@@ -181,17 +183,17 @@ impl History {
         self.changes[id].file_state = Some((file, number));
     }
 
-    /// It may have happened since.
+    /// Sets the begin of a change.
     pub(super) fn set_begin(&mut self, id: ChangeId, at: Moment) {
         self.changes[id].begun = at;
     }
 
-    /// From now on nobody knows what a key is.
+    /// Marks the content of a key as unknown.
     pub(super) fn mark_unknown(&mut self, key: &str) {
         self.unknown_keys.insert(key.into());
     }
 
-    /// Somebody has looked.
+    /// Ends the unknown state of a key after a read.
     pub(super) fn clear_unknown(&mut self, key: &str) {
         self.unknown_keys.remove(key);
     }
@@ -200,8 +202,8 @@ impl History {
         !self.unknown_keys.contains(key)
     }
 
-    /// The machine lost power: of what was not synced nobody knows whether it is there. What was done before this moment
-    /// was.
+    /// Makes the outcome of all unsynced changes unknown after a power loss. Returns the time before which changes
+    /// survived.
     pub(super) fn lose_power(&mut self) -> Moment {
         let synced_until = self.synced_until;
         for change in &mut self.changes {
@@ -212,7 +214,7 @@ impl History {
         synced_until
     }
 
-    /// What somebody who looks from one moment to another may see of a key; `None`: anything.
+    /// Returns the contents that a read between two times may see; `None`: any content.
     pub(super) fn possible_contents(
         &self,
         key: &str,
@@ -224,12 +226,12 @@ impl History {
         Some(found)
     }
 
-    /// What a key may be when everybody has stopped.
+    /// Returns the contents that a key may have when all clients have stopped.
     pub(super) fn possible_final_contents(&self, key: &str) -> Option<BTreeSet<Content>> {
         self.possible_contents(key, Actor::Foreign, (Moment::MAX, Moment::MAX))
     }
 
-    /// Every key that is, or ever was, anything.
+    /// Returns all keys that have or may have had content.
     pub(super) fn keys(&self) -> BTreeSet<String> {
         let mut keys: BTreeSet<String> = self.settled.keys().cloned().collect();
         for change in &self.changes {
@@ -245,12 +247,12 @@ impl History {
         keys
     }
 
-    /// Whether somebody of these may have changed a key, or its attributes, since a moment.
+    /// Whether one of these actors may have changed a key or its attributes since a time.
     pub(super) fn may_have_changed(&self, key: &str, by: &[Actor], since: Moment) -> bool {
         self.changes_of(key, by, since).next().is_some()
     }
 
-    /// Whether one of these writers ever touched the object that lies here now, also under the names it had before renames.
+    /// Whether one of these actors may ever have changed the object that has this key now, also under its names before renames.
     pub(super) fn may_have_changed_under_any_name(&self, key: &str, by: &[Actor]) -> bool {
         self.may_have_changed_before(key, by, Moment::MAX)
     }
@@ -265,7 +267,7 @@ impl History {
             || names.into_iter().any(|(name, at)| self.may_have_changed_before(&name, by, at))
     }
 
-    /// What others than the program may have stored under a key since a moment.
+    /// Returns the contents that the endpoint or the foreign writer may have stored under a key since a time.
     pub(super) fn stored_by_others(&self, key: &str, since: Moment) -> BTreeSet<Bytes> {
         let contents = |change: &Change| match &change.effect {
             ChangeEffect::Sets(contents) => contents.iter().flatten().cloned().collect(),
@@ -274,7 +276,7 @@ impl History {
         self.changes_of(key, &[Actor::Endpoint, Actor::Foreign], since).flat_map(contents).collect()
     }
 
-    /// Whether something was done to a key of which nobody knows whether it happened.
+    /// Whether a key has an ended change with unknown outcome.
     pub(super) fn has_uncertain_change(&self, key: &str) -> bool {
         let is_uncertain = |change: &Change| {
             change.outcome == Outcome::Unknown && change.ended.is_some() && change.target.covers(key)
@@ -282,7 +284,7 @@ impl History {
         self.changes.iter().any(is_uncertain)
     }
 
-    /// Whether a change that somebody of these surely made lies between two moments; `but`: other than this.
+    /// Whether one of these actors surely changed a key's content between two times, by a change other than `but`.
     pub(super) fn has_change_between(
         &self,
         key: &str,
@@ -299,13 +301,13 @@ impl History {
         })
     }
 
-    /// Whether somebody may have deleted a key since a moment, or may still.
+    /// Whether an actor may have deleted a key since a time, or has a deletion in progress.
     pub(super) fn may_be_deleted(&self, key: &str, by: Actor, since: Moment) -> bool {
         let deletes = |effect: &ChangeEffect| matches!(effect, ChangeEffect::Sets(contents) if contents.contains(&None));
         self.changes_of(key, &[by], since).any(|change| deletes(&change.effect))
     }
 
-    /// Whether a change that may leave this may have happened between two moments, others than some.
+    /// Whether a change between two times may have left this content, other than the changes `but`.
     pub(super) fn may_become(
         &self,
         key: &str,
@@ -330,7 +332,8 @@ impl History {
         })
     }
 
-    /// `before`: only moves that began before, as a moved key is asked for, and nothing that began just then.
+    /// Adds the possible contents of a key to `found`. Returns `None` if any content is possible. `before` is the begin of the rename whose
+    /// source is examined: later renames do not count, nor the deletion of the source that began with it.
     fn collect_contents(
         &self,
         key: &str,
@@ -385,7 +388,8 @@ impl History {
         Some(())
     }
 
-    /// Whether a change waits in a log while a stranger deletes what he has there, just now or later, and comes after it.
+    /// Whether a foreign change does not replace a change that waits in the write-back log, because a later foreign deletion removed it
+    /// again.
     fn is_undone_while_waiting(&self, change: &Change, other: &Change, later: &Change) -> bool {
         let is_deletion = later.effect == ChangeEffect::Sets(vec![None]);
         let are_foreign = other.by == Actor::Foreign && later.by == Actor::Foreign;
@@ -396,8 +400,8 @@ impl History {
             && later.begun >= other.begun
     }
 
-    /// Whether a stranger changed a key that objects were on their way from, or to: they follow a rename in the background. What
-    /// was changed before and not noticed is found then, too.
+    /// Whether a foreign writer changed the source or the target of a rename whose objects moved in the background. A change from before
+    /// the rename that was not noticed by then counts too.
     pub(super) fn has_foreign_change_in_move(&self, key: &str) -> bool {
         self.changes.iter().any(|change| match &change.effect {
             ChangeEffect::Moves { from } => {
@@ -412,7 +416,7 @@ impl History {
         })
     }
 
-    /// Whether what a key was renamed from may have been something else by then, and nobody had heard of it: then nothing moves.
+    /// Whether a rename may have moved nothing, because an unnoticed change had replaced or deleted its source.
     fn may_move_nothing(&self, change: &Change, key: &str) -> bool {
         let Some(source) = self.moved_from(change, key).filter(|_| self.endpoint_delay > 0) else {
             return false;
@@ -422,7 +426,7 @@ impl History {
             .any(|other| other.by == Actor::Endpoint || other.outcome == Outcome::Unknown)
     }
 
-    /// The key whose one object a change moves here, or away from here.
+    /// Returns the source key if a change renames a single object to `key`, or `key` if the change is the deletion of a rename's source.
     fn moved_from(&self, change: &Change, key: &str) -> Option<String> {
         let takes_it = |other: &Change| {
             other.begun == change.begun
@@ -436,7 +440,7 @@ impl History {
         }
     }
 
-    /// Whether what waits in a log for a key may be made of what a stranger took meanwhile.
+    /// Whether content for a key that waits in the write-back log may depend on a source that a foreign writer changed.
     fn may_have_lost_source(&self, key: &str, depth: u32) -> bool {
         let moved = |change: &Change| match &change.effect {
             ChangeEffect::Moves { from } => change.target.key_before(from, key),
@@ -450,11 +454,11 @@ impl History {
             })
     }
 
-    /// When a change is seen by everybody who looks like this.
+    /// Returns the time from which each reader of this kind sees a change.
     fn visible_at(&self, change: &Change, reader: Actor) -> Option<Moment> {
         let ended = change.ended?;
         match (change.by, reader, self.foreign_delay) {
-            // When everybody has stopped nothing is unnoticed.
+            // Checks after a round read as `Actor::Foreign`, and see all changes at once.
             (Actor::Foreign, Actor::Files, Some(foreign_delay)) => Some(ended.saturating_add(foreign_delay)),
             (Actor::Foreign, Actor::Files | Actor::Endpoint, None) => None,
             (Actor::Endpoint, Actor::Files, _) => Some(ended.saturating_add(self.endpoint_delay)),
@@ -462,7 +466,7 @@ impl History {
         }
     }
 
-    /// Whether a change surely came after another.
+    /// Whether a change surely took effect after another one.
     fn surely_follows(&self, change: &Change, other: &Change) -> bool {
         if let (Some((file, number)), Some((of, later))) = (change.file_state, other.file_state)
             && file == of

@@ -1,4 +1,4 @@
-//! A file that the program has open, and what is known of it.
+//! A file that the file client has open, and its possible states.
 
 use super::key_history::{Actor, ChangeEffect, ChangeId, History, KeySet, Moment};
 use super::shared_state::SharedState;
@@ -9,36 +9,36 @@ use vfs::{Handle, Ino};
 pub(super) struct OpenFile {
     pub(super) handle: Handle,
     pub(super) ino: Ino,
-    /// The key that it has; none once it has no name any more.
+    /// The current key of the file; `None` once it has no name.
     pub(super) key: Option<String>,
-    /// Those that it had before: what others stored there may have come along.
+    /// Earlier keys of the file. Objects that others stored there may have moved along with it.
     pub(super) former_keys: Vec<String>,
     pub(super) writes: bool,
-    /// When it was opened.
+    /// When the file was opened.
     pub(super) since: Moment,
-    /// When what its object is was last known to it.
+    /// When the content of the file's object was last known.
     pub(super) known_at: Moment,
-    /// What it reads: one of these. Of one that only reads: nothing until it was read.
+    /// Possible contents; each read must return one of them. Empty for a read-only handle before its first read.
     pub(super) contents: Vec<Bytes>,
-    /// It was read: of what others store in its place it reads nothing.
+    /// The handle was read once. Later reads do not return what others store under the key.
     pub(super) has_read: bool,
-    /// A read was refused because others replaced the object; the handle stays refused under every later name of the file.
+    /// A read was refused because others replaced the object. The handle stays refused under each later name of the file.
     pub(super) is_stale: bool,
     pub(super) is_dirty: bool,
-    /// When its first unstored change began.
+    /// Begin of the first unstored change.
     pub(super) dirty_since: Moment,
-    /// When its first change of all began at the earliest.
+    /// Earliest begin of the first change.
     written_since: Option<Moment>,
-    /// Somebody else may have taken its name, or its writes may be lost.
+    /// False once another writer may have taken the file's name, or the writes may be lost.
     pub(super) is_certain: bool,
-    /// It was made, and not stored since: nothing shows it but files.
+    /// The file was created and not stored since, so that it is visible in the file system only.
     pub(super) is_new: bool,
-    /// It may have been stored by a sync of everything.
+    /// A sync of the file system may have stored the file.
     pub(super) is_maybe_stored: bool,
-    /// It may have been stored on the way to the name that it has, and was not written since: what others store there then is
-    /// what it is.
+    /// The file may have been stored during its rename and has not been written since. An object that others store under its key then
+    /// replaces its content.
     pub(super) has_moved: bool,
-    /// The one file among all, and its states so far, each of which its key may be.
+    /// Identifies the file in the history. Each state of the file is a change there that its key may show.
     pub(super) file_number: u64,
     pub(super) state_changes: Vec<ChangeId>,
     state_count: u64,
@@ -70,7 +70,7 @@ impl OpenFile {
         }
     }
 
-    /// What a write may go over: what was read, or by path what somebody else has stored since, as long as nothing was written.
+    /// Returns the contents that a write may apply to: those that were read or, by path and before any write, those that others stored.
     pub(super) fn possible_before_write(&self, shared: &SharedState) -> Vec<Bytes> {
         let mut before = self.contents.clone();
         let others: Vec<Bytes> = match self.key.as_ref().filter(|_| shared.by_path) {
@@ -85,7 +85,7 @@ impl OpenFile {
         before
     }
 
-    /// Whether others have stored the same bytes as it has since `known_at`: a read cannot tell which of the two it is then.
+    /// Whether others have stored bytes equal to the file's content since `known_at`, so that a read cannot tell the two apart.
     pub(super) fn equals_foreign_bytes(&self, shared: &SharedState) -> bool {
         let key = self.key.as_ref().filter(|_| shared.by_path && !self.is_dirty);
         key.is_some_and(|key| {
@@ -94,7 +94,7 @@ impl OpenFile {
         })
     }
 
-    /// What it may be instead of what was written, as that was stored and then somebody else stored this.
+    /// Returns the contents that others may have stored over the written content after that was stored.
     fn replaced_by(&self, shared: &SharedState, key: &str) -> BTreeSet<Bytes> {
         match !self.is_dirty || self.may_have_been_stored(shared) {
             true => shared.inner.borrow().history.stored_by_others(key, self.known_at),
@@ -102,7 +102,7 @@ impl OpenFile {
         }
     }
 
-    /// What was written may be something else by now.
+    /// Adds the contents that may have replaced the written content.
     pub(super) fn add_replacements(&mut self, shared: &SharedState) {
         let key = self.key.as_ref().filter(|_| shared.by_path && self.is_dirty);
         let others = key.map(|key| self.replaced_by(shared, key)).unwrap_or_default();
@@ -110,7 +110,7 @@ impl OpenFile {
         self.contents.extend(others);
     }
 
-    /// Whether who has it open may read this for the first time, though something else was written.
+    /// Whether a first read may return `seen` although something else was written.
     pub(super) fn may_read(&self, shared: &SharedState, seen: &Bytes) -> bool {
         let key = self.key.as_ref().filter(|_| shared.by_path && self.writes && !self.has_read);
         let may_have_been_stored = !self.is_dirty || self.may_have_been_stored(shared);
@@ -120,22 +120,22 @@ impl OpenFile {
         })
     }
 
-    /// Whether what was written may have been stored on its way to another name, or while it was open.
+    /// Whether the written content may have been stored, by a rename of the file or while it was open.
     fn may_have_been_stored(&self, shared: &SharedState) -> bool {
         self.has_moved || self.may_be_published(shared)
     }
 
-    /// Whether it may have been stored while it was open, as it was written so long ago. The file's age is counted by the
-    /// wall clock: setting that clock may make any file due.
+    /// Whether the file may have been stored while open, because its first write is older than the publish interval. The age is measured
+    /// by the wall clock, so that a change of that clock may make any file due.
     pub(super) fn may_be_published(&self, shared: &SharedState) -> bool {
         let is_due = |(since, after)| shared.has_clock_jumps() || shared.now() - since >= after;
         self.written_since.zip(shared.publish_interval).is_some_and(is_due)
     }
 
-    /// From before a write to it on its key may be one of these.
+    /// Begins a write that leaves one of `contents`. Must be called before the write, as the key may show them from now on.
     pub(super) fn begin_write(&mut self, shared: &SharedState, contents: Vec<Bytes>) {
         let now = shared.now();
-        // Who opens it may cut it at once.
+        // The open itself may have truncated the file.
         let is_cut = self.contents.is_empty();
         self.written_since.get_or_insert(if is_cut { self.since } else { now });
         if !self.is_dirty {
@@ -151,14 +151,14 @@ impl OpenFile {
         self.contents = contents;
     }
 
-    /// Its last state may have been seen before it was known.
+    /// Moves the begin of the last state back to a time at which it may already have been visible.
     pub(super) fn set_state_begin(&self, shared: &SharedState, since: Moment) {
         if let Some(id) = self.state_changes.last() {
             shared.inner.borrow_mut().history.set_begin(*id, since);
         }
     }
 
-    /// What it has now is stored by a change, which began with the first write of it.
+    /// Records that a change stores the current content. The change began with the first unstored write.
     pub(super) fn store_as(&mut self, shared: &SharedState, id: ChangeId) {
         self.add_state(shared, id);
         shared.inner.borrow_mut().history.set_begin(id, self.dirty_since);
@@ -169,7 +169,7 @@ impl OpenFile {
         shared.inner.borrow_mut().history.set_file_state(id, self.file_number, self.state_count);
     }
 
-    /// By path the bucket wins: what others stored since the file was opened is not overwritten.
+    /// Checks that the file did not overwrite what others stored since it was opened: by path the bucket wins.
     pub(super) fn check_no_overwrite(
         &self,
         shared: &SharedState,
@@ -178,19 +178,19 @@ impl OpenFile {
     ) -> Result<(), String> {
         let may_have_been_stored = self.is_maybe_stored || self.may_have_been_stored(shared);
         match self.was_changed_by_others(shared, key, began) && self.is_certain && !may_have_been_stored {
-            true => Err(format!("'{key}' was stored over what others had stored since it was opened")),
+            true => Err(format!("'{key}' overwrote what others had stored since it was opened")),
             false => Ok(()),
         }
     }
 
-    /// Whether it was stored before, and others have stored something in its place since: nothing of it is there now.
+    /// Whether the file was stored and others have surely replaced its object since.
     pub(super) fn is_replaced(&self, shared: &SharedState, key: &str, began: Moment) -> bool {
         self.may_have_been_stored(shared) && self.is_certain && self.was_changed_by_others(shared, key, began)
     }
 
-    /// Whether others have surely stored something by path since what it is was known.
+    /// Whether others have surely stored something under the key since `known_at`, in a volume by path.
     fn was_changed_by_others(&self, shared: &SharedState, key: &str, began: Moment) -> bool {
-        // What waits in a log knows of a stranger's change only when it goes up.
+        // With write-back a foreign change is noticed only when the waiting change is uploaded.
         let others: &[Actor] =
             if shared.write_back { &[Actor::Endpoint] } else { &[Actor::Endpoint, Actor::Foreign] };
         let history = &shared.inner.borrow().history;
@@ -199,12 +199,12 @@ impl OpenFile {
             && !self.may_be_removed(history, key, began)
     }
 
-    /// Deleted through the endpoint it has no name any more, and overwrites nothing.
+    /// Whether the key may have been deleted since `known_at`. The file then has no name, and overwrites nothing.
     pub(super) fn may_be_removed(&self, history: &History, key: &str, until: Moment) -> bool {
         history.may_become(key, &None, (self.known_at, until), &[])
     }
 
-    /// Its states are no more than what was stored of them.
+    /// Ends all states of the file. `have_failed`: none of them took effect.
     pub(super) fn end_states(&mut self, shared: &SharedState, have_failed: bool) {
         for id in self.state_changes.drain(..) {
             match have_failed {

@@ -1,4 +1,4 @@
-//! When everybody has stopped: all see the same, and it is what may be.
+//! Checks after all clients have stopped: all views show the same objects, and these are possible results of the changes.
 
 use super::key_history::Content;
 use super::shared_state::{SharedState, describe, describe_bytes};
@@ -8,22 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::{ETag, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, names};
 use vfs::{Filesystem, Ino, Kind, LOST_AND_FOUND, Listed};
 
-/// Entries asked for at a time: fewer than a directory may have.
+/// Entries per page: fewer than a directory may have, so that several pages are read.
 const ENTRIES: usize = 3;
 const READ_BYTES: usize = 128 << 10;
 
-/// Keys with their tags and bytes; keys that end in `/` are markers of directories.
+/// Tags and contents by key. Keys that end in `/` are directory markers.
 pub(super) type ObjectMap = BTreeMap<String, (ETag, Bytes)>;
 
-/// What a walk through the files finds.
+/// The result of a walk through the file system.
 #[derive(Debug, Default)]
 pub(super) struct FileTree {
     files: BTreeMap<String, Bytes>,
-    /// Their keys end in `/`.
+    /// Directory keys, which end in `/`.
     dirs: BTreeSet<String>,
 }
 
-/// An object's description and bytes.
+/// Reads an object and its metadata.
 pub(super) async fn content_of(
     store: &dyn ObjectStore,
     key: &ObjectKey,
@@ -33,10 +33,10 @@ pub(super) async fn content_of(
     Ok((object.meta, body.into()))
 }
 
-/// Every object that is not Tenon's own.
+/// Reads all objects outside Tenon's reserved prefix.
 pub(super) async fn read_objects(store: &dyn ObjectStore) -> Result<ObjectMap, String> {
     let request = ListRequest { limit: ENTRIES, ..ListRequest::default() };
-    let entries = Pages::of(store, request).all().await.map_err(|error| format!("no listing: {error}"))?;
+    let entries = Pages::of(store, request).all().await.map_err(|error| format!("cannot list: {error}"))?;
     let mut found = ObjectMap::new();
     for entry in entries {
         let ListEntry::Object { object, size_bytes } = entry else { continue };
@@ -45,13 +45,14 @@ pub(super) async fn read_objects(store: &dyn ObjectStore) -> Result<ObjectMap, S
             continue;
         }
         let got = content_of(store, &object.key).await;
-        let (meta, content) = got.map_err(|error| format!("'{key}' is listed and not read: {error}"))?;
+        let (meta, content) =
+            got.map_err(|error| format!("'{key}' is listed and cannot be read: {error}"))?;
         if meta.object.etag != object.etag
             || meta.size_bytes != size_bytes
             || content.len() as u64 != size_bytes
         {
             return Err(format!(
-                "'{key}' is listed with {:?} and {size_bytes} bytes, and read with {:?}, {} and {}",
+                "'{key}' is listed with the tag {:?} and {size_bytes} bytes; a read gives the tag {:?}, size {} and {} bytes",
                 object.etag,
                 meta.object.etag,
                 meta.size_bytes,
@@ -63,12 +64,12 @@ pub(super) async fn read_objects(store: &dyn ObjectStore) -> Result<ObjectMap, S
     Ok(found)
 }
 
-/// As `find` and `cat` see it.
+/// Walks the file system, as `find` and `cat` do.
 pub(super) async fn walk_files(fs: &Filesystem) -> Result<FileTree, String> {
     let mut file_tree = FileTree::default();
     let mut waiting = vec![(String::new(), Ino::ROOT)];
     while let Some((dir, ino)) = waiting.pop() {
-        for name in list(fs, ino).await.map_err(|error| format!("'{dir}' cannot be listed: {error}"))? {
+        for name in list(fs, ino).await.map_err(|error| format!("cannot list '{dir}': {error}"))? {
             if name == b"." || name == b".." {
                 continue;
             }
@@ -87,7 +88,7 @@ async fn visit(
     file_tree: &mut FileTree,
     waiting: &mut Vec<(String, Ino)>,
 ) -> Result<(), String> {
-    let failed = |error: vfs::Error| format!("the file '{key}' is listed and not read: {error}");
+    let failed = |error: vfs::Error| format!("the file '{key}' is listed and cannot be read: {error}");
     let attr = fs.lookup(dir, name).await.map_err(failed)?;
     if attr.kind == Kind::Directory {
         file_tree.dirs.insert(format!("{key}/"));
@@ -106,14 +107,14 @@ async fn visit(
     fs.release(handle).await.map_err(failed)?;
     if attr.size_bytes != content.len() as u64 {
         return Err(format!(
-            "the file '{key}' has {} bytes and is read as {}",
+            "the file '{key}' has the size {} and a content of {} bytes",
             attr.size_bytes,
             content.len()
         ));
     }
     match file_tree.files.insert(key.clone(), content.into()) {
         None => Ok(()),
-        Some(_) => Err(format!("'{key}' is two files")),
+        Some(_) => Err(format!("two files have the key '{key}'")),
     }
 }
 
@@ -132,7 +133,7 @@ async fn list(fs: &Filesystem, dir: Ino) -> vfs::Result<Vec<Vec<u8>>> {
     outcome.map(|()| listed.into_iter().map(|entry| entry.name.to_vec()).collect())
 }
 
-/// A walk shows the objects, and no others.
+/// Checks that the files and directories of a walk correspond to the objects.
 pub(super) fn compare_files(file_tree: &FileTree, objects: &ObjectMap) -> Result<(), String> {
     let files = objects.iter().filter(|(key, _)| !key.ends_with('/'));
     let files: BTreeMap<&String, &Bytes> = files.map(|(key, (_, content))| (key, content)).collect();
@@ -140,28 +141,28 @@ pub(super) fn compare_files(file_tree: &FileTree, objects: &ObjectMap) -> Result
         let (object, file) = (files.get(key).copied(), file_tree.files.get(key));
         if object != file {
             let (object, file) = (describe(&object.cloned()), describe(&file.cloned()));
-            return Err(format!("'{key}' is {object} as an object, and {file} as a file"));
+            return Err(format!("'{key}' is {object} as an object and {file} as a file"));
         }
     }
     let dirs: BTreeSet<String> = objects.keys().flat_map(|key| dirs_of(key)).collect();
     match dirs.symmetric_difference(&file_tree.dirs).next() {
         None => Ok(()),
         Some(dir) => Err(format!(
-            "the directory '{dir}' is listed only {}",
+            "the directory '{dir}' exists only {}",
             match file_tree.dirs.contains(dir) {
-                true => "as a file",
+                true => "in the file system",
                 false => "as objects",
             }
         )),
     }
 }
 
-/// The directories that a key is in, or is.
+/// Returns the directory keys that a key implies.
 fn dirs_of(key: &str) -> impl Iterator<Item = String> {
     key.match_indices('/').map(|(at, _)| key[..=at].to_owned())
 }
 
-/// Two stores of the same objects list the same.
+/// Checks that two stores hold the same objects.
 pub(super) fn compare_stores(
     what: &str,
     one: &ObjectMap,
@@ -185,7 +186,7 @@ pub(super) fn compare_stores(
     Ok(())
 }
 
-/// Each key is what a change left that nothing replaced; what lost to the bucket is kept.
+/// Checks that each key has a possible content, and that content that lost a conflict is kept. Returns the contents found.
 pub(super) fn check_final(
     shared: &SharedState,
     objects: &ObjectMap,
@@ -206,13 +207,13 @@ pub(super) fn check_final(
         let seen: Content = found.get(key).cloned();
         if let Some(may) = inner.history.possible_final_contents(key).filter(|may| !may.contains(&seen)) {
             let may: Vec<String> = may.iter().map(describe).collect();
-            return Err(format!("'{key}' is {} at last, and may be {}", describe(&seen), may.join(" or ")));
+            return Err(format!("'{key}' is finally {} and must be {}", describe(&seen), may.join(" or ")));
         }
     }
     for (_, one) in &inner.lost_to_bucket {
         if !one.iter().any(|bytes| kept.iter().any(|seen| matches_written(seen, bytes))) {
             let one = one.iter().map(describe_bytes).collect::<Vec<_>>().join(" or ");
-            return Err(format!("what lost to the bucket is not kept: {one}"));
+            return Err(format!("content that lost a conflict is not in lost+found: {one}"));
         }
     }
     let is_partial_write = |seen: &Bytes| {
@@ -225,12 +226,12 @@ pub(super) fn check_final(
         inner.written.iter().any(|bytes| matches_written(seen, bytes)) || is_partial_write(seen)
     };
     match kept.iter().find(|seen| !is_written(seen)) {
-        Some(seen) => Err(format!("nobody wrote what is kept: {}", describe_bytes(seen))),
+        Some(seen) => Err(format!("content in lost+found was never written: {}", describe_bytes(seen))),
         None => Ok(found),
     }
 }
 
-/// Of what was edited in place zeros stand for what went with the old object.
+/// Whether content equals written bytes. Zeros stand for ranges of an edited file that were lost with its old object.
 fn matches_written(seen: &Bytes, written: &Bytes) -> bool {
     seen.len() == written.len() && seen.iter().zip(written).all(|(seen, byte)| seen == byte || *seen == 0)
 }

@@ -1,4 +1,4 @@
-//! What everybody in a world shares: the keys, the bytes, the history, and what was learned of tags.
+//! State that all clients of a world share: keys, contents, the history, and known tags.
 
 use super::conditional_writes::ConditionalWrites;
 use super::key_history::{Actor, ChangeEffect, ChangeId, Content, History, KeySet, Moment};
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock as _, ETag, Entropy, ObjectKey};
 
-/// Keys that everybody changes; `d` and `e` are directories.
+/// Keys that all clients change; `d` and `e` are directories.
 const KEYS: [&str; 7] = ["a", "b", "d/a", "d/b", "e/a", "d/f/a", "e/b"];
-/// A key that is a directory of others too.
+/// A key that is also a directory of other keys.
 const SHADOWED_KEY: &str = "d";
-/// So long is what is written mostly, in bytes.
+/// Typical maximum length of a write, in bytes.
 const LEN_BYTES_MAX: u64 = 3000;
-/// And sometimes so long: an `fsync` stores it beside its path.
+/// Length of a large write, in bytes: an `fsync` stores it as a delta object.
 const LARGE_LEN_BYTES: u64 = 140 << 10;
 
-/// The wall clock is set in one of so many worlds, before one of so many steps, by up to a day forward or back.
+/// The wall clock is changed in one of this many worlds, before one of this many steps, by up to a day.
 const CLOCK_SET_ONE_IN_WORLDS: u64 = 3;
 const CLOCK_SET_ONE_IN_STEPS: u64 = 12;
 const CLOCK_SET_MINUTES_MAX: u64 = 24 * 60;
-/// Such that the other worlds stay as they are.
+/// Salt of the draw, so that worlds without clock changes stay the same.
 const CLOCK_SALT: u64 = 83 << 32;
 
 fn draw_clock_entropy(seed: u64) -> Option<Rc<Entropy>> {
@@ -34,18 +34,18 @@ fn draw_clock_entropy(seed: u64) -> Option<Rc<Entropy>> {
     (entropy.below(CLOCK_SET_ONE_IN_WORLDS) == 0).then(|| Rc::new(entropy))
 }
 
-/// What everybody shares. One thread has it; nobody keeps a borrow while waiting.
+/// The shared state. It stays on one thread, and no borrow is held across an await.
 #[derive(Clone)]
 pub(super) struct SharedState {
     pub(super) by_path: bool,
     pub(super) write_back: bool,
-    /// What is written to a file that stays open is stored so long after, in nanoseconds.
+    /// Time after which the content of an open file is stored, in nanoseconds.
     pub(super) publish_interval: Option<Moment>,
-    /// Calls may be made twice: that a condition did not hold says nothing then.
+    /// Calls may be repeated, so that a failed precondition proves nothing.
     pub(super) has_repeats: bool,
     has_shadowed_key: bool,
     clock: Arc<RuntimeClock>,
-    /// In some worlds the machine's wall clock is set now and then.
+    /// Entropy for changes of the wall clock, in worlds that have them.
     clock_entropy: Option<Rc<Entropy>>,
     pub(super) entropy: Rc<Entropy>,
     pub(super) trace: Trace,
@@ -55,22 +55,22 @@ pub(super) struct SharedState {
 
 pub(super) struct SharedInner {
     pub(super) history: History,
-    /// Which bytes a tag of a key stands for.
+    /// Content of each tag of a key.
     tags: BTreeMap<(String, ETag), Bytes>,
-    /// What of the files lost to the bucket, and when: any one of each.
+    /// Contents that lost a conflict to the bucket, with the time. One content of each list must be in `lost+found`.
     pub(super) lost_to_bucket: Vec<(Moment, Vec<Bytes>)>,
-    /// Everything that any key ever was: a program moves and edits what others stored, too.
+    /// All contents that any key ever had. The file client also moves and edits contents of other writers.
     pub(super) written: BTreeSet<Bytes>,
-    /// What would have been written by who failed half-way, nobody knows where.
+    /// Contents of failed writes, of which a prefix may be stored.
     pub(super) partial_writes: Vec<Bytes>,
-    /// The number that is in all bytes of one change.
+    /// Number that all bytes of one change contain.
     stamp: u32,
-    /// What the header says of bytes that the endpoint was given.
+    /// Expected header of contents stored through the endpoint.
     pub(super) expected_headers: BTreeMap<Bytes, String>,
-    /// Keys of files that are open to be written.
+    /// Keys of files that are open for writing.
     pub(super) open_keys: Vec<String>,
     pub(super) report: Report,
-    /// So many things were begun.
+    /// Number of ops begun.
     pub(super) steps: u64,
 }
 
@@ -112,12 +112,12 @@ impl SharedState {
         }
     }
 
-    /// By the monotonic clock: the history is not rewritten when the wall clock is set.
+    /// Returns the monotonic time, which changes of the wall clock do not affect.
     pub(super) fn now(&self) -> Moment {
         self.clock.monotonic().as_nanos() as Moment
     }
 
-    /// Whether the wall clock is set at times in this world.
+    /// Whether the wall clock is changed in this world.
     pub(super) fn has_clock_jumps(&self) -> bool {
         self.clock_entropy.is_some()
     }
@@ -145,13 +145,13 @@ impl SharedState {
         {
             let minutes =
                 clock_entropy.below(2 * CLOCK_SET_MINUTES_MAX) as i64 - CLOCK_SET_MINUTES_MAX as i64;
-            self.trace.push(format!("the clock is set by {minutes} minutes"));
+            self.trace.push(format!("the clock is changed by {minutes} minutes"));
             self.count("clock changes");
             self.clock.set_by(minutes * 60_000_000_000);
         }
     }
 
-    /// One of the keys.
+    /// Returns a random key.
     pub(super) fn random_key(&self) -> String {
         match self.has_shadowed_key && self.below(6) == 0 {
             true => SHADOWED_KEY.into(),
@@ -159,7 +159,7 @@ impl SharedState {
         }
     }
 
-    /// Bytes that nobody has written before.
+    /// Returns bytes that no change has written before.
     pub(super) fn fresh_bytes(&self) -> Bytes {
         let length = match self.below(40) {
             0 => 0,
@@ -169,7 +169,7 @@ impl SharedState {
         self.fresh_bytes_of_len(length)
     }
 
-    /// So many of them.
+    /// Returns unique bytes of a given length.
     pub(super) fn fresh_bytes_of_len(&self, length: u64) -> Bytes {
         let mut inner = self.inner.borrow_mut();
         inner.stamp += 1;
@@ -183,7 +183,7 @@ impl SharedState {
         self.inner.borrow_mut().history.begin(by, place, what, now)
     }
 
-    /// Begins a change of one key to one content.
+    /// Begins a change that sets a key to one content.
     pub(super) fn begin_set(&self, by: Actor, key: &str, content: Content) -> ChangeId {
         if let Some(bytes) = &content {
             self.inner.borrow_mut().written.insert(bytes.clone());
@@ -206,13 +206,13 @@ impl SharedState {
         self.inner.borrow_mut().history.mark_failed(id, now);
     }
 
-    /// What somebody who has looked since a moment may have seen.
+    /// Returns the contents that a read from `since` to now may have seen; `None`: any content.
     pub(super) fn possible_contents(&self, key: &str, by: Actor, since: Moment) -> Option<BTreeSet<Content>> {
         let now = self.now();
         self.inner.borrow().history.possible_contents(key, by, (since, now))
     }
 
-    /// Whether what was seen since a moment may be.
+    /// Checks that a content that was read since a time is possible.
     pub(super) fn check_content(
         &self,
         key: &str,
@@ -223,23 +223,23 @@ impl SharedState {
         match self.possible_contents(key, by, since) {
             Some(may) if !may.contains(seen) => {
                 let may: Vec<String> = may.iter().map(describe).collect();
-                Err(format!("'{key}' is {} for {by:?}, and may be {}", describe(seen), may.join(" or ")))
+                Err(format!("'{key}' is {} for {by:?} and must be {}", describe(seen), may.join(" or ")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether a key may have been nothing at all since a moment.
+    /// Whether a key may have had no object at some time since `since`.
     pub(super) fn may_be_absent(&self, key: &str, by: Actor, since: Moment) -> bool {
         self.possible_contents(key, by, since).is_none_or(|may| may.contains(&None))
     }
 
-    /// Whether a key may have been something since a moment.
+    /// Whether a key may have had an object at some time since `since`.
     pub(super) fn may_exist(&self, key: &str, by: Actor, since: Moment) -> bool {
         self.possible_contents(key, by, since).is_none_or(|may| may.iter().any(Option::is_some))
     }
 
-    /// By inode an open file goes with its name: what it stores then is at neither key for sure.
+    /// Marks both keys of a renamed open file as unknown. By inode an open file moves with its name, and may be stored at either key.
     pub(super) fn forget_moved_open(&self, from: &str, to: &str) {
         let mut inner = self.inner.borrow_mut();
         if !self.by_path && inner.open_keys.iter().any(|open| open == from) {
@@ -248,27 +248,27 @@ impl SharedState {
         }
     }
 
-    /// A tag never stands for other bytes.
+    /// Checks that a tag always stands for the same bytes.
     pub(super) fn check_tag(&self, key: &str, tag: &ETag, content: &Bytes) -> Result<(), String> {
         let mut inner = self.inner.borrow_mut();
         let known = inner.tags.entry((key.into(), tag.clone())).or_insert_with(|| content.clone());
         match known == content {
             true => Ok(()),
             false => Err(format!(
-                "'{key}' with the tag {tag:?} was {} and is {}",
+                "'{key}' with the tag {tag:?} was {} and is now {}",
                 describe(&Some(known.clone())),
                 describe(&Some(content.clone()))
             )),
         }
     }
 
-    /// What a tag of a key stands for.
+    /// Returns the content of a key's tag.
     pub(super) fn bytes_of_tag(&self, key: &str, tag: &ETag) -> Option<Bytes> {
         self.inner.borrow().tags.get(&(key.into(), tag.clone())).cloned()
     }
 }
 
-/// Bytes for people.
+/// Describes a content for messages.
 pub(super) fn describe(content: &Content) -> String {
     match content {
         None => "nothing".into(),
@@ -276,7 +276,7 @@ pub(super) fn describe(content: &Content) -> String {
     }
 }
 
-/// Bytes for people: how many, and of which changes.
+/// Describes bytes for messages: their length, and the stamps in them.
 pub(super) fn describe_bytes(content: &Bytes) -> String {
     let mut of = Vec::new();
     for byte in content.iter().filter(|byte| **byte > 0) {

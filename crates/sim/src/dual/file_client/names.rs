@@ -1,4 +1,4 @@
-//! What the program does to names: removals, renames, directories; and what that means for files it has open.
+//! Ops of the file client on names: removals, renames and directories, and their effect on open files.
 
 use super::{CALLER, DIRS, FileClient, StepResult, parent, parent_of_existing};
 use crate::dual::key_history::{Actor, ChangeEffect, KeySet};
@@ -31,7 +31,7 @@ impl FileClient {
         }
     }
 
-    /// What is open has no name any more, or may have none.
+    /// Records that open files have lost their name, or may have lost it if the op failed.
     fn drop_names(&mut self, place: &KeySet, has_succeeded: bool) {
         let shared = self.shared.clone();
         for open in &mut self.open {
@@ -92,7 +92,7 @@ impl FileClient {
             was_directory = renamed.await?;
             match was_directory {
                 true => Ok(()),
-                // What has the name is a file, and was not touched.
+                // A file has the directory's name. It was not renamed.
                 false => Err(Error::Namespace(meta::FsError::NotDirectory)),
             }
         };
@@ -140,14 +140,14 @@ impl FileClient {
         }
     }
 
-    /// What is open goes where its name went.
+    /// Moves open files to their new key after a rename.
     fn move_open_files(&mut self, from: &KeySet, to: &KeySet, has_succeeded: bool) {
         let (shared, now) = (self.shared.clone(), self.shared.now());
         for open in &mut self.open {
             let Some(key) = open.key.clone().filter(|key| from.covers(key)) else { continue };
             let Some(moved) = from.key_after(to, &key) else { continue };
             if !has_succeeded {
-                // Where it will be stored nobody knows.
+                // It is unknown under which key the file will be stored.
                 open.is_certain = false;
                 let history = &mut shared.inner.borrow_mut().history;
                 history.mark_unknown(&key);
@@ -160,9 +160,9 @@ impl FileClient {
             inner.open_keys.iter_mut().filter(|open| **open == key).for_each(|open| open.clone_from(&moved));
             drop(inner);
             let is_lost = match shared.by_path {
-                // A deletion of the old name that is still under way deletes the file, wherever it is by then.
+                // A deletion of the old name that is in progress deletes the file under its new name too.
                 true => shared.inner.borrow().history.may_be_deleted(&key, Actor::Endpoint, open.known_at),
-                // The name may be another's by now, which moved.
+                // Another file may have had the name by then, and moved instead.
                 false => {
                     shared.inner.borrow().history.may_have_changed(&key, &[Actor::Endpoint], open.known_at)
                 }
@@ -170,7 +170,7 @@ impl FileClient {
             open.is_certain &= !is_lost;
             open.former_keys.push(key);
             open.key = Some(moved);
-            // It may have been stored on the way.
+            // The rename may have stored the file.
             open.known_at = now;
             open.dirty_since = now;
             if open.is_dirty {

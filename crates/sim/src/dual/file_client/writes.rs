@@ -1,4 +1,4 @@
-//! What the program does to the bytes of files that it has open: writes, and what becomes of them when they are stored or not.
+//! Ops of the file client on the content of open files: writes, and the outcome of storing them.
 
 use super::{FileClient, StepResult};
 use crate::dual::key_history::{Actor, ChangeEffect, KeySet, Moment};
@@ -22,7 +22,7 @@ impl FileClient {
             _ => self.shared.below(longest as u64 + 1) as usize,
         };
         self.shared.trace_line(format!(
-            "program writes #{slot} {at}..{} {}",
+            "file client writes #{slot} {at}..{} {}",
             at + data.len(),
             describe_bytes(&data)
         ));
@@ -50,7 +50,7 @@ impl FileClient {
         }
     }
 
-    /// What it was, any one of these, lost to the bucket and is kept.
+    /// Records that one of these contents lost a conflict to the bucket and is kept.
     fn record_loss(&mut self, slot: usize, contents: Vec<Bytes>) {
         let (shared, open) = (self.shared.clone(), &mut self.open[slot]);
         shared.count("conflicts lost to the bucket");
@@ -59,13 +59,13 @@ impl FileClient {
         open.is_dirty = false;
     }
 
-    /// Which of several it is now.
+    /// Reads the file to find out which of several possible contents it has.
     async fn reread(&mut self, mount: &Mount, slot: usize) -> StepResult {
         if self.open[slot].contents.len() == 1 {
             return Ok(());
         }
         let first = self.open[slot].contents[0].clone();
-        // What was written may hide all of what it went over.
+        // The write may cover all of the old content, so that the result does not show which content it applied to.
         let is_like_others = self.open[slot].contents[1..].contains(&first);
         {
             let _pause = mount.injector.pause_faults();
@@ -74,11 +74,11 @@ impl FileClient {
         let (now, shared) = (self.shared.now(), self.shared.clone());
         let open = &mut self.open[slot];
         if open.is_stale {
-            // The read was refused: what replaced the file's object stays unread, and the next write goes over it.
+            // The read was refused: the object that replaced the file's is unknown, and the next write applies to it.
             open.add_replacements(&shared);
         }
         if is_like_others && let Some(key) = &open.key {
-            // Or it was deleted before others stored this: it has no name then.
+            // The file may also have been deleted before others stored this content. It then has no name.
             open.is_certain &= !open.may_be_removed(&shared.inner.borrow().history, key, now);
         }
         if is_like_others || open.contents != [first] {
@@ -87,8 +87,8 @@ impl FileClient {
         Ok(())
     }
 
-    /// A write that fails may have got so far as any byte of it: what is seen is believed. The look may store it, so others may see
-    /// it before that.
+    /// Adopts the content after a failed write, which may have written any prefix of its data. Reading the file back may store it, so that
+    /// others may see the content before it is in the history.
     async fn adopt_failed_write(
         &mut self,
         mount: &Mount,
@@ -129,7 +129,7 @@ impl FileClient {
         self.abandon(mount, slot).await
     }
 
-    /// Closes a file of which nobody knows what it stores.
+    /// Closes a file whose stored content is unknown.
     pub(super) async fn abandon(&mut self, mount: &Mount, slot: usize) -> StepResult {
         self.open[slot].is_certain = false;
         self.close(mount, slot).await
@@ -142,7 +142,7 @@ impl FileClient {
         self.record_store(mount, slot, began, synced, true).await
     }
 
-    /// A file goes from the program's hands, which does not hear of it again.
+    /// Closes a file and forgets it.
     pub(super) async fn close(&mut self, mount: &Mount, slot: usize) -> StepResult {
         self.trace_line(format!("closes #{slot}"));
         let began = self.shared.now();
@@ -164,7 +164,7 @@ impl FileClient {
         outcome
     }
 
-    /// What became of the writes of an open file, when they were stored or not.
+    /// Records the outcome of storing the writes of an open file.
     pub(super) async fn record_store(
         &mut self,
         mount: &Mount,
@@ -195,7 +195,7 @@ impl FileClient {
                     let history = &shared.inner.borrow().history;
                     history.has_change_between(&key, &[Actor::Endpoint], &but, (open.known_at, began))
                 };
-                // A deletion does not see what is no object yet.
+                // A deletion has no effect on a file that is not an object yet.
                 let but =
                     if open.is_new { ChangeEffect::Sets(vec![None]) } else { ChangeEffect::KeepsContent };
                 let loses_name = is_changed(but);
@@ -204,7 +204,7 @@ impl FileClient {
                     && is_changed(ChangeEffect::KeepsContent));
                 let may_be_removed = open.may_be_removed(&shared.inner.borrow().history, &key, now);
                 let contents: Vec<_> = open.contents.iter().cloned().map(Some).collect();
-                // By inode an empty file that was made is a name alone, which is synced a moment later.
+                // By inode a new empty file consists of its name only, which is synced a moment later.
                 let is_name =
                     open.is_new && !shared.by_path && contents.iter().flatten().all(Bytes::is_empty);
                 let id = shared.begin(Actor::Files, KeySet::Key(key.clone()), ChangeEffect::Sets(contents));
@@ -222,10 +222,10 @@ impl FileClient {
                 (open.is_dirty, open.is_maybe_stored, open.known_at) = (false, false, now);
                 (open.has_moved, open.is_new) = (false, false);
                 if is_replaced {
-                    // What it is now the next look says.
+                    // The next read shows the current content.
                     open.contents.clear();
                 }
-                // Its name may be another's since: by inode whatever was done, by path if it was removed.
+                // Another file may have the name by now: by inode after any change of others, by path after a deletion.
                 open.is_certain &= !is_disputed || shared.by_path && !may_be_removed;
                 shared.count("files stored");
                 Ok(())
