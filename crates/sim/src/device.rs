@@ -1,7 +1,7 @@
-//! A block device in memory: power cuts, torn writes, rot and errors, each from a seed.
+//! A simulated block device in memory with power cuts, torn writes, bit flips and I/O errors, all determined by seeds.
 //!
-//! Owns what a real device may do to a drive, and is stricter than one: calls that overlap while one of them writes,
-//! which a real one would answer with whatever comes first, are a panic here. Every operation is recorded.
+//! Owns the faults that a real device may have, and is stricter than a real one: overlapping calls of which one is a write
+//! panic, where a real device would return either content. All operations are recorded.
 
 mod faults;
 mod medium;
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Entropy;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// What was asked of a device.
+/// A recorded operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// What it was.
+    /// The kind of the operation.
     pub kind: OperationKind,
-    /// Where it began, in bytes; 0 for a flush.
+    /// The offset in bytes; 0 for a flush.
     pub at: u64,
-    /// How many bytes; 0 for a flush.
+    /// The length in bytes; 0 for a flush.
     pub len: u64,
 }
 
@@ -35,7 +35,7 @@ pub enum OperationKind {
     Flush,
 }
 
-/// A device in memory. Clones are the same device; a [`fork`](Self::fork) is one of its own.
+/// A device in memory. Clones share the device; a [`fork`](Self::fork) is an independent copy.
 #[derive(Debug, Clone)]
 pub struct SimDevice {
     len_bytes: u64,
@@ -52,7 +52,7 @@ struct State {
     fired: Fired,
 }
 
-/// How often each kind of fault met a caller.
+/// Fault counts: how often a fault of each kind affected a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fired {
     /// Reads that failed at a sector that stays unreadable until it is written.
@@ -61,12 +61,12 @@ pub struct Fired {
     pub passing: u64,
     /// Reads that returned a flipped bit.
     pub rotten: u64,
-    /// Sectors that a loss of power made unreadable.
+    /// Blocks that a power cut made unreadable.
     pub spoiled: u64,
 }
 
 impl Fired {
-    /// Adds those of another device.
+    /// Adds the counts of another device.
     pub fn add(&mut self, other: Self) {
         self.unreadable += other.unreadable;
         self.passing += other.passing;
@@ -76,25 +76,25 @@ impl Fired {
 }
 
 impl SimDevice {
-    /// A device of zeros that nothing happens to.
+    /// Makes a device of zeros without faults.
     pub fn new(len_bytes: u64) -> Self {
         Self::in_rows(len_bytes, BLOCK_BYTES)
     }
 
-    /// One that takes whole rows of so many bytes only.
+    /// Makes a device that accepts writes of whole rows of `row_bytes` only.
     pub fn in_rows(len_bytes: u64, row_bytes: u64) -> Self {
         let len_bytes = len_bytes - len_bytes % row_bytes;
         Self { len_bytes, row_bytes, state: Arc::default() }
     }
 
-    /// Another device that is as this one is now: to let the power go at one moment in many ways.
+    /// Copies the device in its current state, for example to try several outcomes of one power cut.
     pub fn fork(&self) -> Self {
         let mut state = self.lock().clone();
         state.faults = state.faults.with_own_power();
         Self { state: Arc::new(Mutex::new(state)), ..*self }
     }
 
-    /// A device of zeros whose power goes when this one's does.
+    /// Makes a device of zeros that shares this one's power supply.
     pub fn beside(&self, len_bytes: u64) -> Self {
         let faults = self.lock().faults.with_shared_power();
         let device = Self::new(len_bytes);
@@ -102,30 +102,30 @@ impl SimDevice {
         device
     }
 
-    /// The power goes and comes back. What was flushed stays; of each write that was not, the seed says whether all, a
-    /// part of its sectors or nothing of it is there, and which of two at one place came last. Errors that were asked
-    /// for stay, but for [`cut_power_after`](Self::cut_power_after).
+    /// Cuts the power and restores it. Flushed writes survive. For each other write the seed determines whether all, some or none of its
+    /// sectors survive, and the order of writes to the same place. Configured faults remain, except for
+    /// [`cut_power_after`](Self::cut_power_after).
     pub fn crash(&self, seed: u64) {
         self.crash_spoiling(seed, 0);
     }
 
-    /// As [`crash`](Self::crash); and one in `spoils` blocks that were being changed cannot be read until it is written again.
+    /// Like [`crash`](Self::crash); in addition one in `spoils` blocks that were being changed is unreadable until it is written again.
     pub fn crash_spoiling(&self, seed: u64, spoils: u64) {
         let mut state = self.lock();
-        assert!(state.in_flight.is_empty(), "a crash while {:?} are under way", state.in_flight);
+        assert!(state.in_flight.is_empty(), "a crash while {:?} are in flight", state.in_flight);
         let spoiled = state.medium.crash(seed, spoils);
         state.fired.spoiled += spoiled;
         state.faults.restore_power();
     }
 
-    /// Blocks of the range cannot be read until they are written.
+    /// Makes the blocks of a range unreadable until they are written.
     pub fn spoil(&self, range: Range<u64>) {
         let mut state = self.lock();
         (range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES))
             .for_each(|block| state.medium.spoil(block));
     }
 
-    /// Some blocks that nobody ever wrote cannot be read until they are written, most of them right behind what was written.
+    /// Makes blocks that were never written unreadable until they are written; most of them directly follow a written block.
     pub fn spoil_unwritten(&self, seed: u64, blocks: u64) {
         let entropy = Entropy::new(seed);
         let mut state = self.lock();
@@ -142,61 +142,64 @@ impl SimDevice {
         }
     }
 
-    /// One read in `one_in` fails, as the seed says; the same read may be done again.
+    /// Makes one in `one_in` reads fail, as the seed determines. A repeated read may succeed.
     pub fn fail_reads_at_random(&self, seed: u64, one_in: u64) {
         self.lock().faults.reads_at_random(seed, one_in);
     }
 
-    /// How often each kind of fault met a caller so far.
+    /// Returns the fault counts so far.
     pub fn fired(&self) -> Fired {
         self.lock().fired
     }
 
-    /// The medium rots: one bit of the range changes, whether it was flushed or not. Says in which byte.
+    /// Flips one bit in the range, in flushed and unflushed data, as bit rot does. Returns the offset of the changed byte.
     pub fn flip(&self, seed: u64, range: Range<u64>) -> u64 {
-        assert!(range.start < range.end && range.end <= self.len_bytes, "no bytes of the device: {range:?}");
+        assert!(
+            range.start < range.end && range.end <= self.len_bytes,
+            "the range {range:?} is empty or beyond the device"
+        );
         self.lock().medium.flip(seed, range)
     }
 
-    /// Reads that touch the range fail.
+    /// Makes reads that touch the range fail.
     pub fn fail_reads(&self, range: Range<u64>) {
         self.lock().faults.reads.push(range);
     }
 
-    /// Writes that touch the range fail, and leave some of their sectors.
+    /// Makes writes that touch the range fail. They may write some of their sectors.
     pub fn fail_writes(&self, range: Range<u64>) {
         self.lock().faults.writes.push(range);
     }
 
-    /// One operation in `one_in` fails, as the seed says. What was written before a flush that fails is in doubt until
-    /// it is written anew: no later flush makes it safe, as on a real device.
+    /// Makes one in `one_in` operations fail, as the seed determines. Writes before a failed flush are in doubt until they are written
+    /// again: as on a real device, no later flush makes them durable.
     pub fn fail_at_random(&self, seed: u64, one_in: u64) {
         self.lock().faults.at_random(seed, one_in);
     }
 
-    /// So many more operations are done, then the power is off until [`crash`](Self::crash): every call fails. The write
-    /// that meets the cut may leave anything of it.
+    /// Cuts the power after this many more operations: all calls fail until [`crash`](Self::crash). The write at the cut may leave any
+    /// of its sectors.
     pub fn cut_power_after(&self, operations: u64) {
         self.lock().faults.cut_power_after(operations);
     }
 
-    /// The device fails for good: every call.
+    /// Makes all calls fail permanently.
     pub fn break_down(&self) {
         self.lock().faults.broken = true;
     }
 
-    /// No more errors.
+    /// Removes all configured faults, and restores the power.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.faults = state.faults.without_faults();
     }
 
-    /// What was asked since this was called last, in order.
+    /// Returns the operations since the last call of this function, in order.
     pub fn take_operations(&self) -> Vec<Operation> {
         std::mem::take(&mut self.lock().operations)
     }
 
-    /// How many writes a crash could undo.
+    /// Returns the number of writes that a crash may undo.
     pub fn unflushed(&self) -> usize {
         self.lock().medium.unflushed()
     }
@@ -216,7 +219,7 @@ impl SimDevice {
         let written = state.medium.next_write();
         drop(state);
         if !is_single_threaded() {
-            // Whoever else would call now may: that is when conflicts show.
+            // Let other threads call now, so that conflicts are found.
             std::thread::yield_now();
         }
         InFlight { device: self, operation, verdict, written }
@@ -257,7 +260,12 @@ impl BlockDevice for SimDevice {
     fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
         check_write(self.len_bytes, at, from.len())?;
         let is_rows = [at, from.len() as u64].iter().all(|n| n.is_multiple_of(self.row_bytes));
-        assert!(is_rows, "{} bytes at {at} are no whole rows of {}", from.len(), self.row_bytes);
+        assert!(
+            is_rows,
+            "a write of {} bytes at {at} is not aligned to rows of {} bytes",
+            from.len(),
+            self.row_bytes
+        );
         let write = self.begin(OperationKind::Write, at, from.len());
         match write.verdict {
             Verdict::Done | Verdict::PowerLost => self.lock().medium.write(at, from),
@@ -289,19 +297,19 @@ impl Operation {
     }
 }
 
-/// Whether nobody else can call meanwhile, as in a world, whose tasks are all on one thread.
+/// Whether all tasks run on one thread, as in a world, so that no other call can happen at the same time.
 fn is_single_threaded() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
 
-/// What becomes of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, Copy)]
 enum Verdict {
     Done,
     Fails {
         seed: u64,
     },
-    /// It fails this once; only reads do.
+    /// The operation fails this once. Only reads do.
     FailsOnce,
     PowerLost,
     PowerOff,
@@ -321,7 +329,7 @@ struct InFlight<'a> {
     device: &'a SimDevice,
     operation: Operation,
     verdict: Verdict,
-    /// Writes before this one had returned when it began.
+    /// Writes with a lower id had returned when this operation began.
     written: WriteId,
 }
 

@@ -1,32 +1,32 @@
-//! Which operations fail.
+//! The configured faults of a device.
 
 use super::{Operation, OperationKind, Verdict};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Entropy;
 
-/// What feeds the device.
+/// The power supply.
 #[derive(Debug, Clone, Copy, Default)]
 enum Power {
     #[default]
     On,
-    /// For so many more operations.
+    /// On for this many more operations.
     OffAfter(u64),
     Off,
 }
 
-/// What was asked for.
+/// The configured faults.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Faults {
     pub(super) reads: Vec<Range<u64>>,
     pub(super) writes: Vec<Range<u64>>,
     pub(super) broken: bool,
     at_random: Option<(u64, u64)>,
-    /// As `at_random`, of reads only.
+    /// Like `at_random`, for reads only.
     reads_at_random: Option<(u64, u64)>,
-    /// Which several devices may share.
+    /// The power supply, which several devices may share.
     power: Arc<Mutex<Power>>,
-    /// How many operations there were: each has a number.
+    /// Number of operations so far; it numbers them.
     operation_count: u64,
 }
 
@@ -47,19 +47,19 @@ impl Faults {
         *self.power() = Power::On;
     }
 
-    /// No faults any more; the power is on.
+    /// Returns faults with the same power supply and no faults configured, and restores the power.
     pub(super) fn without_faults(&self) -> Self {
         let mut faults = self.with_shared_power();
         faults.restore_power();
         faults
     }
 
-    /// Those of another device that has the same power.
+    /// Returns faults with the same power supply and no faults configured, for another device.
     pub(super) fn with_shared_power(&self) -> Self {
         Self { power: self.power.clone(), ..Self::default() }
     }
 
-    /// The same ones of a device with power of its own.
+    /// Returns the same faults with a power supply of its own, for a copy of the device.
     pub(super) fn with_own_power(&self) -> Self {
         Self { power: Arc::new(Mutex::new(*self.power())), ..self.clone() }
     }

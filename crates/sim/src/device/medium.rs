@@ -1,4 +1,4 @@
-//! The bytes of a simulated device: what is on the medium, what a reader sees, and the writes in between.
+//! The bytes of a simulated device: durable blocks, visible blocks, and the unflushed writes between the two.
 
 use drive::device::BLOCK_BYTES;
 use std::collections::BTreeSet;
@@ -9,29 +9,29 @@ use store::Entropy;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// The least that is written wholly or not at all, in bytes.
+/// The unit of atomic writes, in bytes.
 const SECTOR: usize = 512;
 
-/// Writes in the order in which they returned.
+/// Number of a write in the order in which writes returned.
 pub(super) type WriteId = u64;
 
-/// The bytes of a block, shared by all who hold it until they change.
+/// The bytes of a block, shared until they change.
 type Block = Arc<[u8]>;
 
-/// Blocks by number, zeros where there is none.
+/// Blocks by number; a missing block is all zeros.
 #[derive(Clone, Default)]
 struct Blocks(Vec<Option<Block>>);
 
 #[derive(Clone, Default)]
 pub(super) struct Medium {
-    /// What no loss of power takes away.
+    /// Blocks that survive a power cut.
     stable: Blocks,
-    /// What a reader sees: what is stable, and on it the writes that are not flushed.
+    /// Blocks as a reader sees them: the stable blocks with the unflushed writes applied.
     visible: Blocks,
-    /// In the order of their ids.
+    /// Unflushed writes, ordered by id.
     unflushed: Vec<Write>,
     written: WriteId,
-    /// Blocks that cannot be read until they are written, as a reader finds them, and as a loss of power would leave them.
+    /// Blocks that are unreadable until they are written: now, and after a power cut.
     unreadable: BTreeSet<u64>,
     unreadable_stable: BTreeSet<u64>,
     /// Blocks with a flipped bit, until they are written.
@@ -43,7 +43,7 @@ impl Blocks {
         self.0.get(number as usize)?.as_ref()
     }
 
-    /// The place of a block, zeros if there was none.
+    /// Returns the slot of a block.
     fn slot(&mut self, number: u64) -> &mut Option<Block> {
         let number = number as usize;
         if self.0.len() <= number {
@@ -56,7 +56,7 @@ impl Blocks {
         *self.slot(number) = Some(block);
     }
 
-    /// A block's bytes, to be changed.
+    /// Returns the bytes of a block for changes.
     fn bytes_mut(&mut self, number: u64) -> &mut [u8] {
         let block = self.slot(number).get_or_insert_with(|| Arc::new([0; BLOCK]));
         Arc::make_mut(block)
@@ -73,7 +73,7 @@ impl Write {
     }
 }
 
-/// Without the bytes: nobody reads hundreds of megabytes of them.
+/// Omits the bytes, which can be hundreds of megabytes.
 impl fmt::Debug for Medium {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (blocks, unflushed) = (self.visible.count(), self.unflushed.len());
@@ -87,9 +87,9 @@ impl fmt::Debug for Medium {
 #[derive(Clone)]
 struct Write {
     id: WriteId,
-    /// By number, ascending.
+    /// Blocks in ascending order of their numbers.
     blocks: Vec<(u64, Block)>,
-    /// A flush of it has failed: no later one makes it safe.
+    /// A flush of the write has failed, so that no later flush makes it durable.
     in_doubt: bool,
 }
 
@@ -115,7 +115,7 @@ impl Medium {
         self.written += 1;
     }
 
-    /// A write that failed on its way.
+    /// Applies a failed write: a random part of its sectors is written.
     pub(super) fn write_torn(&mut self, at: u64, from: &[u8], seed: u64) {
         let mut torn = vec![0; from.len()];
         self.read(at, &mut torn);
@@ -127,7 +127,7 @@ impl Medium {
         self.write(at, &torn);
     }
 
-    /// The id that the next write to return will have.
+    /// Returns the id that the next returning write will get.
     pub(super) fn next_write(&self) -> WriteId {
         self.written
     }
@@ -136,13 +136,13 @@ impl Medium {
         self.unflushed.len()
     }
 
-    /// Writes before that one are on the medium.
+    /// Makes the writes before `before` durable, except for those in doubt.
     pub(super) fn flush(&mut self, before: WriteId) {
         let writes = std::mem::take(&mut self.unflushed);
         let (flushed, mut left): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(|write| write.id < before && !write.in_doubt);
         for write in flushed {
-            // What is older and in doubt cannot come back over it.
+            // An older write that is in doubt must not overwrite this one in a later crash.
             for older in left.iter_mut().filter(|older| older.id < write.id) {
                 older.blocks.retain(|(number, _)| !write.has(*number));
             }
@@ -155,13 +155,13 @@ impl Medium {
         self.unflushed = left;
     }
 
-    /// A flush of the writes before that one has failed.
+    /// Records a failed flush: the writes before `before` are in doubt.
     pub(super) fn mark_in_doubt(&mut self, before: WriteId) {
         self.unflushed.iter_mut().filter(|write| write.id < before).for_each(|write| write.in_doubt = true);
     }
 
-    /// Only what is stable stays, and what the seed leaves of the rest. One in `spoils` blocks that were being changed cannot be read
-    /// afterwards, as on a disk whose power goes in the middle of a sector; 0: none. Returns how many.
+    /// Applies a power cut: unflushed writes survive as the seed determines. One in `spoils` blocks that were being changed becomes
+    /// unreadable, as on a disk whose power fails in the middle of a sector; 0: none. Returns the number of such blocks.
     pub(super) fn crash(&mut self, seed: u64, spoils: u64) -> u64 {
         let entropy = Entropy::new(seed);
         let mode = SurvivalMode::draw(&entropy);
@@ -192,19 +192,19 @@ impl Medium {
         spoiled.len() as u64
     }
 
-    /// A block cannot be read until it is written.
+    /// Makes a block unreadable until it is written.
     pub(super) fn spoil(&mut self, block: u64) {
         self.unreadable.insert(block);
         self.unreadable_stable.insert(block);
     }
 
-    /// The blocks of a range that cannot be read, and those with a flipped bit.
+    /// Returns the number of unreadable blocks in a range, and of blocks with a flipped bit.
     pub(super) fn count_bad_blocks(&self, blocks: Range<u64>) -> (u64, u64) {
         let unreadable = self.unreadable.range(blocks.clone()).count() as u64;
         (unreadable, self.flipped.range(blocks).count() as u64)
     }
 
-    /// Whether something was written to a block since the device is there.
+    /// Whether a block was ever written.
     pub(super) fn was_written(&self, block: u64) -> bool {
         self.visible.get(block).is_some()
     }
@@ -227,7 +227,7 @@ impl Medium {
     }
 }
 
-/// How a loss of power goes: extremes are as likely as anything in between.
+/// The fate of unflushed writes in a power cut. One cut in six loses all of them, and one in six keeps all.
 #[derive(Debug, Clone, Copy)]
 enum SurvivalMode {
     LoseAll,
@@ -244,7 +244,7 @@ impl SurvivalMode {
         }
     }
 
-    /// Which sectors of a write survive.
+    /// Returns for each sector of a write whether it survives.
     fn surviving_sectors(self, entropy: &Entropy, bytes: usize) -> Vec<bool> {
         let sectors = bytes / SECTOR;
         match self {
@@ -259,7 +259,7 @@ impl SurvivalMode {
     }
 }
 
-/// A write in part: its beginning, its end, or any sectors or blocks of it.
+/// Draws which sectors of a torn write survive: its beginning, its end, or random sectors or blocks.
 fn tear(entropy: &Entropy, bytes: usize) -> Vec<bool> {
     let sectors = bytes / SECTOR;
     let cut = entropy.below(sectors as u64 + 1) as usize;
@@ -274,7 +274,7 @@ fn tear(entropy: &Entropy, bytes: usize) -> Vec<bool> {
     }
 }
 
-/// Puts the sectors of a write that survive where they belong.
+/// Writes the surviving sectors of a write to the stable blocks.
 fn apply_sectors(stable: &mut Blocks, write: &Write, survives: &[bool]) {
     for ((number, from), survives) in write.blocks.iter().zip(survives.chunks(BLOCK / SECTOR)) {
         match survives.iter().filter(|survives| **survives).count() {

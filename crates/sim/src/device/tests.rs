@@ -1,11 +1,11 @@
-//! That the simulated device does to a drive what a real one may, and no more.
+//! Tests that the simulated device has the faults that a real device may have, and no others.
 
 use super::*;
 use drive::device::{Buffer, conformance};
 
 const BLOCK: u64 = 4096;
 
-/// One block of one byte.
+/// Returns a block in which all bytes have the same value.
 fn block_of(byte: u8) -> Buffer {
     blocks_of(byte, 1)
 }
@@ -26,31 +26,31 @@ fn read(device: &SimDevice, block: u64, blocks: u64) -> Buffer {
     buffer
 }
 
-/// The one byte that a block is made of, if it is of one.
-fn only(bytes: &[u8]) -> Option<u8> {
+/// Returns the value of all bytes, if it is the same for all.
+fn uniform_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().all(|byte| *byte == bytes[0]).then_some(bytes[0])
 }
 
 #[test]
-fn it_keeps_the_rules() {
+fn it_passes_the_conformance_suite() {
     conformance::run(&SimDevice::new(conformance::LEN_BYTES_MIN));
 }
 
 #[test]
-fn what_was_flushed_stays() {
+fn flushed_writes_survive_a_crash() {
     for seed in 0..200 {
         let device = device();
         device.write_at(0, &blocks_of(1, 4)).unwrap();
         device.flush().unwrap();
         device.write_at(8 * BLOCK, &blocks_of(2, 4)).unwrap();
         device.crash(seed);
-        assert_eq!(only(&read(&device, 0, 4)), Some(1), "seed {seed}");
+        assert_eq!(uniform_byte(&read(&device, 0, 4)), Some(1), "seed {seed}");
         assert_eq!(device.unflushed(), 0);
     }
 }
 
 #[test]
-fn what_was_not_flushed_is_there_is_torn_or_is_lost() {
+fn unflushed_writes_survive_are_torn_or_are_lost() {
     let before = device();
     before.write_at(0, &blocks_of(1, 2)).unwrap();
     before.flush().unwrap();
@@ -60,8 +60,8 @@ fn what_was_not_flushed_is_there_is_torn_or_is_lost() {
         let device = before.fork();
         device.crash(seed);
         let seen = read(&device, 0, 2);
-        assert!(seen.chunks(512).all(|sector| matches!(only(sector), Some(1 | 2))), "seed {seed}");
-        *outcomes.entry(only(&seen)).or_default() += 1;
+        assert!(seen.chunks(512).all(|sector| matches!(uniform_byte(sector), Some(1 | 2))), "seed {seed}");
+        *outcomes.entry(uniform_byte(&seen)).or_default() += 1;
     }
     assert!([None, Some(1), Some(2)].iter().all(|outcome| outcomes[outcome] > 10), "{outcomes:?}");
 }
@@ -75,20 +75,20 @@ fn a_later_write_may_survive_an_earlier_one() {
     let only_the_last = (0..500).any(|seed| {
         let device = before.fork();
         device.crash(seed);
-        only(&read(&device, 0, 1)) == Some(0) && only(&read(&device, 7, 1)) == Some(1)
+        uniform_byte(&read(&device, 0, 1)) == Some(0) && uniform_byte(&read(&device, 7, 1)) == Some(1)
     });
     assert!(only_the_last);
 }
 
 #[test]
-fn either_of_two_at_one_place_may_come_last() {
+fn either_of_two_overlapping_writes_may_come_last() {
     let before = device();
     before.write_at(0, &block_of(1)).unwrap();
     before.write_at(0, &block_of(2)).unwrap();
     let after = |seed| {
         let device = before.fork();
         device.crash(seed);
-        only(&read(&device, 0, 1))
+        uniform_byte(&read(&device, 0, 1))
     };
     assert!((0..100).any(|seed| after(seed) == Some(1)));
     assert!((0..100).any(|seed| after(seed) == Some(2)));
@@ -113,12 +113,12 @@ fn clones_share_and_forks_do_not() {
     let device = device();
     let (clone, fork) = (device.clone(), device.fork());
     device.write_at(0, &block_of(1)).unwrap();
-    assert_eq!(only(&read(&clone, 0, 1)), Some(1));
-    assert_eq!(only(&read(&fork, 0, 1)), Some(0));
+    assert_eq!(uniform_byte(&read(&clone, 0, 1)), Some(1));
+    assert_eq!(uniform_byte(&read(&fork, 0, 1)), Some(0));
 }
 
 #[test]
-fn one_bit_rots_and_stays_rotten() {
+fn a_flipped_bit_stays_flipped() {
     let device = device();
     device.write_at(0, &blocks_of(0, 4)).unwrap();
     for seed in 0..50 {
@@ -135,7 +135,7 @@ fn one_bit_rots_and_stays_rotten() {
 }
 
 #[test]
-fn ranges_fail_until_it_is_healed() {
+fn failing_ranges_fail_until_healed() {
     let device = device();
     device.write_at(0, &blocks_of(1, 8)).unwrap();
     device.fail_reads(BLOCK..2 * BLOCK);
@@ -158,7 +158,7 @@ fn a_write_that_fails_may_leave_a_part() {
     for block in 0..32 {
         assert!(device.write_at(block * BLOCK, &block_of(1)).is_err());
     }
-    assert!((0..32).any(|block| only(&read(&device, block, 1)).is_none()));
+    assert!((0..32).any(|block| uniform_byte(&read(&device, block, 1)).is_none()));
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn some_operations_fail_at_random_and_a_broken_device_fails_all() {
     assert!(device.read_at(0, &mut block_of(0)).is_err());
 }
 
-/// What a device had in its cache when a flush failed is gone, and the next flush has nothing to complain of.
+/// Writes in the device's cache are lost when a flush fails, and the next flush reports no error.
 #[test]
-fn a_flush_after_one_that_failed_makes_nothing_safe() {
+fn a_flush_does_not_save_writes_of_a_failed_flush() {
     let failed = device();
     failed.write_at(0, &block_of(1)).unwrap();
     failed.break_down();
@@ -185,17 +185,17 @@ fn a_flush_after_one_that_failed_makes_nothing_safe() {
     let after = |device: &SimDevice, seed| {
         let device = device.fork();
         device.crash(seed);
-        only(&read(&device, 0, 1))
+        uniform_byte(&read(&device, 0, 1))
     };
     assert!((0..100).any(|seed| after(&failed, seed) == Some(0)));
-    // Written anew and flushed, it is.
+    // After the data is written and flushed again, it is durable.
     failed.write_at(0, &block_of(2)).unwrap();
     failed.flush().unwrap();
     assert!((0..100).all(|seed| after(&failed, seed) == Some(2)));
 }
 
 #[test]
-fn the_power_goes_at_an_operation() {
+fn power_is_cut_at_an_operation() {
     let before = device();
     before.cut_power_after(2);
     before.write_at(0, &block_of(1)).unwrap();
@@ -207,15 +207,15 @@ fn the_power_goes_at_an_operation() {
     for seed in 0..100 {
         let device = before.fork();
         device.crash(seed);
-        assert_eq!(only(&read(&device, 0, 1)), Some(1), "it was flushed");
-        assert_eq!(only(&read(&device, 2, 1)), Some(0), "there was no power");
-        survived += u32::from(only(&read(&device, 1, 1)) == Some(2));
+        assert_eq!(uniform_byte(&read(&device, 0, 1)), Some(1), "the write was flushed");
+        assert_eq!(uniform_byte(&read(&device, 2, 1)), Some(0), "the write came after the power cut");
+        survived += u32::from(uniform_byte(&read(&device, 1, 1)) == Some(2));
     }
     assert!((10..90).contains(&survived), "{survived}");
 }
 
 #[test]
-fn what_was_asked_is_told() {
+fn operations_are_recorded() {
     let device = device();
     device.write_at(BLOCK, &blocks_of(1, 2)).unwrap();
     device.flush().unwrap();
@@ -246,7 +246,7 @@ fn two_writes_at_one_place_panic() {
     let _ = device.write_at(0, &block_of(1));
 }
 
-/// A flush covers what had returned when it began.
+/// A flush covers the writes that returned before the flush began.
 #[test]
 fn a_write_during_a_flush_is_not_flushed_by_it() {
     let device = device();

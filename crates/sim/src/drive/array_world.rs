@@ -1,7 +1,8 @@
-//! Worlds of the drive on an array: its devices fail, are missing, come back stale, rot and are replaced, and clients notice nothing.
+//! The array world: a drive on an array whose devices fail, are missing, return stale, get corrupted and are replaced.
 //!
-//! Besides what every world of the drive checks: as long as enough devices are in sync no call fails; what one of them has wrong is
-//! read from the others; who is out of sync is never read, in whatever order devices are named; a rebuild that is cut short changes nothing.
+//! Checked in addition to the checks of a drive world: while enough devices are in sync no call fails; data that is wrong on one device
+//! is read from the others; devices out of sync are never read, in whatever order the devices are listed; an interrupted rebuild changes
+//! nothing.
 
 use super::drive_client::{CallOutcome, DriveClient};
 use super::drive_world::{FAULT_SALT, MIB, check, final_report, maintain_at_random, require_ok, total_steps};
@@ -19,7 +20,7 @@ use store::Entropy;
 
 const SHAPES: [(usize, usize); 6] = [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (3, 3)];
 
-/// Lets others go on between the steps.
+/// A pace of maintenance that yields to other tasks after each step.
 struct YieldPace;
 
 #[async_trait::async_trait]
@@ -29,7 +30,7 @@ impl Pace for YieldPace {
     }
 }
 
-/// Scrubs the drive, or rebuilds a device that was out, while clients use it.
+/// Scrubs the drive, or rebuilds a device that was missing, while clients use the drive.
 async fn maintain_under_load(
     drive: &Drive,
     out: Option<(usize, Io)>,
@@ -43,7 +44,7 @@ async fn maintain_under_load(
                 report.count("scrubs under load");
                 Ok(())
             }
-            outcome if is_sound => Err(format!("a scrub while clients work: {outcome:?}")),
+            outcome if is_sound => Err(format!("a scrub under load failed: {outcome:?}")),
             _ => Ok(()),
         };
     };
@@ -53,29 +54,29 @@ async fn maintain_under_load(
             report.count("rebuilds under load");
             Ok(())
         }
-        // An earlier round has rebuilt it.
+        // An earlier round has already rebuilt the device.
         Err(_) if array.has_member(&number.to_string()) => Ok(()),
-        // Sectors of rows that nobody uses may be lost on more devices than there is parity for.
+        // Sectors of unused rows may be lost on more devices than there is parity for.
         Err(drive::Error::NotComputable { .. }) => {
             report.count("rebuilds with a row that cannot be computed");
             Ok(())
         }
-        Err(error) if is_sound => Err(format!("a rebuild while clients work: {error}")),
+        Err(error) if is_sound => Err(format!("a rebuild under load failed: {error}")),
         Err(_) => Ok(()),
     }
 }
 
 pub(super) struct ArrayWorld {
     shape: Shape,
-    /// The machine's devices, members or not, all on one power.
+    /// All devices of the machine, members or not, with a common power supply.
     devices: Vec<SimDevice>,
-    /// Those that fail in this life, also if nobody has noticed yet.
+    /// Devices with injected failures in this session, detected or not.
     failing: Vec<usize>,
     clock: Arc<RuntimeClock>,
     options: OpenOptions,
     clients: Vec<DriveClient>,
     entropy: Entropy,
-    /// For sectors that cannot be read.
+    /// Entropy for unreadable sectors.
     fault_entropy: Entropy,
     fired: Fired,
     trace: Trace,
@@ -125,7 +126,7 @@ impl SimulatedWorld for ArrayWorld {
 
     fn run(&mut self) -> Result<(), String> {
         for session in 0..1 + self.entropy.below(4) {
-            self.trace.push(format!("life {session}, in sync {:?}", self.in_sync()?));
+            self.trace.push(format!("session {session}, in sync {:?}", self.in_sync()?));
             in_paused_runtime(async || self.run_session().await)?;
             self.end_session();
             match self.entropy.below(3) {
@@ -158,7 +159,7 @@ impl ArrayWorld {
         self.devices.iter().enumerate().map(named).collect()
     }
 
-    /// The devices in some order, without these.
+    /// Returns the devices in random order, except for those in `without`.
     fn shuffled(&self, without: &[usize]) -> Vec<(String, Io)> {
         let mut left: Vec<_> =
             self.named_devices().into_iter().enumerate().filter(|(n, _)| !without.contains(n)).collect();
@@ -169,7 +170,7 @@ impl ArrayWorld {
         shuffled
     }
 
-    /// Which devices are in sync.
+    /// Returns the numbers of the devices that are in sync.
     fn in_sync(&self) -> Result<Vec<usize>, String> {
         let info = Found::look(self.named_devices()).info().ok_or("no array")?;
         let number = |state: &MemberState| match state {
@@ -179,11 +180,11 @@ impl ArrayWorld {
         Ok(info.members.iter().filter_map(number).collect())
     }
 
-    /// Some devices that may be lost now.
+    /// Draws devices that may be lost in addition to those already missing.
     fn removable_devices(&self) -> Result<Vec<usize>, String> {
         let mut in_sync = self.in_sync()?;
         in_sync.retain(|number| !self.failing.contains(number));
-        let most = in_sync.len().checked_sub(self.shape.data).ok_or("too few are in sync")? as u64;
+        let most = in_sync.len().checked_sub(self.shape.data).ok_or("too few devices are in sync")? as u64;
         let count = self.entropy.below(most + 1);
         Ok((0..count)
             .map(|_| in_sync.swap_remove(self.entropy.below(in_sync.len() as u64) as usize))
@@ -243,7 +244,7 @@ impl ArrayWorld {
         if self.entropy.below(2) == 0 { require_ok("close", drive.close().await) } else { Ok(()) }
     }
 
-    /// Opens it while the power goes.
+    /// Opens the drive during a power cut.
     fn open_during_power_cut(&mut self) {
         self.devices[0].cut_power_after(self.entropy.below(30 * self.devices.len() as u64));
         if self.open(&[]).is_err() {
@@ -252,7 +253,7 @@ impl ArrayWorld {
         self.devices.iter().for_each(|device| device.crash(self.entropy.next_u64()));
     }
 
-    /// Some devices, as many as may be lost, fail from now on at random, or for good.
+    /// Makes as many random devices fail as may be lost: at random, or for good.
     fn fail_devices(&mut self) -> Result<(), String> {
         for number in self.removable_devices()? {
             self.report.count("failing devices");
@@ -271,7 +272,7 @@ impl ArrayWorld {
         Ok(())
     }
 
-    /// Everybody does some things; whether the life is over.
+    /// Runs all clients concurrently. Returns whether the session is over.
     async fn run_round(
         &mut self,
         drive: &Drive,
@@ -309,10 +310,10 @@ impl ArrayWorld {
                 return Ok(outcomes.contains(&CallOutcome::DeviceDown) || loses_power);
             }
         }
-        Err("upkeep came to an end".into())
+        Err("`keep_up` ended".into())
     }
 
-    /// One device has something else than was written: everything is read all the same, and is whole again after a scrub.
+    /// Corrupts one device: all data must be readable, and consistent again after a scrub.
     fn check_corruption(&mut self) -> Result<(), String> {
         let in_sync = self.in_sync()?;
         if in_sync.len() <= self.shape.data {
@@ -330,7 +331,7 @@ impl ArrayWorld {
             require_ok("rot", device.write_at(at, &Buffer::zeroed((blocks * BLOCK_BYTES) as usize)))?;
             require_ok("rot", device.flush())?;
         }
-        self.trace.push(format!("device {rotten} rots"));
+        self.trace.push(format!("device {rotten} is corrupted"));
         self.report.count("corruptions");
         in_paused_runtime(async || {
             let drive = self.open(&[])?;
@@ -341,18 +342,18 @@ impl ArrayWorld {
             }
             match scrubbed.damaged.as_slice() {
                 [] => Ok(()),
-                damaged => Err(format!("after rot of one device: {}", damaged.join("; "))),
+                damaged => Err(format!("after corruption of one device: {}", damaged.join("; "))),
             }
         })?;
         self.clients.iter_mut().for_each(DriveClient::drop_readers);
         Ok(())
     }
 
-    /// Each device has sectors that cannot be read, in each row no more than may be lost: everything is read all the same and, after a scrub,
-    /// also without as many devices as may be lost.
+    /// Makes sectors unreadable, in each row on no more devices than may be lost. All data must be readable and, after a scrub, also
+    /// without as many devices as may be lost.
     fn spoil(&mut self) -> Result<(), String> {
         let in_sync = self.in_sync()?;
-        let spare = in_sync.len().checked_sub(self.shape.data).ok_or("too few are in sync")?;
+        let spare = in_sync.len().checked_sub(self.shape.data).ok_or("too few devices are in sync")?;
         if spare == 0 {
             return Ok(());
         }
@@ -360,7 +361,7 @@ impl ArrayWorld {
         let len = self.devices[0].len_bytes();
         let first = self.fault_entropy.below((len - MIB) / BLOCK_BYTES);
         let (count, is_dense) = (1 + self.fault_entropy.below(600), self.fault_entropy.below(2) == 0);
-        // Each row once: twice would be more than may be lost.
+        // Use each row once: two draws of a row could exceed the number of devices that may be lost.
         let rows: BTreeSet<u64> = (0..count)
             .map(|n| if is_dense { first + n } else { self.fault_entropy.below((len - MIB) / BLOCK_BYTES) })
             .collect();
@@ -388,7 +389,7 @@ impl ArrayWorld {
                 self.report.count("scrubs that repaired unreadable sectors");
             }
             if let [damaged, ..] = scrubbed.damaged.as_slice() {
-                return Err(format!("sectors could not be read, and a scrub says: {damaged}"));
+                return Err(format!("a scrub did not repair unreadable sectors: {damaged}"));
             }
             drop(drive);
             self.clients.iter_mut().for_each(DriveClient::drop_readers);
@@ -405,15 +406,16 @@ impl ArrayWorld {
         Ok(())
     }
 
-    /// Devices become members until none is missing, some of them new; the power goes meanwhile some times.
+    /// Rebuilds until no member is missing, partly on new devices and partly with power cuts.
     fn rebuild(&mut self) -> Result<(), String> {
         for _ in 0..self.shape.members() {
             let in_sync = self.in_sync()?;
             if in_sync.len() == self.shape.members() {
                 break;
             }
-            let out =
-                (0..self.devices.len()).find(|number| !in_sync.contains(number)).ok_or("nobody is out")?;
+            let out = (0..self.devices.len())
+                .find(|number| !in_sync.contains(number))
+                .ok_or("no device is missing")?;
             if self.entropy.below(2) == 0 {
                 self.devices[out] = self.devices[out].beside(self.devices[out].len_bytes());
             }
@@ -431,7 +433,7 @@ impl ArrayWorld {
         }
         let in_sync = self.in_sync()?;
         self.trace.push(format!("rebuilt, in sync {in_sync:?}"));
-        if in_sync.len() < self.shape.members() { Err("a member is missing still".into()) } else { Ok(()) }
+        if in_sync.len() < self.shape.members() { Err("a member is still missing".into()) } else { Ok(()) }
     }
 
     fn rebuild_on(&self, number: usize) -> Result<(), String> {

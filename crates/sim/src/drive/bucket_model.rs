@@ -1,21 +1,21 @@
-//! What a bucket must hold.
+//! The model of a bucket.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{ETag, NULL_VERSION, ObjectRef, Tags, VersionId, Versioning};
 
-/// What is not known was in flight: whatever is seen first is it.
+/// A value that is not known because its change was in flight. The first observation determines it.
 pub(super) type Unknown<T> = Option<T>;
 
 /// A version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VersionModel {
-    /// By an id of its own, or as `null`.
+    /// The version has an id of its own, and not `null`.
     pub(super) is_named: bool,
     pub(super) id: Unknown<VersionId>,
     pub(super) etag: Unknown<ETag>,
-    /// `None` for a deletion's mark.
+    /// `None` for a delete marker.
     pub(super) bytes: Option<Bytes>,
     pub(super) user: BTreeMap<String, String>,
     pub(super) tags: Tags,
@@ -34,12 +34,12 @@ pub(super) struct UploadModel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PartModel {
     Stored(Bytes),
-    /// So long: its bytes show when the upload is completed.
+    /// A listed part with its length. Its bytes become visible when the upload is completed.
     Listed(usize),
 }
 
 impl PartModel {
-    /// What the model has stored, nothing of what was only seen.
+    /// Returns the bytes of a part that the model stored; empty for a part that was only listed.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Stored(bytes) => bytes,
@@ -55,25 +55,25 @@ impl PartModel {
     }
 }
 
-/// A bucket.
+/// The expected state of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct BucketModel {
     pub(super) exists: bool,
     pub(super) versioning: Versioning,
-    /// The newest first; never empty. Models that follow each other share them.
+    /// Versions of each key, newest first, never empty. Successive models share them.
     pub(super) keys: BTreeMap<Arc<str>, Arc<Vec<VersionModel>>>,
-    /// By id; without one it was in flight.
+    /// Uploads by id; `None`: the upload was in flight, and its id is not known.
     pub(super) uploads: BTreeMap<Option<String>, UploadModel>,
     pub(super) settings: BTreeMap<String, Bytes>,
 }
 
 impl BucketModel {
-    /// What a reader of the key gets.
+    /// Returns the version that a read of the key gets.
     pub(super) fn current(&self, key: &str) -> Option<&VersionModel> {
         self.keys.get(key)?.first().filter(|version| version.bytes.is_some())
     }
 
-    /// The objects that are named by an id of their own: key, id and bytes.
+    /// Returns the versions with an id of their own: key, id and bytes.
     pub(super) fn named_versions(&self) -> impl Iterator<Item = (&str, &VersionId, &Bytes)> {
         let all =
             self.keys.iter().flat_map(|(key, version)| version.iter().map(move |version| (&**key, version)));
@@ -85,7 +85,7 @@ impl BucketModel {
         self.keys.is_empty() && self.uploads.is_empty()
     }
 
-    /// The key becomes this, or is marked as deleted.
+    /// Stores a version of a key, or a delete marker.
     pub(super) fn put(
         &mut self,
         key: &str,
@@ -111,7 +111,7 @@ impl BucketModel {
         }
     }
 
-    /// Removes a version for good.
+    /// Removes a version permanently.
     pub(super) fn remove(&mut self, key: &str, at: usize) {
         if let Some(versions) = self.keys.get_mut(key).map(Arc::make_mut) {
             versions.remove(at);
@@ -121,12 +121,12 @@ impl BucketModel {
         }
     }
 
-    /// What the key is, to be changed.
+    /// Returns the newest version of a key for changes.
     pub(super) fn newest_mut(&mut self, key: &str) -> Option<&mut VersionModel> {
         Arc::make_mut(self.keys.get_mut(key)?).first_mut()
     }
 
-    /// The key was stored as this.
+    /// Sets etag and id of the newest version from the result of a put.
     pub(super) fn learn(&mut self, key: &str, put: ObjectRef) {
         if let Some(version) = self.newest_mut(key) {
             version.etag = Some(put.etag);
@@ -134,7 +134,7 @@ impl BucketModel {
         }
     }
 
-    /// Whether something was in flight that is not known yet.
+    /// Whether etags or ids of changes that were in flight are still unknown.
     pub(super) fn has_unknown(&self) -> bool {
         let is_unknown = |version: &VersionModel| {
             version.id.is_none() || (version.etag.is_none() && version.bytes.is_some())
@@ -142,7 +142,7 @@ impl BucketModel {
         self.keys.values().flat_map(|version| &**version).any(is_unknown) || self.uploads.contains_key(&None)
     }
 
-    /// This with what was seen of it, which it allows.
+    /// Adopts an observation that this model allows.
     pub(super) fn adopt(mut self, seen: Self) -> Self {
         let in_flight = self.uploads.remove(&None);
         let new = seen.uploads.into_keys().find(|id| !self.uploads.contains_key(id));
@@ -152,7 +152,7 @@ impl BucketModel {
         Self { keys: seen.keys, ..self }
     }
 
-    /// Whether this, which was seen, can be what must be.
+    /// Whether an observation is a correct state.
     pub(super) fn allows(&self, seen: &Self) -> bool {
         let keys = || {
             self.keys.len() == seen.keys.len()
@@ -181,7 +181,7 @@ impl BucketModel {
 }
 
 impl UploadModel {
-    /// Of an upload key, attributes, and the numbers and lengths of its parts show.
+    /// An observation of an upload shows its key, attributes, and the numbers and lengths of its parts.
     fn allows(&self, seen: &Self) -> bool {
         let lens = |upload: &Self| upload.parts.iter().map(|(number, part)| (*number, part.len())).collect();
         let (own, other): (Vec<_>, Vec<_>) = (lens(self), lens(seen));
@@ -198,9 +198,9 @@ impl VersionModel {
             && etag.as_ref().is_none_or(|etag| seen.etag.as_ref() == Some(etag))
     }
 
-    /// For people.
+    /// Describes the version for messages.
     pub(super) fn describe(&self) -> String {
-        let bytes = self.bytes.as_ref().map_or("a mark".into(), |bytes| match bytes.first() {
+        let bytes = self.bytes.as_ref().map_or("a delete marker".into(), |bytes| match bytes.first() {
             Some(first) => format!("{} bytes of {first:02x}", bytes.len()),
             None => "no bytes".into(),
         });
@@ -209,13 +209,13 @@ impl VersionModel {
     }
 }
 
-/// What was not read again is the same without a look at it.
+/// Compares bytes. Bytes that were not read again share their buffer, and need no comparison.
 fn are_same(one: Option<&Bytes>, other: Option<&Bytes>) -> bool {
     let place = |bytes: &Bytes| (bytes.as_ptr(), bytes.len());
     one.map(place) == other.map(place) || one == other
 }
 
-/// For people.
+/// Describes a bucket for messages.
 pub(super) fn describe(model: &BucketModel) -> String {
     let keys: Vec<String> = model
         .keys
@@ -234,7 +234,7 @@ pub(super) fn describe(model: &BucketModel) -> String {
         .collect();
     format!(
         "{}{:?} {} {} {:?}",
-        if model.exists { "" } else { "NONE " },
+        if model.exists { "" } else { "MISSING " },
         model.versioning,
         keys.join(" | "),
         uploads.join(" | "),

@@ -1,4 +1,4 @@
-//! What a client does in several steps, or to several things at once: uploads, versions, readers, races.
+//! Ops of a client in several steps or with several concurrent calls: uploads, versions, readers, races.
 
 use super::bucket_model::{BucketModel, PartModel, UploadModel};
 use super::drive_client::{CallOutcome, CallResult, DriveClient, SETTINGS, error_kind};
@@ -12,11 +12,12 @@ use store::{
     Removal, StoreError, Tags, Versioning,
 };
 
-/// How many uploads of a bucket are under way at most.
+/// Maximum number of uploads in progress in a bucket.
 const UPLOADS_MAX: usize = 2;
 
 impl DriveClient {
-    /// One part of bytes or of another object; several have to be of 5 MiB, and are the uploads' business.
+    /// Stores an object by a multipart writer with one part of new bytes or of another object. Several parts would need 5 MiB each, and
+    /// are tested by uploads.
     pub(super) async fn multipart(
         &mut self,
         drive: &impl StorageTarget,
@@ -53,7 +54,7 @@ impl DriveClient {
             let aborted = if aborts { upload.abort().await } else { Ok(()) };
             return aborted.map(|()| outcome).map_err(|error| format!("abort: {error}"));
         }
-        // Who did not hear of the end asks again; meanwhile others may have what was there.
+        // Repeat a completion whose result was not received. In the meantime other ops may replace the object.
         for _ in 0..3 {
             let mut after = self.model().clone();
             after.put(key, Some(bytes.clone()), user.clone(), tags.clone());
@@ -82,7 +83,7 @@ impl DriveClient {
         Ok(CallOutcome::Done)
     }
 
-    /// A range of an object that is there, and its bytes.
+    /// Returns a range of an existing object, and its bytes.
     fn range_of_object(&self) -> Option<(ObjectRef, std::ops::Range<u64>, Bytes)> {
         let (from, version) = self.object()?;
         let all = version.bytes.filter(|bytes| !bytes.is_empty() && self.entropy.below(2) == 0)?;
@@ -121,7 +122,11 @@ impl DriveClient {
     }
 
     fn upload_model(&self, id: &str) -> Result<UploadModel, String> {
-        self.model().uploads.get(&Some(id.to_owned())).cloned().ok_or_else(|| format!("no upload {id}"))
+        self.model()
+            .uploads
+            .get(&Some(id.to_owned()))
+            .cloned()
+            .ok_or_else(|| format!("the model has no upload {id}"))
     }
 
     async fn put_part(&mut self, store: &dyn ObjectStore, id: &str) -> CallResult {
@@ -129,7 +134,7 @@ impl DriveClient {
             (self.upload_model(id)?, 1 + self.entropy.below(4) as u32);
         let mut bytes = self.fresh_bytes();
         if parts.get(&number).is_some_and(|old| old.len() == bytes.len()) {
-            // A look tells parts by their lengths, and one whose future is dropped may be there or not.
+            // An observation distinguishes parts by length only, and a part whose future was dropped may be stored or not.
             bytes = [&bytes[..], b"+"].concat().into();
         }
         let is_broken = self.entropy.below(8) == 0;
@@ -202,7 +207,7 @@ impl DriveClient {
         self.call(what, versions.remove(&object, &id, Removal::default()), Ok(after), learn).await
     }
 
-    /// Begins to read a range, now or while other things happen.
+    /// Begins to read an object or a range, and reads its body at once or later.
     pub(super) async fn read(&mut self, store: &dyn ObjectStore) -> CallResult {
         let Some((from, version)) = self.object() else { return Ok(CallOutcome::Done) };
         let all = version.bytes.unwrap_or_default();
@@ -226,7 +231,7 @@ impl DriveClient {
         if self.entropy.below(2) == 0 { Ok(CallOutcome::Done) } else { self.continue_reading().await }
     }
 
-    /// Reads a version while its key is changed: what is read is that version, unless it was removed.
+    /// Reads a version while its key is changed: the read must return that version, unless it was removed.
     pub(super) async fn read_during_change(&mut self, store: &dyn ObjectStore) -> CallResult {
         let mut named_versions: Vec<_> = self
             .model()
@@ -254,9 +259,9 @@ impl DriveClient {
         };
         let (seen, changed) = futures_util::future::join(reading, changing).await;
         let outcome = changed?;
-        self.trace_line(format!("{key} {id} was read meanwhile: {:?}", seen.as_ref().map(Bytes::len)));
+        self.trace_line(format!("{key} {id} was read during a change: {:?}", seen.as_ref().map(Bytes::len)));
         self.report.count("version reads during changes");
-        // Drives of a pool give out their versions' names each on its own.
+        // The drives of a pool assign version ids independently.
         let has_it =
             |model: &BucketModel| model.named_versions().any(|(of, other, _)| *of == key && *other == id);
         let may_be_gone = self.models.iter().any(|model| !has_it(model));
@@ -264,7 +269,7 @@ impl DriveClient {
             Ok(bytes) if bytes == expected => Ok(outcome),
             Err(error) if error_kind(&error) == "missing" && may_be_gone => Ok(outcome),
             Err(error) if error_kind(&error) == "device" && self.is_faulty => Ok(CallOutcome::DeviceDown),
-            Ok(bytes) => Err(format!("{} other bytes were read of {key} {id}", bytes.len())),
+            Ok(bytes) => Err(format!("a read of {key} {id} returned {} wrong bytes", bytes.len())),
             Err(error) => Err(format!("reading {key} {id}: {error}")),
         }
     }
@@ -280,7 +285,7 @@ impl DriveClient {
         self.call(format!("{what} {name}"), settings.set(name, value), Ok(after), |_, ()| ()).await
     }
 
-    /// Two who each want to be the first to store a key: one of both is.
+    /// Puts two objects with `If-None-Match` to one key concurrently: exactly one must succeed.
     pub(super) async fn race(&mut self, store: &dyn ObjectStore) -> CallResult {
         let key = self.random_key();
         if self.model().current(key).is_some() {
@@ -299,7 +304,7 @@ impl DriveClient {
             store.put(&object, other.into(), options()),
         );
         let outcomes: [store::Result<ObjectRef>; 2] = puts.await.into();
-        self.trace_line(format!("two put {key}: {outcomes:?}"));
+        self.trace_line(format!("two conditional puts of {key}: {outcomes:?}"));
         let mut stored = Vec::new();
         for (at, outcome) in outcomes.into_iter().enumerate() {
             match outcome {
@@ -318,7 +323,7 @@ impl DriveClient {
                 model.learn(key, put);
                 self.models = vec![model];
             }
-            Some(_) => return Err("two were the first to store a key".into()),
+            Some(_) => return Err("two puts succeeded on the condition that the key is absent".into()),
             None => self.models.truncate(1),
         }
         Ok(CallOutcome::Done)

@@ -1,4 +1,4 @@
-//! A client of the drive: it does what it likes in a bucket of its own, and knows what must come of it.
+//! A client of a drive: it runs random ops in a bucket of its own, and compares each result with the model.
 
 use super::bucket_model::{BucketModel, VersionModel, describe};
 use super::observe::{KnownBytes, ObserveError, object_key, observe_bucket, read_body};
@@ -18,39 +18,38 @@ use store::{
 const KEYS: [&str; 7] = ["a", "a/b", "a/c", "b", "d/e/f", "d/g", "z\u{1}"];
 pub(super) const SETTINGS: [&str; 2] = ["cors", "policy"];
 
-/// A reader that goes on while other things happen, and what it must read.
+/// An open reader, and the bytes that it must return.
 type Reader = (Object, Bytes);
 
 pub(super) struct DriveClient {
     pub(super) bucket: String,
     pub(super) entropy: Entropy,
     trace: Trace,
-    /// What the bucket must hold: one of these, of which only the first is without what was in flight.
+    /// The possible states of the bucket. Only the first is without the effect of changes in flight.
     pub(super) models: Vec<BucketModel>,
     pub(super) readers: Vec<Reader>,
-    /// What was stored last: no two objects have the same bytes.
+    /// The last serial number; it makes the bytes of each object unique.
     last_serial: u64,
-    /// The longest object, in bytes.
+    /// Maximum length of an object, in bytes.
     object_bytes_max: u64,
-    /// Whether the device may fail.
+    /// Whether device failures are currently injected.
     pub(super) is_faulty: bool,
-    /// Whether its bucket is one of a pool: a call is carried out to its end there though nobody waits for it, and a rename is no one
-    /// change.
+    /// Whether the bucket is in a pool. A pool completes a call even if its future is dropped, and a rename there is not atomic.
     pub(super) is_pooled: bool,
     pub(super) steps: u64,
     pub(super) report: Report,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallOutcome {
-    /// It did what it was to do, or there was nothing to do.
+    /// The call succeeded, or there was nothing to do.
     Done,
-    /// It was refused, as it must be.
+    /// The call failed with the expected error.
     Refused,
-    /// Nobody waited for its end.
+    /// The future of the call was dropped.
     Dropped,
-    /// The device failed, or its power.
+    /// The device or its power failed.
     DeviceDown,
 }
 
@@ -106,7 +105,7 @@ impl DriveClient {
         KEYS[self.entropy.below(KEYS.len() as u64) as usize]
     }
 
-    /// A key of which there is something, most of the time.
+    /// Returns a key that exists in most cases.
     pub(super) fn likely_key(&self) -> String {
         let keys: Vec<&str> = self.model().keys.keys().map(|key| &**key).collect();
         match keys.len() as u64 {
@@ -121,7 +120,7 @@ impl DriveClient {
         (0..count).map(|n| (format!("k{n}"), format!("v{}", self.entropy.below(9)))).collect()
     }
 
-    /// A precondition, and whether it holds.
+    /// Draws a precondition, and returns whether it holds.
     pub(super) fn precondition(&self, key: &str) -> (Precondition, bool) {
         let current = self.model().current(key);
         let precondition = match self.entropy.below(8) {
@@ -137,7 +136,7 @@ impl DriveClient {
         (precondition, holds)
     }
 
-    /// Calls, and compares what comes of it with what must: the model after it, or an error of this kind.
+    /// Makes a call and compares its outcome with the expected one: the model after it, or an error of this kind.
     pub(super) async fn call<T>(
         &mut self,
         what: String,
@@ -167,9 +166,11 @@ impl DriveClient {
                 self.models.drain(..self.models.len() - 1);
                 learn(&mut self.models[0], value);
             }
-            (Ok(_), Err(error_kind)) => return Err(format!("{what} succeeded, where it is {error_kind}")),
+            (Ok(_), Err(error_kind)) => {
+                return Err(format!("{what} succeeded and must fail with the error '{error_kind}'"));
+            }
             (Err(StoreError::Full(_)), _) if self.frees_space(&what) => {
-                return Err(format!("{what} is refused by a full drive"));
+                return Err(format!("a full drive refused {what}"));
             }
             (Err(StoreError::Full(_)), _) => {
                 self.report.count("writes refused by a full drive");
@@ -178,7 +179,7 @@ impl DriveClient {
             }
             (Err(error), _) if error_kind(&error) == "device" => {
                 if !self.is_faulty {
-                    return Err(format!("{what} failed on a sound device: {error}"));
+                    return Err(format!("{what} failed without an injected fault: {error}"));
                 }
                 return Ok(CallOutcome::DeviceDown);
             }
@@ -192,10 +193,10 @@ impl DriveClient {
         Ok(CallOutcome::Done)
     }
 
-    /// Whether it takes something away, which no drive is too full for. A mark takes some room.
+    /// Whether a call frees space, so that even a full drive must accept it. A delete marker takes space.
     fn frees_space(&self, what: &str) -> bool {
         let deletes = what.starts_with("delete ") && self.model().versioning == Versioning::Never;
-        deletes || ["remove ", "abort ", "unmake", "unset "].iter().any(|begin| what.starts_with(begin))
+        deletes || ["remove ", "abort ", "unset "].iter().any(|begin| what.starts_with(begin))
     }
 
     pub(super) async fn run_ops(&mut self, drive: &impl StorageTarget, ops: u64) -> CallResult {
@@ -212,13 +213,13 @@ impl DriveClient {
         Ok(CallOutcome::Done)
     }
 
-    /// Looks which of what can be is, if that is not known.
+    /// Finds out by an observation which of the possible states is true, if that is not known.
     pub(super) async fn resolve_uncertain(&mut self, drive: &impl StorageTarget) -> CallResult {
         let is_known = self.models.len() == 1 && !self.model().has_unknown();
         if is_known { Ok(CallOutcome::Done) } else { self.compare_known(drive).await }
     }
 
-    /// All that can be seen is what must be, but of what was read or stored in this life not all bytes are read again.
+    /// Compares the bucket with the model. Most bytes that were read or stored in this session are not read again.
     pub(super) async fn compare_known(&mut self, drive: &impl StorageTarget) -> CallResult {
         let version = self.models.iter().flat_map(|model| model.keys.values()).flat_map(|version| &**version);
         let known = version.filter_map(|version| Some((version.etag.clone()?, version.bytes.clone()?)));
@@ -226,7 +227,7 @@ impl DriveClient {
         self.compare_with(drive, &known).await
     }
 
-    /// All that can be seen is what must be.
+    /// Compares the bucket with the model, and reads all bytes.
     pub(super) async fn compare(&mut self, drive: &impl StorageTarget) -> CallResult {
         self.compare_with(drive, &KnownBytes::new()).await
     }
@@ -234,13 +235,13 @@ impl DriveClient {
     async fn compare_with(&mut self, drive: &impl StorageTarget, known: &KnownBytes) -> CallResult {
         let seen = match observe_bucket(drive, &self.bucket, &SETTINGS, &self.entropy, known).await {
             Ok(seen) => seen,
-            Err(ObserveError::Error(error)) if self.is_faulty && error_kind(&error) == "device" => {
+            Err(ObserveError::Store(error)) if self.is_faulty && error_kind(&error) == "device" => {
                 return Ok(CallOutcome::DeviceDown);
             }
-            Err(ObserveError::Error(error)) => {
-                return Err(format!("{} cannot be seen: {error}", self.bucket));
+            Err(ObserveError::Store(error)) => {
+                return Err(format!("cannot observe {}: {error}", self.bucket));
             }
-            Err(ObserveError::Wrong(what)) => return Err(format!("{}: {what}", self.bucket)),
+            Err(ObserveError::Inconsistent(what)) => return Err(format!("{}: {what}", self.bucket)),
         };
         self.report.count("bucket comparisons");
         match self.models.iter().rposition(|model| model.allows(&seen)) {
@@ -258,7 +259,7 @@ impl DriveClient {
         Ok(CallOutcome::Done)
     }
 
-    /// After rot: whatever can be seen is what must be, where the last change may be lost.
+    /// Compares a bucket after corruption. Readable data must be correct; the last change may be lost.
     pub(super) async fn compare_corrupted(
         &self,
         drive: &impl StorageTarget,
@@ -270,15 +271,15 @@ impl DriveClient {
                 match models.into_iter().any(|model| model.allows(&seen)) {
                     true => Ok(true),
                     false => Err(format!(
-                        "after rot {} is\n  {}\nand must be\n  {}",
+                        "after corruption {} is\n  {}\nand must be\n  {}",
                         self.bucket,
                         describe(&seen),
                         describe(self.model())
                     )),
                 }
             }
-            Err(ObserveError::Error(_)) => Ok(false),
-            Err(ObserveError::Wrong(what)) => Err(format!("after rot {}: {what}", self.bucket)),
+            Err(ObserveError::Store(_)) => Ok(false),
+            Err(ObserveError::Inconsistent(what)) => Err(format!("after corruption {}: {what}", self.bucket)),
         }
     }
 
@@ -294,12 +295,12 @@ impl DriveClient {
         }
     }
 
-    /// Readers end with the drive that they read from.
+    /// Drops the readers of a drive that is closed.
     pub(super) fn drop_readers(&mut self) {
         self.readers.clear();
     }
 
-    /// Stores until the drive is full.
+    /// Stores objects until the drive is full.
     pub(super) async fn fill(&mut self, drive: &impl StorageTarget) -> Result<(), String> {
         if !self.model().exists {
             self.create_bucket(drive).await?;
@@ -323,18 +324,21 @@ impl DriveClient {
                     self.report.count("full drives");
                     break;
                 }
-                Err(error) => return Err(format!("filling with {n} of {len} bytes: {error}")),
+                Err(error) => {
+                    return Err(format!("filling the drive failed at object {n} of {len} bytes: {error}"));
+                }
             }
         }
         self.compare_known(drive).await.map(drop)
     }
 
-    /// Deletes everything, be the drive as full as it may.
+    /// Deletes all objects and the bucket, even on a full drive.
     pub(super) async fn delete_all(&mut self, drive: &impl StorageTarget) -> Result<(), String> {
         if !self.model().exists {
             return Ok(());
         }
-        let error = |what: &'static str| move |error: StoreError| format!("leaving, {what}: {error}");
+        let error =
+            |what: &'static str| move |error: StoreError| format!("deleting everything, {what}: {error}");
         let store = Buckets::open(drive, &self.bucket).await.map_err(error("open"))?;
         let (versions, uploads) =
             (store.versions().ok_or("no versions")?, store.uploads().ok_or("no uploads")?);
@@ -387,15 +391,16 @@ impl DriveClient {
     async fn create_bucket(&mut self, drive: &impl StorageTarget) -> CallResult {
         let after = BucketModel { exists: true, ..BucketModel::default() };
         let bucket = self.bucket.clone();
-        self.call("make".into(), async move { drive.create(&bucket).await }, Ok(after), |_, ()| ()).await
+        self.call("create bucket".into(), async move { drive.create(&bucket).await }, Ok(after), |_, ()| ())
+            .await
     }
 
-    /// Removes the bucket, and stores something in it at the same time: one of both happens.
+    /// Removes the bucket, if it is empty with a concurrent put in half of the cases: at most one of both may succeed.
     async fn remove_bucket(&mut self, drive: &impl StorageTarget, store: &dyn ObjectStore) -> CallResult {
         let bucket = self.bucket.clone();
         if self.entropy.below(2) == 0 || !self.model().is_empty() {
             let expected = if self.model().is_empty() { Ok(BucketModel::default()) } else { Err("state") };
-            return self.call("unmake".into(), drive.delete(&bucket), expected, |_, ()| ()).await;
+            return self.call("remove bucket".into(), drive.delete(&bucket), expected, |_, ()| ()).await;
         }
         let (bytes, key) = (self.fresh_bytes(), self.random_key());
         let object = object_key(key);
@@ -404,14 +409,14 @@ impl DriveClient {
         self.models.extend([BucketModel::default(), stored]);
         let put = store.put(&object, bytes.into(), PutOptions::default()).map(|put| put.map(drop)).boxed();
         let both = futures_util::future::join(drive.delete(&bucket), put).await;
-        self.trace_line(format!("unmake while {key} is put: {both:?}"));
+        self.trace_line(format!("remove bucket while {key} is put: {both:?}"));
         if let (Ok(()), Ok(())) = both {
             return Err("a bucket was removed while an object was put into it, and both succeeded".into());
         }
         let failed = [both.0.err(), both.1.err()];
         let is_down = failed.iter().flatten().any(|error| error_kind(error) == "device");
         if is_down && !self.is_faulty {
-            return Err(format!("on a sound device: {failed:?}"));
+            return Err(format!("failed without an injected fault: {failed:?}"));
         }
         Ok(if is_down { CallOutcome::DeviceDown } else { CallOutcome::Done })
     }
@@ -438,7 +443,7 @@ impl DriveClient {
         self.call(what, call, expected, |after, put| after.learn(key, put)).await
     }
 
-    /// Bytes that go to a store as they come; their length is said, or not, or is another.
+    /// Puts bytes by a streaming writer. The announced length is right, wrong, or missing.
     fn write_stream<'a>(
         &mut self,
         store: &'a dyn ObjectStore,
@@ -454,7 +459,7 @@ impl DriveClient {
             let mut writer = store
                 .writer(key, said)
                 .await?
-                .ok_or_else(|| StoreError::Unsupported("bytes as they come".into()))?;
+                .ok_or_else(|| StoreError::Unsupported("streaming writes".into()))?;
             for at in (0..bytes.len()).step_by(piece_bytes) {
                 writer.write(bytes.slice(at..bytes.len().min(at + piece_bytes))).await?;
             }
@@ -479,7 +484,7 @@ impl DriveClient {
         self.call(what, versions.mark(&object, precondition), expected, learn).await
     }
 
-    /// An object that is there, and what it must be.
+    /// Returns an existing object and its model.
     pub(super) fn object(&self) -> Option<(ObjectRef, VersionModel)> {
         let key = self.likely_key();
         let version = self.model().current(&key)?.clone();
@@ -538,7 +543,7 @@ impl DriveClient {
     pub(super) async fn continue_reading(&mut self) -> CallResult {
         let Some((object, expected)) = self.readers.pop() else { return Ok(CallOutcome::Done) };
         let read = read_body(object).await;
-        self.trace_line(format!("a reader read on: {:?}", read.as_ref().map(Bytes::len)));
+        self.trace_line(format!("a reader finished: {:?}", read.as_ref().map(Bytes::len)));
         self.report.count("reads");
         self.check_read(read, &expected)
     }
@@ -546,27 +551,29 @@ impl DriveClient {
     fn check_read(&self, read: store::Result<Bytes>, expected: &Bytes) -> CallResult {
         match read {
             Ok(bytes) if bytes == expected => Ok(CallOutcome::Done),
-            Ok(bytes) => {
-                Err(format!("{} bytes were read, and not the {} that are there", bytes.len(), expected.len()))
-            }
+            Ok(bytes) => Err(format!(
+                "a read returned {} bytes that are not the expected {}",
+                bytes.len(),
+                expected.len()
+            )),
             Err(error) if self.is_faulty && error_kind(&error) == "device" => Ok(CallOutcome::DeviceDown),
-            Err(error) => Err(format!("reading: {error}")),
+            Err(error) => Err(format!("a read failed: {error}")),
         }
     }
 }
 
-/// What `keep_up` would do now.
+/// Runs the maintenance that is due, as `keep_up` does in the background.
 async fn maintain_all(place: &impl StorageTarget) -> Result<(), String> {
     for drive in place.drives() {
         match drive.maintain().await {
             Ok(()) | Err(drive::Error::Full) => {}
-            Err(error) => return Err(format!("upkeep: {error}")),
+            Err(error) => return Err(format!("maintenance: {error}")),
         }
     }
     Ok(())
 }
 
-/// Drops the call after so many polls, if it has not ended then.
+/// Polls a future at most this many times, and then drops it. Returns `None` if it was dropped.
 async fn poll_at_most<T>(polls: Option<u64>, call: impl Future<Output = T>) -> Option<T> {
     let mut call = pin!(call);
     let mut left = polls;
@@ -584,7 +591,7 @@ async fn poll_at_most<T>(polls: Option<u64>, call: impl Future<Output = T>) -> O
     .await
 }
 
-/// What an error is about.
+/// Returns the kind of an error.
 pub(super) fn error_kind(error: &StoreError) -> &'static str {
     match error {
         StoreError::NotFound(_) => "missing",

@@ -1,4 +1,4 @@
-//! A world from formatting to the last deletion: lives that end in order, by a kill, by the loss of power, or by a device that fails.
+//! The drive world: sessions that end in a clean shutdown, a kill, a power cut or a device failure. At the end all is deleted.
 
 use super::drive_client::{CallOutcome, DriveClient};
 use crate::device::{Fired, OperationKind, SimDevice};
@@ -14,10 +14,11 @@ use store::{Buckets, Entropy};
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// An empty drive on rows of one block holds no more: the zones of the log that are being written and its reserve of what waits for a checkpoint, a table of what was deleted, and the manifest.
+/// Maximum number of blocks in use on an empty drive with rows of one block: the zones of the log that are being written, the reserve
+/// of the log for a checkpoint, a table of deletions, and the manifest.
 const EMPTY_DRIVE_BLOCKS_MAX: u64 = 3 * (MIB / 4096) + 80;
 
-/// Makes the faults of a world's sectors others than its other events.
+/// Salt of the draws of sector faults.
 pub(super) const FAULT_SALT: u64 = 0x5ec7_0125_0000_0000;
 
 pub(super) struct DriveWorld {
@@ -26,14 +27,14 @@ pub(super) struct DriveWorld {
     options: OpenOptions,
     clients: Vec<DriveClient>,
     entropy: Entropy,
-    /// For sectors that cannot be read, so that the rest of a seed's world is as it was before there were any.
+    /// Entropy for unreadable sectors, separate so that the other events of a seed do not depend on it.
     fault_entropy: Entropy,
     fired: Fired,
     trace: Trace,
     report: Report,
 }
 
-/// How a life ends.
+/// The end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionEnd {
     Orderly,
@@ -69,11 +70,11 @@ impl SimulatedWorld for DriveWorld {
 
     fn run(&mut self) -> Result<(), String> {
         for session in 0..1 + self.entropy.below(4) {
-            self.trace.push(format!("life {session}"));
+            self.trace.push(format!("session {session}"));
             let end = in_paused_runtime(async || self.run_session().await)?;
             self.end_session(end);
         }
-        self.trace.push("the end");
+        self.trace.push("final check");
         in_paused_runtime(async || self.final_check().await)?;
         self.check_corruption()
     }
@@ -87,12 +88,12 @@ impl SimulatedWorld for DriveWorld {
     }
 }
 
-/// How much the clients of a world have done.
+/// Returns the number of calls of all clients.
 pub(super) fn total_steps(clients: &[DriveClient]) -> u64 {
     clients.iter().map(|client| client.steps).sum()
 }
 
-/// The report of a world that has ended: `fired` are the faults of devices that are gone.
+/// Returns the report of a finished world. `fired` holds the fault counts of discarded devices.
 pub(super) fn final_report(
     mut report: Report,
     clients: &[DriveClient],
@@ -105,7 +106,7 @@ pub(super) fn final_report(
     report
 }
 
-/// Counts the world for each kind of fault that met somebody in it.
+/// Counts the world once for each kind of fault that a caller met.
 fn count_fired(report: &mut Report, fired: Fired) {
     let kinds = [
         (fired.unreadable, "worlds with reads of unreadable sectors"),
@@ -133,18 +134,18 @@ impl DriveWorld {
             SessionEnd::Kill => false,
         };
         if loses_power {
-            // A power cut in the middle of a write leaves sectors that cannot be read, on some devices.
+            // On some devices a power cut in the middle of a write leaves unreadable sectors.
             self.device
                 .crash_spoiling(self.entropy.next_u64(), [0, 1, 3, 20][self.fault_entropy.below(4) as usize]);
         }
         if self.fault_entropy.below(3) == 0 {
-            // Sectors that hold nothing: nobody may need them.
+            // Sectors without data: no operation may need them.
             self.device.spoil_unwritten(self.fault_entropy.next_u64(), 1 + self.fault_entropy.below(8));
         }
         drop(self.device.take_operations());
     }
 
-    /// Opens, the power going meanwhile some times.
+    /// Opens the drive, in some cases after attempts during power cuts.
     fn open(&mut self) -> Result<Drive, String> {
         while self.entropy.below(6) == 0 {
             self.device.cut_power_after(self.entropy.below(12));
@@ -193,7 +194,7 @@ impl DriveWorld {
                 return Ok(end);
             }
             if has_read_errors {
-                // The drive goes on, as nothing that was to be written failed.
+                // No write failed, so that the session continues.
                 self.device.heal();
                 for client in &mut self.clients {
                     client.drop_readers();
@@ -211,7 +212,7 @@ impl DriveWorld {
         Ok(end)
     }
 
-    /// Everybody does some things, and upkeep what it has to; whether the life is over.
+    /// Runs all clients and the maintenance concurrently. Returns whether the session is over.
     async fn run_round(
         &mut self,
         drive: &Drive,
@@ -250,10 +251,10 @@ impl DriveWorld {
                 return Ok(is_cut || is_down && !has_read_errors);
             }
         }
-        Err("upkeep came to an end".into())
+        Err("`keep_up` ended".into())
     }
 
-    /// What is there is what must be; then everything is deleted, and so is what it took.
+    /// Compares all buckets with their models. Then deletes everything, which must free all space.
     async fn final_check(&mut self) -> Result<(), String> {
         let drive = self.open()?;
         check(&drive).await?;
@@ -272,7 +273,7 @@ impl DriveWorld {
         }
         require_ok("maintain", drive.maintain().await)?;
         require_ok("close", drive.close().await)?;
-        // What is free shows with the next change.
+        // The next change updates the free space.
         require_ok("create", drive.create("last").await)?;
         require_ok("delete", Buckets::delete(&drive, "last").await)?;
         let checked = check(&drive).await?;
@@ -282,18 +283,18 @@ impl DriveWorld {
             && used <= EMPTY_DRIVE_BLOCKS_MAX + 32 * self.device.row_bytes() / BLOCK_BYTES
         {
             true => Ok(()),
-            false => Err(format!("a drive of which everything was deleted is not empty: {checked:?}")),
+            false => Err(format!("the drive is not empty after all was deleted: {checked:?}")),
         }
     }
 
-    /// Flips bits: what can still be read is what must be.
+    /// Corrupts a copy of the device: what can still be read must be correct.
     fn check_corruption(&mut self) -> Result<(), String> {
         let device = self.device.fork();
         let options = OpenOptions { read_only: self.entropy.below(2) == 0, ..self.options };
         let before: Vec<DriveClient> = self.clients.iter().map(DriveClient::snapshot).collect();
         in_paused_runtime(async || {
             if self.entropy.below(2) == 0 {
-                // The last change may be lost: a frame that rots is like one that was never whole.
+                // The last change may be lost, as a corrupted last frame looks like an incomplete one.
                 let drive = require_ok(
                     "open",
                     Drive::open(Arc::new(device.clone()), self.options, self.clock.clone()),
@@ -302,7 +303,7 @@ impl DriveWorld {
                     client.run_ops(&drive, 1).await?;
                 }
             }
-            // A table of the index alone, which the next checkpoint is to take along: the log has frames that no table has.
+            // Corrupts only a table of the index. The log has newer frames, so that the next checkpoint has to read the table.
             let spoils_table = self.fault_entropy.below(3) == 0 && self.spoil_index_table(&device).await?;
             let options = OpenOptions { read_only: options.read_only && !spoils_table, ..options };
             let flip_area = self.fault_entropy.below(3);
@@ -312,7 +313,7 @@ impl DriveWorld {
                 let (all, log) = (8192..len, len * 3 / 4..len);
                 let ranges = match flip_area {
                     0 => [0..8192, 0..len, 0..len, 8192..4 * MIB],
-                    // The superblocks stay, so that more is left to be found.
+                    // Spare the superblocks, so that more of the corruption is found later.
                     1 => [all.clone(), all.clone(), all, 8192..4 * MIB],
                     _ => [log.clone(), log.clone(), log.clone(), log],
                 };
@@ -321,7 +322,7 @@ impl DriveWorld {
             let spoils_more = !spoils_table && self.fault_entropy.below(2) == 0;
             let spoiled = if spoils_more { 1 + self.fault_entropy.below(20) } else { 0 };
             for _ in 0..spoiled {
-                // The index lies in the beginning, the log at the end.
+                // The index is at the beginning of the device, and the log at the end.
                 let blocks = device.len_bytes() / BLOCK_BYTES;
                 let ranges = [2..blocks, 2..1024.min(blocks), blocks * 3 / 4..blocks];
                 let range = &ranges[self.fault_entropy.below(3) as usize];
@@ -342,7 +343,8 @@ impl DriveWorld {
         })
     }
 
-    /// Something is stored, in a short table and in the log; then blocks of a table of the index cannot be read. Returns whether there is one.
+    /// Stores changes in a small table and in the log, and then makes blocks of an index table unreadable. Returns false if
+    /// there is no table.
     async fn spoil_index_table(&mut self, device: &SimDevice) -> Result<bool, String> {
         let drive =
             require_ok("open", Drive::open(Arc::new(device.clone()), self.options, self.clock.clone()))?;
@@ -373,7 +375,7 @@ impl DriveWorld {
         Ok(true)
     }
 
-    /// A drive that can be opened answers rightly or with errors; a scrub tells what is wrong, and checkpoints go on.
+    /// Uses a corrupted drive that can be opened: results are correct or errors, a scrub finds the damage, and checkpoints still work.
     async fn use_corrupted(
         &mut self,
         drive: &Drive,
@@ -387,39 +389,41 @@ impl DriveWorld {
                 is_found = true;
             }
         }
-        let scrubbed = require_ok("scrub of what is rotten", drive.scrub(|_| ()).await)?;
+        let scrubbed = require_ok("scrub of a corrupted drive", drive.scrub(|_| ()).await)?;
         if is_found && scrubbed.damaged.is_empty() {
-            return Err("what reading found a scrub did not".into());
+            return Err("a scrub missed damage that a read found".into());
         }
         if !read_only {
             match drive.close().await {
                 Ok(()) | Err(drive::Error::Full) => {}
-                Err(error) => return Err(format!("a checkpoint of what is rotten: {error}")),
+                Err(error) => return Err(format!("checkpoint of a corrupted drive: {error}")),
             }
         }
         Ok(())
     }
 
-    /// Opens what is whole of a drive that cannot be opened, which says that it is not all.
+    /// Opens a drive that cannot be opened normally up to its damage. The drive must report losses, and must not be written to.
     fn salvage(&mut self, device: &SimDevice, why: &drive::Error) -> Result<(), String> {
         let options = OpenOptions { before_damage: true, ..self.options };
         drop(device.take_operations());
         match Drive::open(Arc::new(device.clone()), options, self.clock.clone()) {
-            Ok(drive) if drive.losses().is_empty() => Err(format!("nothing is lost, and yet: {why}")),
+            Ok(drive) if drive.losses().is_empty() => {
+                Err(format!("the drive reports no losses, but could not be opened: {why}"))
+            }
             Ok(_) => {
                 self.report.count("corrupted drives opened up to the damage");
                 match device.take_operations().iter().all(|done| done.kind == OperationKind::Read) {
                     true => Ok(()),
-                    false => Err("a rotten drive was written to".into()),
+                    false => Err("a drive opened up to its damage was written to".into()),
                 }
             }
-            // Neither superblock, or no manifest.
+            // Both superblocks or the manifest are damaged.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Upkeep at random moments; never done.
+/// Runs maintenance at random moments, without end.
 pub(super) async fn maintain_at_random(drive: &Drive, seed: u64, is_faulty: bool) -> Result<(), String> {
     let entropy = Entropy::new(seed);
     loop {
@@ -433,7 +437,7 @@ pub(super) async fn maintain_at_random(drive: &Drive, seed: u64, is_faulty: bool
         match outcome {
             Err(drive::Error::Full) | Ok(()) => {}
             Err(_) if is_faulty => std::future::pending().await,
-            Err(error) => return Err(format!("upkeep: {error}")),
+            Err(error) => return Err(format!("maintenance: {error}")),
         }
     }
 }

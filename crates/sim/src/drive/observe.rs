@@ -1,4 +1,4 @@
-//! Everything that can be seen of a bucket, by every way there is.
+//! Observes a bucket completely, in each way that the interface offers.
 
 use super::bucket_model::{BucketModel, PartModel, UploadModel, VersionModel};
 use super::target::StorageTarget;
@@ -11,28 +11,28 @@ use store::{
     ObjectKey, ObjectStore, StoreError, Tags, Version, VersionEntry,
 };
 
-/// What could not be seen: an error of the store, or two looks that differ.
+/// A failed observation: a store error, or two views that contradict each other.
 pub(super) enum ObserveError {
-    Error(StoreError),
-    Wrong(String),
+    Store(StoreError),
+    Inconsistent(String),
 }
 
 impl From<StoreError> for ObserveError {
     fn from(error: StoreError) -> Self {
-        Self::Error(error)
+        Self::Store(error)
     }
 }
 
 type Observed<T> = Result<T, ObserveError>;
 
-/// Bytes by etag, as they were seen before in the same life: most looks read only some of them again.
+/// Bytes by etag, known from earlier in the session. Most observations read only some of them again.
 pub(super) type KnownBytes = HashMap<ETag, Bytes>;
 
-/// One known object of so many is read again.
+/// One known object in this many is read again.
 const READ_AGAIN_ONE_IN: u64 = 8;
 
 pub(super) fn object_key(text: &str) -> ObjectKey {
-    ObjectKey::new(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|_| panic!("the key {text}"))
+    ObjectKey::new(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|_| panic!("invalid key {text}"))
 }
 
 pub(super) fn key_text(key: &ObjectKey) -> String {
@@ -47,7 +47,7 @@ pub(super) async fn read_body(object: Object) -> store::Result<Bytes> {
     }
 }
 
-/// All of a bucket. Settings are those of these names.
+/// Observes a bucket, with the settings of these names.
 pub(super) async fn observe_bucket(
     drive: &impl StorageTarget,
     bucket: &str,
@@ -60,7 +60,7 @@ pub(super) async fn observe_bucket(
         opened => opened?,
     };
     let mut seen = BucketModel { exists: true, ..BucketModel::default() };
-    let versions = store.versions().ok_or_else(|| inconsistent("no versions"))?;
+    let versions = store.versions().ok_or_else(|| inconsistent("the store has no versions"))?;
     seen.versioning = versions.state().await?;
     for version in all_versions(&*store, entropy).await? {
         let known = version.stored.as_ref().and_then(|stored| known.get(&stored.object.etag));
@@ -68,25 +68,29 @@ pub(super) async fn observe_bucket(
         let observed = observe_version(&*store, &version, known).await?;
         let of_key = seen.keys.entry(key_text(&version.key).into()).or_default();
         if version.is_newest != of_key.is_empty() {
-            return Err(inconsistent(format!("which version of {} is the newest", key_text(&version.key))));
+            return Err(inconsistent(format!(
+                "the wrong version of {} is marked as the newest",
+                key_text(&version.key)
+            )));
         }
         Arc::make_mut(of_key).push(observed);
     }
     compare_listings(&*store, &seen, entropy).await?;
     seen.uploads = observe_uploads(&*store).await?;
     for name in settings {
-        let value = store.settings().ok_or_else(|| inconsistent("no settings"))?.get(name).await?;
+        let value =
+            store.settings().ok_or_else(|| inconsistent("the store has no settings"))?.get(name).await?;
         value.into_iter().for_each(|value| drop(seen.settings.insert((*name).into(), value)));
     }
     Ok(seen)
 }
 
 fn inconsistent(what: impl Into<String>) -> ObserveError {
-    ObserveError::Wrong(what.into())
+    ObserveError::Inconsistent(what.into())
 }
 
 async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Observed<Vec<Version>> {
-    let versions = store.versions().ok_or_else(|| inconsistent("no versions"))?;
+    let versions = store.versions().ok_or_else(|| inconsistent("the store has no versions"))?;
     let mut limit = 1 + entropy.below(6) as usize;
     let mut found: Vec<Version> = Vec::new();
     loop {
@@ -102,7 +106,9 @@ async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Observed<Ve
         for entry in page {
             match entry {
                 VersionEntry::Version(version) => found.push(*version),
-                VersionEntry::Prefix(_) => return Err(inconsistent("a prefix where nothing is folded")),
+                VersionEntry::Prefix(_) => {
+                    return Err(inconsistent("a common prefix in a listing without a delimiter"));
+                }
             }
         }
         if is_last {
@@ -112,7 +118,7 @@ async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Observed<Ve
     }
 }
 
-/// A version, as it is listed and as it is read.
+/// Observes a version by listing and reading it.
 async fn observe_version(
     store: &dyn ObjectStore,
     version: &Version,
@@ -146,7 +152,7 @@ async fn observe_version(
     Ok(VersionModel { is_named, id, etag: Some(etag), bytes: Some(bytes), user, tags })
 }
 
-/// Pages of keys, folded and not, are what the versions say.
+/// Checks that listings of keys, with and without a delimiter, agree with the versions.
 async fn compare_listings(store: &dyn ObjectStore, seen: &BucketModel, entropy: &Entropy) -> Observed<()> {
     let current = || seen.keys.keys().filter_map(|key| Some((key.to_string(), seen.current(key)?)));
     let objects: Vec<(String, Option<ETag>, u64)> = current()
@@ -159,7 +165,7 @@ async fn compare_listings(store: &dyn ObjectStore, seen: &BucketModel, entropy: 
         .map(|(object, size)| (key_text(&object.key), Some(object.etag), size))
         .collect();
     if listed != objects {
-        return Err(inconsistent(format!("the pages are {listed:?}, the versions {objects:?}")));
+        return Err(inconsistent(format!("the listing has {listed:?}, the versions {objects:?}")));
     }
     let mut folded: Vec<String> =
         current().map(|(key, _)| key.find('/').map_or(key.clone(), |at| key[..=at].to_owned())).collect();
@@ -168,7 +174,9 @@ async fn compare_listings(store: &dyn ObjectStore, seen: &BucketModel, entropy: 
     let listed: Vec<String> =
         listed.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect();
     if listed != folded {
-        return Err(inconsistent(format!("folded pages are {listed:?}, the versions say {folded:?}")));
+        return Err(inconsistent(format!(
+            "the listing with a delimiter has {listed:?}, the versions {folded:?}"
+        )));
     }
     Ok(())
 }
@@ -192,7 +200,7 @@ async fn list_all(
 }
 
 async fn observe_uploads(store: &dyn ObjectStore) -> Observed<BTreeMap<Option<String>, UploadModel>> {
-    let uploads = store.uploads().ok_or_else(|| inconsistent("no uploads"))?;
+    let uploads = store.uploads().ok_or_else(|| inconsistent("the store has no uploads"))?;
     let mut found = BTreeMap::new();
     for upload in uploads.list(b"").await? {
         let parts = uploads.parts(&upload.key, &upload.id).await?;

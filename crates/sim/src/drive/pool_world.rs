@@ -1,7 +1,7 @@
-//! Worlds of several drives as a pool: power cuts, kills, devices that fail or rot, drives that join, and openings without one.
+//! The pool world: several drives with power cuts, kills, device failures, corruption, added drives, and openings without one drive.
 //!
-//! Besides what every world of the drive checks: everything of a key is on one drive, the drives agree on their buckets, and without one
-//! drive the answer is what there is or that it cannot be known, never another one.
+//! Checked in addition to the checks of a drive world: all versions of a key are on one drive; the drives have the same buckets; without
+//! one drive a read returns the correct object or an error.
 
 use super::drive_client::{CallOutcome, DriveClient, error_kind};
 use super::drive_world::{
@@ -25,7 +25,7 @@ use store::{Buckets, Entropy, GetOptions, ListRequest, StoreError};
 const DRIVES_MAX: usize = 4;
 
 pub(super) struct PoolWorld {
-    /// One for each drive, all on one power.
+    /// One device for each drive, with a common power supply.
     devices: Vec<SimDevice>,
     clock: Arc<RuntimeClock>,
     options: OpenOptions,
@@ -67,14 +67,14 @@ impl SimulatedWorld for PoolWorld {
 
     fn run(&mut self) -> Result<(), String> {
         for session in 0..1 + self.entropy.below(4) {
-            self.trace.push(format!("life {session}"));
+            self.trace.push(format!("session {session}"));
             let end = in_paused_runtime(async || self.run_session().await)?;
             self.end_session(end);
             if self.devices.len() < DRIVES_MAX && self.entropy.below(4) == 0 {
                 self.add_drive()?;
             }
         }
-        self.trace.push("the end");
+        self.trace.push("final check");
         self.check_degraded()?;
         in_paused_runtime(async || self.final_check().await)?;
         self.check_corruption()
@@ -134,7 +134,7 @@ impl PoolWorld {
         }
     }
 
-    /// Opens the pool, the power going meanwhile some times.
+    /// Opens the pool, in some cases after attempts during power cuts.
     async fn open(&mut self) -> Result<Pool, String> {
         while self.entropy.below(6) == 0 {
             self.devices[0].cut_power_after(self.entropy.below(30));
@@ -162,7 +162,7 @@ impl PoolWorld {
         self.check_homes(pool).await
     }
 
-    /// Each key that is an object is one on one drive, and the drives have the same buckets.
+    /// Checks that each object is on one drive only, and that the drives have the same buckets.
     async fn check_homes(&self, pool: &Pool) -> Result<(), String> {
         let names = require_ok("list", pool.list().await)?;
         for (number, drive) in pool.drives() {
@@ -218,7 +218,7 @@ impl PoolWorld {
                 return Ok(end);
             }
             if has_read_errors {
-                // A change of all drives that failed on one of them is ended by the next opening.
+                // The next opening completes a change of all drives that failed on one of them.
                 return Ok(SessionEnd::Kill);
             }
             self.compare(&pool).await?;
@@ -231,7 +231,7 @@ impl PoolWorld {
         Ok(end)
     }
 
-    /// Everybody does some things; whether the life is over.
+    /// Runs all clients and the maintenance concurrently. Returns whether the session is over.
     async fn run_round(
         &mut self,
         pool: &Pool,
@@ -278,10 +278,10 @@ impl PoolWorld {
                 return Ok(is_cut || is_down && !has_read_errors);
             }
         }
-        Err("upkeep came to an end".into())
+        Err("`keep_up` ended".into())
     }
 
-    /// An empty drive joins; the power goes meanwhile some times.
+    /// Adds an empty drive, in some cases after an attempt during a power cut.
     fn add_drive(&mut self) -> Result<(), String> {
         let device = self.devices[0].beside((16 + self.entropy.below(2) * 8) * MIB);
         self.format(&device)?;
@@ -304,7 +304,7 @@ impl PoolWorld {
         })
     }
 
-    /// Without one drive each object is what it must be, or cannot be known; nothing is listed.
+    /// Opens the pool without one drive: a read returns the correct object or an error, and listings fail.
     fn check_degraded(&mut self) -> Result<(), String> {
         let missing = self.any_device();
         let devices: Vec<SimDevice> = self.devices.iter().map(SimDevice::fork).collect();
@@ -313,7 +313,7 @@ impl PoolWorld {
             let present: Vec<SimDevice> = present.map(|(_, device)| device.clone()).collect();
             let drives = self.drives(&present)?;
             if Pool::open(drives.clone(), PoolOptions::default()).await.is_ok() {
-                return Err("a pool was opened without one of its drives".into());
+                return Err("the pool was opened without one of its drives, though not as degraded".into());
             }
             let pool = require_ok("open", Pool::open(drives, PoolOptions { degraded: true }).await)?;
             self.report.count("degraded pool openings");
@@ -344,12 +344,12 @@ impl PoolWorld {
         })
     }
 
-    /// Compares everything; then deletes everything some times.
+    /// Compares everything, and then deletes everything in half of the cases.
     async fn final_check(&mut self) -> Result<(), String> {
         let pool = self.open().await?;
         self.compare(&pool).await?;
         if self.entropy.below(2) == 0 {
-            // A log ends with a checkpoint: of the last frame nobody can tell rot from a write that was cut short.
+            // End the log with a checkpoint: corruption of the last frame cannot be told from an incomplete write.
             for (_, drive) in pool.drives() {
                 require_ok("close", drive.close().await)?;
             }
@@ -363,15 +363,13 @@ impl PoolWorld {
             require_ok("close", drive.close().await)?;
             let checked = check(&drive).await?;
             if checked.objects + checked.parts > 0 {
-                return Err(format!(
-                    "drive {number}, of which everything was deleted, is not empty: {checked:?}"
-                ));
+                return Err(format!("drive {number} is not empty after all was deleted: {checked:?}"));
             }
         }
         Ok(())
     }
 
-    /// One drive rots, or has sectors that cannot be read: what can be read is what must be, and a scrub finds what reading finds.
+    /// Corrupts one drive, also by unreadable sectors: what can be read must be correct, and a scrub must find what a read finds.
     fn check_corruption(&mut self) -> Result<(), String> {
         let rotten = self.any_device();
         let devices: Vec<SimDevice> = self.devices.iter().map(SimDevice::fork).collect();
@@ -403,10 +401,10 @@ impl PoolWorld {
             }
             let mut damaged = Vec::new();
             for drive in &drives {
-                damaged.extend(require_ok("scrub of what is rotten", drive.scrub(|_| ()).await)?.damaged);
+                damaged.extend(require_ok("scrub of a corrupted drive", drive.scrub(|_| ()).await)?.damaged);
             }
             match is_found && damaged.is_empty() {
-                true => Err("what reading found a scrub did not".into()),
+                true => Err("a scrub missed damage that a read found".into()),
                 false => Ok(()),
             }
         });

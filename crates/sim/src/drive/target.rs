@@ -1,12 +1,12 @@
-//! Places that clients use: a drive, or several as a pool.
+//! The systems under test: a drive, or several drives as a pool.
 
 use drive::Drive;
 use drive::pool::Pool;
 use store::Buckets;
 
-/// A place with buckets.
+/// A store with buckets.
 pub(super) trait StorageTarget: Buckets {
-    /// The drives that it is made of.
+    /// Returns the drives of the store.
     fn drives(&self) -> Vec<Drive>;
 }
 

@@ -1,4 +1,4 @@
-//! An engine that fails: lost conflicts, errors before an effect, replies lost after it, crashes.
+//! An engine with injected faults: conflicts, errors before an effect, lost replies, and crashes.
 
 use meta::{
     BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine,
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::Entropy;
 
-/// How often in a thousand calls.
+/// Fault rates per thousand calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EngineFaultRates {
-    /// A commit that meets somebody else's.
+    /// A commit conflicts with another one.
     pub(super) conflict: u64,
-    /// A call that fails without effect.
+    /// A call fails without effect.
     pub(super) unavailable: u64,
-    /// A commit whose reply is lost.
+    /// A commit takes effect and its reply is lost.
     pub(super) lost_reply: u64,
-    /// A call during which the machine crashes, before or after the effect.
+    /// The machine crashes in a call, before or after the effect.
     pub(super) crash: u64,
 }
 
-/// The memory engine behind faults. After a crash every call fails.
+/// A memory engine behind injected faults. After a crash all calls fail.
 #[derive(Debug)]
 pub(super) struct FaultyEngine {
     inner: Arc<MemoryEngine>,
@@ -49,7 +49,7 @@ impl FaultyEngine {
         EngineError::Uncertain("the machine crashed".into())
     }
 
-    /// What may go wrong before a call does anything.
+    /// Injects a fault before the effect of a call.
     fn inject_before(&self) -> Result<(), EngineError> {
         if self.has_crashed() {
             return Err(EngineError::Unavailable("the machine has crashed".into()));

@@ -1,4 +1,4 @@
-//! One world of the namespace, step by step.
+//! The namespace world: random commits, crashes, checkpoints and comparisons with the model.
 
 use super::faulty_engine::{EngineFaultRates, FaultyEngine};
 use super::ops::{OpSource, moment};
@@ -14,12 +14,12 @@ use store::{Clock, Entropy};
 
 const STEPS: u64 = 120;
 
-/// The log consumer that keeps the whole log of the live engine.
+/// The log consumer that retains the whole log of the live engine.
 const CONSUMER: &str = "disk";
 
 type OpOutcome = Result<Applied, FsError>;
 
-/// The state of a world.
+/// The state of the world.
 pub(super) struct NamespaceWorld {
     seed: u64,
     step: u64,
@@ -27,14 +27,14 @@ pub(super) struct NamespaceWorld {
     entropy: Entropy,
     rates: EngineFaultRates,
     source: OpSource,
-    /// The live side: what has no memory after a crash.
+    /// The live side, which a crash erases.
     tables: Arc<MemoryEngine>,
     engine: Arc<FaultyEngine>,
     namespace: Option<Namespace>,
-    /// What survives a crash: tables as they once were, and the log behind them.
+    /// The state on disk, which survives a crash: a checkpoint of the tables, and the log after it.
     checkpoint: MemoryEngine,
     durable_log: Vec<LoggedOp>,
-    /// How much of `durable_log` a crash cannot take.
+    /// Number of entries of `durable_log` that are synced and survive each crash.
     synced: usize,
     model: MemoryEngine,
     report: Report,
@@ -103,14 +103,14 @@ impl NamespaceWorld {
         Ctx { now, at: moment(now), uid: 1, gid: 2 }
     }
 
-    /// A mount: opening the namespace may fail as any call may.
+    /// Opens the namespace, which may fail like any other call.
     fn open(&mut self) -> Result<(), String> {
         let opened = Namespace::new(self.engine.clone() as Arc<dyn Engine>, &self.ctx());
         self.apply_new_log()?;
         match opened {
             Ok(namespace) => self.namespace = Some(namespace),
             Err(FsError::Engine(_)) => self.report.count("failed mounts"),
-            Err(error) => return Err(format!("the mount failed with {error}")),
+            Err(error) => return Err(format!("the mount failed: {error}")),
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl NamespaceWorld {
         self.check_outcome(&ctx, &ops, outcome, &logged_ops)
     }
 
-    /// Whether what the caller was told, what the log says and what the model does are the same.
+    /// Checks that the reported outcome, the log and the model agree.
     fn check_outcome(
         &mut self,
         ctx: &Ctx,
@@ -172,7 +172,7 @@ impl NamespaceWorld {
         for (op, outcome) in ops.iter().zip(outcomes) {
             let expected = commit(&self.model, ctx, op);
             if *outcome != expected {
-                return Err(format!("{op:?} gave {outcome:?}, the model {expected:?}"));
+                return Err(format!("{op:?} returned {outcome:?}; the model returned {expected:?}"));
             }
             self.report.count(if outcome.is_ok() { "ops" } else { "rejected ops" });
             if outcome.is_ok() && logged.next().map(|logged| &logged.op) != Some(op) {
@@ -181,11 +181,11 @@ impl NamespaceWorld {
         }
         match logged.next() {
             None => Ok(()),
-            Some(more) => Err(format!("the log has an op that nobody asked for: {more:?}")),
+            Some(more) => Err(format!("the log has an op that was not committed: {more:?}")),
         }
     }
 
-    /// What the live log has since it was last asked; it is on the disk now, if not yet synced.
+    /// Reads the new entries of the live log and appends them to the log on disk, not yet synced.
     fn read_new_log(&mut self) -> Result<Vec<LoggedOp>, String> {
         let cursor = self.durable_log.last().map_or(Seqno(0), |logged| logged.seqno);
         let new_ops = self.tables.log_after(cursor, usize::MAX).map_err(|error| error.to_string())?;
@@ -193,7 +193,7 @@ impl NamespaceWorld {
         Ok(new_ops)
     }
 
-    /// The model does what the log says.
+    /// Applies the new entries of the live log to the model.
     fn apply_new_log(&mut self) -> Result<(), String> {
         let new_ops = self.read_new_log()?;
         self.apply_to_model(&new_ops)
@@ -202,12 +202,12 @@ impl NamespaceWorld {
     fn apply_to_model(&self, ops: &[LoggedOp]) -> Result<(), String> {
         for logged in ops {
             commit(&self.model, &logged.ctx, &logged.op)
-                .map_err(|error| format!("the model refuses {:?} of the log: {error}", logged.op))?;
+                .map_err(|error| format!("the model refuses the logged op {:?}: {error}", logged.op))?;
         }
         Ok(())
     }
 
-    /// The engine's memory is lost, and with it what of the log had not been synced.
+    /// Restarts after a crash: restores the tables from the checkpoint and the part of the log that survived.
     fn restart(&mut self) -> Result<(), String> {
         self.report.count("crashes");
         self.namespace = None;
@@ -227,7 +227,7 @@ impl NamespaceWorld {
         self.compare()
     }
 
-    /// Keeps a prefix of whole commits that has at least what was synced.
+    /// Truncates the log at a random commit boundary after the synced part.
     fn lose_unsynced(&mut self) {
         let unsynced = self.durable_log.len() - self.synced;
         let mut keep = self.synced + self.entropy.below(unsynced as u64 + 1) as usize;
@@ -249,23 +249,23 @@ impl NamespaceWorld {
         }
         let (live, model) = (all_rows(&self.tables)?, all_rows(&self.model)?);
         match live.iter().zip(&model).find(|(live, model)| live != model) {
-            Some((live, model)) => Err(format!("the tables differ: {live:?}, in the model {model:?}")),
+            Some((live, model)) => Err(format!("the tables differ: {live:?}; the model has {model:?}")),
             None if live.len() != model.len() => {
-                Err(format!("the tables have {} records, in the model {}", live.len(), model.len()))
+                Err(format!("the tables have {} records; the model has {}", live.len(), model.len()))
             }
             None => Ok(()),
         }
     }
 }
 
-/// Half of all worlds have few faults, so that they get far; some have none of a kind.
+/// Draws fault rates. Half of all worlds have low rates and thus run longer; any rate may be zero.
 fn rates(entropy: &Entropy) -> EngineFaultRates {
     let scale = if entropy.below(2) == 0 { 1 } else { 5 };
     let rate = || entropy.below(4) * scale;
     EngineFaultRates { conflict: rate() * 10, unavailable: rate(), lost_reply: rate() * 5, crash: rate() }
 }
 
-/// An engine that keeps its whole log.
+/// Makes an engine that keeps its whole log.
 fn new_engine() -> MemoryEngine {
     let engine = MemoryEngine::new(LogCap { bytes_max: u64::MAX, tail_ops: 0 });
     let registered = engine.register(CONSUMER, Seqno(0));
@@ -273,7 +273,7 @@ fn new_engine() -> MemoryEngine {
     engine
 }
 
-/// A single op on an engine without faults and without company.
+/// Commits a single op on an engine without faults or concurrency.
 fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> OpOutcome {
     let mut txn = Staged::new(engine);
     let applied = namespace::apply(&mut txn, ctx, op)?;
@@ -284,7 +284,7 @@ fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> OpOutcome {
     }
 }
 
-/// An op's own error is an outcome; an engine's is not.
+/// Turns the error of an op itself into an outcome. Errors of the engine stay errors.
 fn op_error_as_outcome(error: FsError) -> Result<Vec<OpOutcome>, FsError> {
     match error {
         FsError::Engine(_) | FsError::Conflict => Err(error),

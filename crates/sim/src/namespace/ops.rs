@@ -1,4 +1,4 @@
-//! Random ops from a seed, aimed at what exists.
+//! Random ops from a seed, with a bias towards existing entries.
 
 use meta::codec::decode_dentry;
 use meta::namespace::read_inode;
@@ -11,16 +11,16 @@ use store::{ETag, Entropy, Timestamp};
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const ETAGS: [&str; 3] = ["d41d8cd98f00b204e9800998ecf8427e", "0123456789abcdef0123456789abcdef-9", "odd"];
 
-/// A directory and a name in it.
+/// The key of a directory entry: its directory and its name.
 type DentryKey = (Ino, Name);
 
-/// Makes ops.
+/// A source of random ops.
 #[derive(Debug)]
 pub struct OpSource {
     entropy: Entropy,
 }
 
-/// An op that is being made: what there is to aim at, and the moment at which it will be committed.
+/// The inputs for an op: the existing entries, and the time of the commit.
 struct OpDraw<'a> {
     entropy: &'a Entropy,
     tables: &'a MemoryEngine,
@@ -29,18 +29,18 @@ struct OpDraw<'a> {
 }
 
 impl OpSource {
-    /// The ops of a seed.
+    /// Makes a source for a seed.
     pub fn new(seed: u64) -> Self {
         Self { entropy: Entropy::new(seed) }
     }
 
-    /// The next op for a namespace whose tables are these; `now` is the moment at which it will be committed.
+    /// Draws the next op for a namespace with these tables. `now` is the time of its commit.
     pub fn op(&self, tables: &MemoryEngine, namespace: &Namespace, now: Timestamp) -> Op {
         OpDraw { entropy: &self.entropy, tables, namespace, now }.op()
     }
 }
 
-/// The moment at which a namespace's clock, which is never set, shows a time.
+/// Returns the moment that corresponds to a time, for a namespace whose clock is never changed.
 pub fn moment(now: Timestamp) -> Moment {
     Moment { mount: 1, nanos: u64::try_from(now.0).unwrap_or(0) }
 }
@@ -79,7 +79,7 @@ impl OpDraw<'_> {
         self.below(2) == 0
     }
 
-    /// Some entry that exists, if any does.
+    /// Draws an existing entry, if there is one.
     fn entry(&self) -> Option<(DentryKey, Dentry)> {
         let range = schema::all_dentries();
         let (from, to) = range.bounds();
@@ -89,7 +89,7 @@ impl OpDraw<'_> {
         Some((dentry_key, decode_dentry(&row.value).ok()?))
     }
 
-    /// Mostly a place with an entry.
+    /// Draws a key that in most cases has an entry.
     fn likely_dentry(&self) -> DentryKey {
         match self.entry() {
             Some((dentry_key, _)) if self.below(5) > 0 => dentry_key,
@@ -97,7 +97,7 @@ impl OpDraw<'_> {
         }
     }
 
-    /// Mostly a directory.
+    /// Draws an inode that in most cases is a directory.
     fn dir(&self) -> Ino {
         match self.entry() {
             Some((_, dentry)) if dentry.kind == Kind::Directory => dentry.ino,
@@ -115,7 +115,7 @@ impl OpDraw<'_> {
         }
     }
 
-    /// Mostly of the change that waits.
+    /// Draws the end of an export, half of the time of the change that waits for one.
     fn exported(&self) -> Op {
         let ino = self.ino();
         let waiting = self.namespace.waiting_export(ino).ok().flatten();
@@ -123,7 +123,7 @@ impl OpDraw<'_> {
         Op::Exported { ino, change: waiting.filter(|_| self.flip_coin()).unwrap_or(drawn) }
     }
 
-    /// Mostly to a name that the inode has.
+    /// Draws an op that makes a link the primary one; in most cases the inode has that link.
     fn promote_link(&self) -> Op {
         match self.entry() {
             Some(((parent, name), dentry)) => Op::HandOn { ino: dentry.ino, parent, name },
@@ -131,7 +131,7 @@ impl OpDraw<'_> {
         }
     }
 
-    /// An orphan, if there is one.
+    /// Returns an orphan, or an inode number that does not exist.
     fn orphan(&self) -> Ino {
         let range = schema::orphans();
         let (from, to) = range.bounds();
@@ -249,7 +249,7 @@ impl OpDraw<'_> {
         }
     }
 
-    /// Up to six extents, as beyond four they have rows of their own, and where they end.
+    /// Draws up to six extents, and returns them with their end. More than four extents are stored in rows of their own.
     fn content(&self) -> (Vec<Extent>, u64) {
         let mut end = 0;
         let mut content = Vec::new();
@@ -261,7 +261,7 @@ impl OpDraw<'_> {
         (content, end)
     }
 
-    /// The etag of what an inode has now.
+    /// Returns the etag of an inode's current object.
     fn etag_of(&self, ino: Ino) -> Option<ETag> {
         let inode = read_inode(self.tables, ino).ok()??;
         inode.object().map(|object| object.etag.clone())
@@ -287,7 +287,7 @@ impl OpDraw<'_> {
         }
     }
 
-    /// When a look was made: now, or before what happened since.
+    /// Draws the time of an observation: now, or before recent changes.
     fn moment(&self) -> Moment {
         moment(if self.below(4) > 0 { self.now } else { Timestamp(self.now.0 - 1_000) })
     }
