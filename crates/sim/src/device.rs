@@ -245,9 +245,9 @@ impl BlockDevice for SimDevice {
             return read.verdict.outcome();
         };
         let blocks = at / BLOCK_BYTES..(at + into.len() as u64) / BLOCK_BYTES;
-        let (unreadable, rotten) = state.medium.count_bad_blocks(blocks);
+        let (unreadable, flipped) = state.medium.count_bad_blocks(blocks);
         state.fired.unreadable += u64::from(unreadable > 0);
-        state.fired.rotten += u64::from(rotten > 0 && unreadable == 0);
+        state.fired.rotten += u64::from(flipped > 0 && unreadable == 0);
         if unreadable > 0 {
             drop(state);
             return Err(io::Error::from_raw_os_error(libc::EIO));

@@ -319,8 +319,8 @@ impl ArrayWorld {
         if in_sync.len() <= self.shape.data {
             return Ok(());
         }
-        let rotten = in_sync[self.entropy.below(in_sync.len() as u64) as usize];
-        let (device, len) = (&self.devices[rotten], self.devices[rotten].len_bytes());
+        let corrupted = in_sync[self.entropy.below(in_sync.len() as u64) as usize];
+        let (device, len) = (&self.devices[corrupted], self.devices[corrupted].len_bytes());
         for _ in 0..1 + self.entropy.below(400) {
             let ranges = [MIB..len, MIB..len, MIB..2 * MIB, len - 3 * MIB..len];
             device.flip(self.entropy.next_u64(), ranges[self.entropy.below(4) as usize].clone());
@@ -328,10 +328,10 @@ impl ArrayWorld {
         if self.entropy.below(2) == 0 {
             let blocks = 1 + self.entropy.below(300);
             let at = MIB + self.entropy.below((len - MIB) / BLOCK_BYTES - blocks) * BLOCK_BYTES;
-            require_ok("rot", device.write_at(at, &Buffer::zeroed((blocks * BLOCK_BYTES) as usize)))?;
-            require_ok("rot", device.flush())?;
+            require_ok("corrupt", device.write_at(at, &Buffer::zeroed((blocks * BLOCK_BYTES) as usize)))?;
+            require_ok("corrupt", device.flush())?;
         }
-        self.trace.push(format!("device {rotten} is corrupted"));
+        self.trace.push(format!("device {corrupted} is corrupted"));
         self.report.count("corruptions");
         in_paused_runtime(async || {
             let drive = self.open(&[])?;

@@ -371,9 +371,9 @@ impl PoolWorld {
 
     /// Corrupts one drive, also by unreadable sectors: what can be read must be correct, and a scrub must find what a read finds.
     fn check_corruption(&mut self) -> Result<(), String> {
-        let rotten = self.any_device();
+        let corrupted = self.any_device();
         let devices: Vec<SimDevice> = self.devices.iter().map(SimDevice::fork).collect();
-        let (device, len) = (&devices[rotten], devices[rotten].len_bytes());
+        let (device, len) = (&devices[corrupted], devices[corrupted].len_bytes());
         for _ in 0..self.entropy.below(30) {
             let ranges = [2 * BLOCK_BYTES..len, 2 * BLOCK_BYTES..4 * MIB, len * 3 / 4..len];
             device.flip(self.entropy.next_u64(), ranges[self.entropy.below(3) as usize].clone());

@@ -174,10 +174,10 @@ impl Engine for DiskEngine {
         self.check_space()?;
         match self.injector.next_crash_point() {
             CrashPoint::NoCrash => self.write(commit),
-            CrashPoint::Before => Err(self.crash("a commit, before it")),
+            CrashPoint::Before => Err(self.crash("a commit, before its effect")),
             CrashPoint::After => {
                 self.write(commit)?;
-                Err(self.crash("a commit, after it"))
+                Err(self.crash("a commit, after its effect"))
             }
         }
     }

@@ -221,10 +221,10 @@ impl Layer for FaultLayer {
         };
         match injector.next_crash_point() {
             CrashPoint::NoCrash => {}
-            CrashPoint::Before => injector.crash(&format!("{}, before it", describe())),
+            CrashPoint::Before => injector.crash(&format!("{}, before its effect", describe())),
             CrashPoint::After => {
                 drop(work.await);
-                injector.crash(&format!("{}, after it", describe()));
+                injector.crash(&format!("{}, after its effect", describe()));
                 return std::future::pending().await;
             }
         }

@@ -23,7 +23,7 @@ use vfs::{AttributeSource, Audit, Config, Filesystem, Naming, Parts, VolumeRecor
 /// A file system in memory, where fsync is free.
 const MEMORY_FS_DIR: &str = "/dev/shm";
 
-/// What a crash loses.
+/// The kind of a crash, which determines the state that it loses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrashKind {
     /// A kill of the process: everything handed to the kernel survives.
@@ -141,12 +141,12 @@ impl Machine {
         if !self.scenario.write_back || self.corruption_entropy.below(2) == 0 {
             return Ok(false);
         }
-        let rotten = store::writeback::rot(&self.log_dir(), |below| self.corruption_entropy.below(below));
-        let rotten = rotten.map_err(|error| format!("cannot corrupt the log: {error}"))?;
-        if let Some(what) = &rotten {
+        let corrupted = store::writeback::rot(&self.log_dir(), |below| self.corruption_entropy.below(below));
+        let corrupted = corrupted.map_err(|error| format!("cannot corrupt the log: {error}"))?;
+        if let Some(what) = &corrupted {
             self.trace.push(format!("corrupted: {what}"));
         }
-        Ok(rotten.is_some())
+        Ok(corrupted.is_some())
     }
 
     /// Records how much of the write-back log and of the journal of moves is synced.

@@ -85,7 +85,7 @@ impl AllowedState<'_> {
             if let Some(plain) = self.path_hidden_by_directory(path, tree) {
                 nodes.extend(self.nodes_at(&plain));
             }
-            // Of several equal candidates, prefer the node with the same inode number.
+            // Prefer, among equal candidates, the node with the same inode number.
             nodes.sort_by_key(|node| self.model.nodes[*node].ino != Some(seen.ino));
             let is = |node: &&NodeId| self.check_node(path, **node, seen).is_ok();
             match nodes.iter().find(is) {
