@@ -77,6 +77,7 @@ struct Change {
 #[derive(Debug)]
 pub(super) struct History {
     changes: Vec<Change>,
+    /// Contents at the end of the previous round.
     settled: BTreeMap<String, Bytes>,
     /// Time until the file system notices a foreign change, in nanoseconds. `None`, with write-back: file system and endpoint notice it
     /// only when all clients have stopped.
@@ -348,13 +349,13 @@ impl History {
         {
             return None;
         }
-        let is_asked = |change: &&Change| match change.effect {
+        let is_relevant = |change: &&Change| match change.effect {
             ChangeEffect::Moves { .. } => change.begun < before,
             ChangeEffect::Sets(_) => change.begun != before,
             ChangeEffect::KeepsContent => false,
         };
         let there: Vec<&Change> =
-            self.changes.iter().filter(|change| change.target.covers(key)).filter(is_asked).collect();
+            self.changes.iter().filter(|change| change.target.covers(key)).filter(is_relevant).collect();
         let is_seen = |other: &Change| {
             other.outcome == Outcome::Applied
                 && self.visible_at(other, reader).is_some_and(|at| at < since)
@@ -370,7 +371,7 @@ impl History {
             let is_replaced = || {
                 there
                     .iter()
-                    .any(|other| is_seen(other) && !is_undone(other) && self.surely_follows(change, other))
+                    .any(|other| is_seen(other) && !is_undone(other) && self.surely_precedes(change, other))
             };
             if change.begun >= until || is_over || is_replaced() {
                 continue;
@@ -466,8 +467,8 @@ impl History {
         }
     }
 
-    /// Whether a change surely took effect after another one.
-    fn surely_follows(&self, change: &Change, other: &Change) -> bool {
+    /// Whether `change` surely took effect before `other`.
+    fn surely_precedes(&self, change: &Change, other: &Change) -> bool {
         if let (Some((file, number)), Some((of, later))) = (change.file_state, other.file_state)
             && file == of
         {
