@@ -11,7 +11,7 @@ const PORTS: Range<u64> = 10_000..32_768;
 /// Returns an address on the loopback interface on which nothing listens.
 ///
 /// # Panics
-/// Panics after a hundred attempts at a taken port.
+/// Panics if a hundred random ports are all taken.
 pub fn free_address() -> SocketAddr {
     let random_port = || PORTS.start + RandomState::new().hash_one(()) % (PORTS.end - PORTS.start);
     (0..100)

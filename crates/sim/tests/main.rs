@@ -69,7 +69,8 @@ fn drive_worlds_match_their_models() {
 
 /// A drive of 16 zones was full, and the log took the zones that the index needed for a checkpoint. Without a checkpoint no zone
 /// became free, and a deletion was refused. In other seeds many checkpoints with almost no changes wrote one table of a single row
-/// each, which used up the space reserved for deletions; or zone blocks that hold no object bytes were counted as dead, so that cleaning never ended.
+/// each, which used up the space reserved for deletions; or zone blocks that hold no object bytes were counted as dead, so that
+/// cleaning never ended.
 #[test]
 fn drive_worlds_that_once_failed() {
     for seed in [35, 80, 706_743, 1_029_280, 2_005_644] {

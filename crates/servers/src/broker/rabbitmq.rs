@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// Mnesia, which stores the list of queues, keeps its log in memory for two seconds. With this option it writes the log after each
 /// change, so that a queue survives a kill of the broker right after its declaration.
-const DUMP_LOG_AFTER_EACH_CHANGE: &str = "-mnesia dump_log_write_threshold 1";
+const DUMP_LOG_AT_ONCE: &str = "-mnesia dump_log_write_threshold 1";
 
 /// Starts a RabbitMQ of one node, which takes some seconds.
 ///
@@ -57,7 +57,7 @@ impl ServerSpec for Rabbitmq {
             .env("ERL_EPMD_PORT", self.epmd_address.port().to_string())
             .env(
                 "ERL_AFLAGS",
-                format!("-start_epmd false -kernel inet_dist_use_interface {{127,0,0,1}} {DUMP_LOG_AFTER_EACH_CHANGE}"),
+                format!("-start_epmd false -kernel inet_dist_use_interface {{127,0,0,1}} {DUMP_LOG_AT_ONCE}"),
             )
             // Run as one process that does not wait for another one.
             .env("RUNNING_UNDER_SYSTEMD", "true")
