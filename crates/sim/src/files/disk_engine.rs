@@ -159,7 +159,7 @@ impl Reader for DiskEngine {
     }
 
     fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
-        self.alive()?;
+        self.check_alive()?;
         self.tables.last(range)
     }
 }

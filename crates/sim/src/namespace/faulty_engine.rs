@@ -96,7 +96,7 @@ impl Reader for FaultyEngine {
     }
 
     fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
-        self.before()?;
+        self.inject_before()?;
         self.inner.last(range)
     }
 }
