@@ -5,7 +5,7 @@
 //!
 //! Refuses: to make or remove buckets; to hold an object that lies in none.
 
-mod across;
+mod cross_bucket_copy;
 
 use crate::listing::{PAGE_ENTRIES_MAX, Scan, successor, token_after};
 use crate::{
@@ -198,7 +198,10 @@ impl ObjectStore for JoinedStore {
         };
         let copied = match source.name == target.name {
             true => source.store.copy(&inside, &target.key, options).await,
-            false => across::copy((&*source.store, &inside), (&*target.store, &target.key), options).await,
+            false => {
+                cross_bucket_copy::copy((&*source.store, &inside), (&*target.store, &target.key), options)
+                    .await
+            }
         };
         Ok(ObjectRef { key: to.clone(), ..copied.map_err(about)? })
     }
@@ -284,7 +287,7 @@ impl Multipart for JoinedUpload {
             true => self.upload.copy_part(number, &source, range).await,
             false => {
                 let store = self.opened.get(name).ok_or_else(missing)?;
-                across::copy_part(&**store, &source, range, &*self.upload, number).await
+                cross_bucket_copy::copy_part(&**store, &source, range, &*self.upload, number).await
             }
         };
         copied.map_err(|error| error.about(&from.key))

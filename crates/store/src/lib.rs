@@ -10,22 +10,22 @@
 //! Invariants: a key is stored and listed byte for byte; a listing is in byte order; an error says through
 //! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
 
-mod aliases;
 mod blocking;
 mod claims;
 mod clock;
 mod error;
+mod etag_aliases;
+mod file_lock;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
-mod held;
 mod hex;
 mod key;
-mod lock;
 mod medium;
 mod object;
-mod one_budget;
+mod object_lock;
 mod pages;
 mod payload;
+mod retry_budget;
 mod seam;
 mod supervise;
 mod wire;
@@ -52,17 +52,17 @@ pub use blocking::blocking;
 pub use claims::{Claim, Claims};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
-pub use held::{hold, when_free};
+pub use file_lock::{hold, when_free};
 pub use hex::hex;
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
-pub use lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};
 pub use object::{
     Attributes, Deleted, ListEntry, ListPage, ListRequest, NULL_VERSION, Object, ObjectMeta, ObjectRef, Part,
     Precondition, Tags, Upload, Version, VersionEntry, VersionId, Versioning,
 };
-pub use one_budget::share_budget;
+pub use object_lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};
 pub use pages::Pages;
 pub use payload::Payload;
+pub use retry_budget::share_budget;
 pub use seam::{
     Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, ObjectWriter,
     PartNote, PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,

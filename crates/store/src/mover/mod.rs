@@ -10,28 +10,28 @@
 //! goes on where it ended, and done again does no harm; nobody's object at the new place is replaced unless the
 //! [`Judge`] says so and it was kept.
 
-mod arrive;
+mod execute;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod journal;
 mod keeper;
-mod listing;
+mod logical_listing;
+mod move_conflict;
+mod mover_upload;
 mod moves;
-mod overtaken;
-mod run;
-mod upload;
+mod wait_for_moves;
 
-use crate::aliases::Aliases;
+use crate::etag_aliases::Aliases;
 use crate::writeback::LostKey;
 use crate::{
     Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
     Tags, blocking,
 };
+use execute::Copied;
 use journal::Journal;
 pub use keeper::{Keeper, NamingError};
 use moves::{Candidate, Move, Moves, Step};
-use run::Copied;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -604,7 +604,7 @@ impl ObjectStore for Mover {
     ) -> Result<Arc<dyn Multipart>> {
         let inner = self.store.multipart(key, attributes, tags).await?;
         let me = self.me.upgrade().ok_or_else(closed)?;
-        Ok(Arc::new(upload::Upload::new(me, key.clone(), inner)))
+        Ok(Arc::new(mover_upload::Upload::new(me, key.clone(), inner)))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {

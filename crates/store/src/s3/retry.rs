@@ -5,7 +5,7 @@
 //! each waits the longest pause. Success earns it back.
 
 use super::failure::Failure;
-use crate::{Entropy, StoreError, one_budget};
+use crate::{Entropy, StoreError, retry_budget};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -90,7 +90,7 @@ impl Retry {
     pub(super) fn attempt(&mut self) -> bool {
         self.began.get_or_insert_with(|| {
             let now = Instant::now();
-            now.checked_sub(one_budget::spent()).unwrap_or(now)
+            now.checked_sub(retry_budget::spent()).unwrap_or(now)
         });
         self.failed + self.doubts > 0
     }
@@ -103,7 +103,7 @@ impl Retry {
 
     /// After success: earns quota.
     pub(super) fn succeeded(&self) {
-        one_budget::set_spent(Duration::ZERO);
+        retry_budget::set_spent(Duration::ZERO);
         if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {
             self.quota.give(self.failed + 1, self.policy.quota);
         }
@@ -127,7 +127,7 @@ impl Retry {
         let spent = self.began.map_or(Duration::ZERO, |began| began.elapsed());
         self.failed = self.failed.saturating_add(1);
         if self.failed >= self.policy.attempts_max || spent >= self.policy.budget {
-            one_budget::set_spent(spent);
+            retry_budget::set_spent(spent);
             return Err(failure.tried(self.failed));
         }
         let pause = if self.quota.take() { self.pause(failure.retry_after) } else { self.policy.pause_max };

@@ -2,11 +2,11 @@
 
 use super::Asked;
 use super::Writeback;
-use super::change::NewObject;
-use super::early::EarlyUpload;
-use super::overtaken::Went;
+use super::early_upload::EarlyUpload;
+use super::log_record::Record;
+use super::make_change::NewObject;
 use super::pending::{Change, Piece, Waiting, slice};
-use super::record::Record;
+use super::upload_conflict::Went;
 use crate::{
     CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
     StoreError, Timestamp, blocking,

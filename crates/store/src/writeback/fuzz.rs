@@ -1,16 +1,16 @@
 //! The write-back log, as a damaged disk or somebody else may have left it.
 
-use super::record;
+use super::log_record;
 use super::scan::{Event, scan};
 
 /// A header that is read is written as one that is read as the same; a segment is read over all damage, with every frame's
 /// checksum made right, so that damage reaches what comes behind it.
 pub fn write_back_log(bytes: &[u8]) {
-    if let Some(found) = record::decode(bytes) {
-        let written = record::encode(&found, &[]);
-        assert_eq!(record::decode(&written[record::PLACED_BYTES..]).as_ref(), Some(&found));
-        let mut frame = record::encode(&found, &[bytes]);
-        record::place(&mut frame, 1, 0);
+    if let Some(found) = log_record::decode(bytes) {
+        let written = log_record::encode(&found, &[]);
+        assert_eq!(log_record::decode(&written[log_record::PLACED_BYTES..]).as_ref(), Some(&found));
+        let mut frame = log_record::encode(&found, &[bytes]);
+        log_record::place(&mut frame, 1, 0);
         segment(&[&frame, bytes].concat());
     }
     segment(bytes);
@@ -35,7 +35,7 @@ fn segment(bytes: &[u8]) {
         if let Ok(scanned) = scan(&dir, each) {
             assert_eq!(scanned.segments.len(), 1);
         }
-        assert!(count <= bytes.len() / record::PLACE_AT + 1);
+        assert!(count <= bytes.len() / log_record::PLACE_AT + 1);
         Ok(())
     };
     read().unwrap_or_else(|error| panic!("the target's own directory: {error}"));

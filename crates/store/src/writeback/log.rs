@@ -4,8 +4,8 @@
 //! survives the loss of power; a segment goes only when nothing refers to it nor to an older one, so that what
 //! undoes a record never goes before it; a damaged segment is never removed, only renamed.
 
-use super::direct::{self, DIRECT_BYTES_MIN, DirectWriter};
-use super::record::{self, Record};
+use super::direct_io::{self, DIRECT_BYTES_MIN, DirectWriter};
+use super::log_record::{self, Record};
 use super::scan::{Cut, Event, MARK_FILE, Mark, Scanned, scan};
 use crate::medium::unused;
 use crate::{Payload, hold};
@@ -95,7 +95,7 @@ impl Segment {
         tests::fail_if_unreadable(self.number, range.start, range.end - range.start)?;
         let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
         if let Some(direct) = self.direct.as_ref().filter(|_| len >= DIRECT_BYTES_MIN) {
-            match direct::read(direct, range) {
+            match direct_io::read(direct, range) {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => {}
                 read => return read,
             }
@@ -202,7 +202,7 @@ impl Log {
     /// Appends a record with a body. Returns where the body is.
     pub(super) fn append(&self, record: &Record, body: &Payload) -> io::Result<(Arc<Segment>, Range<u64>)> {
         let pieces: Vec<&[u8]> = body.pieces().iter().map(Bytes::as_ref).collect();
-        let mut frame = record::encode(record, &pieces);
+        let mut frame = log_record::encode(record, &pieces);
         let mut inner = self.lock();
         if inner.end >= SEGMENT_BYTES {
             self.begin_segment(&mut inner)?;
@@ -344,7 +344,7 @@ impl Log {
         inner.next += 1;
         let path = path(&self.dir, number);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        let direct = if inner.writer.begins_directly() { direct::open(&path) } else { None };
+        let direct = if inner.writer.begins_directly() { direct_io::open(&path) } else { None };
         File::open(&self.dir)?.sync_all()?;
         inner.segments.insert(number, Segment::begun(number, file, direct));
         inner.end = 0;
@@ -361,7 +361,7 @@ impl Inner {
         let segment = self.newest();
         let begin = self.end;
         let first = if begin == 0 { self.begin_frame(segment.number)? } else { Vec::new() };
-        record::place(frame, segment.number, begin + first.len() as u64);
+        log_record::place(frame, segment.number, begin + first.len() as u64);
         let body_at = begin + (first.len() + frame.len()) as u64;
         if let Err(error) = self.write(&segment, begin, &[&first, frame], pieces) {
             // Half a record would hide what comes after it.
@@ -396,8 +396,8 @@ impl Inner {
     fn begin_frame(&self, number: u64) -> io::Result<Vec<u8>> {
         let previous = self.segments.range(..number).next_back();
         Ok(match previous {
-            Some((previous, segment)) => record::encode_begin(*previous, segment.len()?),
-            None => record::encode_begin(0, 0),
+            Some((previous, segment)) => log_record::encode_begin(*previous, segment.len()?),
+            None => log_record::encode_begin(0, 0),
         })
     }
 

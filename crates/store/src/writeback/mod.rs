@@ -12,42 +12,41 @@
 //! nothing else; nothing is replaced in the bucket that a waiting object is made of; the log is no longer than its limit,
 //! one change and a few segments that are about to be removed.
 
-mod asked;
-mod change;
-mod direct;
+mod admission;
+mod condition;
+mod direct_io;
 mod drain;
-mod early;
+mod early_upload;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
-mod listing;
 mod log;
+mod log_record;
+mod logged_upload;
+mod make_change;
+mod merged_listing;
 mod notes;
-mod overtaken;
 mod pending;
-mod record;
 mod replay;
-mod room;
 mod scan;
-mod unsynced;
-mod upload;
+mod unsynced_keys;
+mod upload_conflict;
 
 use crate::{
     Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, aliases::Aliases, blocking, byte_range,
+    Tags, blocking, byte_range, etag_aliases::Aliases,
 };
-use asked::{Asked, Look};
 use bytes::Bytes;
-use change::NewObject;
-use early::SendMemory;
+use condition::{Asked, Look};
+use early_upload::SendMemory;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
+use log_record::{Described, Record};
+use logged_upload::WaitingUpload;
+use make_change::NewObject;
 use notes::Notes;
-use overtaken::Judged;
-pub use overtaken::{Judge, Outcome, Overtaken, Way};
 use pending::{Pending, Piece, Waiting, slice};
-use record::{Described, Record};
 use replay::{Replay, Replayed};
 pub use scan::rot;
 use std::collections::HashSet;
@@ -58,7 +57,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use upload::WaitingUpload;
+use upload_conflict::Judged;
+pub use upload_conflict::{Judge, Outcome, Overtaken, Way};
 
 /// How a log behaves.
 #[derive(Clone)]

@@ -5,8 +5,8 @@
 
 use super::Writeback;
 use super::log::Log;
+use super::log_record::Record;
 use super::pending::Piece;
-use super::record::Record;
 use crate::Payload;
 use bytes::Bytes;
 use std::collections::VecDeque;

@@ -4,10 +4,10 @@
 //! until the outcome is known. A change waits while others read, out of the bucket, the object that it would replace. A change
 //! whose attempt failed waits apart from the queue, so that no others wait behind it.
 
-use super::early::Early;
+use super::early_upload::Early;
 use super::log::Segment;
-use super::record::Described;
-use super::unsynced::UnsyncedKeys;
+use super::log_record::Described;
+use super::unsynced_keys::UnsyncedKeys;
 use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Bound, Range};

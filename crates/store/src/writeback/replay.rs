@@ -1,10 +1,10 @@
 //! From the records of a log to the changes that wait.
 
-use super::early::Early;
+use super::early_upload::Early;
 use super::log::{Found, Segment};
+use super::log_record::{PieceAt, Record};
 use super::notes::Kept;
 use super::pending::{Change, Pending, Piece, Waiting};
-use super::record::{PieceAt, Record};
 use super::scan::{Damage, Event};
 use crate::{ObjectKey, Timestamp};
 use std::collections::{HashMap, HashSet};

@@ -8,7 +8,7 @@
 //! checksum of its own place, so a copy of a log inside an object is no frame here.
 
 use super::log::{Found, Segment, Segments, numbers, path};
-use super::record::{self, Head, PLACED_BYTES, Record};
+use super::log_record::{self, Head, PLACED_BYTES, Record};
 use crate::medium::{SECTOR_BYTES, is_medium_error};
 use crate::wire::Crc;
 use std::collections::BTreeMap;
@@ -162,7 +162,7 @@ impl Segment {
 /// Looks at an offset where a frame is to begin.
 fn frame(segment: &Segment, at: u64, len: u64) -> io::Result<Frame> {
     let heads = match read(segment, at..len.min(at + PLACED_BYTES as u64))? {
-        Some(bytes) => record::heads(&bytes, segment.number, at),
+        Some(bytes) => log_record::heads(&bytes, segment.number, at),
         None => Vec::new(),
     };
     for head in &heads {
@@ -201,7 +201,7 @@ fn whole(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option
     if crc.sum() != head.checksum {
         return Ok(None);
     }
-    match record::decode(&header) {
+    match log_record::decode(&header) {
         Some(record) => Ok(Some((record, body_at..end))),
         None => {
             Err(io::Error::new(ErrorKind::InvalidData, "the write-back log was written by a newer Tenon"))
@@ -216,7 +216,7 @@ fn header(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Optio
     if body_at > len {
         return Ok(None);
     }
-    Ok(read(segment, header_at..body_at)?.and_then(|header| record::decode(&header)))
+    Ok(read(segment, header_at..body_at)?.and_then(|header| log_record::decode(&header)))
 }
 
 /// Whether a frame begins there for certain.
@@ -225,7 +225,7 @@ fn begins_frame(segment: &Segment, at: u64, len: u64) -> io::Result<bool> {
         return Ok(false);
     }
     let Some(bytes) = read(segment, at..len.min(at + PLACED_BYTES as u64))? else { return Ok(false) };
-    for head in record::heads(&bytes, segment.number, at) {
+    for head in log_record::heads(&bytes, segment.number, at) {
         if head.is_placed || whole(segment, at, len, &head)?.is_some() {
             return Ok(true);
         }
@@ -240,9 +240,9 @@ fn next_placed(segment: &Segment, from: u64, len: u64) -> io::Result<u64> {
         let end = len.min(start + READ_AT_ONCE);
         let bytes = read_leniently(segment, start..end)?;
         let starts = bytes.windows(PLACED_BYTES).enumerate();
-        for (offset, head) in starts.filter(|(_, head)| head.starts_with(&record::MAGIC)) {
+        for (offset, head) in starts.filter(|(_, head)| head.starts_with(&log_record::MAGIC)) {
             let at = start + offset as u64;
-            if record::heads(head, segment.number, at).first().is_some_and(|head| head.is_placed) {
+            if log_record::heads(head, segment.number, at).first().is_some_and(|head| head.is_placed) {
                 return Ok(at);
             }
         }
@@ -302,8 +302,8 @@ pub fn rot(dir: &Path, mut pick: impl FnMut(u64) -> u64) -> io::Result<Option<St
     let (segment, begin, end, is_spare) = frames.swap_remove(pick(frames.len() as u64) as usize);
     let at = match is_spare {
         true => begin + pick(end - begin),
-        false if pick(2) == 0 => begin + pick(record::MAGIC.len() as u64),
-        false => begin + record::PLACE_AT as u64 + pick(4),
+        false if pick(2) == 0 => begin + pick(log_record::MAGIC.len() as u64),
+        false => begin + log_record::PLACE_AT as u64 + pick(4),
     };
     segment.flip(at, 1 << pick(8))?;
     Ok(Some(format!("byte {at} of log {}", segment.number)))
@@ -419,8 +419,8 @@ mod tests {
     fn old_segment(bodies: &[&[u8]]) -> Vec<u8> {
         let mut segment = Vec::new();
         for (change, body) in bodies.iter().enumerate() {
-            let mut frame = record::encode(&delete(change as u64), &[body]);
-            frame.drain(record::PLACE_AT..PLACED_BYTES);
+            let mut frame = log_record::encode(&delete(change as u64), &[body]);
+            frame.drain(log_record::PLACE_AT..PLACED_BYTES);
             frame[3] = b'1';
             segment.extend(frame);
             segment.extend(*body);

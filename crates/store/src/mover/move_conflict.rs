@@ -5,7 +5,7 @@
 //! noted that; theirs is replaced under a condition on exactly what was seen.
 
 use super::Mover;
-use super::run::{Copied, Source};
+use super::execute::{Copied, Source};
 use crate::writeback::{Outcome, Overtaken, Way};
 use crate::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use std::collections::HashMap;

@@ -3,8 +3,8 @@
 //! Bytes of an object that is not complete cannot go up as a change. Where the log's disk is full of them, they and all later
 //! parts go into an upload in the bucket instead.
 
-use super::change::NewObject;
-use super::early::{Early, EarlyUpload};
+use super::early_upload::{Early, EarlyUpload};
+use super::make_change::NewObject;
 use super::pending::{Piece, Waiting, slice};
 use super::{Held, Hurry, Source, Writeback, reference};
 use crate::{

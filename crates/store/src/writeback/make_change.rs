@@ -3,10 +3,10 @@
 //! Invariants: the log has the changes of a key in the order in which they are seen; nothing about a key changes between the
 //! check of its condition and the moment at which the change is seen; readers never wait for the disk.
 
-use super::asked::{Asked, check};
-use super::early::Early;
+use super::condition::{Asked, check};
+use super::early_upload::Early;
+use super::log_record::{Described, PieceAt, Record};
 use super::pending::{Change, Piece, Waiting};
-use super::record::{Described, PieceAt, Record};
 use super::{Writeback, failed};
 use crate::{ObjectKey, Payload, Result, StoreError};
 use std::sync::atomic::Ordering;
