@@ -1,4 +1,4 @@
-//! Objects follow their names: copies inside the store, then deletions.
+//! Executes moves: copies objects inside the store, then deletes them at their old keys.
 
 use super::Mover;
 use super::moves::{Candidate, Move, Target};
@@ -12,59 +12,59 @@ use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, Weak};
 use std::time::Duration;
 
-/// Objects copied, or deleted, at the same time.
-const AT_ONCE: usize = 32;
-/// Keys asked for at once.
+/// Objects copied or deleted concurrently.
+const CONCURRENT_OBJECTS: usize = 32;
+/// Keys per LIST page.
 const PAGE_ENTRIES: usize = 1000;
-/// So many objects of a tree are copied before their old keys are deleted: others see the new names the sooner, and it
-/// bounds what is remembered.
-const COPIED_BEFORE_DELETING: usize = 16_384;
-/// Somebody who changes an object again and again while it moves is followed so often.
+/// Objects of a tree to copy before their old keys are deleted. Other clients see the new names earlier, and the list
+/// of copied objects stays bounded.
+const COPIES_BEFORE_DELETE: usize = 16_384;
+/// Maximum attempts for an object that another client keeps changing while it moves.
 const ATTEMPTS_MAX: usize = 8;
-/// A tree is gone through so often: what was on its way there lands behind the first pass. Who goes on storing at the old
-/// place makes new objects there.
+/// Maximum passes over a tree. An object that was on its way into the tree can land behind the first pass. Objects
+/// that another client keeps storing at the old prefix stay there.
 const PASSES_MAX: usize = 4;
-/// The first and the longest wait after a failure, in which the store's client has tried for a while already. What is renamed
-/// meanwhile waits for the first.
-const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// First and longest delay after a failure; the store's client has retried for a while by then. A new rename ends the
+/// delay, but not the first.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// What was copied, and where it is now too.
+/// An object that exists at its new key and still has to be deleted at its old key.
 #[derive(Debug, Clone)]
-pub(super) struct Copied {
+pub(super) struct CopiedObject {
     pub(super) from: ObjectRef,
     pub(super) to: ObjectKey,
-    /// Where it, or what somebody else stored at the target, is kept.
+    /// The key at which the loser of a conflict is kept.
     pub(super) kept: Option<ObjectKey>,
 }
 
-impl Copied {
-    pub(super) fn new(source: &Source, to: &ObjectKey, kept: Option<ObjectKey>) -> Self {
+impl CopiedObject {
+    pub(super) fn new(source: &SourceObject, to: &ObjectKey, kept: Option<ObjectKey>) -> Self {
         Self { from: source.object.clone(), to: to.clone(), kept }
     }
 }
 
-/// What is to be copied, and how large it is, if that is known.
+/// An object to copy, and its size if known.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(super) struct SourceObject {
     pub(super) object: ObjectRef,
     size_bytes: Option<u64>,
 }
 
-impl Source {
-    /// How to copy it as it is.
+impl SourceObject {
+    /// Returns options that copy the object unchanged.
     pub(super) fn options(&self, precondition: Precondition) -> CopyOptions {
         CopyOptions { precondition, size_bytes: self.size_bytes, ..CopyOptions::default() }
     }
 }
 
-impl From<ObjectMeta> for Source {
+impl From<ObjectMeta> for SourceObject {
     fn from(found: ObjectMeta) -> Self {
         Self { object: found.object, size_bytes: Some(found.size_bytes) }
     }
 }
 
 impl Mover {
-    /// Lets what is on its way go on, in the background. Needs a runtime.
+    /// Executes the unfinished moves in the background. Needs a runtime.
     pub fn resume(&self) {
         if self.is_idle() {
             return;
@@ -72,182 +72,189 @@ impl Mover {
         if !self.has_runner.swap(true, Ordering::AcqRel)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(run(self.me.clone()));
+            runtime.spawn(run_moves(self.me.clone()));
         }
     }
 
-    /// Tries every move once, in their order; objects several at a time. False if any failed.
-    async fn try_all(&self) -> bool {
+    /// Attempts every move once, in order, objects of adjacent moves concurrently. Returns false if any attempt
+    /// failed.
+    async fn execute_all(&self) -> bool {
         let numbers: Vec<(u64, bool)> =
-            self.state().moves.all().map(|(number, one)| (number, one.is_tree)).collect();
-        let mut has_failed = false;
+            self.state().moves.all().map(|(number, mv)| (number, mv.is_tree)).collect();
+        let mut any_failed = false;
         for same in numbers.chunk_by(|one, next| !one.1 && !next.1) {
-            let tries: Vec<_> = same.iter().map(|(number, _)| self.carry_out(*number)).collect();
+            let tries: Vec<_> = same.iter().map(|(number, _)| self.execute(*number)).collect();
             let outcomes: Vec<_> =
-                futures_util::stream::iter(tries).buffer_unordered(AT_ONCE).collect().await;
+                futures_util::stream::iter(tries).buffer_unordered(CONCURRENT_OBJECTS).collect().await;
             for error in outcomes.into_iter().filter_map(Result::err) {
-                tracing::warn!(%error, "what was renamed has not moved in the bucket yet; it is tried again");
+                tracing::warn!(%error, "a renamed object could not be moved in the bucket yet; retrying");
                 self.note_failure(Some(error.to_string()));
-                has_failed = true;
+                any_failed = true;
             }
         }
-        // What is done is soon known to be. The journal must not say so while the store below could lose the copies and deletions.
-        if let Err(error) = self.sync_done().await {
-            tracing::warn!(%error, "what has moved is moved again after a loss of power");
+        // Completed moves become durable now. The journal must not record them while the store below could still lose
+        // their copies and deletions.
+        if let Err(error) = self.sync_store_and_journal().await {
+            tracing::warn!(%error, "cannot sync the journal of moves; completed moves would run again after a loss of power");
         }
-        !has_failed
+        !any_failed
     }
 
     fn note_failure(&self, failure: Option<String>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
-        self.changed.notify_waiters();
+        self.progress.notify_waiters();
     }
 
-    /// Carries a move out, or waits for who does.
-    pub(super) async fn carry_out(&self, number: u64) -> Result<()> {
-        let _running = self.running.claim(&number).await;
-        let Some(one) = self.state().moves.get(number).cloned() else { return Ok(()) };
-        self.make_safe().await?;
-        // Copies that nobody wants would be taken for somebody else's objects.
-        let given_up = self.state().moves.given_up_around(number);
-        for number in given_up {
-            Box::pin(self.carry_out(number)).await?;
+    /// Executes a move, or waits for the task that executes it.
+    pub(super) async fn execute(&self, number: u64) -> Result<()> {
+        let _lock = self.move_locks.claim(&number).await;
+        let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
+        self.make_durable().await?;
+        // A stray copy at the source or target would be taken for another client's object.
+        let stray_copies = self.state().moves.stray_copies_around(number);
+        for number in stray_copies {
+            Box::pin(self.execute(number)).await?;
         }
-        match one.is_tree {
-            true => self.move_tree(number, &one).await?,
+        match mv.is_tree {
+            true => self.move_tree(number, &mv).await?,
             false => {
-                // Earlier moves take their object from the same place first: this move would take it for somebody else's. And
-                // only beside what they have brought is a copy of it known as a copy.
-                let earlier = self.state().moves.earlier(number);
-                for number in earlier {
-                    Box::pin(self.carry_out(number)).await?;
+                // An earlier move from the same key takes its object first, otherwise this move would take that
+                // object for another client's. And a copy at the source is recognised as a copy only once the earlier
+                // move has brought the original to the target.
+                let prerequisites = self.state().moves.prerequisites(number);
+                for number in prerequisites {
+                    Box::pin(self.execute(number)).await?;
                 }
-                let Ok(key) = ObjectKey::new(one.from) else { return self.is_done(number).await };
-                let _place = self.places.claim(&key).await;
-                self.state().moves.is_tried(number);
+                let Ok(key) = ObjectKey::new(mv.from) else { return self.finish_move(number).await };
+                let _source_lock = self.source_locks.claim(&key).await;
+                self.state().moves.mark_tried(number);
                 self.move_object(number, &key).await?;
-                self.is_done(number).await?;
+                self.finish_move(number).await?;
             }
         }
         Ok(())
     }
 
-    /// Everything that says where things are survives the loss of power.
-    async fn make_safe(&self) -> Result<()> {
+    /// Makes the journal and the namespace survive the loss of power, before objects move.
+    async fn make_durable(&self) -> Result<()> {
         let appended = self.state().journal.appended();
-        if self.safe_up_to.load(Ordering::Acquire) >= appended {
+        if self.durable_up_to.load(Ordering::Acquire) >= appended {
             return Ok(());
         }
         if let Some(keeper) = self.keeper.get() {
             (keeper.make_safe)().await?;
         }
         self.sync_journal().await?;
-        self.safe_up_to.fetch_max(appended, Ordering::AcqRel);
+        self.durable_up_to.fetch_max(appended, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Ends a move. Its names know the tags of what has arrived, and would know them after a loss of power, before the journal says
-    /// that it is done: nobody finds these tags out again.
-    async fn is_done(&self, number: u64) -> Result<()> {
-        let one = self.state().moves.get(number).cloned();
-        if let Some(Move { to: Target::Place(to, _), .. }) = one {
-            self.tell_arrived(&to);
+    /// Completes a move. The namespace learns the new etags and makes them durable before the journal says that the
+    /// move is done: they could not be found out again.
+    async fn finish_move(&self, number: u64) -> Result<()> {
+        let mv = self.state().moves.get(number).cloned();
+        if let Some(Move { to: Target::Key(to, _), .. }) = mv {
+            self.report_arrival(&to);
         }
-        let told = self.told.load(Ordering::Acquire);
-        if self.told_safely.load(Ordering::Acquire) < told {
+        let reported = self.etags_reported.load(Ordering::Acquire);
+        if self.etags_durable.load(Ordering::Acquire) < reported {
             if let Some(keeper) = self.keeper.get() {
                 (keeper.make_safe)().await?;
             }
-            self.told_safely.fetch_max(told, Ordering::AcqRel);
+            self.etags_durable.fetch_max(reported, Ordering::AcqRel);
         }
         self.state().finish(number)?;
         self.note_failure(None);
         Ok(())
     }
 
-    /// Moves the object at one place now.
-    pub(super) async fn move_one(&self, number: u64, there: &Candidate) -> Result<()> {
-        let is_tree = self.state().moves.get(number).is_some_and(|one| one.is_tree);
+    /// Moves the object at one physical key now.
+    pub(super) async fn move_object_now(&self, number: u64, candidate: &Candidate) -> Result<()> {
+        let is_tree = self.state().moves.get(number).is_some_and(|mv| mv.is_tree);
         if !is_tree {
-            return self.carry_out(number).await;
+            return self.execute(number).await;
         }
-        self.make_safe().await?;
-        let _place = self.places.claim(&there.key).await;
-        let Some(found) = self.store.find(&there.key).await? else { return Ok(()) };
-        match self.copy_below(number, found.into(), false).await? {
-            Some(copied) => self.leave(&copied).await,
+        self.make_durable().await?;
+        let _source_lock = self.source_locks.claim(&candidate.key).await;
+        let Some(found) = self.store.find(&candidate.key).await? else { return Ok(()) };
+        match self.copy_tree_object(number, found.into(), false).await? {
+            Some(copied) => self.delete_source(&copied).await,
             None => Ok(()),
         }
     }
 
-    /// Deletes an object where it is on its way from. False if it has arrived meanwhile: what is there now is another.
-    pub(super) async fn delete_on_its_way(&self, number: u64, there: &Candidate) -> Result<bool> {
-        let is_double = self.state().moves.is_double(number);
-        if is_double {
-            // A copy may lie there under another tag; carrying the move out recognises and deletes it.
-            self.carry_out(number).await?;
+    /// Deletes an object whose move is not finished. Returns false if the object has arrived meanwhile, or must be
+    /// looked up again.
+    pub(super) async fn delete_in_transit(&self, number: u64, candidate: &Candidate) -> Result<bool> {
+        let may_be_duplicate = self.state().moves.may_be_duplicate(number);
+        if may_be_duplicate {
+            // The object there may be a copy with another etag; executing the move recognises and deletes it.
+            self.execute(number).await?;
             return Ok(false);
         }
-        let _place = self.places.claim(&there.key).await;
-        let one = self.state().moves.get(number).cloned();
-        let Some(one) = one else { return Ok(false) };
-        if one.is_tree {
-            return self.store.delete(&there.key, Precondition::None).await.map(|()| true);
+        let _source_lock = self.source_locks.claim(&candidate.key).await;
+        let mv = self.state().moves.get(number).cloned();
+        let Some(mv) = mv else { return Ok(false) };
+        if mv.is_tree {
+            return self.store.delete(&candidate.key, Precondition::None).await.map(|()| true);
         }
-        let half_replaced = self.state().moves.half_replaced(number);
-        if let Some(to) = half_replaced {
-            // It may have arrived there: what is there goes first, whichever it is. If it does not go nothing has happened.
+        let uncertain_target = self.state().moves.uncertain_target(number);
+        if let Some(to) = uncertain_target {
+            // The object may have arrived at the target, so whatever is stored there is deleted first. If that
+            // deletion fails nothing has changed.
             self.store.delete(&to, Precondition::None).await?;
         }
         {
             let mut state = self.state();
-            let steps = state.moves.delete(number);
-            state.take(steps)?;
+            let steps = state.moves.plan_delete(number);
+            state.record(steps)?;
         }
-        if let Target::Place(to, _) = &one.to {
-            // What has arrived there stays if this fails, and is known by its own tag.
-            self.tell_arrived(to);
+        if let Target::Key(to, _) = &mv.to {
+            // If this deletion fails, an object that has arrived stays at the target under its own etag.
+            self.report_arrival(to);
         }
-        self.move_object(number, &there.key).await?;
-        self.is_done(number).await?;
+        self.move_object(number, &candidate.key).await?;
+        self.finish_move(number).await?;
         Ok(true)
     }
 
-    /// The move of one object, whose place is claimed.
+    /// Executes the move of one object. The caller holds the lock of its physical key.
     async fn move_object(&self, number: u64, from: &ObjectKey) -> Result<()> {
-        let mut found: Option<Source> = None;
+        let mut found: Option<SourceObject> = None;
         for _ in 0..ATTEMPTS_MAX {
-            // It may have been renamed again.
-            let Some(one) = self.state().moves.get(number).cloned() else { return Ok(()) };
-            let source = match (found.take(), &one.etag) {
+            // The object may have been renamed again.
+            let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(()) };
+            let source = match (found.take(), &mv.etag) {
                 (Some(source), _) => source,
                 (None, Some(etag)) => {
-                    Source { object: ObjectRef::new(from.clone(), etag.clone()), size_bytes: None }
+                    SourceObject { object: ObjectRef::new(from.clone(), etag.clone()), size_bytes: None }
                 }
                 (None, None) => match self.store.find(from).await? {
                     Some(found) => found.into(),
                     None => return Ok(()),
                 },
             };
-            let (to, precondition) = match &one.to {
-                Target::Place(to, precondition) => (to, precondition),
-                Target::Nowhere => return self.delete_moved(&source.object).await,
-                Target::GivenUp(place) => return self.delete_with_copy(&source.object, place).await,
+            let (to, precondition) = match &mv.to {
+                Target::Key(to, precondition) => (to, precondition),
+                Target::Deleted => return self.delete_moved(&source.object).await,
+                Target::DeletedWithCopy(place) => return self.delete_with_copy(&source.object, place).await,
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
-            if let Some(copied) = self.copy_to(&source, &to, precondition).await? {
-                return self.leave(&copied).await;
+            if let Some(copied) = self.copy_resolving_conflict(&source, &to, precondition).await? {
+                return self.delete_source(&copied).await;
             }
             found = match self.store.find(from).await? {
-                Some(there) if self.is_still(&to, Some(&source.object.etag), &there) => Some(there.into()),
-                Some(there) if self.is_double(number, &there, &to).await? => {
+                Some(there) if self.is_same_object(&to, Some(&source.object.etag), &there) => {
+                    Some(there.into())
+                }
+                Some(there) if self.is_duplicate_of_arrived(number, &there, &to).await? => {
                     return self.delete_moved(&there.object).await;
                 }
-                // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
-                // stays: it may be what came from here, and nobody would have either.
+                // The object is gone, or another client has stored a new one at its key. The object to be replaced
+                // stays: it may be the renamed object, and deleting it could lose both.
                 there => {
                     if let Some(theirs) = there.filter(|_| !self.options.is_shared) {
-                        self.note_void(&source.object, theirs.object).await?;
+                        self.note_lost(&source.object, theirs.object).await?;
                     }
                     if let Some(keeper) = self.keeper.get() {
                         (keeper.is_void)(from, &to);
@@ -256,12 +263,13 @@ impl Mover {
                 }
             };
         }
-        Err(StoreError::Unavailable(format!("'{from}' is changed all the time")))
+        Err(StoreError::Unavailable(format!("'{from}' keeps being changed by another client")))
     }
 
-    /// Whether what lies where an attempt of unknown outcome copied to is that copy: what was copied has arrived elsewhere.
-    async fn is_double(&self, number: u64, there: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
-        if !self.state().moves.is_double(number) {
+    /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of an object
+    /// that has arrived at the target.
+    async fn is_duplicate_of_arrived(&self, number: u64, there: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
+        if !self.state().moves.may_be_duplicate(number) {
             return Ok(false);
         }
         match self.store.find(to).await? {
@@ -270,46 +278,44 @@ impl Mover {
         }
     }
 
-    /// Moves everything that a move takes from its tree.
-    async fn move_tree(&self, number: u64, one: &Move) -> Result<()> {
+    /// Moves all objects of a renamed tree.
+    async fn move_tree(&self, number: u64, mv: &Move) -> Result<()> {
         for _ in 0..PASSES_MAX {
             let mut copied = Vec::new();
-            let request = ListRequest {
-                prefix: one.from.clone().into(),
-                limit: PAGE_ENTRIES,
-                ..ListRequest::default()
-            };
+            let request =
+                ListRequest { prefix: mv.from.clone().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
             let mut pages = Pages::of(self.store.as_ref(), request);
             let mut found = 0;
             while let Some(entries) = pages.next().await? {
-                let own = self.own(number, entries);
-                found += own.len();
-                copied.extend(self.copy_page(number, own).await?);
-                if copied.len() >= COPIED_BEFORE_DELETING {
-                    self.leave_all(std::mem::take(&mut copied)).await?;
+                let owned = self.objects_owned_by(number, entries);
+                found += owned.len();
+                copied.extend(self.copy_page(number, owned).await?);
+                if copied.len() >= COPIES_BEFORE_DELETE {
+                    self.delete_sources(std::mem::take(&mut copied)).await?;
                 }
             }
-            self.leave_all(copied).await?;
+            self.delete_sources(copied).await?;
             if found == 0 {
                 break;
             }
         }
-        self.is_done(number).await
+        self.finish_move(number).await
     }
 
-    /// The objects among the entries that the move takes, and none that begins another.
-    fn own(&self, number: u64, entries: Vec<ListEntry>) -> Vec<Source> {
+    /// Returns the listed objects that belong to this move and not to a move inside its tree.
+    fn objects_owned_by(&self, number: u64, entries: Vec<ListEntry>) -> Vec<SourceObject> {
         let state = self.state();
-        let is_own = |found: &Source| state.moves.owner(found.object.key.as_bytes()) == Some(number);
+        let is_own = |found: &SourceObject| state.moves.owner(found.object.key.as_bytes()) == Some(number);
         objects_of(entries).filter(is_own).collect()
     }
 
-    /// Copies the objects of a page; those that are at their new places.
-    async fn copy_page(&self, number: u64, objects: Vec<Source>) -> Result<Vec<Copied>> {
-        let taken = self.taken(number, &objects).await?;
+    /// Copies the objects of a page. Returns those that are at their new keys.
+    async fn copy_page(&self, number: u64, objects: Vec<SourceObject>) -> Result<Vec<CopiedObject>> {
+        let existing = self.existing_targets(number, &objects).await?;
         let copies: Vec<_> =
-            objects.into_iter().map(|object| self.copy_listed(number, object, &taken)).collect();
-        let copied: Vec<_> = futures_util::stream::iter(copies).buffer_unordered(AT_ONCE).collect().await;
+            objects.into_iter().map(|object| self.copy_listed(number, object, &existing)).collect();
+        let copied: Vec<_> =
+            futures_util::stream::iter(copies).buffer_unordered(CONCURRENT_OBJECTS).collect().await;
         let mut moved = Vec::new();
         let mut failed = Ok(());
         for outcome in copied {
@@ -319,7 +325,7 @@ impl Mover {
             }
         }
         if let Err(error) = failed {
-            self.leave_all(moved).await?;
+            self.delete_sources(moved).await?;
             return Err(error);
         }
         Ok(moved)
@@ -328,20 +334,20 @@ impl Mover {
     async fn copy_listed(
         &self,
         number: u64,
-        source: Source,
-        taken: &HashSet<ObjectKey>,
-    ) -> Result<Option<Copied>> {
-        let _place = self.places.claim(&source.object.key).await;
-        let target = self.state().moves.target_of(number, source.object.key.as_bytes());
-        let is_free = target.is_some_and(|to| !taken.contains(&to));
-        self.copy_below(number, source, is_free).await
+        source: SourceObject,
+        existing: &HashSet<ObjectKey>,
+    ) -> Result<Option<CopiedObject>> {
+        let _source_lock = self.source_locks.claim(&source.object.key).await;
+        let target = self.state().moves.target_key(number, source.object.key.as_bytes());
+        let is_free = target.is_some_and(|to| !existing.contains(&to));
+        self.copy_tree_object(number, source, is_free).await
     }
 
-    /// The keys that some of these objects, which are of one page, go to and that are there already.
-    async fn taken(&self, number: u64, objects: &[Source]) -> Result<HashSet<ObjectKey>> {
+    /// Returns which target keys of these objects, which are from one page, exist already.
+    async fn existing_targets(&self, number: u64, objects: &[SourceObject]) -> Result<HashSet<ObjectKey>> {
         let targets: Vec<ObjectKey> = {
             let state = self.state();
-            let target = |found: &Source| state.moves.target_of(number, found.object.key.as_bytes());
+            let target = |found: &SourceObject| state.moves.target_key(number, found.object.key.as_bytes());
             objects.iter().filter_map(target).collect()
         };
         let (Some(first), Some(last)) = (targets.iter().min(), targets.iter().max()) else {
@@ -355,24 +361,30 @@ impl Mover {
             ..ListRequest::default()
         };
         let mut pages = Pages::of(self.store.as_ref(), request);
-        let mut taken = HashSet::new();
+        let mut existing = HashSet::new();
         while let Some(entries) = pages.next().await? {
             let is_over = entries.last().is_none_or(|entry| entry.text() > last.as_bytes());
-            taken.extend(objects_of(entries).map(|found| found.object.key));
+            existing.extend(objects_of(entries).map(|found| found.object.key));
             if is_over {
                 break;
             }
         }
-        Ok(taken)
+        Ok(existing)
     }
 
-    /// Copies an object of a tree, whose place is claimed, to where it shows; `None` if it is on another way by now, or gone.
-    async fn copy_below(&self, number: u64, mut source: Source, is_free: bool) -> Result<Option<Copied>> {
+    /// Copies an object of a tree to its logical key; `None` if another move owns the object by now, or it is gone.
+    /// The caller holds the lock of its physical key.
+    async fn copy_tree_object(
+        &self,
+        number: u64,
+        mut source: SourceObject,
+        is_free: bool,
+    ) -> Result<Option<CopiedObject>> {
         for _ in 0..ATTEMPTS_MAX {
-            let target = self.state().moves.target_of(number, source.object.key.as_bytes());
+            let target = self.state().moves.target_key(number, source.object.key.as_bytes());
             let Some(to) = target else { return Ok(None) };
             let precondition = if is_free { Precondition::None } else { Precondition::Absent };
-            if let Some(copied) = self.copy_to(&source, &to, &precondition).await? {
+            if let Some(copied) = self.copy_resolving_conflict(&source, &to, &precondition).await? {
                 return Ok(Some(copied));
             }
             match self.store.find(&source.object.key).await? {
@@ -380,22 +392,22 @@ impl Mover {
                 Some(found) => source = found.into(),
             }
         }
-        Err(StoreError::Unavailable(format!("'{}' is changed all the time", source.object.key)))
+        Err(StoreError::Unavailable(format!("'{}' keeps being changed by another client", source.object.key)))
     }
 
-    /// Copies an object; of what somebody else has stored at the target nothing is lost. `None` if there is no such object
-    /// any more.
-    async fn copy_to(
+    /// Copies an object and resolves a conflict with another client's object at the target. Returns `None` if the
+    /// object to copy is gone or was changed.
+    async fn copy_resolving_conflict(
         &self,
-        source: &Source,
+        source: &SourceObject,
         to: &ObjectKey,
         precondition: &Precondition,
-    ) -> Result<Option<Copied>> {
-        if let Some(settled) = self.was_overtaken(source, to) {
-            return Ok(Some(settled));
+    ) -> Result<Option<CopiedObject>> {
+        if let Some(copied) = self.find_resolved_conflict(source, to) {
+            return Ok(Some(copied));
         }
-        match self.copy_if(source, to, precondition.clone()).await {
-            Ok(_) => return Ok(Some(Copied::new(source, to, None))),
+        match self.copy_on_condition(source, to, precondition.clone()).await {
+            Ok(_) => return Ok(Some(CopiedObject::new(source, to, None))),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
@@ -405,9 +417,9 @@ impl Mover {
             return Ok(None);
         };
         let theirs = match self.store.find(to).await? {
-            // The object to replace has gone.
+            // The object to replace is gone.
             None => return self.copy_unless_changed(source, to, Precondition::Absent).await,
-            // Both are markers, which say the same.
+            // Both are directory markers and equivalent.
             Some(theirs) if is_marker(&ours) && is_marker(&theirs) => {
                 let precondition = Precondition::Matches(theirs.object.etag);
                 return self.copy_unless_changed(source, to, precondition).await;
@@ -415,52 +427,52 @@ impl Mover {
             Some(theirs) => theirs,
         };
         if self.is_copy(&ours, &theirs).await? {
-            self.has_moved(from, theirs.object);
-            return Ok(Some(Copied::new(source, to, None)));
+            self.record_copy(from, theirs.object);
+            return Ok(Some(CopiedObject::new(source, to, None)));
         }
-        match self.settle_overtaken(source, to, theirs.object).await {
-            // Ours was changed meanwhile, or theirs again.
+        match self.resolve_conflict(source, to, theirs.object).await {
+            // Either object was changed meanwhile.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
-            settled => settled.map(Some),
+            resolved => resolved.map(Some),
         }
     }
 
-    /// As [`Mover::copy_if`]; `None` if what lies at either place has changed meanwhile.
+    /// Like [`Mover::copy_on_condition`], but returns `None` if the object at either key has changed.
     async fn copy_unless_changed(
         &self,
-        source: &Source,
+        source: &SourceObject,
         to: &ObjectKey,
         precondition: Precondition,
-    ) -> Result<Option<Copied>> {
-        match self.copy_if(source, to, precondition).await {
-            Ok(_) => Ok(Some(Copied::new(source, to, None))),
+    ) -> Result<Option<CopiedObject>> {
+        match self.copy_on_condition(source, to, precondition).await {
+            Ok(_) => Ok(Some(CopiedObject::new(source, to, None))),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) async fn copy_if(
+    pub(super) async fn copy_on_condition(
         &self,
-        source: &Source,
+        source: &SourceObject,
         to: &ObjectKey,
         precondition: Precondition,
     ) -> Result<ObjectRef> {
         let copy = self.store.copy(&source.object, to, source.options(precondition)).await?;
-        self.has_moved(&source.object, copy.clone());
+        self.record_copy(&source.object, copy.clone());
         Ok(copy)
     }
 
-    fn has_moved(&self, from: &ObjectRef, copy: ObjectRef) {
+    fn record_copy(&self, from: &ObjectRef, copy: ObjectRef) {
         let mut aliases = self.aliases();
-        let given = aliases.as_given(from.clone()).etag;
-        if given != copy.etag {
-            aliases.remember(&copy.key, given, copy.etag);
+        let issued = aliases.with_issued_tag(from.clone()).etag;
+        if issued != copy.etag {
+            aliases.remember(&copy.key, issued, copy.etag);
         }
         drop(aliases);
         self.objects_moved.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether an object is a copy of another: an earlier attempt made it, and nobody heard of it.
+    /// Returns whether an object is a copy of another: an earlier attempt may have made it and lost the answer.
     async fn is_copy(&self, ours: &ObjectMeta, theirs: &ObjectMeta) -> Result<bool> {
         if ours.size_bytes != theirs.size_bytes || ours.attributes != theirs.attributes {
             return Ok(false);
@@ -469,7 +481,7 @@ impl Mover {
             return Ok(true);
         }
         match self.has_same_bytes(ours, theirs).await {
-            // One of them was replaced while it was read.
+            // One of the objects was replaced while it was read.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(false),
             has => has,
         }
@@ -506,32 +518,33 @@ impl Mover {
         }
     }
 
-    async fn leave_all(&self, copied: Vec<Copied>) -> Result<()> {
-        let leaves: Vec<_> = copied.iter().map(|one| self.leave(one)).collect();
-        futures_util::stream::iter(leaves).buffer_unordered(AT_ONCE).try_collect().await
+    async fn delete_sources(&self, copied: Vec<CopiedObject>) -> Result<()> {
+        let deletions: Vec<_> = copied.iter().map(|copied| self.delete_source(copied)).collect();
+        futures_util::stream::iter(deletions).buffer_unordered(CONCURRENT_OBJECTS).try_collect().await
     }
 
-    /// An object has arrived, and goes where it was.
-    async fn leave(&self, Copied { from, to, kept }: &Copied) -> Result<()> {
+    /// Deletes an object at its old key after it has arrived at its new key, and reports both.
+    async fn delete_source(&self, CopiedObject { from, to, kept }: &CopiedObject) -> Result<()> {
         match self.store.delete(&from.key, Precondition::Matches(from.etag.clone())).await {
             Ok(()) | Err(StoreError::NotFound(_)) => {}
-            Err(StoreError::PreconditionFailed(_)) => self.leave_copy(&from.key, to).await?,
+            Err(StoreError::PreconditionFailed(_)) => self.delete_duplicate_source(&from.key, to).await?,
             Err(error) => return Err(error),
         }
-        self.tell_arrived(to.as_bytes());
+        self.report_arrival(to.as_bytes());
         if let Some(keeper) = self.keeper.get() {
             (keeper.has_left)(from);
         }
         if let Some(kept) = kept {
-            self.has_left(from);
-            self.tell_settled([to, kept]);
+            self.forget_conflict(from);
+            self.notify_resolved([to, kept]);
         }
         Ok(())
     }
 
-    /// A copy to there of which nobody had heard, or which was made twice, has another tag; by the times in its headers it
-    /// is known. Anything else is somebody else's.
-    async fn leave_copy(&self, from: &ObjectKey, to: &ObjectKey) -> Result<()> {
+    /// Deletes an object at its old key that has another etag than the one copied, if it is a copy of the object at
+    /// the new key: an earlier answer was lost, or the copy was made twice. The user metadata, which includes times,
+    /// identifies it. Any other object belongs to another client.
+    async fn delete_duplicate_source(&self, from: &ObjectKey, to: &ObjectKey) -> Result<()> {
         let (left, arrived) = (self.store.find(from).await?, self.store.find(to).await?);
         match (left, arrived) {
             (Some(left), Some(arrived))
@@ -543,17 +556,18 @@ impl Mover {
         }
     }
 
-    /// Who was given other tags for what shows under a key, or under keys that begin so, hears of those it has now.
-    fn tell_arrived(&self, place: &[u8]) {
+    /// Reports to the keeper the current etags of objects at a key, or below a prefix, that callers know by other
+    /// etags.
+    fn report_arrival(&self, place: &[u8]) {
         if let Some(keeper) = self.keeper.get() {
-            self.aliases().tell(place, |key, given, there| {
-                (keeper.has_arrived)(key, given, there);
-                self.told.fetch_add(1, Ordering::AcqRel);
+            self.aliases().report_changes(place, |key, issued, bucket| {
+                (keeper.has_arrived)(key, issued, bucket);
+                self.etags_reported.fetch_add(1, Ordering::AcqRel);
             });
         }
     }
 
-    /// Deletes an object and the copy of it that an attempt of unknown outcome may have made.
+    /// Deletes an object and the copy that an attempt of unknown outcome may have made.
     async fn delete_with_copy(&self, object: &ObjectRef, copied_to: &[u8]) -> Result<()> {
         if let Ok(to) = ObjectKey::new(copied_to.to_vec())
             && let Some(ours) = self.store.find(&object.key).await?
@@ -566,7 +580,7 @@ impl Mover {
         self.delete_moved(object).await
     }
 
-    /// Deletes what has moved, unless somebody has stored something new there.
+    /// Deletes an object that has moved, unless another client has stored a new one at its key.
     async fn delete_moved(&self, object: &ObjectRef) -> Result<()> {
         match self.store.delete(&object.key, Precondition::Matches(object.etag.clone())).await {
             Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
@@ -575,37 +589,37 @@ impl Mover {
     }
 }
 
-fn objects_of(entries: Vec<ListEntry>) -> impl Iterator<Item = Source> {
+fn objects_of(entries: Vec<ListEntry>) -> impl Iterator<Item = SourceObject> {
     let objects = entries.into_iter().filter_map(ListEntry::into_object);
-    objects.map(|(object, size_bytes)| Source { object, size_bytes: Some(size_bytes) })
+    objects.map(|(object, size_bytes)| SourceObject { object, size_bytes: Some(size_bytes) })
 }
 
-/// Whether an object only says that there is a directory.
+/// Returns whether an object is a directory marker.
 fn is_marker(meta: &ObjectMeta) -> bool {
     meta.size_bytes == 0 && meta.object.key.as_bytes().ends_with(b"/")
 }
 
-/// Ends when nothing is on its way.
-async fn run(me: Weak<Mover>) {
-    let mut wait = WAITS.0;
+/// Executes moves until none is left.
+async fn run_moves(me: Weak<Mover>) {
+    let mut wait = RETRY_DELAYS.0;
     loop {
         let Some(mover) = me.upgrade() else { return };
-        let woken = mover.woken.clone();
-        // What is renamed from here on need not be among what is tried now.
-        let mut renamed = std::pin::pin!(woken.notified());
+        let renames = mover.renamed.clone();
+        // A rename from here on may come too late for this attempt, but it ends the delay after it.
+        let mut renamed = std::pin::pin!(renames.notified());
         renamed.as_mut().enable();
-        if mover.try_all().await {
-            wait = WAITS.0;
+        if mover.execute_all().await {
+            wait = RETRY_DELAYS.0;
         } else {
             drop(mover);
-            tokio::time::sleep(WAITS.0).await;
-            let _ = tokio::time::timeout(wait.saturating_sub(WAITS.0), renamed).await;
-            wait = (wait * 2).min(WAITS.1);
+            tokio::time::sleep(RETRY_DELAYS.0).await;
+            let _ = tokio::time::timeout(wait.saturating_sub(RETRY_DELAYS.0), renamed).await;
+            wait = (wait * 2).min(RETRY_DELAYS.1);
             continue;
         }
         if mover.is_idle() {
             mover.has_runner.store(false, Ordering::Release);
-            // What was begun in between has not started another.
+            // A rename in between has not started another task.
             if mover.is_idle() || mover.has_runner.swap(true, Ordering::AcqRel) {
                 return;
             }

@@ -1,8 +1,8 @@
-//! The journal of moves, as a damaged disk or somebody else may have left it.
+//! Fuzzing of the journal of moves.
 
 use super::journal;
 
-/// Replays a journal with any damage; what is replayed is written as a journal that replays to the same.
+/// Replays a journal with any damage and checks that the replayed moves, written as a journal, replay to the same.
 pub fn mover_journal(bytes: &[u8]) {
     journal::fuzz(bytes);
 }

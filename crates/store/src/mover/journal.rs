@@ -1,12 +1,12 @@
-//! What moves, on disk: steps appended to one file, in frames that belong together.
+//! The journal of moves on disk: steps appended to one file, in frames of steps that take effect together.
 //!
-//! A frame is: length of the steps (4 bytes), CRC-32C of them (4), steps; numbers little-endian. `docs/format.md` has the
-//! fields. Invariants: a frame counts whole or not at all; the file holds no more than twice what is on its way, and
-//! some; a damaged file is never truncated but kept under another name.
+//! A frame is: length of the steps (4 bytes), CRC-32C of the steps (4), steps; numbers are little-endian.
+//! `docs/format.md` describes the fields. Invariants: a frame counts as a whole or not at all; the file holds no more
+//! than about twice the unfinished moves; a damaged file is never truncated but kept under another name.
 //!
-//! Frames after a damaged one count. A lost rename leaves its object under the old name, and a lost end of a move is found out
-//! again; later steps of a move whose beginning is lost are ignored, and a move that finds another object at its target is a
-//! conflict. So nothing is stored over what the lost steps were about.
+//! Frames after a damaged one are replayed. A lost rename leaves its object under the old name. A lost `Done` step
+//! makes its move run once more. Later steps of a move whose `Begin` step is lost are ignored, and a move that finds
+//! another object at its target is a conflict. So no object is overwritten because of lost steps.
 
 use super::moves::{Move, Moves, Step, Target};
 use crate::wire::{Crc, Sink, Source};
@@ -18,24 +18,25 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 const FRAME_BYTES: usize = 8;
-/// A shorter file is not written anew.
+/// Smallest file that is rewritten, in bytes.
 const COMPACTED_BYTES_MIN: u64 = 1 << 20;
 
-/// The file, open at its end.
+/// The journal file.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
     end: u64,
-    /// Bytes ever appended here, and how many of them survive the loss of power.
+    /// Bytes appended by this process, and how many of them survive the loss of power.
     appended: u64,
     synced: u64,
-    /// Its length when it was written anew.
+    /// Length of the file after it was last rewritten.
     compacted: u64,
 }
 
 impl Journal {
-    /// Opens the file, made if it is missing; what it says is on its way. Half a frame at the end was promised to nobody.
+    /// Opens the file, or creates it, and returns its unfinished moves. An incomplete frame at the end is dropped,
+    /// because it was never acknowledged.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Moves)> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
@@ -51,23 +52,23 @@ impl Journal {
             let kept = medium::unused(path, "damaged");
             let (path, damaged) = (path.display(), &found.damaged);
             tracing::error!(%path, ?damaged, kept = %kept.display(),
-                "the journal of moves is damaged: renames in these ranges are lost, and their objects have their old names");
+                "the journal of moves is damaged: renames in these ranges are lost, their objects have their old names, and the damaged file is kept");
             fs::hard_link(&journal.path, &kept)?;
             journal.rewrite(&moves)?;
         } else if end < bytes.len() as u64 {
-            tracing::warn!(path = %path.display(), end, "the journal of moves ends in half a step");
+            tracing::warn!(path = %path.display(), end, "the journal of moves ends in an incomplete frame, which is removed");
             journal.file.set_len(end)?;
         }
-        // A process that ended need not have synced what it appended.
+        // An earlier process may have ended without a sync.
         journal.file.sync_all()?;
         Ok((journal, moves))
     }
 
-    /// Appends steps that belong together.
+    /// Appends steps as one frame.
     pub(super) fn append(&mut self, steps: &[Step]) -> io::Result<()> {
         let frame = encode(steps);
         if let Err(error) = self.file.write_all_at(&frame, self.end) {
-            // Half a frame would hide what comes after it.
+            // An incomplete frame would hide the frames after it.
             self.file.set_len(self.end)?;
             return Err(error);
         }
@@ -76,8 +77,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes back what was appended after `end`, which nobody was told of.
-    pub(super) fn cut(&mut self, end: u64) -> io::Result<()> {
+    /// Removes what was appended after `end` and never acknowledged.
+    pub(super) fn truncate_to(&mut self, end: u64) -> io::Result<()> {
         self.file.set_len(end)?;
         self.appended -= self.end - end;
         self.synced = self.synced.min(self.appended);
@@ -85,42 +86,42 @@ impl Journal {
         Ok(())
     }
 
-    /// Where the next frame goes.
+    /// Returns the offset of the next frame.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// How many bytes of the file survive the loss of power, as far as this process knows.
+    /// Returns how many bytes of the file survive the loss of power, as far as this process knows.
     pub(super) fn synced_bytes(&self) -> u64 {
         self.end.saturating_sub(self.appended - self.synced)
     }
 
-    /// Bytes ever appended here.
+    /// Returns the number of bytes appended by this process.
     pub(super) fn appended(&self) -> u64 {
         self.appended
     }
 
-    /// A handle to sync with, where something was appended since.
-    pub(super) fn unsynced(&self) -> io::Result<Option<File>> {
+    /// Returns a handle to sync the file with, if anything appended is not synced.
+    pub(super) fn file_to_sync(&self) -> io::Result<Option<File>> {
         if self.synced < self.appended { self.file.try_clone().map(Some) } else { Ok(None) }
     }
 
-    /// What was appended up to there survives the loss of power.
-    pub(super) fn has_synced(&mut self, appended: u64) {
+    /// Marks the first `appended` bytes that this process appended as synced.
+    pub(super) fn mark_synced(&mut self, appended: u64) {
         self.synced = self.synced.max(appended);
     }
 
-    /// Writes what is on its way anew where most of the file is not any more. Which moves take what may be a copy only the
-    /// moves before them tell: those are kept until that is settled.
+    /// Rewrites the file with the unfinished moves if they are the smaller part of it. It is not rewritten while any
+    /// move may find a duplicate: only earlier steps, which a rewrite drops, say which moves these are.
     pub(super) fn compact(&mut self, moves: &Moves) -> io::Result<()> {
-        if self.end < COMPACTED_BYTES_MIN.max(2 * self.compacted) || moves.has_doubles() {
+        if self.end < COMPACTED_BYTES_MIN.max(2 * self.compacted) || moves.has_possible_duplicates() {
             return Ok(());
         }
         self.rewrite(moves)
     }
 
     fn rewrite(&mut self, moves: &Moves) -> io::Result<()> {
-        let begin = |(number, one): (u64, &Move)| Step::Begin { number, one: one.clone() };
+        let begin = |(number, mv): (u64, &Move)| Step::Begin { number, mv: mv.clone() };
         let frame = encode(&moves.all().map(begin).collect::<Vec<_>>());
         let new = self.path.with_extension("new");
         let file = File::options().create(true).truncate(true).read(true).write(true).open(&new)?;
@@ -137,21 +138,24 @@ impl Journal {
     }
 }
 
-/// What a file holds besides whole frames.
-struct Replayed {
-    /// Where the last whole frame ends.
+/// What replay found besides whole frames.
+struct ReplayedFrames {
+    /// End of the last whole frame.
     end: usize,
-    /// Ranges that are not as they were written. Half a frame at the end is none.
+    /// Damaged ranges. An incomplete frame at the end is not counted.
     damaged: Vec<Range<usize>>,
 }
 
-/// Applies every whole frame.
-fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<Replayed> {
+/// Applies every whole frame to `moves`.
+fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<ReplayedFrames> {
     let (mut at, mut damaged) = (0, Vec::new());
     while at < bytes.len() {
         if let Some(payload) = frame_at(&bytes[at..]) {
             let newer = || {
-                io::Error::new(ErrorKind::InvalidData, "the journal of moves was written by a newer Tenon")
+                io::Error::new(
+                    ErrorKind::InvalidData,
+                    "the journal of moves was written by a newer version of Tenon",
+                )
             };
             decode(payload).ok_or_else(newer)?.into_iter().for_each(|step| moves.apply(step));
             at += FRAME_BYTES + payload.len();
@@ -169,30 +173,31 @@ fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<Replayed> {
             }
         }
     }
-    Ok(Replayed { end: at, damaged })
+    Ok(ReplayedFrames { end: at, damaged })
 }
 
-/// Where the next whole frame begins after a damaged one: where the damaged one says that it ends, or behind.
+/// Returns where the next whole frame begins after a damaged one: at the end that the damaged frame claims, or at the
+/// first frame found behind it.
 fn next_frame(bytes: &[u8], at: usize) -> Option<usize> {
     let is_frame =
         |next: &usize| bytes.get(*next..).and_then(frame_at).is_some_and(|payload| decode(payload).is_some());
-    let claimed = length(&bytes[at..]).map(|len| at.saturating_add(FRAME_BYTES).saturating_add(len));
+    let claimed = claimed_len(&bytes[at..]).map(|len| at.saturating_add(FRAME_BYTES).saturating_add(len));
     claimed.filter(is_frame).or_else(|| (at + 1..bytes.len()).find(is_frame))
 }
 
-/// Whether bytes at the end of a file are a frame that was not written to its end.
+/// Returns whether the bytes at the end of a file are an incomplete frame.
 fn is_torn(bytes: &[u8]) -> bool {
-    let is_cut = length(bytes).is_none_or(|len| bytes.len() < FRAME_BYTES + len);
+    let is_cut = claimed_len(bytes).is_none_or(|len| bytes.len() < FRAME_BYTES + len);
     is_cut || bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The length of steps that a frame claims.
-fn length(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of steps that a frame claims.
+fn claimed_len(bytes: &[u8]) -> Option<usize> {
     let len = bytes.first_chunk::<4>()?;
     Some(u32::from_le_bytes(*len) as usize)
 }
 
-/// The steps of the frame that begins here, if it is whole.
+/// Returns the steps of the frame that begins here, if it is whole.
 fn frame_at(bytes: &[u8]) -> Option<&[u8]> {
     let (head, rest) = bytes.split_first_chunk::<FRAME_BYTES>()?;
     let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
@@ -218,8 +223,8 @@ fn decode(payload: &[u8]) -> Option<Vec<Step>> {
     source.0.is_empty().then_some(steps)
 }
 
-/// Reads a journal with any damage: what is replayed is written as a journal that replays to the same. The first bytes are read
-/// as a file, the rest also as steps whose frame is whole.
+/// Replays a journal with any damage and checks that the replayed moves, written as a journal, replay to the same.
+/// The bytes are read as a file, and as the steps of a frame with a valid checksum.
 #[cfg(feature = "fuzz")]
 pub(super) fn fuzz(bytes: &[u8]) {
     let moves_of = |bytes: &[u8]| {
@@ -229,7 +234,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
         Some(moves)
     };
     let begins = |moves: &Moves| -> Vec<Step> {
-        moves.all().map(|(number, one)| Step::Begin { number, one: one.clone() }).collect()
+        moves.all().map(|(number, mv)| Step::Begin { number, mv: mv.clone() }).collect()
     };
     let mut crc = Crc::default();
     crc.add(bytes);
@@ -247,13 +252,13 @@ pub(super) fn fuzz(bytes: &[u8]) {
 impl Sink {
     fn step(&mut self, step: &Step) {
         match step {
-            Step::Begin { number, one } => {
+            Step::Begin { number, mv } => {
                 self.0.push(0);
                 self.number(*number);
-                self.0.push(u8::from(one.is_tree));
-                self.bytes(&one.from);
-                self.optional(one.etag.as_ref().map(ETag::as_str));
-                self.target(&one.to);
+                self.0.push(u8::from(mv.is_tree));
+                self.bytes(&mv.from);
+                self.optional(mv.etag.as_ref().map(ETag::as_str));
+                self.target(&mv.to);
             }
             Step::Retarget { number, to } => {
                 self.0.push(1);
@@ -269,13 +274,13 @@ impl Sink {
 
     fn target(&mut self, target: &Target) {
         match target {
-            Target::Nowhere => self.0.push(0),
-            Target::Place(to, precondition) => {
+            Target::Deleted => self.0.push(0),
+            Target::Key(to, precondition) => {
                 self.0.push(1);
                 self.bytes(to);
                 self.precondition(precondition);
             }
-            Target::GivenUp(place) => {
+            Target::DeletedWithCopy(place) => {
                 self.0.push(2);
                 self.bytes(place);
             }
@@ -290,7 +295,7 @@ impl Source<'_> {
                 let (number, is_tree) = (self.number()?, self.byte()? == 1);
                 let from = self.bytes()?.to_vec();
                 let etag = self.optional()?.map(|text| ETag::new(&text));
-                Some(Step::Begin { number, one: Move { from, is_tree, etag, to: self.target()? } })
+                Some(Step::Begin { number, mv: Move { from, is_tree, etag, to: self.target()? } })
             }
             1 => Some(Step::Retarget { number: self.number()?, to: self.target()? }),
             2 => Some(Step::Done { number: self.number()? }),
@@ -300,9 +305,9 @@ impl Source<'_> {
 
     fn target(&mut self) -> Option<Target> {
         match self.byte()? {
-            0 => Some(Target::Nowhere),
-            1 => Some(Target::Place(self.bytes()?.to_vec(), self.precondition()?)),
-            2 => Some(Target::GivenUp(self.bytes()?.to_vec())),
+            0 => Some(Target::Deleted),
+            1 => Some(Target::Key(self.bytes()?.to_vec(), self.precondition()?)),
+            2 => Some(Target::DeletedWithCopy(self.bytes()?.to_vec())),
             _ => None,
         }
     }
@@ -316,12 +321,12 @@ mod tests {
     fn renamed(moves: &Moves, from: &str, to: &str) -> Vec<Step> {
         let key = |text| ObjectKey::try_from(text).unwrap();
         let from: Vec<_> =
-            moves.candidates(&key(from)).into_iter().map(|there| (ETag::new("e"), there)).collect();
-        moves.rename(&from, &key(to), &Precondition::Matches(ETag::new("t")))
+            moves.candidates(&key(from)).into_iter().map(|candidate| (ETag::new("e"), candidate)).collect();
+        moves.plan_rename(&from, &key(to), &Precondition::Matches(ETag::new("t")))
     }
 
     #[test]
-    fn what_was_appended_comes_back_and_half_a_frame_does_not() {
+    fn appended_frames_are_replayed_and_an_incomplete_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
         let (mut journal, mut moves) = Journal::open(&path).unwrap();
@@ -330,13 +335,12 @@ mod tests {
             journal.append(&steps).unwrap();
             steps.into_iter().for_each(|step| moves.apply(step));
         }
-        let tree = moves.rename_tree(b"d/", b"e/");
+        let tree = moves.plan_rename_tree(b"d/", b"e/");
         journal.append(&tree).unwrap();
         tree.into_iter().for_each(|step| moves.apply(step));
         drop(journal);
-        let all: Vec<_> = moves.all().map(|(number, one)| (number, one.clone())).collect();
-        let found =
-            |moves: &Moves| moves.all().map(|(number, one)| (number, one.clone())).collect::<Vec<_>>();
+        let all: Vec<_> = moves.all().map(|(number, mv)| (number, mv.clone())).collect();
+        let found = |moves: &Moves| moves.all().map(|(number, mv)| (number, mv.clone())).collect::<Vec<_>>();
         assert_eq!(found(&Journal::open(&path).unwrap().1), all);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 1]).unwrap();
@@ -347,29 +351,30 @@ mod tests {
         assert_eq!(found(&Journal::open(&path).unwrap().1), all[1..all.len() - 1]);
     }
 
-    /// After a rename that failed the journal counted synced bytes as unsynced.
+    /// After a failed rename the journal counted synced bytes as unsynced.
     #[test]
-    fn what_is_taken_back_is_not_waited_for() {
+    fn truncated_frames_need_no_sync() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, moves) = Journal::open(&dir.path().join("moves")).unwrap();
         let steps = renamed(&moves, "a", "b");
         journal.append(&steps).unwrap();
-        journal.has_synced(journal.appended());
+        journal.mark_synced(journal.appended());
         let end = journal.end();
         for is_synced in [false, true] {
             journal.append(&steps).unwrap();
             if is_synced {
-                journal.has_synced(journal.appended());
+                journal.mark_synced(journal.appended());
             }
-            journal.cut(end).unwrap();
+            journal.truncate_to(end).unwrap();
             assert_eq!(journal.synced_bytes(), end);
-            assert!(journal.unsynced().unwrap().is_none());
+            assert!(journal.file_to_sync().unwrap().is_none());
         }
         journal.append(&steps).unwrap();
         assert_eq!(journal.synced_bytes(), end);
     }
 
-    /// A flipped byte in the middle of the journal cut off every later rename: their objects had their old names again.
+    /// A flipped byte in the middle of the journal cut off every later rename, and their objects had their old names
+    /// again.
     #[test]
     fn s446_one_flipped_byte_costs_one_rename_and_the_damaged_file_is_kept() {
         let dir = tempfile::tempdir().unwrap();
@@ -382,7 +387,7 @@ mod tests {
         }
         drop(journal);
         let whole = fs::read(&path).unwrap();
-        let all: Vec<_> = moves.all().map(|(number, one)| (number, one.clone())).collect();
+        let all: Vec<_> = moves.all().map(|(number, mv)| (number, mv.clone())).collect();
         let last_frame = whole.len() / 5 * 4;
         for at in 0..whole.len() {
             let dir = tempfile::tempdir().unwrap();
@@ -391,10 +396,10 @@ mod tests {
             bytes[at] ^= 1;
             fs::write(&path, &bytes).unwrap();
             let (journal, moves) = Journal::open(&path).unwrap();
-            let found: Vec<_> = moves.all().map(|(number, one)| (number, one.clone())).collect();
+            let found: Vec<_> = moves.all().map(|(number, mv)| (number, mv.clone())).collect();
             assert!(found.len() == 4 && found.iter().all(|one| all.contains(one)), "byte {at}: {found:?}");
             let kept = fs::read(path.with_extension("damaged"));
-            // A length at the very end that is too large looks like half a frame.
+            // A damaged length in the last frame looks like an incomplete frame.
             assert!(
                 kept.is_ok_and(|kept| kept == bytes) || (last_frame..last_frame + 4).contains(&at),
                 "{at}"
@@ -404,9 +409,9 @@ mod tests {
         }
     }
 
-    /// A copy of unknown outcome was taken for somebody else's object after the journal had been written anew.
+    /// A copy of unknown outcome was taken for another client's object after the journal had been rewritten.
     #[test]
-    fn what_may_be_a_copy_is_known_as_one_as_long_as_it_is_on_its_way() {
+    fn possible_duplicates_survive_a_rewrite_of_the_journal() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
         let (mut journal, mut moves) = Journal::open(&path).unwrap();
@@ -417,20 +422,21 @@ mod tests {
         };
         take(renamed(&moves, "a", "b"), &mut journal, &mut moves);
         take(renamed(&moves, "b", "c"), &mut journal, &mut moves);
-        let double = moves.all().map(|(number, _)| number).find(|number| moves.is_double(*number)).unwrap();
+        let duplicate =
+            moves.all().map(|(number, _)| number).find(|number| moves.may_be_duplicate(*number)).unwrap();
         take(vec![Step::Done { number: 0 }], &mut journal, &mut moves);
         for round in 0..20_000 {
-            let number = moves.next();
+            let number = moves.next_number();
             take(renamed(&moves, &format!("from{round}"), &format!("to{round}")), &mut journal, &mut moves);
             take(vec![Step::Done { number }], &mut journal, &mut moves);
         }
         drop(journal);
         let (_, reopened) = Journal::open(&path).unwrap();
-        assert!(reopened.is_double(double));
+        assert!(reopened.may_be_duplicate(duplicate));
     }
 
     #[test]
-    fn a_file_of_what_is_done_is_written_anew() {
+    fn a_journal_of_completed_moves_is_rewritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
         let (mut journal, mut moves) = Journal::open(&path).unwrap();

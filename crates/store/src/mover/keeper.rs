@@ -1,4 +1,4 @@
-//! The seam to a namespace, which also says where objects are.
+//! The interface to a namespace that records where objects are, as the mover does.
 
 use super::Result;
 use crate::writeback::Judge;
@@ -6,10 +6,10 @@ use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, StoreError};
 use futures_util::future::BoxFuture;
 use std::fmt;
 
-/// Why a caller of [`Mover::rename_object`](super::Mover::rename_object) could not note the new name.
+/// Error of a caller of [`Mover::rename_object`](super::Mover::rename_object) that could not commit the new name.
 pub trait NamingError: From<StoreError> {
-    /// Whether the name may have been noted all the same, as the disk failed in between. The object moves then: names that
-    /// survive without their objects could not be put right.
+    /// Returns whether the name may have been committed all the same, because the disk failed in between. The object
+    /// moves then: names that survive without their objects could not be repaired.
     fn is_uncertain(&self) -> bool;
 }
 
@@ -19,22 +19,24 @@ impl NamingError for StoreError {
     }
 }
 
-/// What the mover asks and tells a namespace. No call may wait for an object that the mover moves.
-#[expect(clippy::type_complexity, reason = "each call is said once, where it is described")]
+/// Callbacks of the mover into a namespace. No call may wait for an object that the mover moves.
+#[expect(clippy::type_complexity, reason = "each callback has one type, next to its description")]
 pub struct Keeper {
-    /// Has what must survive the loss of power before anything moves survive it.
+    /// Makes durable whatever must survive the loss of power before anything moves.
     pub make_safe: Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>,
-    /// Whether an object with another tag than when it was renamed is still the one that shows under a key: new headers may
-    /// have been stored and nobody heard of it.
+    /// Returns whether an object whose etag differs from the one it had when it was renamed is still the object
+    /// visible under a key: new headers may have been stored and their answer lost.
     pub knows: Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>,
-    /// Hears of an object that has arrived under a key with another tag, the second, than it had; from then on it is shown with
-    /// that.
+    /// Called when an object has arrived under a key with another etag. The arguments are the key, the etag that the
+    /// object had and the etag that it has and is shown with from now on.
     pub has_arrived: Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>,
-    /// Hears of an object that has arrived elsewhere and is gone from its key here: older looks may still show it.
+    /// Called when an object has arrived at its new key and was deleted at the given one, where earlier listings and
+    /// HEADs may still show it.
     pub has_left: Box<dyn Fn(&ObjectRef) + Send + Sync>,
-    /// Hears of a rename, from a key to a key, that came to nothing: somebody else changed the object before it moved.
+    /// Called when a rename, from a key to a key, had no effect because another client changed the object before it
+    /// moved.
     pub is_void: Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>,
-    /// Says whose object has a key that both want, and notes what became of the other.
+    /// Decides conflicts about a key, and records where the other object is kept.
     pub judge: Judge,
 }
 

@@ -1,7 +1,7 @@
-//! A page of keys as they show, wherever their objects lie.
+//! Listings by logical key, wherever the objects are stored.
 //!
-//! Every move that shows something in the page is a listing of its own, beside that of the bucket; what has been on its way
-//! longer is listed first, so that nothing that moves meanwhile is missed.
+//! A page is merged from several partial listings: one per move that makes objects visible in the page, and one of
+//! the bucket. Older moves are listed first, then the bucket, so that an object that moves meanwhile is not missed.
 
 use super::Mover;
 use super::moves::{Moves, Target};
@@ -10,148 +10,153 @@ use crate::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Pages, Resul
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Entries of one page at most.
+/// Maximum entries per page.
 const PAGE_ENTRIES_MAX: usize = 1000;
 
-/// A stretch of a listing: what it shows by text, and the text up to which that is all there is (`None`: to the end).
-struct Stretch {
+/// The entries that one source contributes to a page, by text, and the last text up to which they are complete
+/// (`None`: to the end).
+struct PartialListing {
     entries: BTreeMap<Vec<u8>, ListEntry>,
-    up_to: Option<Vec<u8>>,
+    complete_up_to: Option<Vec<u8>>,
 }
 
 impl Mover {
-    pub(super) async fn list_as_shown(&self, request: ListRequest) -> Result<ListPage> {
+    pub(super) async fn list_logical(&self, request: ListRequest) -> Result<ListPage> {
         let (numbers, before) = {
             let moves = &self.state().moves;
-            (moves.showing_in(&request.prefix), moves.next())
+            (moves.moves_into(&request.prefix), moves.next_number())
         };
         if self.is_idle() {
             let page = self.store.list(request).await?;
-            let entries = page.entries.into_iter().map(|entry| self.as_given(entry)).collect();
+            let entries = page.entries.into_iter().map(|entry| self.with_issued_tag(entry)).collect();
             return Ok(ListPage { entries, ..page });
         }
         let mut scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
         loop {
-            let (mut stretches, mut doubles) = (Vec::new(), Vec::new());
+            let (mut listings, mut duplicates) = (Vec::new(), Vec::new());
             for number in &numbers {
-                let is_double = self.state().moves.is_double(*number);
-                let stretch = self.stretch_of(*number, &scan).await?;
-                if is_double { &mut doubles } else { &mut stretches }.extend(stretch);
+                let may_be_duplicate = self.state().moves.may_be_duplicate(*number);
+                let listing = self.list_move(*number, &scan).await?;
+                if may_be_duplicate { &mut duplicates } else { &mut listings }.extend(listing);
             }
-            stretches.push(self.stretch_there(&scan, before).await?);
-            // The copy of an attempt that nobody heard of shows only where nothing else has arrived.
-            stretches.append(&mut doubles);
-            let up_to = stretches.iter().filter_map(|stretch| stretch.up_to.clone()).min();
+            listings.push(self.list_in_place(&scan, before).await?);
+            // A copy left by an attempt of unknown outcome is shown only if no other source has the entry.
+            listings.append(&mut duplicates);
+            let complete_up_to = listings.iter().filter_map(|listing| listing.complete_up_to.clone()).min();
             let mut entries = BTreeMap::new();
-            for stretch in stretches.into_iter().rev() {
-                entries.extend(stretch.entries);
+            for listing in listings.into_iter().rev() {
+                entries.extend(listing.entries);
             }
-            if let Some(up_to) = &up_to {
-                entries.retain(|text, _| text <= up_to);
+            if let Some(complete_up_to) = &complete_up_to {
+                entries.retain(|text, _| text <= complete_up_to);
             }
             let is_cut = entries.len() > scan.limit;
             let entries: Vec<_> = entries.into_values().take(scan.limit).collect();
             let next = match entries.last() {
-                Some(last) if is_cut || up_to.is_some() => Some(token_after(last.text())),
+                Some(last) if is_cut || complete_up_to.is_some() => Some(token_after(last.text())),
                 _ => None,
             };
-            match up_to {
-                // A page in which everything has moved away is not the end.
-                Some(up_to) if entries.is_empty() && scan.limit > 0 => scan.after = Some(up_to.into()),
+            match complete_up_to {
+                // An empty page is not the end if the bucket has more keys: everything in it has moved away.
+                Some(complete_up_to) if entries.is_empty() && scan.limit > 0 => {
+                    scan.after = Some(complete_up_to.into())
+                }
                 _ => return Ok(ListPage { entries, next }),
             }
         }
     }
 
-    /// What lies where it shows.
-    async fn stretch_there(&self, scan: &Scan, before: u64) -> Result<Stretch> {
+    /// Lists the objects whose physical key is their logical key.
+    async fn list_in_place(&self, scan: &Scan, before: u64) -> Result<PartialListing> {
         let since = self.state().done_count();
-        let (page, up_to) =
+        let (page, complete_up_to) =
             self.page(scan.prefix.clone(), scan.delimiter, scan.after.clone(), scan.limit).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
             let is_here = match &entry {
                 ListEntry::Object { object, .. } => {
                     let state = self.state();
-                    state.moves.shows_object(object, before)
-                        && !state.has_left_since(since, before, object.key.as_bytes())
+                    state.moves.is_object_in_place(object, before)
+                        && !state.was_moved_since(since, before, object.key.as_bytes())
                 }
-                ListEntry::Prefix(prefix) => self.shows_any(prefix, since).await?,
+                ListEntry::Prefix(prefix) => self.is_any_in_place(prefix, since).await?,
             };
             if is_here {
-                entries.insert(entry.text().to_vec(), self.as_given(entry));
+                entries.insert(entry.text().to_vec(), self.with_issued_tag(entry));
             }
         }
-        Ok(Stretch { entries, up_to })
+        Ok(PartialListing { entries, complete_up_to })
     }
 
-    /// Whether anything that begins so lies where it shows, if anything left it since so many moves were done.
-    async fn shows_any(&self, prefix: &Bytes, since: u64) -> Result<bool> {
+    /// Returns whether any object below a prefix is visible under its physical key. `since` is the number of moves
+    /// that were done when the bucket was listed.
+    async fn is_any_in_place(&self, prefix: &Bytes, since: u64) -> Result<bool> {
         let (whole, is_touched) = {
             let state = self.state();
-            let is_near =
-                state.moves.owner_near(prefix).is_some() || state.has_left_since(since, u64::MAX, prefix);
-            let shows_or_hides = !state.moves.showing_in(prefix).is_empty()
-                || state.moves.given_up_below(prefix).next().is_some();
-            (state.moves.owner(prefix), is_near || shows_or_hides)
+            let is_near = state.moves.owner_overlapping(prefix).is_some()
+                || state.was_moved_since(since, u64::MAX, prefix);
+            let is_shown_or_hidden = !state.moves.moves_into(prefix).is_empty()
+                || state.moves.stray_copies_below(prefix).next().is_some();
+            (state.moves.owner(prefix), is_near || is_shown_or_hidden)
         };
         if whole.is_some() || !is_touched {
             return Ok(whole.is_none());
         }
-        let shows = |moves: &Moves, entry: &ListEntry| match entry {
-            ListEntry::Object { object, .. } => moves.shows_object(object, u64::MAX),
-            ListEntry::Prefix(prefix) => moves.shows(prefix),
+        let is_in_place = |moves: &Moves, entry: &ListEntry| match entry {
+            ListEntry::Object { object, .. } => moves.is_object_in_place(object, u64::MAX),
+            ListEntry::Prefix(prefix) => moves.is_in_place(prefix),
         };
-        self.any(prefix.clone(), shows).await
+        self.any_entry(prefix.clone(), is_in_place).await
     }
 
-    /// Whether any key of the bucket that begins so is such a one.
-    async fn any(&self, prefix: Bytes, is_such: impl Fn(&Moves, &ListEntry) -> bool) -> Result<bool> {
+    /// Returns whether any key of the bucket below a prefix matches.
+    async fn any_entry(&self, prefix: Bytes, matches: impl Fn(&Moves, &ListEntry) -> bool) -> Result<bool> {
         let request = ListRequest { prefix, limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
         let mut pages = Pages::of(self.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             let state = self.state();
-            if entries.iter().any(|entry| is_such(&state.moves, entry)) {
+            if entries.iter().any(|entry| matches(&state.moves, entry)) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// What a move shows; `None` if that is nothing here.
-    async fn stretch_of(&self, number: u64, scan: &Scan) -> Result<Option<Stretch>> {
-        let Some(one) = self.state().moves.get(number).cloned() else { return Ok(None) };
-        let Target::Place(to, _) = one.to.clone() else { return Ok(None) };
-        if !one.is_tree {
-            return self.one_object(&one.from, &to, scan).await;
+    /// Lists the objects that a move makes visible; `None` if there are none in this page.
+    async fn list_move(&self, number: u64, scan: &Scan) -> Result<Option<PartialListing>> {
+        let Some(mv) = self.state().moves.get(number).cloned() else { return Ok(None) };
+        let Target::Key(to, _) = mv.to.clone() else { return Ok(None) };
+        if !mv.is_tree {
+            return self.list_object_move(&mv.from, &to, scan).await;
         }
         if to.starts_with(&scan.prefix)
             && let Some(folded) = scan.fold(&to).map(<[u8]>::to_vec)
         {
-            // All of it is one entry.
-            return self.one_prefix(number, &one.from, folded, scan).await;
+            // The whole tree is folded into one entry.
+            return self.list_folded_tree(number, &mv.from, folded, scan).await;
         }
-        let inside = |text: &[u8]| [&one.from, text.strip_prefix(to.as_slice()).unwrap_or_default()].concat();
+        let inside = |text: &[u8]| [&mv.from, text.strip_prefix(to.as_slice()).unwrap_or_default()].concat();
         let after = match &scan.after {
             Some(after) if **after < *to => None,
             Some(after) if after.starts_with(&to) => Some(Bytes::from(inside(after))),
             Some(_) => return Ok(None),
             None => None,
         };
-        let outside = |text: &[u8]| [&to, &text[one.from.len()..]].concat();
-        let (page, up_to) = self.page(inside(&scan.prefix).into(), scan.delimiter, after, scan.limit).await?;
+        let outside = |text: &[u8]| [&to, &text[mv.from.len()..]].concat();
+        let (page, complete_up_to) =
+            self.page(inside(&scan.prefix).into(), scan.delimiter, after, scan.limit).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
             let text = outside(entry.text());
             let shown = match entry {
                 ListEntry::Object { object, size_bytes } => {
                     let is_its_own = self.state().moves.owner(object.key.as_bytes()) == Some(number);
-                    let object = self.aliases().as_given(object);
+                    let object = self.aliases().with_issued_tag(object);
                     let key = ObjectKey::new(text.clone()).ok().filter(|_| is_its_own);
                     key.map(|key| ListEntry::Object { object: ObjectRef { key, ..object }, size_bytes })
                 }
                 ListEntry::Prefix(prefix) => {
-                    let is_shown = self.has_any(number, &prefix).await?;
+                    let is_shown = self.owns_any(number, &prefix).await?;
                     is_shown.then(|| ListEntry::Prefix(Bytes::copy_from_slice(&text)))
                 }
             };
@@ -159,52 +164,52 @@ impl Mover {
                 entries.insert(text, shown);
             }
         }
-        Ok(Some(Stretch { entries, up_to: up_to.map(|text| outside(&text)) }))
+        Ok(Some(PartialListing { entries, complete_up_to: complete_up_to.map(|text| outside(&text)) }))
     }
 
-    async fn one_object(&self, from: &[u8], to: &[u8], scan: &Scan) -> Result<Option<Stretch>> {
+    async fn list_object_move(&self, from: &[u8], to: &[u8], scan: &Scan) -> Result<Option<PartialListing>> {
         let Ok(key) = ObjectKey::new(to.to_vec()) else { return Ok(None) };
         let text = scan.fold(to).unwrap_or(to).to_vec();
         if !scan.is_after(&text) {
             return Ok(None);
         }
-        let there = self.candidates(&key).into_iter().find(|there| there.key.as_bytes() == from);
-        let Some(there) = there else { return Ok(None) };
-        let Some(found) = self.store.find(&there.key).await? else { return Ok(None) };
-        if !self.is_still(&key, there.etag.as_ref(), &found) {
+        let candidate = self.candidates(&key).into_iter().find(|candidate| candidate.key.as_bytes() == from);
+        let Some(candidate) = candidate else { return Ok(None) };
+        let Some(found) = self.store.find(&candidate.key).await? else { return Ok(None) };
+        if !self.is_same_object(&key, candidate.etag.as_ref(), &found) {
             return Ok(None);
         }
         let entry = match text == to {
             false => ListEntry::Prefix(Bytes::copy_from_slice(&text)),
             true => {
                 let size_bytes = found.size_bytes;
-                ListEntry::Object { object: self.shown(&key, found).object, size_bytes }
+                ListEntry::Object { object: self.as_caller_sees(&key, found).object, size_bytes }
             }
         };
-        Ok(Some(Stretch { entries: BTreeMap::from([(text, entry)]), up_to: None }))
+        Ok(Some(PartialListing { entries: BTreeMap::from([(text, entry)]), complete_up_to: None }))
     }
 
-    async fn one_prefix(
+    async fn list_folded_tree(
         &self,
         number: u64,
         from: &[u8],
         folded: Vec<u8>,
         scan: &Scan,
-    ) -> Result<Option<Stretch>> {
-        if !scan.is_after(&folded) || !self.has_any(number, from).await? {
+    ) -> Result<Option<PartialListing>> {
+        if !scan.is_after(&folded) || !self.owns_any(number, from).await? {
             return Ok(None);
         }
         let entry = ListEntry::Prefix(Bytes::copy_from_slice(&folded));
-        Ok(Some(Stretch { entries: BTreeMap::from([(folded, entry)]), up_to: None }))
+        Ok(Some(PartialListing { entries: BTreeMap::from([(folded, entry)]), complete_up_to: None }))
     }
 
-    /// Whether a move takes anything that begins so.
-    async fn has_any(&self, number: u64, prefix: &[u8]) -> Result<bool> {
+    /// Returns whether a move owns any object below a prefix.
+    async fn owns_any(&self, number: u64, prefix: &[u8]) -> Result<bool> {
         let is_its_own = |moves: &Moves, entry: &ListEntry| moves.owner(entry.text()) == Some(number);
-        self.any(Bytes::copy_from_slice(prefix), is_its_own).await
+        self.any_entry(Bytes::copy_from_slice(prefix), is_its_own).await
     }
 
-    /// Entries after a text, and the last of them if there are more.
+    /// Returns a page of the bucket and, if there are more entries, its last text.
     async fn page(
         &self,
         prefix: Bytes,
@@ -214,14 +219,15 @@ impl Mover {
     ) -> Result<(Vec<ListEntry>, Option<Vec<u8>>)> {
         let request = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
         let page = self.store.list(request).await?;
-        let up_to = page.next.as_ref().and_then(|_| page.entries.last()).map(|last| last.text().to_vec());
-        Ok((page.entries, up_to))
+        let complete_up_to =
+            page.next.as_ref().and_then(|_| page.entries.last()).map(|last| last.text().to_vec());
+        Ok((page.entries, complete_up_to))
     }
 
-    fn as_given(&self, entry: ListEntry) -> ListEntry {
+    fn with_issued_tag(&self, entry: ListEntry) -> ListEntry {
         match entry {
             ListEntry::Object { object, size_bytes } => {
-                ListEntry::Object { object: self.aliases().as_given(object), size_bytes }
+                ListEntry::Object { object: self.aliases().with_issued_tag(object), size_bytes }
             }
             prefix @ ListEntry::Prefix(_) => prefix,
         }

@@ -1,14 +1,18 @@
-//! Renames that return at once: a store in front of another, whose objects follow their names in the background.
+//! A store whose renames return at once: it records the rename in a local journal and moves the objects in the
+//! background.
 //!
-//! A bucket has no rename; what can be had is a copy inside the store and a deletion, which take their time. Here a rename
-//! is a step in a local journal. Reads and listings show every object where it was renamed to, wherever it lies by then; a
-//! write waits for the one object that is still at its place, or, where a whole tree has moved away from, for that. The
-//! objects are copied in the background, several at a time, and their old keys deleted.
+//! S3 has no rename, only a copy inside the bucket and a deletion, and both take time. Here a rename appends one step
+//! to a journal. Each object has a *logical key*, under which reads and listings show it, and a *physical key*, under
+//! which the bucket stores it. A *move* is a rename that is still to be carried out: the object at a physical key
+//! gets its logical key. Moves are executed in the background, several objects at a time: copy to the new key, then
+//! delete the old one. A write to a key first finishes the moves into and out of that key; a write below a renamed
+//! tree's old prefix finishes that tree's move.
 //!
-//! Invariants: an object is deleted where it lay only after it is where it goes to; nothing moves before the journal, and
-//! whatever else says where it is now ([`Keeper`]), survives the loss of power; a move that was done in part
-//! goes on where it ended, and done again does no harm; nobody's object at the new place is replaced unless the
-//! [`Judge`] says so and it was kept.
+//! Invariants: an object is deleted at its old key only after it exists at its new key. No object moves before the
+//! journal, and the namespace that records where objects are ([`Keeper`]), survive the loss of power. A partly
+//! executed move continues where it stopped, and executing a move twice does no harm. Another client's object at the
+//! new key is replaced only if the [`Judge`](crate::writeback::Judge) decides so, and only after a copy of that
+//! object was made.
 
 mod execute;
 #[cfg(feature = "fuzz")]
@@ -21,16 +25,17 @@ mod mover_upload;
 mod moves;
 mod wait_for_moves;
 
-use crate::etag_aliases::Aliases;
+use crate::etag_aliases::EtagAliases;
 use crate::writeback::LostKey;
 use crate::{
     Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
     Tags, blocking,
 };
-use execute::Copied;
+use execute::CopiedObject;
 use journal::Journal;
 pub use keeper::{Keeper, NamingError};
+use mover_upload::MoverUpload;
 use moves::{Candidate, Move, Moves, Step};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -40,20 +45,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::Notify;
 
-/// Who renames more waits until some are done.
+/// Maximum renames in flight. Further renames wait until one completes.
 const MOVES_MAX: usize = 1 << 16;
-/// So many moves that are done are remembered: more than are done while the bucket is asked for a page.
-const DONE_MAX: usize = 4096;
+/// Completed moves to remember. Must exceed the number that can complete during one LIST request.
+const RECENTLY_DONE_MAX: usize = 4096;
 
-/// How a mover behaves.
+/// Options of a mover.
 #[derive(Clone)]
 pub struct MoverOptions {
-    /// The store below acknowledges copies and deletions before they are done, in order: objects that are renamed one by one
-    /// are left to it.
+    /// The store below acknowledges copies and deletions before the bucket has them, and keeps their order
+    /// (write-back). Renames of single objects are then passed to that store as a copy and a deletion.
     pub copies_at_once: bool,
-    /// Who renames waits, hears whether it came to nothing, and tries again: nothing is a conflict then.
+    /// Callers wait for each rename, learn through [`Keeper::is_void`] if it failed, and retry: an object that
+    /// another client changed before it moved is not recorded as a conflict.
     pub is_shared: bool,
-    /// Where our bytes go if somebody else stored something at the new place, and there is no [`Judge`].
+    /// Returns the key at which our object is kept if another client stored an object at the new key and no
+    /// [`Judge`](crate::writeback::Judge) is set.
     pub lost: LostKey,
 }
 
@@ -63,72 +70,73 @@ impl fmt::Debug for MoverOptions {
     }
 }
 
-/// What is on its way.
+/// Progress of the moves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Moving {
-    /// Renames whose objects have not all moved.
+    /// Renames whose objects have not all moved yet.
     pub renames: usize,
-    /// Objects that have moved since this mover was opened.
+    /// Objects moved since this mover was opened.
     pub objects_moved: u64,
-    /// Why the last attempt failed, if nothing has moved since.
+    /// Error of the last attempt, if nothing has moved since.
     pub failure: Option<String>,
 }
 
-/// One rename on its way.
+/// A rename whose objects have not all moved yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renamed {
-    /// Where it lies: a key, or what keys begin with, which ends in `/`.
+    /// Physical key, or a prefix that ends in `/`.
     pub from: Vec<u8>,
-    /// Where it shows.
+    /// Logical key or prefix.
     pub to: Vec<u8>,
-    /// The tag of the object, if it is one.
+    /// Etag of the object; `None` for a prefix.
     pub etag: Option<ETag>,
 }
 
-/// A store in front of another.
+/// A store in front of another store, with renames that return at once.
 pub struct Mover {
     me: Weak<Self>,
     store: Arc<dyn ObjectStore>,
     state: Mutex<State>,
-    aliases: Mutex<Aliases>,
-    /// Places that somebody is moving an object from.
-    places: Claims<ObjectKey>,
-    /// Moves that somebody is carrying out, by number.
-    running: Claims<u64>,
-    /// What met another object where it was to go, and is still where it was, by its key there.
-    overtaken: Mutex<HashMap<ObjectKey, Copied>>,
+    aliases: Mutex<EtagAliases>,
+    /// Locks of the physical keys that objects are moved from.
+    source_locks: Claims<ObjectKey>,
+    /// Locks of the moves being executed, by number.
+    move_locks: Claims<u64>,
+    /// Resolved conflicts whose object still exists at its old key, by that physical key.
+    resolved_conflicts: Mutex<HashMap<ObjectKey, CopiedObject>>,
     entropy: Arc<Entropy>,
     options: MoverOptions,
     keeper: OnceLock<Keeper>,
     has_runner: AtomicBool,
     objects_moved: AtomicU64,
-    /// Moves begun when so much had been appended to the journal may be carried out.
-    safe_up_to: AtomicU64,
-    /// How many new tags the keeper was told, and how many of them it knows after a loss of power.
-    told: AtomicU64,
-    told_safely: AtomicU64,
+    /// Length of the journal up to which moves may be executed, because it and the namespace are durable.
+    durable_up_to: AtomicU64,
+    /// Number of new etags reported to the keeper, and the part of them that the keeper has made durable.
+    etags_reported: AtomicU64,
+    etags_durable: AtomicU64,
     failure: Mutex<Option<String>>,
-    /// A move is done, or an attempt at one failed.
-    changed: Notify,
-    /// Something was renamed.
-    woken: Arc<Notify>,
+    /// Notified when a move completes or an attempt fails.
+    progress: Notify,
+    /// Notified when something is renamed.
+    renamed: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct State {
     moves: Moves,
     journal: Journal,
-    /// Places that moves have left, and how much had been appended to the journal when it said so: before something new is
-    /// stored there that must survive the loss of power, or it would be moved too.
-    left: Vec<(Move, u64)>,
-    /// The last of the moves that are done, by number, and how many there were before them: who listed a place meanwhile saw
-    /// what was.
-    done: VecDeque<(u64, Move)>,
-    done_before: u64,
+    /// Completed moves whose `Done` step is not synced yet, with the journal's length after that step. The journal is
+    /// synced before a new object is stored at their physical keys: after a loss of power the move would otherwise
+    /// run again and take the new object away.
+    unsynced_done: Vec<(Move, u64)>,
+    /// The last completed moves, by number, and the number of completed moves before them. A LIST request that ran
+    /// while a move completed may show the object at its old key.
+    recently_done: VecDeque<(u64, Move)>,
+    forgotten_done: u64,
 }
 
 impl State {
-    fn take(&mut self, steps: Vec<Step>) -> Result<()> {
+    fn record(&mut self, steps: Vec<Step>) -> Result<()> {
         self.journal.append(&steps).map_err(failed)?;
         self.apply(steps);
         Ok(())
@@ -136,67 +144,68 @@ impl State {
 
     fn apply(&mut self, steps: Vec<Step>) {
         for step in steps {
-            if let Step::Begin { number, one } = &step
-                && !one.is_tree
+            if let Step::Begin { number, mv } = &step
+                && !mv.is_tree
             {
-                self.moves.is_new(*number);
+                self.moves.mark_new(*number);
             }
             self.moves.apply(step);
         }
         if let Err(error) = self.journal.compact(&self.moves) {
-            // What it says is true, only longer.
-            tracing::warn!(%error, "the journal of moves cannot be written anew");
+            // The old journal stays valid, only longer.
+            tracing::warn!(%error, "cannot rewrite the journal of moves; the old file stays in use");
         }
     }
 
-    /// A move has been carried out.
+    /// Ends an executed move.
     fn finish(&mut self, number: u64) -> Result<()> {
-        let one = self.moves.get(number).cloned();
-        self.take(vec![Step::Done { number }])?;
-        self.left.extend(one.clone().map(|one| (one, self.journal.appended())));
-        self.done.extend(one.map(|one| (number, one)));
-        if self.done.len() > DONE_MAX {
-            self.done.pop_front();
-            self.done_before += 1;
+        let mv = self.moves.get(number).cloned();
+        self.record(vec![Step::Done { number }])?;
+        self.unsynced_done.extend(mv.clone().map(|mv| (mv, self.journal.appended())));
+        self.recently_done.extend(mv.map(|mv| (number, mv)));
+        if self.recently_done.len() > RECENTLY_DONE_MAX {
+            self.recently_done.pop_front();
+            self.forgotten_done += 1;
         }
         Ok(())
     }
 
-    /// How many moves are done.
+    /// Returns the number of completed moves.
     fn done_count(&self) -> u64 {
-        self.done_before + self.done.len() as u64
+        self.forgotten_done + self.recently_done.len() as u64
     }
 
-    /// Whether what lay under a key, or under keys that begin so, has left since so many moves were done, by one that had been
-    /// begun before `before`.
-    fn has_left_since(&self, since: u64, before: u64, place: &[u8]) -> bool {
-        let first = since.saturating_sub(self.done_before) as usize;
-        self.done.iter().skip(first).any(|(number, one)| *number < before && one.covers(place))
+    /// Returns whether an object was moved away from a key, or from below a prefix that ends in `/`, after the first
+    /// `since` completed moves, by a move with a number below `before`.
+    fn was_moved_since(&self, since: u64, before: u64, place: &[u8]) -> bool {
+        let first = since.saturating_sub(self.forgotten_done) as usize;
+        self.recently_done.iter().skip(first).any(|(number, mv)| *number < before && mv.overlaps(place))
     }
 
-    /// Whether something has left a place, or places that begin so, and the journal may lose that.
-    fn was_left(&self, place: &[u8]) -> bool {
-        self.left.iter().any(|(one, _)| one.covers(place))
+    /// Returns whether an object was moved away from a key, or from below a prefix, and the journal could lose that
+    /// with the power.
+    fn has_unsynced_done(&self, place: &[u8]) -> bool {
+        self.unsynced_done.iter().any(|(mv, _)| mv.overlaps(place))
     }
 
-    fn has_synced(&mut self, appended: u64) {
-        self.journal.has_synced(appended);
-        self.left.retain(|(_, at)| *at > appended);
+    fn mark_synced(&mut self, appended: u64) {
+        self.journal.mark_synced(appended);
+        self.unsynced_done.retain(|(_, at)| *at > appended);
     }
 
-    /// Takes the steps of a rename if what belongs to it succeeds. The journal is first: a crash in between leaves a
-    /// rename that nobody was told of.
+    /// Appends the steps that `plan` returns, runs `name`, and applies the steps if `name` succeeds. The journal is
+    /// written first: a crash in between leaves a rename that was never acknowledged.
     fn rename<T, E: NamingError>(
         &mut self,
-        is_safe_first: bool,
+        sync_first: bool,
         plan: impl FnOnce(&Moves) -> Vec<Step>,
         name: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let steps = plan(&self.moves);
         let end = self.journal.end();
         self.journal.append(&steps).map_err(failed)?;
-        let is_safe = if is_safe_first { self.sync() } else { Ok(()) };
-        match is_safe.map_err(E::from).and_then(|()| name()) {
+        let synced = if sync_first { self.sync() } else { Ok(()) };
+        match synced.map_err(E::from).and_then(|()| name()) {
             Ok(done) => {
                 self.apply(steps);
                 Ok(done)
@@ -206,7 +215,7 @@ impl State {
                 Err(error)
             }
             Err(error) => {
-                self.journal.cut(end).map_err(failed)?;
+                self.journal.truncate_to(end).map_err(failed)?;
                 Err(error)
             }
         }
@@ -214,10 +223,10 @@ impl State {
 
     fn sync(&mut self) -> Result<()> {
         let appended = self.journal.appended();
-        if let Some(file) = self.journal.unsynced().map_err(failed)? {
+        if let Some(file) = self.journal.file_to_sync().map_err(failed)? {
             file.sync_data().map_err(failed)?;
         }
-        self.has_synced(appended);
+        self.mark_synced(appended);
         Ok(())
     }
 }
@@ -229,8 +238,8 @@ impl fmt::Debug for Mover {
 }
 
 impl Mover {
-    /// Opens the journal at `path` in front of a store; `WouldBlock` if another process has it open. What it says is seen
-    /// at once, and moves from [`Mover::resume`] or the next rename on.
+    /// Opens the journal at `path` in front of a store. Returns `WouldBlock` if another process has the journal open.
+    /// Unfinished renames are visible at once; their objects move after [`Mover::resume`] or the next rename.
     pub fn open(
         path: &Path,
         store: Arc<dyn ObjectStore>,
@@ -244,30 +253,30 @@ impl Mover {
             state: Mutex::new(State {
                 moves,
                 journal,
-                left: Vec::new(),
-                done: VecDeque::new(),
-                done_before: 0,
+                unsynced_done: Vec::new(),
+                recently_done: VecDeque::new(),
+                forgotten_done: 0,
             }),
             aliases: Mutex::default(),
-            places: Claims::default(),
-            running: Claims::default(),
-            overtaken: Mutex::default(),
+            source_locks: Claims::default(),
+            move_locks: Claims::default(),
+            resolved_conflicts: Mutex::default(),
             entropy,
             options,
             keeper: OnceLock::new(),
             has_runner: AtomicBool::new(false),
             objects_moved: AtomicU64::new(0),
-            safe_up_to: AtomicU64::new(0),
-            told: AtomicU64::new(0),
-            told_safely: AtomicU64::new(0),
+            durable_up_to: AtomicU64::new(0),
+            etags_reported: AtomicU64::new(0),
+            etags_durable: AtomicU64::new(0),
             failure: Mutex::default(),
-            changed: Notify::new(),
-            woken: Arc::default(),
+            progress: Notify::new(),
+            renamed: Arc::default(),
         }))
     }
 
-    /// How many renames the journal at `path`, which may be missing, holds that are not finished; `WouldBlock` if a process
-    /// has it open.
+    /// Returns the number of unfinished renames in the journal at `path`, or 0 if the file is missing. Returns
+    /// `WouldBlock` if a process has the journal open.
     pub fn waiting_in(path: &Path) -> io::Result<usize> {
         match path.exists() {
             true => Ok(Journal::open(path)?.1.len()),
@@ -275,12 +284,12 @@ impl Mover {
         }
     }
 
-    /// Says who else keeps where things are. The first call counts.
+    /// Sets the namespace that also records where objects are. Only the first call has an effect.
     pub fn kept_by(&self, keeper: Keeper) {
         let _ = self.keeper.set(keeper);
     }
 
-    /// What is on its way.
+    /// Returns the progress of the moves.
     pub fn moving(&self) -> Moving {
         Moving {
             renames: self.state().moves.len(),
@@ -289,96 +298,98 @@ impl Mover {
         }
     }
 
-    /// What was renamed and has not all moved.
+    /// Returns the renames whose objects have not all moved yet.
     pub fn pending(&self) -> Vec<Renamed> {
         let state = self.state();
-        let renamed = |one: &Move| match &one.to {
-            moves::Target::Place(to, _) => {
-                Some(Renamed { from: one.from.clone(), to: to.clone(), etag: one.etag.clone() })
+        let renamed = |mv: &Move| match &mv.to {
+            moves::Target::Key(to, _) => {
+                Some(Renamed { from: mv.from.clone(), to: to.clone(), etag: mv.etag.clone() })
             }
-            moves::Target::Nowhere | moves::Target::GivenUp(_) => None,
+            moves::Target::Deleted | moves::Target::DeletedWithCopy(_) => None,
         };
-        state.moves.all().filter_map(|(_, one)| renamed(one)).collect()
+        state.moves.all().filter_map(|(_, mv)| renamed(mv)).collect()
     }
 
-    /// How many bytes of the journal survive the loss of power, as far as this process knows: for simulators, which take the
-    /// rest away.
+    /// Returns how many bytes of the journal survive the loss of power, as far as this process knows. Simulators cut
+    /// the rest.
     pub fn synced(&self) -> u64 {
         self.state().journal.synced_bytes()
     }
 
-    /// Returns when nothing is on its way, or the last attempt failed.
+    /// Waits until no move is left or the last attempt failed.
     pub async fn rests(&self) {
         loop {
-            let changed = self.changed.notified();
+            let progress = self.progress.notified();
             if self.is_idle() || self.moving().failure.is_some() {
                 return;
             }
             self.resume();
-            changed.await;
+            progress.await;
         }
     }
 
-    /// Returns when nothing is on its way.
+    /// Waits until no move is left.
     pub async fn arrived(&self) {
         loop {
-            let changed = self.changed.notified();
+            let progress = self.progress.notified();
             if self.is_idle() {
                 return;
             }
             self.resume();
-            changed.await;
+            progress.await;
         }
     }
 
-    /// Renames an object; what shows at the target goes if it is as asked. `name` is told what shows at the new place then,
-    /// and does whatever else belongs to the rename: nothing moves before it has succeeded, and nothing is renamed if it
-    /// surely failed. Returns at once, and conditions are checked when the object moves. Where what `name` does must not survive the
-    /// loss of power without the rename, `is_safe_first` makes the journal safe before.
+    /// Renames an object and returns at once; an existing object at the target is replaced. `name` receives the
+    /// object as it is visible at its new key and commits whatever else belongs to the rename: nothing moves before
+    /// `name` has succeeded, and nothing is renamed if it certainly failed. The etag of `from` and `at_target` are
+    /// checked later, when the object moves. If the effect of `name` must not survive a loss of power without the
+    /// rename, `sync_first` makes the journal durable before `name` runs.
     pub async fn rename_object<T, E: NamingError>(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
         at_target: &Precondition,
-        is_safe_first: bool,
+        sync_first: bool,
         name: impl FnOnce(&ObjectRef) -> Result<T, E>,
     ) -> Result<T, E> {
         if from.key == *to {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()).into());
         }
         if self.options.copies_at_once {
-            return self.rename_below(from, to, at_target, name).await;
+            return self.rename_in_store(from, to, at_target, name).await;
         }
-        self.make_room().await?;
-        self.vacate(to.as_bytes(), |one| {
-            !one.is_tree && one.from == to.as_bytes() && one.shows_at(from.key.as_bytes())
+        self.wait_for_capacity().await?;
+        self.finish_moves_out_of(to.as_bytes(), |mv| {
+            !mv.is_tree && mv.from == to.as_bytes() && mv.has_target(from.key.as_bytes())
         })
         .await?;
-        // What is being moved from one place, or to be replaced, is at the next then.
-        let going = self.candidates(to).into_iter().filter(|there| there.by.is_some());
+        // An object on its way to the old key, or on its way to the new key where the rename replaces it, may reach
+        // its next key while this call waits: lock all of them.
+        let leaving = self.candidates(to).into_iter().filter(|candidate| candidate.by_move.is_some());
         let places: BTreeSet<ObjectKey> =
-            self.candidates(&from.key).into_iter().chain(going).map(|there| there.key).collect();
+            self.candidates(&from.key).into_iter().chain(leaving).map(|candidate| candidate.key).collect();
         let mut claims = Vec::with_capacity(places.len());
         for place in &places {
-            claims.push(self.places.claim(place).await);
+            claims.push(self.source_locks.claim(place).await);
         }
         let places = self.candidates(&from.key);
         let (places, at_target, etag) = {
             let aliases = self.aliases();
-            let tagged = |there: Candidate| (aliases.there(&there.key, &from.etag), there);
+            let tagged = |candidate: Candidate| (aliases.bucket_tag(&candidate.key, &from.etag), candidate);
             let places: Vec<_> = places.into_iter().map(tagged).collect();
-            (places, aliases.condition_there(to, at_target), aliases.known(&from.key, &from.etag))
+            (places, aliases.bucket_condition(to, at_target), aliases.reported_tag(&from.key, &from.etag))
         };
         let renamed = ObjectRef::new(to.clone(), etag);
-        let plan = |moves: &Moves| moves.rename(&places, to, &at_target);
-        let done = self.state().rename(is_safe_first, plan, || name(&renamed))?;
+        let plan = |moves: &Moves| moves.plan_rename(&places, to, &at_target);
+        let done = self.state().rename(sync_first, plan, || name(&renamed))?;
         drop(claims);
-        self.goes_on();
+        self.wake_executor();
         Ok(done)
     }
 
-    /// The store below does it later, in this order.
-    async fn rename_below<T, E: NamingError>(
+    /// Passes a rename to the store below, as a copy and a deletion in this order.
+    async fn rename_in_store<T, E: NamingError>(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
@@ -399,32 +410,32 @@ impl Mover {
         Ok(done)
     }
 
-    /// Renames everything whose keys begin with `from`, which ends in `/` as `to` does. Nobody stores anything there
-    /// meanwhile, and nothing shows at the target but an empty object of the target's own name, which goes. `name` as in
-    /// [`Mover::rename_object`].
+    /// Renames all objects whose keys begin with `from`; `from` and `to` end in `/`. The caller ensures that nobody
+    /// stores below `from` meanwhile and that nothing is visible below `to` except an empty object with the key `to`,
+    /// which is replaced. `name` works as in [`Mover::rename_object`].
     pub async fn rename_tree<T, E: NamingError>(
         &self,
         from: &[u8],
         to: &[u8],
         name: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.make_room().await?;
-        self.vacate(to, |one| one.is_tree && one.from == to && one.shows_at(from)).await?;
+        self.wait_for_capacity().await?;
+        self.finish_moves_out_of(to, |mv| mv.is_tree && mv.from == to && mv.has_target(from)).await?;
         if self.options.copies_at_once {
-            // The journal must not know of what the store below could lose.
+            // The journal must not mention objects that the store below could still lose.
             self.store.sync().await?;
         }
-        let done = self.state().rename(false, |moves| moves.rename_tree(from, to), name)?;
+        let done = self.state().rename(false, |moves| moves.plan_rename_tree(from, to), name)?;
         if self.options.copies_at_once {
             self.sync_journal().await?;
         }
-        self.goes_on();
+        self.wake_executor();
         Ok(done)
     }
 
-    /// Something has been renamed, and does not wait for what could not be moved before.
-    fn goes_on(&self) {
-        self.woken.notify_waiters();
+    /// Starts the moves of a new rename, also if earlier moves wait after a failure.
+    fn wake_executor(&self) {
+        self.renamed.notify_waiters();
         self.resume();
     }
 
@@ -432,7 +443,7 @@ impl Mover {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn aliases(&self) -> MutexGuard<'_, Aliases> {
+    fn aliases(&self) -> MutexGuard<'_, EtagAliases> {
         self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -444,95 +455,95 @@ impl Mover {
         self.state().moves.candidates(key)
     }
 
-    async fn make_room(&self) -> Result<()> {
+    async fn wait_for_capacity(&self) -> Result<()> {
         loop {
-            let changed = self.changed.notified();
+            let progress = self.progress.notified();
             if self.state().moves.len() < MOVES_MAX {
                 return Ok(());
             }
             if let Some(failure) = self.moving().failure {
                 return Err(StoreError::Unavailable(format!(
-                    "{MOVES_MAX} renames wait for the bucket: {failure}"
+                    "{MOVES_MAX} renames wait for their objects to move in the bucket: {failure}"
                 )));
             }
             self.resume();
-            changed.await;
+            progress.await;
         }
     }
 
-    /// Syncs the store below, and then the journal.
-    async fn sync_done(&self) -> Result<()> {
-        if self.state().journal.unsynced().map_err(failed)?.is_some() {
+    /// Syncs the store below, then the journal.
+    async fn sync_store_and_journal(&self) -> Result<()> {
+        if self.state().journal.file_to_sync().map_err(failed)?.is_some() {
             self.store.sync().await?;
         }
         self.sync_journal().await
     }
 
-    /// Returns when the renames so far survive the loss of power.
+    /// Makes all renames so far survive the loss of power.
     pub async fn sync_journal(&self) -> Result<()> {
         let (unsynced, appended) = {
             let journal = &self.state().journal;
-            (journal.unsynced().map_err(failed)?, journal.appended())
+            (journal.file_to_sync().map_err(failed)?, journal.appended())
         };
         let Some(file) = unsynced else { return Ok(()) };
         blocking(move || file.sync_data()).await.map_err(failed)?;
-        self.state().has_synced(appended);
+        self.state().mark_synced(appended);
         Ok(())
     }
 
-    /// Has moved what shows under a key to that key, so that it can be changed there.
-    async fn settle(&self, key: &ObjectKey) -> Result<()> {
-        self.clear(key).await?;
-        self.vacate(key.as_bytes(), |_| false).await?;
-        for there in self.candidates(key) {
-            if let Some(number) = there.by {
-                self.move_one(number, &there).await?;
+    /// Executes the moves that involve a key, so that the object visible under it is stored there and nowhere else.
+    async fn finish_moves_into(&self, key: &ObjectKey) -> Result<()> {
+        self.delete_stray_copies(key).await?;
+        self.finish_moves_out_of(key.as_bytes(), |_| false).await?;
+        for candidate in self.candidates(key) {
+            if let Some(number) = candidate.by_move {
+                self.move_object_now(number, &candidate).await?;
             }
         }
         Ok(())
     }
 
-    /// Has copies that nobody wants deleted at a key.
-    async fn clear(&self, key: &ObjectKey) -> Result<()> {
-        let given_up: Vec<u64> = self.state().moves.given_up_at(key.as_bytes()).collect();
-        for number in given_up {
-            self.carry_out(number).await?;
+    /// Deletes stray copies at a key.
+    async fn delete_stray_copies(&self, key: &ObjectKey) -> Result<()> {
+        let stray_copies: Vec<u64> = self.state().moves.stray_copies_at(key.as_bytes()).collect();
+        for number in stray_copies {
+            self.execute(number).await?;
         }
         Ok(())
     }
 
-    /// Waits until nothing is to leave a place any more, but for what `may_stay`.
-    async fn vacate(&self, place: &[u8], may_stay: impl Fn(&Move) -> bool) -> Result<()> {
+    /// Executes the moves away from a key, or from around and below a prefix, except those that `is_exempt` accepts.
+    async fn finish_moves_out_of(&self, place: &[u8], is_exempt: impl Fn(&Move) -> bool) -> Result<()> {
         loop {
             let in_the_way = {
                 let moves = &self.state().moves;
                 let near = match place.ends_with(b"/") {
-                    true => moves.owner_near(place),
+                    true => moves.owner_overlapping(place),
                     false => moves.owner(place),
                 };
-                near.filter(|number| !moves.get(*number).is_some_and(&may_stay))
+                near.filter(|number| !moves.get(*number).is_some_and(&is_exempt))
             };
             match in_the_way {
                 None => break,
-                Some(number) => self.carry_out(number).await?,
+                Some(number) => self.execute(number).await?,
             }
         }
-        let was_left = self.state().was_left(place);
-        if was_left { self.sync_journal().await } else { Ok(()) }
+        let is_unsynced = self.state().has_unsynced_done(place);
+        if is_unsynced { self.sync_journal().await } else { Ok(()) }
     }
 
-    /// The first of the places where something may lie that has it.
-    async fn first<T, F: Future<Output = Result<T>>>(
+    /// Calls `attempt` for each place where the object may be stored, in order, until one has it.
+    async fn try_candidates<T, F: Future<Output = Result<T>>>(
         &self,
         key: &ObjectKey,
         attempt: impl Fn(Candidate) -> F,
     ) -> Result<T> {
         let mut missed = StoreError::NotFound(key.clone());
         let places = self.state().moves.lookup_order(key);
-        for there in places {
-            match attempt(there).await {
+        for candidate in places {
+            match attempt(candidate).await {
                 Err(StoreError::NotFound(_)) => {}
-                // Something else is there, or it has another tag at the next place.
+                // Another object is stored there, or this object has another etag at its next key.
                 Err(StoreError::PreconditionFailed(_)) => {
                     missed = StoreError::PreconditionFailed(key.clone())
                 }
@@ -542,33 +553,35 @@ impl Mover {
         Err(missed)
     }
 
-    /// An object as its callers know it.
-    fn shown(&self, key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
-        let object = self.aliases().as_given(meta.object);
+    /// Returns an object's description with its logical key and the etag that was issued to callers.
+    fn as_caller_sees(&self, key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
+        let object = self.aliases().with_issued_tag(meta.object);
         ObjectMeta { object: ObjectRef { key: key.clone(), ..object }, ..meta }
     }
 
-    async fn get_at(&self, there: &Candidate, options: &GetOptions) -> Result<Object> {
-        let asked = options.if_match.as_ref().map(|given| self.aliases().there(&there.key, given));
+    async fn get_candidate(&self, candidate: &Candidate, options: &GetOptions) -> Result<Object> {
+        let asked = options.if_match.as_ref().map(|given| self.aliases().bucket_tag(&candidate.key, given));
         let is_asked = asked.is_some();
-        let if_match = asked.or_else(|| there.etag.clone());
-        match self.store.get(&there.key, GetOptions { if_match, ..options.clone() }).await {
+        let if_match = asked.or_else(|| candidate.etag.clone());
+        match self.store.get(&candidate.key, GetOptions { if_match, ..options.clone() }).await {
             Err(StoreError::PreconditionFailed(key)) if !is_asked => Err(StoreError::NotFound(key)),
-            Ok(found) if there.is_replaced(&found.meta) => Err(StoreError::NotFound(there.key.clone())),
+            Ok(found) if candidate.is_replaced(&found.meta) => {
+                Err(StoreError::NotFound(candidate.key.clone()))
+            }
             found => found,
         }
     }
 
-    async fn head_at(&self, key: &ObjectKey, there: &Candidate) -> Result<ObjectMeta> {
-        let meta = self.store.head(&there.key).await?;
-        match self.is_still(key, there.etag.as_ref(), &meta) && !there.is_replaced(&meta) {
+    async fn head_candidate(&self, key: &ObjectKey, candidate: &Candidate) -> Result<ObjectMeta> {
+        let meta = self.store.head(&candidate.key).await?;
+        match self.is_same_object(key, candidate.etag.as_ref(), &meta) && !candidate.is_replaced(&meta) {
             true => Ok(meta),
-            false => Err(StoreError::NotFound(there.key.clone())),
+            false => Err(StoreError::NotFound(candidate.key.clone())),
         }
     }
 
-    /// Whether what was found is what shows under a key, and had this tag.
-    fn is_still(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
+    /// Returns whether an object that was found is the one visible under a key. `etag` is the tag that it had.
+    fn is_same_object(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
         let is_known = || self.keeper.get().is_some_and(|keeper| (keeper.knows)(key, found));
         etag.is_none_or(|etag| *etag == found.object.etag || is_known())
     }
@@ -578,21 +591,25 @@ impl Mover {
 impl ObjectStore for Mover {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         let options = &options;
-        let found = self.first(key, |there| async move { self.get_at(&there, options).await }).await;
+        let found = self
+            .try_candidates(key, |candidate| async move { self.get_candidate(&candidate, options).await })
+            .await;
         match found {
-            Ok(Object { meta, body }) => Ok(Object { meta: self.shown(key, meta), body }),
+            Ok(Object { meta, body }) => Ok(Object { meta: self.as_caller_sees(key, meta), body }),
             Err(error) => Err(error.about(key)),
         }
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        let found = self.first(key, |there| async move { self.head_at(key, &there).await }).await;
-        found.map(|meta| self.shown(key, meta)).map_err(|error| error.about(key))
+        let found = self
+            .try_candidates(key, |candidate| async move { self.head_candidate(key, &candidate).await })
+            .await;
+        found.map(|meta| self.as_caller_sees(key, meta)).map_err(|error| error.about(key))
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        self.settle(key).await?;
-        let precondition = self.aliases().condition_there(key, &options.precondition);
+        self.finish_moves_into(key).await?;
+        let precondition = self.aliases().bucket_condition(key, &options.precondition);
         self.store.put(key, body, PutOptions { precondition, ..options }).await
     }
 
@@ -604,44 +621,44 @@ impl ObjectStore for Mover {
     ) -> Result<Arc<dyn Multipart>> {
         let inner = self.store.multipart(key, attributes, tags).await?;
         let me = self.me.upgrade().ok_or_else(closed)?;
-        Ok(Arc::new(mover_upload::Upload::new(me, key.clone(), inner)))
+        Ok(Arc::new(MoverUpload::new(me, key.clone(), inner)))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        self.settle(&from.key).await?;
-        self.settle(to).await?;
+        self.finish_moves_into(&from.key).await?;
+        self.finish_moves_into(to).await?;
         let (from, precondition) = {
             let aliases = self.aliases();
-            let etag = aliases.there(&from.key, &from.etag);
-            (ObjectRef { etag, ..from.clone() }, aliases.condition_there(to, &options.precondition))
+            let etag = aliases.bucket_tag(&from.key, &from.etag);
+            (ObjectRef { etag, ..from.clone() }, aliases.bucket_condition(to, &options.precondition))
         };
         self.store.copy(&from, to, CopyOptions { precondition, ..options }).await
     }
 
-    /// Unlike [`Mover::rename_object`] it asks first whether everything is as it must be.
+    /// Unlike [`Mover::rename_object`] this checks the etag and the precondition first.
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         if self.head(&from.key).await?.object.etag != from.etag {
             return Err(StoreError::PreconditionFailed(from.key.clone()));
         }
-        let there = self.find(to).await?.map(|meta| meta.object.etag);
-        if !precondition.holds(there.as_ref()) {
+        let existing = self.find(to).await?.map(|meta| meta.object.etag);
+        if !precondition.holds(existing.as_ref()) {
             return Err(StoreError::PreconditionFailed(to.clone()));
         }
-        let at_target = there.map_or(Precondition::Absent, Precondition::Matches);
+        let at_target = existing.map_or(Precondition::Absent, Precondition::Matches);
         self.rename_object(from, to, &at_target, false, |_| Ok(())).await
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
         if self.is_idle() || precondition != Precondition::None {
-            self.settle(key).await?;
-            let precondition = self.aliases().condition_there(key, &precondition);
+            self.finish_moves_into(key).await?;
+            let precondition = self.aliases().bucket_condition(key, &precondition);
             return self.store.delete(key, precondition).await;
         }
-        self.clear(key).await?;
+        self.delete_stray_copies(key).await?;
         'anew: loop {
-            for there in self.candidates(key) {
-                match there.by {
-                    Some(number) if !self.delete_on_its_way(number, &there).await? => continue 'anew,
+            for candidate in self.candidates(key) {
+                match candidate.by_move {
+                    Some(number) if !self.delete_in_transit(number, &candidate).await? => continue 'anew,
                     Some(_) => {}
                     None => self.store.delete(key, Precondition::None).await?,
                 }
@@ -651,16 +668,17 @@ impl ObjectStore for Mover {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        self.list_as_shown(request).await
+        self.list_logical(request).await
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        let found = self.first(key, |there| async move { self.store.tags(&there.key).await }).await;
+        let found =
+            self.try_candidates(key, |candidate| async move { self.store.tags(&candidate.key).await }).await;
         found.map_err(|error| error.about(key))
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        self.settle(key).await?;
+        self.finish_moves_into(key).await?;
         self.store.set_tags(key, tags).await
     }
 

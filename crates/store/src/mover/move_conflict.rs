@@ -1,127 +1,144 @@
-//! Somebody else has stored an object where one of ours is to go, or in place of ours before it went: a judge says whose
-//! has the key.
+//! Conflicts of moves: another client has stored an object at a move's target, or has replaced the object at its
+//! source. The [`Judge`](crate::writeback::Judge) decides which object keeps the key.
 //!
-//! Invariants: ours goes from where it lies, and theirs is replaced, only after a copy of it was made and the judge has
-//! noted that; theirs is replaced under a condition on exactly what was seen.
+//! Invariants: our object is deleted at its old key, and theirs is replaced, only after a copy was made and the judge
+//! has recorded the copy. Theirs is replaced under a condition on exactly the object that was found.
 
 use super::Mover;
-use super::execute::{Copied, Source};
+use super::execute::{CopiedObject, SourceObject};
 use crate::writeback::{Outcome, Overtaken, Way};
 use crate::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 
-/// So often somebody else's object is replaced again by others before ours gives way.
+/// Attempts to replace their object, while they keep changing it, before this move fails.
 const ATTEMPTS_MAX: usize = 5;
 
 impl Mover {
-    /// One of two objects gets the key.
-    pub(super) async fn settle_overtaken(
+    /// Resolves a conflict about a target key and remembers the resolution until our object is deleted at its old
+    /// key.
+    pub(super) async fn resolve_conflict(
         &self,
-        source: &Source,
+        source: &SourceObject,
         to: &ObjectKey,
         theirs: ObjectRef,
-    ) -> Result<Copied> {
-        let settled = self.settle_anew(source, to, theirs).await?;
-        if settled.kept.is_some() {
-            self.overtaken().insert(source.object.key.clone(), settled.clone());
+    ) -> Result<CopiedObject> {
+        let copied = self.resolve_new_conflict(source, to, theirs).await?;
+        if copied.kept.is_some() {
+            self.resolved_conflicts().insert(source.object.key.clone(), copied.clone());
         }
-        Ok(settled)
+        Ok(copied)
     }
 
-    /// What became of an object that met another, and is still where it was.
-    pub(super) fn was_overtaken(&self, source: &Source, to: &ObjectKey) -> Option<Copied> {
-        let known = self.overtaken().get(&source.object.key).cloned();
+    /// Returns the remembered resolution for an object and a target, so that a retry does not resolve the conflict
+    /// again.
+    pub(super) fn find_resolved_conflict(
+        &self,
+        source: &SourceObject,
+        to: &ObjectKey,
+    ) -> Option<CopiedObject> {
+        let known = self.resolved_conflicts().get(&source.object.key).cloned();
         known.filter(|known| known.from.etag == source.object.etag && known.to == *to)
     }
 
-    /// An object that met another has gone where it was.
-    pub(super) fn has_left(&self, from: &ObjectRef) {
-        self.overtaken().remove(&from.key);
+    /// Forgets a conflict whose object was deleted at its old key.
+    pub(super) fn forget_conflict(&self, from: &ObjectRef) {
+        self.resolved_conflicts().remove(&from.key);
     }
 
-    fn overtaken(&self) -> MutexGuard<'_, HashMap<ObjectKey, Copied>> {
-        self.overtaken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn resolved_conflicts(&self) -> MutexGuard<'_, HashMap<ObjectKey, CopiedObject>> {
+        self.resolved_conflicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn settle_anew(&self, source: &Source, to: &ObjectKey, mut theirs: ObjectRef) -> Result<Copied> {
+    async fn resolve_new_conflict(
+        &self,
+        source: &SourceObject,
+        to: &ObjectKey,
+        mut theirs: ObjectRef,
+    ) -> Result<CopiedObject> {
         for _ in 0..ATTEMPTS_MAX {
-            let overtaken = Overtaken { key: to.clone(), theirs: Some(theirs.clone()), is_complete: true };
-            let kept = match self.way(&overtaken) {
-                Way::OursTo(there) => {
-                    self.give_way(source, overtaken, &there).await?;
-                    Some(there)
+            let conflict = Overtaken { key: to.clone(), theirs: Some(theirs.clone()), is_complete: true };
+            let kept = match self.choose_resolution(&conflict) {
+                Way::OursTo(kept_key) => {
+                    self.keep_theirs(source, conflict, &kept_key).await?;
+                    Some(kept_key)
                 }
-                Way::TheirsTo(there) => {
-                    self.replace(source, overtaken, &theirs, &there).await?.then_some(there)
+                Way::TheirsTo(kept_key) => {
+                    self.replace_theirs(source, conflict, &theirs, &kept_key).await?.then_some(kept_key)
                 }
             };
             if kept.is_some() {
-                return Ok(Copied::new(source, to, kept));
+                return Ok(CopiedObject::new(source, to, kept));
             }
             match self.store.find(to).await? {
                 Some(found) => theirs = found.object,
                 None => {
-                    self.copy_if(source, to, Precondition::Absent).await?;
-                    return Ok(Copied::new(source, to, None));
+                    self.copy_on_condition(source, to, Precondition::Absent).await?;
+                    return Ok(CopiedObject::new(source, to, None));
                 }
             }
         }
-        Err(StoreError::Unavailable(format!("'{to}' is changed all the time")))
+        Err(StoreError::Unavailable(format!("'{to}' keeps being changed by another client")))
     }
 
-    fn way(&self, overtaken: &Overtaken) -> Way {
+    fn choose_resolution(&self, conflict: &Overtaken) -> Way {
         match self.keeper.get() {
-            Some(keeper) => (keeper.judge.way)(overtaken),
-            None => Way::OursTo((self.options.lost)(&overtaken.key, self.entropy.next_u64())),
+            Some(keeper) => (keeper.judge.way)(conflict),
+            None => Way::OursTo((self.options.lost)(&conflict.key, self.entropy.next_u64())),
         }
     }
 
-    async fn note(&self, outcome: Outcome) -> Result<()> {
+    async fn note_outcome(&self, outcome: Outcome) -> Result<()> {
         match self.keeper.get() {
             Some(keeper) => (keeper.judge.note)(outcome).await,
             None => Ok(()),
         }
     }
 
-    /// A copy of which nobody knows is made anew by the next attempt.
+    /// Records the outcome of a conflict. If that fails the copy is deleted; the next attempt makes a new one.
     async fn note_copy(&self, outcome: Outcome, copy: &ObjectRef) -> Result<()> {
-        let noted = self.note(outcome).await;
+        let noted = self.note_outcome(outcome).await;
         if noted.is_err() {
             self.store.delete(&copy.key, Precondition::Matches(copy.etag.clone())).await.ok();
         }
         noted
     }
 
-    /// Theirs stays, and ours goes where it can be found.
-    async fn give_way(&self, source: &Source, overtaken: Overtaken, there: &ObjectKey) -> Result<()> {
-        let ours = self.store.copy(&source.object, there, source.options(Precondition::None)).await?;
-        let (key, theirs) = (overtaken.key.clone(), overtaken.theirs.clone());
-        self.note_copy(Outcome { overtaken, ours: Some(ours.clone()), theirs }, &ours).await?;
-        tracing::warn!(from = %source.object.key, %key, kept = %there, "somebody else stored an object where ours was renamed to: the bucket's stays");
+    /// Keeps their object under the key and stores ours under `kept_key`.
+    async fn keep_theirs(
+        &self,
+        source: &SourceObject,
+        conflict: Overtaken,
+        kept_key: &ObjectKey,
+    ) -> Result<()> {
+        let ours = self.store.copy(&source.object, kept_key, source.options(Precondition::None)).await?;
+        let (key, theirs) = (conflict.key.clone(), conflict.theirs.clone());
+        self.note_copy(Outcome { overtaken: conflict, ours: Some(ours.clone()), theirs }, &ours).await?;
+        tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "another client stored an object at the new name of a renamed object: theirs keeps the name, ours was kept under another key");
         Ok(())
     }
 
-    /// Ours replaces exactly theirs, which is copied before. False: it is another one by now.
-    async fn replace(
+    /// Replaces their object with ours, after copying theirs to `kept_key`. Returns false if their object has changed
+    /// by now.
+    async fn replace_theirs(
         &self,
-        source: &Source,
-        overtaken: Overtaken,
+        source: &SourceObject,
+        conflict: Overtaken,
         theirs: &ObjectRef,
-        there: &ObjectKey,
+        kept_key: &ObjectKey,
     ) -> Result<bool> {
-        let copy = match self.store.copy(theirs, there, CopyOptions::default()).await {
+        let copy = match self.store.copy(theirs, kept_key, CopyOptions::default()).await {
             Ok(copy) => copy,
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let key = overtaken.key.clone();
-        let outcome = Outcome { overtaken, ours: None, theirs: Some(copy.clone()) };
+        let key = conflict.key.clone();
+        let outcome = Outcome { overtaken: conflict, ours: None, theirs: Some(copy.clone()) };
         self.note_copy(outcome.clone(), &copy).await?;
-        match self.copy_if(source, &key, Precondition::Matches(theirs.etag.clone())).await {
+        match self.copy_on_condition(source, &key, Precondition::Matches(theirs.etag.clone())).await {
             Ok(ours) => {
-                tracing::warn!(from = %source.object.key, %key, kept = %there, "somebody else stored an object where ours was renamed to: ours replaced it");
-                self.note(Outcome { ours: Some(ours), ..outcome }).await?;
+                tracing::warn!(from = %source.object.key, %key, kept = %kept_key, "another client stored an object at the new name of a renamed object: ours replaced it, theirs was kept under another key");
+                self.note_outcome(Outcome { ours: Some(ours), ..outcome }).await?;
                 Ok(true)
             }
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
@@ -132,14 +149,14 @@ impl Mover {
         }
     }
 
-    /// Nothing is left of an object of ours, in whose place somebody else has stored another before it moved.
-    pub(super) async fn note_void(&self, ours: &ObjectRef, theirs: ObjectRef) -> Result<()> {
-        let overtaken = Overtaken { key: ours.key.clone(), theirs: Some(theirs.clone()), is_complete: false };
-        self.note(Outcome { overtaken, ours: None, theirs: Some(theirs) }).await
+    /// Records that our object is lost: another client replaced it before it moved.
+    pub(super) async fn note_lost(&self, ours: &ObjectRef, theirs: ObjectRef) -> Result<()> {
+        let conflict = Overtaken { key: ours.key.clone(), theirs: Some(theirs.clone()), is_complete: false };
+        self.note_outcome(Outcome { overtaken: conflict, ours: None, theirs: Some(theirs) }).await
     }
 
-    /// Everybody sees from now on what has these keys.
-    pub(super) fn tell_settled(&self, keys: [&ObjectKey; 2]) {
+    /// Tells the judge that the conflicts about these keys are resolved.
+    pub(super) fn notify_resolved(&self, keys: [&ObjectKey; 2]) {
         if let Some(keeper) = self.keeper.get() {
             keys.into_iter().for_each(|key| (keeper.judge.settled)(key));
         }

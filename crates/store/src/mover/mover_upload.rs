@@ -1,4 +1,4 @@
-//! An object in parts, which is completed when nothing is left that would come to its place.
+//! Multipart uploads through the mover. An upload is completed after the moves into and out of its key.
 
 use super::Mover;
 use crate::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result};
@@ -6,33 +6,33 @@ use std::ops::Range;
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(super) struct Upload {
+pub(super) struct MoverUpload {
     mover: Arc<Mover>,
     key: ObjectKey,
     inner: Arc<dyn Multipart>,
 }
 
-impl Upload {
+impl MoverUpload {
     pub(super) fn new(mover: Arc<Mover>, key: ObjectKey, inner: Arc<dyn Multipart>) -> Self {
         Self { mover, key, inner }
     }
 }
 
 #[async_trait::async_trait]
-impl Multipart for Upload {
+impl Multipart for MoverUpload {
     async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
         self.inner.put_part(number, body).await
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
-        self.mover.settle(&from.key).await?;
-        let etag = self.mover.aliases().there(&from.key, &from.etag);
+        self.mover.finish_moves_into(&from.key).await?;
+        let etag = self.mover.aliases().bucket_tag(&from.key, &from.etag);
         self.inner.copy_part(number, &ObjectRef { etag, ..from.clone() }, range).await
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
-        self.mover.settle(&self.key).await?;
-        let precondition = self.mover.aliases().condition_there(&self.key, &precondition);
+        self.mover.finish_moves_into(&self.key).await?;
+        let precondition = self.mover.aliases().bucket_condition(&self.key, &precondition);
         self.inner.complete(precondition).await
     }
 

@@ -1,49 +1,49 @@
-//! What is on its way: pure state, no I/O.
+//! The moves that are not finished yet: pure state, no I/O.
 //!
-//! A move says that what lies at one place of the bucket shows at another. The places that things lie at are the
-//! bucket's own keys and never change; where they show follows every further rename, so that however often something
-//! is renamed its objects are moved once.
+//! A move says that the object stored at a physical key is visible under a logical key. Physical keys are the
+//! bucket's own and do not change while the object waits. A further rename only changes the logical key, so an object
+//! that is renamed several times is moved once.
 //!
-//! Invariants: of moves of one object that begin at the same place the last has what lies there, and the earlier ones are
-//! carried out first; of moves that begin one inside the other the inner one has what lies there; nothing shows at a place
-//! that things have moved away from before they have left it.
+//! Invariants: of several moves of one object that begin at the same key, the newest owns the object stored there,
+//! and the earlier ones are executed first. Of moves whose prefixes are nested, the inner one owns the objects below
+//! its prefix. Nothing is visible under a key or prefix that was renamed away until its objects have left.
 
 use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// What lies at `from` and shows at `to`.
+/// A rename to be carried out: the objects at `from` in the bucket are visible under `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Move {
-    /// A key, or what keys begin with: a prefix that ends in `/`.
+    /// The physical key, or a prefix that ends in `/`.
     pub(super) from: Vec<u8>,
-    /// Whether `from` is what keys begin with.
+    /// Whether `from` is a prefix.
     pub(super) is_tree: bool,
-    /// The object's tag in the bucket; `None`: whatever lies there.
+    /// The etag that the object must have in the bucket; `None`: any.
     pub(super) etag: Option<ETag>,
     pub(super) to: Target,
 }
 
-/// Where something goes.
+/// What happens to the object of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// There, where this must hold of what the bucket has.
-    Place(Vec<u8>, Precondition),
-    /// Nowhere: it is to be deleted.
-    Nowhere,
-    /// Nowhere, after an attempt of unknown outcome to copy it to this place: a copy of it there is to be deleted too.
-    GivenUp(Vec<u8>),
+    /// It moves to this key or prefix if the precondition holds for what the bucket has there.
+    Key(Vec<u8>, Precondition),
+    /// It is deleted.
+    Deleted,
+    /// It is deleted, and so is the copy at this key that an attempt of unknown outcome may have made.
+    DeletedWithCopy(Vec<u8>),
 }
 
-/// One step of the journal.
+/// A step in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Begin {
         number: u64,
-        one: Move,
+        mv: Move,
     },
-    /// It is renamed again, or deleted, before it got there.
+    /// The object was renamed again, or deleted, before it moved.
     Retarget {
         number: u64,
         to: Target,
@@ -53,41 +53,44 @@ pub(super) enum Step {
     },
 }
 
-/// A place where an object may lie.
+/// A physical key at which an object may be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) key: ObjectKey,
-    /// The move that takes it from there; `None`: it is where it shows.
-    pub(super) by: Option<u64>,
-    /// The tag that it must have there.
+    /// The move that takes the object from this key; `None`: the key is also its logical key.
+    pub(super) by_move: Option<u64>,
+    /// The etag that the object must have there.
     pub(super) etag: Option<ETag>,
-    /// The tag of what is replaced there, and gone for who looks.
+    /// Etag of the object that a move replaces at this key. Callers no longer see that object.
     pub(super) replaced: Option<ETag>,
 }
 
 impl Candidate {
-    /// Whether what was found there is what is replaced.
+    /// Returns whether the object found at the key is the one that is being replaced.
     pub(super) fn is_replaced(&self, found: &ObjectMeta) -> bool {
         self.replaced.as_ref() == Some(&found.object.etag)
     }
 }
 
-/// Moves by the places that they begin at, in the order of their numbers.
-type Starts = BTreeMap<Vec<u8>, Vec<u64>>;
+/// Numbers of moves in ascending order, by the key or prefix that they begin at.
+type MovesBySource = BTreeMap<Vec<u8>, Vec<u64>>;
 
-/// All moves under way, by their numbers, in which they were begun.
+/// All unfinished moves, by number. Numbers ascend in the order of the renames.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     all: BTreeMap<u64, Move>,
-    objects: Starts,
-    trees: Starts,
+    objects: MovesBySource,
+    trees: MovesBySource,
     by_target: BTreeMap<(Vec<u8>, u64), ()>,
-    /// Places where copies may lie that nobody wants any more, and the moves that delete them.
-    given_up: BTreeSet<(Vec<u8>, u64)>,
-    /// Moves of one object that nobody has tried to carry out: what they take lies where it lay.
+    /// Keys at which a stray copy may exist, with the number of the move that deletes it. A stray copy is one that an
+    /// attempt of unknown outcome made before its object was renamed again or deleted.
+    stray_copies: BTreeSet<(Vec<u8>, u64)>,
+    /// Moves of one object that were not attempted since the journal was opened. Their object is certainly at its old
+    /// key.
     untried: BTreeSet<u64>,
-    /// Moves from a place to which an earlier one may have copied, before both were renamed to another.
-    doubles: BTreeSet<u64>,
+    /// Moves of one object whose physical key may hold a mere copy: an earlier move with the same target may have
+    /// copied its object there before both were renamed.
+    possible_duplicates: BTreeSet<u64>,
     next: u64,
 }
 
@@ -101,148 +104,153 @@ impl Moves {
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Move)> {
-        self.all.iter().map(|(number, one)| (*number, one))
+        self.all.iter().map(|(number, mv)| (*number, mv))
     }
 
-    /// A move that was begun in this life of the journal.
-    pub(super) fn is_new(&mut self, number: u64) {
+    /// Marks a move as begun by this process, and therefore not attempted.
+    pub(super) fn mark_new(&mut self, number: u64) {
         self.untried.insert(number);
     }
 
-    /// Somebody carries a move out.
-    pub(super) fn is_tried(&mut self, number: u64) {
+    /// Marks a move as attempted.
+    pub(super) fn mark_tried(&mut self, number: u64) {
         self.untried.remove(&number);
     }
 
     pub(super) fn apply(&mut self, step: Step) {
         match step {
-            Step::Begin { number, one } => {
-                if self.may_be_double(&one) {
-                    self.doubles.insert(number);
+            Step::Begin { number, mv } => {
+                if self.could_duplicate(&mv) {
+                    self.possible_duplicates.insert(number);
                 }
-                let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
-                starts.entry(one.from.clone()).or_default().push(number);
-                self.heads_for(number, &one.to);
-                self.all.insert(number, one);
+                let starts = if mv.is_tree { &mut self.trees } else { &mut self.objects };
+                starts.entry(mv.from.clone()).or_default().push(number);
+                self.index_target(number, &mv.to);
+                self.all.insert(number, mv);
                 self.next = self.next.max(number + 1);
             }
             Step::Retarget { number, to } => {
-                let Some(one) = self.all.get_mut(&number) else { return };
-                let old = std::mem::replace(&mut one.to, to.clone());
-                self.heads_no_more_for(number, old);
-                self.heads_for(number, &to);
+                let Some(mv) = self.all.get_mut(&number) else { return };
+                let old = std::mem::replace(&mut mv.to, to.clone());
+                self.unindex_target(number, old);
+                self.index_target(number, &to);
             }
             Step::Done { number } => {
                 self.next = self.next.max(number + 1);
                 self.untried.remove(&number);
-                self.doubles.remove(&number);
-                let Some(one) = self.all.remove(&number) else { return };
-                let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
-                if let Entry::Occupied(mut there) = starts.entry(one.from.clone()) {
-                    there.get_mut().retain(|other| *other != number);
-                    if there.get().is_empty() {
-                        there.remove();
+                self.possible_duplicates.remove(&number);
+                let Some(mv) = self.all.remove(&number) else { return };
+                let starts = if mv.is_tree { &mut self.trees } else { &mut self.objects };
+                if let Entry::Occupied(mut occupied) = starts.entry(mv.from.clone()) {
+                    occupied.get_mut().retain(|other| *other != number);
+                    if occupied.get().is_empty() {
+                        occupied.remove();
                     }
                 }
-                self.heads_no_more_for(number, one.to);
+                self.unindex_target(number, mv.to);
             }
         }
     }
 
-    fn heads_for(&mut self, number: u64, to: &Target) {
+    fn index_target(&mut self, number: u64, to: &Target) {
         match to {
-            Target::Place(to, _) => {
+            Target::Key(to, _) => {
                 self.by_target.insert((to.clone(), number), ());
             }
-            Target::GivenUp(place) => {
-                self.given_up.insert((place.clone(), number));
+            Target::DeletedWithCopy(place) => {
+                self.stray_copies.insert((place.clone(), number));
             }
-            Target::Nowhere => {}
+            Target::Deleted => {}
         }
     }
 
-    fn heads_no_more_for(&mut self, number: u64, to: Target) {
+    fn unindex_target(&mut self, number: u64, to: Target) {
         match to {
-            Target::Place(to, _) => {
+            Target::Key(to, _) => {
                 self.by_target.remove(&(to, number));
             }
-            Target::GivenUp(place) => {
-                self.given_up.remove(&(place, number));
+            Target::DeletedWithCopy(place) => {
+                self.stray_copies.remove(&(place, number));
             }
-            Target::Nowhere => {}
+            Target::Deleted => {}
         }
     }
 
-    /// Moves that delete copies nobody wants under the keys that begin so.
-    pub(super) fn given_up_below<'m>(
+    /// Returns the stray copies below a prefix, as keys and the moves that delete them.
+    pub(super) fn stray_copies_below<'m>(
         &'m self,
         prefix: &'m [u8],
     ) -> impl Iterator<Item = (&'m [u8], u64)> + 'm {
-        let all =
-            self.given_up.range((prefix.to_vec(), 0)..).map(|(place, number)| (place.as_slice(), *number));
+        let all = self
+            .stray_copies
+            .range((prefix.to_vec(), 0)..)
+            .map(|(place, number)| (place.as_slice(), *number));
         all.take_while(move |(place, _)| place.starts_with(prefix))
     }
 
-    /// Moves that delete copies nobody wants under a key.
-    pub(super) fn given_up_at<'m>(&'m self, key: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
-        self.given_up_below(key).take_while(move |(place, _)| *place == key).map(|(_, number)| number)
+    /// Returns the moves that delete stray copies at a key.
+    pub(super) fn stray_copies_at<'m>(&'m self, key: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
+        self.stray_copies_below(key).take_while(move |(place, _)| *place == key).map(|(_, number)| number)
     }
 
-    /// Moves that delete copies nobody wants where a move takes things from or to.
-    pub(super) fn given_up_around(&self, number: u64) -> Vec<u64> {
-        let Some(Move { from, to: Target::Place(to, _), is_tree, .. }) = self.all.get(&number) else {
+    /// Returns the moves that delete stray copies at, or below, the source and target of a move.
+    pub(super) fn stray_copies_around(&self, number: u64) -> Vec<u64> {
+        let Some(Move { from, to: Target::Key(to, _), is_tree, .. }) = self.all.get(&number) else {
             return Vec::new();
         };
         match is_tree {
-            true => {
-                [from, to].into_iter().flat_map(|tree| self.given_up_below(tree)).map(|(_, by)| by).collect()
-            }
-            false => [from, to].into_iter().flat_map(|key| self.given_up_at(key)).collect(),
+            true => [from, to]
+                .into_iter()
+                .flat_map(|tree| self.stray_copies_below(tree))
+                .map(|(_, by)| by)
+                .collect(),
+            false => [from, to].into_iter().flat_map(|key| self.stray_copies_at(key)).collect(),
         }
     }
 
-    /// Whether what a move of one object finds may be a copy of what an earlier one brings to the same place.
-    pub(super) fn is_double(&self, number: u64) -> bool {
-        self.doubles.contains(&number)
+    /// Returns whether the object at a move's source may be a copy of what an earlier move brings to the same target.
+    pub(super) fn may_be_duplicate(&self, number: u64) -> bool {
+        self.possible_duplicates.contains(&number)
     }
 
-    /// Whether any move may find such a copy.
-    pub(super) fn has_doubles(&self) -> bool {
-        !self.doubles.is_empty()
+    /// Returns whether [`Moves::may_be_duplicate`] holds for any move.
+    pub(super) fn has_possible_duplicates(&self) -> bool {
+        !self.possible_duplicates.is_empty()
     }
 
-    /// Whether an earlier move brings the same object to the same place, or took it from there.
-    fn may_be_double(&self, one: &Move) -> bool {
-        let Target::Place(to, _) = &one.to else { return false };
+    /// Returns whether an earlier move has the same target, or moves an object from that target to this move's
+    /// source.
+    fn could_duplicate(&self, mv: &Move) -> bool {
+        let Target::Key(to, _) = &mv.to else { return false };
         let came_from_there =
-            || last_at(&self.objects, to).is_some_and(|number| self.all[&number].shows_at(&one.from));
-        !one.is_tree && (self.targeting(to).next().is_some() || came_from_there())
+            || last_at(&self.objects, to).is_some_and(|number| self.all[&number].has_target(&mv.from));
+        !mv.is_tree && (self.targeting(to).next().is_some() || came_from_there())
     }
 
-    /// Moves to be carried out before one: those that begin at the same place, and, before one of what may be a copy, those
-    /// to the same place.
-    pub(super) fn earlier(&self, number: u64) -> Vec<u64> {
-        let Some(one) = self.plain(number) else { return Vec::new() };
+    /// Returns the moves to execute before a move: those that begin at the same key and, if its object may be a
+    /// duplicate, those with the same target.
+    pub(super) fn prerequisites(&self, number: u64) -> Vec<u64> {
+        let Some(mv) = self.object_move(number) else { return Vec::new() };
         let is_earlier = |other: &u64| *other < number;
-        let from_there = self.objects.get(&one.from).into_iter().flatten().copied();
+        let from_there = self.objects.get(&mv.from).into_iter().flatten().copied();
         let mut earlier: Vec<u64> = from_there.take_while(is_earlier).collect();
-        if let Target::Place(to, _) = &one.to
-            && self.is_double(number)
+        if let Target::Key(to, _) = &mv.to
+            && self.may_be_duplicate(number)
         {
             earlier.extend(self.targeting(to).take_while(is_earlier));
         }
         earlier
     }
 
-    /// The move that takes away what lies under a key, or under all keys that begin so.
+    /// Returns the move that takes away what is stored at a key, or everything below a prefix.
     pub(super) fn owner(&self, place: &[u8]) -> Option<u64> {
         let whole = last_at(&self.objects, place);
-        whole.or_else(|| inside(place).find_map(|prefix| last_at(&self.trees, prefix)))
+        whole.or_else(|| enclosing_prefixes(place).find_map(|prefix| last_at(&self.trees, prefix)))
     }
 
-    /// A move that begins at, around or inside a place.
-    pub(super) fn owner_near(&self, prefix: &[u8]) -> Option<u64> {
-        let below = |starts: &Starts| {
+    /// Returns a move whose source is, contains or lies below a prefix.
+    pub(super) fn owner_overlapping(&self, prefix: &[u8]) -> Option<u64> {
+        let below = |starts: &MovesBySource| {
             let range = (Bound::Included(prefix), Bound::Unbounded);
             let (from, _) = starts.range::<[u8], _>(range).next()?;
             last_at(starts, from).filter(|_| from.starts_with(prefix))
@@ -250,78 +258,84 @@ impl Moves {
         self.owner(prefix).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
     }
 
-    /// The number of the next move.
-    pub(super) fn next(&self) -> u64 {
+    /// Returns the number that the next move gets.
+    pub(super) fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Whether an object of the bucket shows under its own key, as far as the moves before `before` say: who looks at these
-    /// does not see where others show it.
-    pub(super) fn shows_object(&self, object: &ObjectRef, before: u64) -> bool {
+    /// Returns whether an object is visible under its physical key, considering only moves with numbers below
+    /// `before`: a listing that works with an older set of moves does not see where newer moves show the object.
+    pub(super) fn is_object_in_place(&self, object: &ObjectRef, before: u64) -> bool {
         let text = object.key.as_bytes();
-        let is_replaced =
-            |number| self.plain(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag);
-        let stays = self.shows(text) || self.owner(text).is_some_and(|number| number >= before);
+        let is_replaced = |number| {
+            self.object_move(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag)
+        };
+        let stays = self.is_in_place(text) || self.owner(text).is_some_and(|number| number >= before);
         stays
-            && self.given_up_at(text).next().is_none()
+            && self.stray_copies_at(text).next().is_none()
             && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
     }
 
-    /// Whether what lies under a key shows there.
-    pub(super) fn shows(&self, key: &[u8]) -> bool {
+    /// Returns whether an object stored at a key is visible under that key.
+    pub(super) fn is_in_place(&self, key: &[u8]) -> bool {
         self.objects.is_empty() && self.trees.is_empty() || self.owner(key).is_none()
     }
 
-    /// Where what a move takes from a key shows; `None` if it has nothing there, or is going.
-    pub(super) fn target_of(&self, number: u64, key: &[u8]) -> Option<ObjectKey> {
-        let one = self.all.get(&number).filter(|_| self.owner(key) == Some(number))?;
-        let Target::Place(to, _) = &one.to else { return None };
-        joined(to, key.strip_prefix(one.from.as_slice())?)
+    /// Returns the logical key that a move gives to the object at a physical key; `None` if the move does not own
+    /// that object, or deletes it.
+    pub(super) fn target_key(&self, number: u64, key: &[u8]) -> Option<ObjectKey> {
+        let mv = self.all.get(&number).filter(|_| self.owner(key) == Some(number))?;
+        let Target::Key(to, _) = &mv.to else { return None };
+        join_key(to, key.strip_prefix(mv.from.as_slice())?)
     }
 
-    /// Where what shows under a key may lie, in the order in which it gets from one place to the next.
+    /// Returns the physical keys at which the object visible under a key may be stored, in the order in which its
+    /// moves take it from one to the next.
     pub(super) fn candidates(&self, key: &ObjectKey) -> Vec<Candidate> {
         let text = key.as_bytes();
         let mut numbers: Vec<u64> = self.targeting(text).collect();
-        numbers.extend(inside(text).flat_map(|prefix| self.targeting(prefix)));
+        numbers.extend(enclosing_prefixes(text).flat_map(|prefix| self.targeting(prefix)));
         numbers.sort_unstable();
-        let lies = |number: &u64| self.source(*number, text);
+        let lies = |number: &u64| self.candidate_of(*number, text);
         let mut found: Vec<_> = numbers.iter().filter_map(lies).collect();
-        if self.owner(text).is_none() && self.given_up_at(text).next().is_none() {
-            let replaced = self.targeting(text).find_map(|number| self.plain(number)?.replaced().cloned());
-            found.push(Candidate { key: key.clone(), by: None, etag: None, replaced });
+        if self.owner(text).is_none() && self.stray_copies_at(text).next().is_none() {
+            let replaced =
+                self.targeting(text).find_map(|number| self.object_move(number)?.replaced().cloned());
+            found.push(Candidate { key: key.clone(), by_move: None, etag: None, replaced });
         }
         found
     }
 
-    /// The places to look at for what shows under a key, in this order. Where an earlier move has arrived, a later one may
-    /// still have the copy of an attempt that nobody heard of: the key itself is looked at before that, and once more after it.
+    /// Returns the physical keys to read, in order, for the object visible under a key. While an earlier move may
+    /// have completed, a later one may still find the copy left by an attempt of unknown outcome, so the logical key
+    /// itself is read before that copy and once more after it.
     pub(super) fn lookup_order(&self, key: &ObjectKey) -> Vec<Candidate> {
         let mut places = self.candidates(key);
-        let first_double = places.iter().position(|there| there.by.is_some_and(|by| self.is_double(by)));
-        if let Some(at) = first_double
-            && let Some(itself) = places.last().filter(|there| there.by.is_none()).cloned()
+        let first_duplicate =
+            places.iter().position(|candidate| candidate.by_move.is_some_and(|by| self.may_be_duplicate(by)));
+        if let Some(at) = first_duplicate
+            && let Some(itself) = places.last().filter(|candidate| candidate.by_move.is_none()).cloned()
         {
             places.insert(at, itself);
         }
         places
     }
 
-    /// The place that a move would have what shows at `text` from.
-    fn source(&self, number: u64, text: &[u8]) -> Option<Candidate> {
-        let one = self.all.get(&number)?;
-        let Target::Place(to, _) = &one.to else { return None };
+    /// Returns the physical key from which a move takes the object visible under `text`.
+    fn candidate_of(&self, number: u64, text: &[u8]) -> Option<Candidate> {
+        let mv = self.all.get(&number)?;
+        let Target::Key(to, _) = &mv.to else { return None };
         let rest = text.strip_prefix(to.as_slice())?;
-        let key = joined(&one.from, rest).filter(|_| one.is_tree || rest.is_empty())?;
+        let key = join_key(&mv.from, rest).filter(|_| mv.is_tree || rest.is_empty())?;
         let is_its_own = self.owner(key.as_bytes()) == Some(number);
-        is_its_own.then(|| Candidate { key, by: Some(number), etag: one.etag.clone(), replaced: None })
+        is_its_own.then(|| Candidate { key, by_move: Some(number), etag: mv.etag.clone(), replaced: None })
     }
 
     fn targeting<'m>(&'m self, to: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
         self.below(to).take_while(move |(target, _)| *target == to).map(|(_, number)| number)
     }
 
-    /// Moves whose targets begin so, by target.
+    /// Returns the moves whose targets begin with a prefix, by target.
     fn below(&self, prefix: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         let all = self.by_target.range((prefix.to_vec(), 0)..);
         let prefix = prefix.to_vec();
@@ -329,10 +343,10 @@ impl Moves {
             .take_while(move |(to, _)| to.starts_with(&prefix))
     }
 
-    /// Moves whose targets are among the keys that begin so, or around them, in their order.
-    pub(super) fn showing_in(&self, prefix: &[u8]) -> Vec<u64> {
+    /// Returns the moves whose targets overlap a prefix, in ascending order.
+    pub(super) fn moves_into(&self, prefix: &[u8]) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.below(prefix).map(|(_, number)| number).collect();
-        let around = inside(prefix).filter(|around| *around != prefix);
+        let around = enclosing_prefixes(prefix).filter(|around| *around != prefix);
         numbers.extend(
             around.flat_map(|around| self.targeting(around)).filter(|number| self.all[number].is_tree),
         );
@@ -340,9 +354,9 @@ impl Moves {
         numbers
     }
 
-    /// What renames one object: from the places where it may lie, which have these tags there. What shows at the target now
-    /// goes.
-    pub(super) fn rename(
+    /// Returns the steps that rename one object. `from` has the physical keys at which it may be stored, with its
+    /// etag at each. What is visible under the target now is replaced.
+    pub(super) fn plan_rename(
         &self,
         from: &[(ETag, Candidate)],
         to: &ObjectKey,
@@ -350,88 +364,94 @@ impl Moves {
     ) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
         let mut at_target = at_target.clone();
-        let given_up = || Target::GivenUp(to.as_bytes().to_vec());
-        for there in self.candidates(to) {
-            let Some(number) = there.by else { continue };
-            if let Some(Target::Place(_, replaced)) = self.plain(number).map(|one| &one.to) {
+        let deleted_with_copy = || Target::DeletedWithCopy(to.as_bytes().to_vec());
+        for candidate in self.candidates(to) {
+            let Some(number) = candidate.by_move else { continue };
+            if let Some(Target::Key(_, replaced)) = self.object_move(number).map(|mv| &mv.to) {
                 at_target = replaced.clone();
-                let gone = if self.untried.contains(&number) { Target::Nowhere } else { given_up() };
+                let gone = if self.untried.contains(&number) { Target::Deleted } else { deleted_with_copy() };
                 plan.steps.push(Step::Retarget { number, to: gone });
             } else {
-                plan.begin(Move::of_object(&there.key, None, given_up()));
+                plan.begin(Move::of_object(&candidate.key, None, deleted_with_copy()));
             }
         }
-        let is_untouched = |by| self.untried.contains(&by) && !self.is_double(by);
-        let is_surely_on_its_way = from.iter().any(|(_, there)| there.by.is_some_and(is_untouched));
+        let is_untouched = |by| self.untried.contains(&by) && !self.may_be_duplicate(by);
+        let is_certainly_at_source =
+            from.iter().any(|(_, candidate)| candidate.by_move.is_some_and(is_untouched));
         let mut back = Vec::new();
-        for (etag, there) in from.iter().filter(|(_, there)| there.by.is_some() || !is_surely_on_its_way) {
-            let target = Target::Place(to.as_bytes().to_vec(), at_target.clone());
-            let known = there.by.and_then(|number| Some((number, self.plain(number)?)));
+        for (etag, candidate) in
+            from.iter().filter(|(_, candidate)| candidate.by_move.is_some() || !is_certainly_at_source)
+        {
+            let target = Target::Key(to.as_bytes().to_vec(), at_target.clone());
+            let known = candidate.by_move.and_then(|number| Some((number, self.object_move(number)?)));
             match known {
-                Some((number, one)) => {
-                    match there.key == *to {
+                Some((number, mv)) => {
+                    match candidate.key == *to {
                         true => back.push(Step::Done { number }),
                         false => plan.steps.push(Step::Retarget { number, to: target }),
                     }
-                    // What it was to replace where it showed until now is not replaced any more, and goes, unless it may be what
-                    // has just arrived there.
-                    if one.replaced().is_some() || is_surely_on_its_way {
-                        plan.replaced_goes(one);
+                    // The object that this move was to replace at its previous target is no longer replaced, so it is
+                    // deleted: unless it may be the renamed object itself, which has just arrived there.
+                    if mv.replaced().is_some() || is_certainly_at_source {
+                        plan.delete_replaced(mv);
                     }
                 }
-                None => plan.begin(Move::of_object(&there.key, Some(etag.clone()), target)),
+                None => plan.begin(Move::of_object(&candidate.key, Some(etag.clone()), target)),
             }
         }
-        // These end last: the move of a possible copy that begins above is known as one by the move that ends here.
+        // These steps come last: a possible duplicate begun above is recognised as one only while the move that ends
+        // here is known.
         plan.steps.extend(back);
         plan.steps
     }
 
-    /// Where the move of one object replaces another, if it was tried: nobody knows which of the two is there.
-    pub(super) fn half_replaced(&self, number: u64) -> Option<ObjectKey> {
-        let one = self.plain(number).filter(|_| !self.untried.contains(&number))?;
-        match &one.to {
-            Target::Place(to, _) if one.replaced().is_some() => ObjectKey::new(to.clone()).ok(),
+    /// Returns the target of a move that replaces another object and was attempted: either object may be stored
+    /// there.
+    pub(super) fn uncertain_target(&self, number: u64) -> Option<ObjectKey> {
+        let mv = self.object_move(number).filter(|_| !self.untried.contains(&number))?;
+        match &mv.to {
+            Target::Key(to, _) if mv.replaced().is_some() => ObjectKey::new(to.clone()).ok(),
             _ => None,
         }
     }
 
-    /// What deletes an object that is on its way.
-    pub(super) fn delete(&self, number: u64) -> Vec<Step> {
-        let mut plan = Plan { next: self.next, steps: vec![Step::Retarget { number, to: Target::Nowhere }] };
-        if let Some(one) = self.plain(number).filter(|_| self.half_replaced(number).is_none()) {
-            plan.replaced_goes(one);
+    /// Returns the steps that delete an object whose move is not finished.
+    pub(super) fn plan_delete(&self, number: u64) -> Vec<Step> {
+        let mut plan = Plan { next: self.next, steps: vec![Step::Retarget { number, to: Target::Deleted }] };
+        if let Some(mv) = self.object_move(number).filter(|_| self.uncertain_target(number).is_none()) {
+            plan.delete_replaced(mv);
         }
         plan.steps
     }
 
-    /// What renames everything whose keys begin so.
-    pub(super) fn rename_tree(&self, from: &[u8], to: &[u8]) -> Vec<Step> {
+    /// Returns the steps that rename all keys that begin with `from`.
+    pub(super) fn plan_rename_tree(&self, from: &[u8], to: &[u8]) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
-        for number in self.showing_in(from) {
-            let one = &self.all[&number];
-            let Target::Place(shown, at_target) = &one.to else { continue };
+        for number in self.moves_into(from) {
+            let mv = &self.all[&number];
+            let Target::Key(shown, at_target) = &mv.to else { continue };
             match shown.strip_prefix(from) {
                 Some(rest) => {
                     let place = [to, rest].concat();
-                    // What it was to replace lies in the tree that moves, and does not come along.
+                    // The object that it was to replace is stored in the tree that is renamed, and does not come
+                    // along.
                     let at_target = match at_target {
                         Precondition::Matches(_) => Precondition::Absent,
                         other => other.clone(),
                     };
-                    plan.steps.push(match place == one.from {
+                    plan.steps.push(match place == mv.from {
                         true => Step::Done { number },
-                        false => Step::Retarget { number, to: Target::Place(place, at_target) },
+                        false => Step::Retarget { number, to: Target::Key(place, at_target) },
                     });
-                    if one.replaced().is_some() || self.untried.contains(&number) {
-                        plan.replaced_goes(one);
+                    if mv.replaced().is_some() || self.untried.contains(&number) {
+                        plan.delete_replaced(mv);
                     }
                 }
                 None => {
-                    // It lies in a tree that is on its way itself.
-                    let there = [&one.from, &from[shown.len()..]].concat();
-                    if self.owner(&there) == Some(number) {
-                        plan.begin(Move::of_tree(there, to));
+                    // `from` lies inside a tree whose own move is not finished.
+                    let source = [&mv.from, &from[shown.len()..]].concat();
+                    if self.owner(&source) == Some(number) {
+                        plan.begin(Move::of_tree(source, to));
                     }
                 }
             }
@@ -442,28 +462,29 @@ impl Moves {
         plan.steps
     }
 
-    /// The move of one object.
-    fn plain(&self, number: u64) -> Option<&Move> {
-        self.all.get(&number).filter(|one| !one.is_tree)
+    /// Returns a move unless it is a tree's.
+    fn object_move(&self, number: u64) -> Option<&Move> {
+        self.all.get(&number).filter(|mv| !mv.is_tree)
     }
 }
 
 impl Move {
-    /// Whether it shows exactly there.
-    pub(super) fn shows_at(&self, place: &[u8]) -> bool {
-        matches!(&self.to, Target::Place(to, _) if to == place)
+    /// Returns whether `place` is this move's target.
+    pub(super) fn has_target(&self, place: &[u8]) -> bool {
+        matches!(&self.to, Target::Key(to, _) if to == place)
     }
 
-    /// Whether it takes what lies under a key, or any of what lies under keys that begin so.
-    pub(super) fn covers(&self, place: &[u8]) -> bool {
+    /// Returns whether the move takes what is stored at a key, or anything below a prefix.
+    pub(super) fn overlaps(&self, place: &[u8]) -> bool {
         let is_inside = self.is_tree && place.starts_with(&self.from) || self.from == place;
         is_inside || place.ends_with(b"/") && self.from.starts_with(place)
     }
 
-    /// The tag of what it replaces. Of two with the same tag nobody can tell which is there, and either will do.
+    /// Returns the etag of the object that the move replaces. Two objects with equal etags cannot be told apart and
+    /// need not be.
     fn replaced(&self) -> Option<&ETag> {
         match &self.to {
-            Target::Place(_, Precondition::Matches(etag)) if self.etag.as_ref() != Some(etag) => Some(etag),
+            Target::Key(_, Precondition::Matches(etag)) if self.etag.as_ref() != Some(etag) => Some(etag),
             _ => None,
         }
     }
@@ -473,43 +494,43 @@ impl Move {
     }
 
     fn of_tree(from: Vec<u8>, to: &[u8]) -> Self {
-        Self { from, is_tree: true, etag: None, to: Target::Place(to.to_vec(), Precondition::Absent) }
+        Self { from, is_tree: true, etag: None, to: Target::Key(to.to_vec(), Precondition::Absent) }
     }
 }
 
-/// Steps that belong together.
+/// Steps that take effect together.
 struct Plan {
     next: u64,
     steps: Vec<Step>,
 }
 
 impl Plan {
-    fn begin(&mut self, one: Move) {
-        self.steps.push(Step::Begin { number: self.next, one });
+    fn begin(&mut self, mv: Move) {
+        self.steps.push(Step::Begin { number: self.next, mv });
         self.next += 1;
     }
 
-    /// What a move was to replace goes without it, if it is still there.
-    fn replaced_goes(&mut self, one: &Move) {
-        if let Target::Place(shown, Precondition::Matches(replaced)) = &one.to {
+    /// Deletes the object that a move was to replace, if it is still there.
+    fn delete_replaced(&mut self, mv: &Move) {
+        if let Target::Key(shown, Precondition::Matches(replaced)) = &mv.to {
             let etag = Some(replaced.clone());
-            self.begin(Move { from: shown.clone(), is_tree: false, etag, to: Target::Nowhere });
+            self.begin(Move { from: shown.clone(), is_tree: false, etag, to: Target::Deleted });
         }
     }
 }
 
-/// The move that has what lies at a place.
-fn last_at(starts: &Starts, place: &[u8]) -> Option<u64> {
+/// Returns the newest move that begins at a key or prefix.
+fn last_at(starts: &MovesBySource, place: &[u8]) -> Option<u64> {
     starts.get(place)?.last().copied()
 }
 
-/// What a key lies in, from the innermost on: its beginnings that end in `/`, itself included if it does.
-fn inside(key: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Returns the prefixes of a key that end in `/`, the longest first; the key itself is included if it ends in `/`.
+fn enclosing_prefixes(key: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..key.len()).rev().filter(|&at| key[at] == b'/').map(|at| &key[..=at])
 }
 
-/// A key that is too long, or empty, has nothing.
-fn joined(prefix: &[u8], rest: &[u8]) -> Option<ObjectKey> {
+/// Joins a key from prefix and rest; `None` if it would be empty or too long.
+fn join_key(prefix: &[u8], rest: &[u8]) -> Option<ObjectKey> {
     ObjectKey::new([prefix, rest].concat()).ok()
 }
 
@@ -521,29 +542,30 @@ mod tests {
         ObjectKey::try_from(text).unwrap()
     }
 
-    /// Renames what shows under a key, as a program does that knows its tag.
+    /// Renames the object visible under a key, as a program does that knows its etag.
     fn rename(moves: &mut Moves, from: &str, to: &str) {
-        let tagged = |there| (ETag::new("tag"), there);
+        let tagged = |candidate| (ETag::new("tag"), candidate);
         let places: Vec<_> = moves.candidates(&key(from)).into_iter().map(tagged).collect();
-        for step in moves.rename(&places, &key(to), &Precondition::Absent) {
+        for step in moves.plan_rename(&places, &key(to), &Precondition::Absent) {
             if let Step::Begin { number, .. } = step {
-                moves.is_new(number);
+                moves.mark_new(number);
             }
             moves.apply(step);
         }
     }
 
-    /// An object stayed where its first move had brought it when it was renamed on, as a second move, of what might have been
-    /// a copy of it, had not been tried yet (world of files 3304455).
+    /// An object stayed at the key that its first move had brought it to, when it was renamed on while a second move,
+    /// of a possible copy of the same object, had not been attempted yet (world of files 3304455).
     #[test]
-    fn what_has_arrived_moves_on_beside_what_may_be_its_copy() {
+    fn a_moved_object_is_renamed_on_while_its_possible_copy_waits() {
         let mut moves = Moves::default();
         rename(&mut moves, "a", "b");
-        moves.is_tried(0);
+        moves.mark_tried(0);
         rename(&mut moves, "b", "c");
         moves.apply(Step::Done { number: 0 });
         rename(&mut moves, "c", "d");
-        let froms: Vec<ObjectKey> = moves.candidates(&key("d")).into_iter().map(|there| there.key).collect();
+        let froms: Vec<ObjectKey> =
+            moves.candidates(&key("d")).into_iter().map(|candidate| candidate.key).collect();
         assert_eq!(froms, [key("b"), key("c"), key("d")]);
     }
 }

@@ -1,19 +1,19 @@
-//! Who must not return before others see what was renamed.
+//! Waits for moves, for callers that must not return before other clients see a rename.
 
 use super::Mover;
 use crate::{ObjectKey, Result};
 
 impl Mover {
-    /// Returns when what shows under a key lies there, and nowhere else.
+    /// Returns when the object visible under a key is stored there and nowhere else.
     pub async fn arrive(&self, key: &ObjectKey) -> Result<()> {
-        self.settle(key).await
+        self.finish_moves_into(key).await
     }
 
-    /// Returns when everything that shows under keys that begin so lies there, and nowhere else.
+    /// Returns when all objects visible below a prefix are stored there and nowhere else.
     pub async fn arrive_tree(&self, prefix: &[u8]) -> Result<()> {
-        let numbers = self.state().moves.showing_in(prefix);
+        let numbers = self.state().moves.moves_into(prefix);
         for number in numbers {
-            self.carry_out(number).await?;
+            self.execute(number).await?;
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ impl Writeback {
         let over = match pending.seen(key) {
             Some(change) => match &change.object {
                 // If it went up during the look.
-                Some(object) => Precondition::Matches(self.aliases().there(key, &object.described.etag)),
+                Some(object) => Precondition::Matches(self.aliases().bucket_tag(key, &object.described.etag)),
                 None => Precondition::Absent,
             },
             None => found.over.clone(),

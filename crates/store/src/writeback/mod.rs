@@ -34,7 +34,7 @@ mod upload_conflict;
 use crate::{
     Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, blocking, byte_range, etag_aliases::Aliases,
+    Tags, blocking, byte_range, etag_aliases::EtagAliases,
 };
 use bytes::Bytes;
 use condition::{Asked, Look};
@@ -120,7 +120,7 @@ pub struct Writeback {
     changing: Mutex<()>,
     send_memory: SendMemory,
     notes: Notes,
-    aliases: Mutex<Aliases>,
+    aliases: Mutex<EtagAliases>,
     next_change: AtomicU64,
     clock: Arc<dyn Clock>,
     entropy: Arc<Entropy>,
@@ -284,7 +284,7 @@ impl Writeback {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn aliases(&self) -> MutexGuard<'_, Aliases> {
+    fn aliases(&self) -> MutexGuard<'_, EtagAliases> {
         self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -310,17 +310,17 @@ impl Writeback {
 
     /// A condition in the bucket's words.
     fn there(&self, key: &ObjectKey, asked: &Precondition) -> Precondition {
-        self.aliases().condition_there(key, asked)
+        self.aliases().bucket_condition(key, asked)
     }
 
     /// An object of the bucket with the tag that was given for it here.
     fn as_given(&self, object: ObjectRef) -> ObjectRef {
-        self.aliases().as_given(object)
+        self.aliases().with_issued_tag(object)
     }
 
     /// An object as the bucket knows it. One that was given so long ago that its tag is forgotten may be another.
     fn object_there(&self, object: &ObjectRef) -> Result<ObjectRef> {
-        let etag = self.aliases().there(&object.key, &object.etag);
+        let etag = self.aliases().bucket_tag(&object.key, &object.etag);
         if etag.is_provisional() && !self.options.keys_are_used_once {
             return Err(StoreError::PreconditionFailed(object.key.clone()));
         }
