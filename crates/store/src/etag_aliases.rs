@@ -116,11 +116,15 @@ mod tests {
         aliases.remember(&key, tag("one"), tag("there"));
         aliases.report_changes(b"key", |_, _, _| {});
         aliases.remember(&key, tag("two"), tag("there"));
-        assert_eq!(aliases.reported_tag(&key, &tag("two")), tag("two"), "whoever has it was not reported");
-        aliases.report_changes(b"key", |_, given, _| assert_eq!(*given, tag("two")));
-        for given in ["one", "two"] {
-            assert_eq!(aliases.bucket_tag(&key, &tag(given)), tag("there"));
-            assert_eq!(aliases.reported_tag(&key, &tag(given)), tag("there"));
+        assert_eq!(
+            aliases.reported_tag(&key, &tag("two")),
+            tag("two"),
+            "the second etag is not reported yet"
+        );
+        aliases.report_changes(b"key", |_, issued, _| assert_eq!(*issued, tag("two")));
+        for issued in ["one", "two"] {
+            assert_eq!(aliases.bucket_tag(&key, &tag(issued)), tag("there"));
+            assert_eq!(aliases.reported_tag(&key, &tag(issued)), tag("there"));
         }
         assert_eq!(aliases.with_issued_tag(ObjectRef::new(key.clone(), tag("there"))).etag, tag("there"));
         aliases.remember(&key, tag("three"), tag("elsewhere"));

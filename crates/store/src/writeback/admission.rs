@@ -7,12 +7,12 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 /// Since when somebody has waited without a change going up.
-pub(super) struct Wait {
+pub(super) struct SpaceWait {
     since: Instant,
-    went_up: u64,
-    has_asked: bool,
+    uploaded: u64,
+    has_trimmed_notes: bool,
     /// Nothing was left to go up, which may have been so only since the log was tried.
-    is_last: bool,
+    had_nothing_left: bool,
 }
 
 impl Writeback {
@@ -20,23 +20,23 @@ impl Writeback {
     pub(super) async fn admit(&self, bytes: u64) -> Result<()> {
         let mut wait = self.begin_wait();
         loop {
-            let lighter = self.lighter.notified();
-            let (waiting, limits) = (self.pending().len(), &self.options);
-            let has_room = self.log.bytes() + bytes <= limits.limit_bytes && waiting < limits.limit_changes;
-            if has_room || waiting == 0 {
+            let progress = self.progress.notified();
+            let (pending, limits) = (self.pending().len(), &self.options);
+            let has_room = self.log.bytes() + bytes <= limits.limit_bytes && pending < limits.limit_changes;
+            if has_room || pending == 0 {
                 return Ok(());
             }
-            self.wait_for_room("the write-back log is full".into(), lighter, &mut wait).await?;
+            self.wait_for_room("the write-back log is full".into(), progress, &mut wait).await?;
         }
     }
 
     /// From now on nothing has gone up.
-    pub(super) fn begin_wait(&self) -> Wait {
-        Wait {
+    pub(super) fn begin_wait(&self) -> SpaceWait {
+        SpaceWait {
             since: Instant::now(),
-            went_up: self.went_up.load(Ordering::Acquire),
-            has_asked: false,
-            is_last: false,
+            uploaded: self.uploaded.load(Ordering::Acquire),
+            has_trimmed_notes: false,
+            had_nothing_left: false,
         }
     }
 
@@ -44,12 +44,12 @@ impl Writeback {
     pub(super) async fn wait_for_disk(
         &self,
         full: String,
-        lighter: Notified<'_>,
-        wait: &mut Wait,
+        progress: Notified<'_>,
+        wait: &mut SpaceWait,
     ) -> Result<()> {
-        if !std::mem::replace(&mut wait.has_asked, true)
+        if !std::mem::replace(&mut wait.has_trimmed_notes, true)
             && let Some(me) = self.me.upgrade()
-            && me.forget_all_notes().await
+            && me.request_trim().await
         {
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl Writeback {
         {
             return Ok(());
         }
-        self.wait_for_room(full, lighter, wait).await
+        self.wait_for_room(full, progress, wait).await
     }
 
     /// Waits until something may have gone up; an error if nothing can, or nothing has for too long. Attempts that fail
@@ -67,21 +67,21 @@ impl Writeback {
     pub(super) async fn wait_for_room(
         &self,
         full: String,
-        lighter: Notified<'_>,
-        wait: &mut Wait,
+        progress: Notified<'_>,
+        wait: &mut SpaceWait,
     ) -> Result<()> {
         let now = self.begin_wait();
-        if now.went_up != wait.went_up {
+        if now.uploaded != wait.uploaded {
             // There may be room already.
-            *wait = Wait { has_asked: wait.has_asked, ..now };
+            *wait = SpaceWait { has_trimmed_notes: wait.has_trimmed_notes, ..now };
             return Ok(());
         }
-        if self.pending().len() == 0 && self.sending.load(Ordering::Acquire) == 0 {
-            let was_last = std::mem::replace(&mut wait.is_last, true);
+        if self.pending().len() == 0 && self.in_flight.load(Ordering::Acquire) == 0 {
+            let was_last = std::mem::replace(&mut wait.had_nothing_left, true);
             return if was_last { Err(StoreError::Full(full)) } else { Ok(()) };
         }
         self.woken.notify_one();
-        let outcome = tokio::time::timeout_at(wait.since + self.options.patience, lighter).await;
+        let outcome = tokio::time::timeout_at(wait.since + self.options.patience, progress).await;
         outcome.map_err(|_| StoreError::Full(format!("{full}, and nothing goes up to the bucket")))
     }
 }

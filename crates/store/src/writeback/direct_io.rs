@@ -34,13 +34,13 @@ pub(super) fn open(path: &Path) -> Option<File> {
 pub(super) struct DirectWriter {
     /// With room for a block to align it.
     staging: Vec<u8>,
-    pace: Pace,
+    speed: DiskSpeed,
 }
 
 impl DirectWriter {
     /// Whether the segment that begins now is written directly.
     pub(super) fn begins_directly(&mut self) -> bool {
-        self.pace.begins_directly()
+        self.speed.begins_directly()
     }
 
     /// Writes pieces, one after the other, at an offset of a file that is open both ways.
@@ -73,7 +73,7 @@ impl DirectWriter {
         let (blocks, tail) = staging[..filled].split_at(filled - filled % BLOCK_BYTES);
         write_blocks(file, direct, blocks, at)?;
         file.write_all_at(tail, at + blocks.len() as u64)?;
-        self.pace.wrote(pieces.iter().map(|piece| piece.len() as u64).sum(), began.elapsed());
+        self.speed.record_write(pieces.iter().map(|piece| piece.len() as u64).sum(), began.elapsed());
         Ok(())
     }
 }
@@ -110,15 +110,15 @@ pub(super) fn read(direct: &File, range: &Range<u64>) -> io::Result<Bytes> {
 
 /// How fast the disk was.
 #[derive(Debug, Default)]
-struct Pace {
+struct DiskSpeed {
     bytes: u64,
     took: Duration,
     /// How many of the next segments are written through the page cache.
     skipped: u32,
 }
 
-impl Pace {
-    fn wrote(&mut self, bytes: u64, took: Duration) {
+impl DiskSpeed {
+    fn record_write(&mut self, bytes: u64, took: Duration) {
         self.bytes += bytes;
         self.took += took;
     }
@@ -171,12 +171,12 @@ mod tests {
 
     #[test]
     fn a_slow_disk_is_written_through_the_page_cache_for_a_while() {
-        let mut pace = Pace::default();
-        assert!(pace.begins_directly());
-        pace.wrote(64 << 20, Duration::from_millis(100));
-        assert!(pace.begins_directly(), "640 MiB/s");
-        pace.wrote(64 << 20, Duration::from_secs(1));
-        let until = (0..100).take_while(|_| !pace.begins_directly()).count();
+        let mut speed = DiskSpeed::default();
+        assert!(speed.begins_directly());
+        speed.record_write(64 << 20, Duration::from_millis(100));
+        assert!(speed.begins_directly(), "640 MiB/s");
+        speed.record_write(64 << 20, Duration::from_secs(1));
+        let until = (0..100).take_while(|_| !speed.begins_directly()).count();
         assert_eq!(until, SEGMENTS_OF_SLOW_DISK as usize - 1);
     }
 }

@@ -5,7 +5,7 @@
 //! whoever holds that memory waits for nothing but the bucket.
 
 use super::failed;
-use super::pending::Piece;
+use super::pending::Extent;
 use crate::{Attributes, Multipart, ObjectKey, ObjectStore, Payload, Result, StoreError, Tags};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// Parts of one object under way at the same time.
-const PARTS_AT_ONCE: usize = 4;
+const CONCURRENT_PARTS: usize = 4;
 /// Unit of [`SendMemory`], in bytes.
 const UNIT_BYTES: u64 = 64 << 10;
 
@@ -49,9 +49,9 @@ impl SendMemory {
 
 /// The early upload of an object, until the change that goes up takes it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Early(Arc<Mutex<Option<EarlyUpload>>>);
+pub(super) struct EarlyUploadSlot(Arc<Mutex<Option<EarlyUpload>>>);
 
-impl Early {
+impl EarlyUploadSlot {
     pub(super) fn of(upload: Option<EarlyUpload>) -> Self {
         Self(Arc::new(Mutex::new(upload)))
     }
@@ -67,7 +67,7 @@ impl Early {
 #[derive(Debug)]
 pub(super) struct EarlyUpload {
     key: ObjectKey,
-    steps: mpsc::UnboundedSender<Step>,
+    steps: mpsc::UnboundedSender<UploadStep>,
     /// Parts given that the bucket has not taken yet.
     outstanding: Arc<AtomicUsize>,
     /// Closed when this is dropped.
@@ -75,16 +75,16 @@ pub(super) struct EarlyUpload {
 }
 
 #[derive(Debug)]
-enum Step {
-    Part(Part),
+enum UploadStep {
+    Part(EarlyPart),
     Finish(oneshot::Sender<Result<Arc<dyn Multipart>>>),
 }
 
 #[derive(Debug)]
-struct Part {
+struct EarlyPart {
     number: u32,
     /// Where the log has it.
-    pieces: Vec<Piece>,
+    extents: Vec<Extent>,
     /// The bytes, where there was memory for them.
     body: Option<(Payload, OwnedSemaphorePermit)>,
 }
@@ -99,68 +99,74 @@ impl EarlyUpload {
         memory: SendMemory,
     ) -> Self {
         let (steps, receiver) = mpsc::unbounded_channel();
-        let (alive, gone) = oneshot::channel();
+        let (alive, dropped) = oneshot::channel();
         let (target, outstanding) = (key.clone(), Arc::new(AtomicUsize::new(0)));
-        let waiting = outstanding.clone();
+        let unsent = outstanding.clone();
         tokio::spawn(async move {
             let upload = bucket.multipart(&target, attributes, tags).await;
-            Run { upload, memory, outstanding: waiting, parts: JoinSet::new() }.run(receiver, gone).await;
+            UploadTask { upload, memory, outstanding: unsent, parts: JoinSet::new() }
+                .run(receiver, dropped)
+                .await;
         });
         Self { key, steps, outstanding, _alive: alive }
     }
 
     /// Sends a part, now or later. The upload takes its bytes from memory if `memory` has room, or else from the log.
-    pub(super) fn put(&self, number: u32, pieces: Vec<Piece>, body: Option<Payload>, memory: &SendMemory) {
+    pub(super) fn put(&self, number: u32, extents: Vec<Extent>, body: Option<Payload>, memory: &SendMemory) {
         // A part that waits for others must not hold memory that they may be waiting for.
-        let is_next = self.outstanding.fetch_add(1, Ordering::AcqRel) < PARTS_AT_ONCE;
+        let is_next = self.outstanding.fetch_add(1, Ordering::AcqRel) < CONCURRENT_PARTS;
         let body = body.filter(|_| is_next);
         let body = body.and_then(|body| memory.try_take(body.len()).map(|taken| (body, taken)));
         // An upload that has ended says so when it is finished.
-        let _ = self.steps.send(Step::Part(Part { number, pieces, body }));
+        let _ = self.steps.send(UploadStep::Part(EarlyPart { number, extents, body }));
     }
 
     /// Waits until the bucket has all parts and returns the upload, to be completed or aborted.
     pub(super) async fn finish(self) -> Result<Arc<dyn Multipart>> {
         let (reply, answer) = oneshot::channel();
         let ended = || StoreError::Unavailable("an upload was cut off".into());
-        self.steps.send(Step::Finish(reply)).map_err(|_| ended())?;
+        self.steps.send(UploadStep::Finish(reply)).map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
 }
 
 /// The task of an upload.
-struct Run {
+struct UploadTask {
     upload: Result<Arc<dyn Multipart>>,
     memory: SendMemory,
     outstanding: Arc<AtomicUsize>,
     parts: JoinSet<Result<()>>,
 }
 
-impl Run {
-    async fn run(mut self, mut steps: mpsc::UnboundedReceiver<Step>, mut gone: oneshot::Receiver<()>) {
+impl UploadTask {
+    async fn run(
+        mut self,
+        mut steps: mpsc::UnboundedReceiver<UploadStep>,
+        mut dropped: oneshot::Receiver<()>,
+    ) {
         loop {
             tokio::select! {
                 biased;
-                _ = &mut gone => return self.abort().await,
-                Some(sent) = self.parts.join_next() => self.note(sent).await,
-                step = steps.recv(), if self.parts.len() < PARTS_AT_ONCE => match step {
-                    Some(Step::Part(part)) => self.send(part),
-                    Some(Step::Finish(reply)) => return self.finish(reply).await,
+                _ = &mut dropped => return self.abort().await,
+                Some(sent) = self.parts.join_next() => self.handle_sent(sent).await,
+                step = steps.recv(), if self.parts.len() < CONCURRENT_PARTS => match step {
+                    Some(UploadStep::Part(part)) => self.send(part),
+                    Some(UploadStep::Finish(reply)) => return self.finish(reply).await,
                     None => return self.abort().await,
                 },
             }
         }
     }
 
-    fn send(&mut self, part: Part) {
+    fn send(&mut self, part: EarlyPart) {
         let Ok(upload) = self.upload.clone() else { return };
         let memory = self.memory.clone();
         self.parts.spawn(async move {
             let (body, _taken) = match part.body {
                 Some(body) => body,
                 None => {
-                    let taken = memory.take(part.pieces.iter().map(Piece::len).sum()).await?;
-                    (read(&part.pieces)?, taken)
+                    let taken = memory.take(part.extents.iter().map(Extent::len).sum()).await?;
+                    (read(&part.extents)?, taken)
                 }
             };
             upload.put_part(part.number, body).await
@@ -168,7 +174,7 @@ impl Run {
     }
 
     /// After a failure nothing more is sent.
-    async fn note(&mut self, sent: std::result::Result<Result<()>, tokio::task::JoinError>) {
+    async fn handle_sent(&mut self, sent: std::result::Result<Result<()>, tokio::task::JoinError>) {
         self.outstanding.fetch_sub(1, Ordering::AcqRel);
         let Err(error) = sent.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string()))) else {
             return;
@@ -181,7 +187,7 @@ impl Run {
 
     async fn finish(mut self, reply: oneshot::Sender<Result<Arc<dyn Multipart>>>) {
         while let Some(sent) = self.parts.join_next().await {
-            self.note(sent).await;
+            self.handle_sent(sent).await;
         }
         if let Err(Ok(unheard)) = reply.send(self.upload) {
             unheard.abort().await.ok();
@@ -196,10 +202,10 @@ impl Run {
     }
 }
 
-fn read(pieces: &[Piece]) -> Result<Payload> {
-    let read = |piece: &Piece| match piece {
-        Piece::Here(segment, range) => segment.read(range).map_err(failed),
-        Piece::There(object, _) => Err(StoreError::NotFound(object.key.clone())),
+fn read(extents: &[Extent]) -> Result<Payload> {
+    let read = |extent: &Extent| match extent {
+        Extent::Log(segment, range) => segment.read(range).map_err(failed),
+        Extent::Bucket(object, _) => Err(StoreError::NotFound(object.key.clone())),
     };
-    pieces.iter().map(read).collect()
+    extents.iter().map(read).collect()
 }

@@ -1,16 +1,16 @@
 //! The write-back log, as a damaged disk or somebody else may have left it.
 
 use super::log_record;
-use super::scan::{Event, scan};
+use super::scan::{ScanEvent, scan};
 
 /// A header that is read is written as one that is read as the same; a segment is read over all damage, with every frame's
 /// checksum made right, so that damage reaches what comes behind it.
 pub fn write_back_log(bytes: &[u8]) {
     if let Some(found) = log_record::decode(bytes) {
         let written = log_record::encode(&found, &[]);
-        assert_eq!(log_record::decode(&written[log_record::PLACED_BYTES..]).as_ref(), Some(&found));
+        assert_eq!(log_record::decode(&written[log_record::HEAD_V2_BYTES..]).as_ref(), Some(&found));
         let mut frame = log_record::encode(&found, &[bytes]);
-        log_record::place(&mut frame, 1, 0);
+        log_record::set_position(&mut frame, 1, 0);
         segment(&[&frame, bytes].concat());
     }
     segment(bytes);
@@ -23,10 +23,10 @@ fn segment(bytes: &[u8]) {
         std::fs::create_dir_all(&dir)?;
         std::fs::write(dir.join(format!("{:016x}.log", 1)), bytes)?;
         let (mut end, mut count) = (0, 0);
-        let each = |event: Event| {
+        let each = |event: ScanEvent| {
             let range = match event {
-                Event::Found(found) => found.body,
-                Event::Damaged(damage) => damage.range,
+                ScanEvent::Record(found) => found.body,
+                ScanEvent::Damaged(damage) => damage.range,
             };
             assert!(range.start >= end && range.end <= bytes.len() as u64);
             (end, count) = (range.end, count + 1);
@@ -35,7 +35,7 @@ fn segment(bytes: &[u8]) {
         if let Ok(scanned) = scan(&dir, each) {
             assert_eq!(scanned.segments.len(), 1);
         }
-        assert!(count <= bytes.len() / log_record::PLACE_AT + 1);
+        assert!(count <= bytes.len() / log_record::HEAD_V1_BYTES + 1);
         Ok(())
     };
     read().unwrap_or_else(|error| panic!("the target's own directory: {error}"));

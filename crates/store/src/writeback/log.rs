@@ -6,7 +6,7 @@
 
 use super::direct_io::{self, DIRECT_BYTES_MIN, DirectWriter};
 use super::log_record::{self, Record};
-use super::scan::{Cut, Event, MARK_FILE, Mark, Scanned, scan};
+use super::scan::{MARK_FILE, ScanEvent, Scanned, SyncMark, TornTail, scan};
 use crate::medium::unused;
 use crate::{Payload, hold};
 use bytes::Bytes;
@@ -22,13 +22,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A segment is full at this length, in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Bodies up to this length are written together with what describes them.
-const WRITTEN_AT_ONCE: usize = 64 << 10;
+const SINGLE_WRITE_BYTES_MAX: usize = 64 << 10;
 /// Segments that are removed together while others are in use: each removal syncs those that stay.
 const RECLAIMED_SEGMENTS: usize = 4;
 /// So much of the disk is left to records without bytes of objects.
 const RESERVE_BYTES: u64 = 4 << 20;
 /// The disk is asked for its room once for so many bytes of objects.
-const ASKED_EVERY: u64 = 1 << 20;
+const SPACE_CHECK_BYTES: u64 = 1 << 20;
 /// Extension of segments that have damage and are not needed any more.
 const DAMAGED: &str = "damaged";
 /// Extension of what was behind the place where a power cut tore the log.
@@ -44,25 +44,25 @@ pub(super) struct Segment {
     /// So many bytes survive the loss of power, as far as this process knows.
     synced: AtomicU64,
     /// The file is kept when nobody needs it any more: bytes in it may be all that is left of what somebody stored.
-    is_evidence: AtomicBool,
+    is_preserved: AtomicBool,
 }
 
 impl Segment {
     pub(super) fn new(number: u64, file: File) -> Arc<Self> {
-        Self::begun(number, file, None)
+        Self::open(number, file, None)
     }
 
-    fn begun(number: u64, file: File, direct: Option<File>) -> Arc<Self> {
-        let (synced, is_evidence) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { number, file, direct, synced, is_evidence })
+    fn open(number: u64, file: File, direct: Option<File>) -> Arc<Self> {
+        let (synced, is_preserved) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { number, file, direct, synced, is_preserved })
     }
 
     pub(super) fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    pub(super) fn keep_as_evidence(&self) {
-        self.is_evidence.store(true, Ordering::Release);
+    pub(super) fn preserve(&self) {
+        self.is_preserved.store(true, Ordering::Release);
     }
 
     pub(super) fn read_into(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
@@ -122,9 +122,9 @@ pub(super) type Segments = BTreeMap<u64, Arc<Segment>>;
 pub(super) struct Log {
     dir: PathBuf,
     inner: Mutex<Inner>,
-    /// Where [`Mark`] is kept.
+    /// Where [`SyncMark`] is kept.
     mark: File,
-    /// Held as long as this is open.
+    /// HeldSources as long as this is open.
     _lock: File,
     /// One sync at a time; who waits for it is content with the next.
     syncing: Mutex<()>,
@@ -154,7 +154,7 @@ struct Inner {
 
 /// A record found in a log, and where its body is.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundRecord {
     pub(super) record: Record,
     pub(super) segment: Arc<Segment>,
     pub(super) body: Range<u64>,
@@ -163,12 +163,12 @@ pub(super) struct Found {
 impl Log {
     /// Opens the log in a directory, made if it is missing, and reads it to its end: the first record that is not
     /// whole and was not synced, which was never promised to anybody.
-    pub(super) fn open(dir: &Path, each: impl FnMut(Event) -> io::Result<()>) -> io::Result<Self> {
+    pub(super) fn open(dir: &Path, each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
-        let lock = lock(dir)?;
-        let Scanned { segments, cut } = scan(dir, each)?;
-        if let Some((last, cut)) = segments.last_key_value().zip(cut) {
-            cut_off(dir, last.1, &cut)?;
+        let lock = lock_dir(dir)?;
+        let Scanned { segments, torn } = scan(dir, each)?;
+        if let Some((last, torn)) = segments.last_key_value().zip(torn) {
+            truncate_torn_tail(dir, last.1, &torn)?;
         }
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         // A process that ended need not have synced what it appended: nothing may survive it that came later.
@@ -187,12 +187,12 @@ impl Log {
             bytes: AtomicU64::new(0),
         };
         log.begin_segment(&mut log.lock())?;
-        log.set_mark(&Mark::at(next, 0));
+        log.write_sync_mark(&SyncMark::at(next, 0));
         Ok(log)
     }
 
     /// Notes up to where the log is synced. The note itself is not synced: an older one says less, and nothing wrong.
-    fn set_mark(&self, mark: &Mark) {
+    fn write_sync_mark(&self, mark: &SyncMark) {
         let Some(bytes) = mark.encode() else { return };
         if let Err(error) = self.mark.write_all_at(&bytes, 0) {
             tracing::debug!(%error, "what is synced of the write-back log cannot be noted");
@@ -207,7 +207,7 @@ impl Log {
         if inner.end >= SEGMENT_BYTES {
             self.begin_segment(&mut inner)?;
         }
-        let appended = match self.take_room_for(&mut inner, record, body) {
+        let appended = match self.reserve_disk_space(&mut inner, record, body) {
             Ok(()) => inner.append(&mut frame, &pieces),
             Err(full) => Err(full),
         };
@@ -224,23 +224,23 @@ impl Log {
             appended => appended,
         };
         self.appended.store(inner.appended, Ordering::Release);
-        self.note_length(&inner);
+        self.update_length(&inner);
         appended
     }
 
-    fn note_length(&self, inner: &Inner) {
+    fn update_length(&self, inner: &Inner) {
         self.bytes.store((inner.segments.len() as u64 - 1) * SEGMENT_BYTES + inner.end, Ordering::Release);
     }
 
     /// Bytes of objects leave room on the disk for what says that objects are done, and for names.
-    fn take_room_for(&self, inner: &mut Inner, record: &Record, body: &Payload) -> io::Result<()> {
+    fn reserve_disk_space(&self, inner: &mut Inner, record: &Record, body: &Payload) -> io::Result<()> {
         if body.is_empty() || matches!(record, Record::Note { .. }) {
             return Ok(());
         }
         if inner.room < body.len() {
             let disk = rustix::fs::statvfs(&self.dir)?;
             let room = (disk.f_bavail * disk.f_frsize).saturating_sub(RESERVE_BYTES);
-            inner.room = room.min(body.len().next_multiple_of(ASKED_EVERY));
+            inner.room = room.min(body.len().next_multiple_of(SPACE_CHECK_BYTES));
         }
         inner.room = inner.room.checked_sub(body.len()).ok_or(ErrorKind::StorageFull)?;
         Ok(())
@@ -267,7 +267,7 @@ impl Log {
         segments.iter().try_for_each(|segment| segment.sync())?;
         remove()?;
         self.lock().unsynced_from = newest;
-        self.set_mark(&Mark::at(newest, end));
+        self.write_sync_mark(&SyncMark::at(newest, end));
         self.synced.store(appended, Ordering::Release);
         Ok(())
     }
@@ -280,7 +280,7 @@ impl Log {
         self.sync_after(last, || {
             let mut inner = self.lock();
             self.remove_up_to(&mut inner, last)?;
-            self.note_length(&inner);
+            self.update_length(&inner);
             drop(inner);
             File::open(&self.dir)?.sync_all()
         })
@@ -301,7 +301,7 @@ impl Log {
             && *oldest.key() <= last
         {
             let file = path(&self.dir, *oldest.key());
-            if oldest.get().is_evidence.load(Ordering::Acquire) {
+            if oldest.get().is_preserved.load(Ordering::Acquire) {
                 fs::rename(&file, unused(&file, DAMAGED))?;
             } else {
                 fs::remove_file(&file)?;
@@ -346,7 +346,7 @@ impl Log {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let direct = if inner.writer.begins_directly() { direct_io::open(&path) } else { None };
         File::open(&self.dir)?.sync_all()?;
-        inner.segments.insert(number, Segment::begun(number, file, direct));
+        inner.segments.insert(number, Segment::open(number, file, direct));
         inner.end = 0;
         Ok(())
     }
@@ -360,8 +360,8 @@ impl Inner {
     fn append(&mut self, frame: &mut [u8], pieces: &[&[u8]]) -> io::Result<(Arc<Segment>, Range<u64>)> {
         let segment = self.newest();
         let begin = self.end;
-        let first = if begin == 0 { self.begin_frame(segment.number)? } else { Vec::new() };
-        log_record::place(frame, segment.number, begin + first.len() as u64);
+        let first = if begin == 0 { self.first_frame(segment.number)? } else { Vec::new() };
+        log_record::set_position(frame, segment.number, begin + first.len() as u64);
         let body_at = begin + (first.len() + frame.len()) as u64;
         if let Err(error) = self.write(&segment, begin, &[&first, frame], pieces) {
             // Half a record would hide what comes after it.
@@ -376,7 +376,7 @@ impl Inner {
     /// Small records in one call, so that a crash mostly finds them whole or not at all.
     fn write(&mut self, segment: &Segment, at: u64, frames: &[&[u8]], body: &[&[u8]]) -> io::Result<()> {
         let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
-        if body_bytes <= WRITTEN_AT_ONCE {
+        if body_bytes <= SINGLE_WRITE_BYTES_MAX {
             return segment.file.write_all_at(&[frames, body].concat().concat(), at);
         }
         let frames = frames.concat();
@@ -393,11 +393,11 @@ impl Inner {
     }
 
     /// The first frame of a segment: where the one before it ends.
-    fn begin_frame(&self, number: u64) -> io::Result<Vec<u8>> {
+    fn first_frame(&self, number: u64) -> io::Result<Vec<u8>> {
         let previous = self.segments.range(..number).next_back();
         Ok(match previous {
-            Some((previous, segment)) => log_record::encode_begin(*previous, segment.len()?),
-            None => log_record::encode_begin(0, 0),
+            Some((previous, segment)) => log_record::encode_segment_start(*previous, segment.len()?),
+            None => log_record::encode_segment_start(0, 0),
         })
     }
 
@@ -424,18 +424,18 @@ impl Inner {
 }
 
 /// One process has the log. `WouldBlock`: another has it.
-pub(super) fn lock(dir: &Path) -> io::Result<File> {
+pub(super) fn lock_dir(dir: &Path) -> io::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
     hold(&lock)?;
     Ok(lock)
 }
 
 /// Ends the log where a power cut tore it. What lies behind goes into files of its own: nobody was promised it.
-fn cut_off(dir: &Path, last: &Segment, cut: &Cut) -> io::Result<()> {
-    let end = cut.end;
+fn truncate_torn_tail(dir: &Path, last: &Segment, torn: &TornTail) -> io::Result<()> {
+    let end = torn.end;
     tracing::warn!(dir = %dir.display(), segment = last.number, end, "the write-back log ends in half a record");
     let file = path(dir, last.number);
-    if cut.must_be_kept {
+    if torn.must_be_kept {
         fs::copy(&file, unused(&file, LOST))?;
     }
     for number in numbers(dir)?.into_iter().filter(|number| *number > last.number) {
@@ -511,7 +511,7 @@ pub(super) mod tests {
     fn found(dir: &Path) -> (Log, Vec<(u64, Bytes)>) {
         let mut found = Vec::new();
         let log = Log::open(dir, |event| {
-            let Event::Found(one) = event else { return Ok(()) };
+            let ScanEvent::Record(one) = event else { return Ok(()) };
             let Record::Delete { change, .. } = one.record else { panic!() };
             found.push((change, one.segment.read(&one.body)?));
             Ok(())

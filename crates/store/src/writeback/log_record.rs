@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The magic of frames with a check of their place.
-pub(super) const MAGIC: [u8; 4] = *b"TWB2";
+pub(super) const MAGIC_V2: [u8; 4] = *b"TWB2";
 /// The magic of frames without one.
-const MAGIC_UNPLACED: [u8; 4] = *b"TWB1";
+const MAGIC_V1: [u8; 4] = *b"TWB1";
 /// Where the check of the place is, which is the length of a head without it.
-pub(super) const PLACE_AT: usize = 20;
+pub(super) const HEAD_V1_BYTES: usize = 20;
 /// Length of a head with a check of its place, in bytes.
-pub(super) const PLACED_BYTES: usize = 24;
+pub(super) const HEAD_V2_BYTES: usize = 24;
 /// No header is longer: attributes have 2 KB, and an object of 10,000 parts as many pieces.
 const HEADER_BYTES_MAX: usize = 64 << 20;
 
@@ -33,8 +33,8 @@ pub(super) enum Record {
         key: ObjectKey,
         /// What must hold in the bucket, which has not seen earlier changes that wait.
         base: Precondition,
-        object: Described,
-        pieces: Vec<PieceAt>,
+        object: ObjectDescription,
+        extents: Vec<ExtentRecord>,
     },
     /// A key was deleted.
     Delete { change: u64, key: ObjectKey, base: Precondition },
@@ -45,12 +45,12 @@ pub(super) enum Record {
     /// A change is in the bucket; the object has this tag there.
     Done { change: u64, key: ObjectKey, etag: Option<ETag> },
     /// The first record of a segment: which segment came before, and where it ended then.
-    Begin { previous: u64, end: u64 },
+    SegmentStart { previous: u64, end: u64 },
 }
 
 /// A pending object without its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Described {
+pub(super) struct ObjectDescription {
     pub(super) etag: ETag,
     pub(super) stored_at: Timestamp,
     pub(super) attributes: Attributes,
@@ -59,13 +59,13 @@ pub(super) struct Described {
 
 /// Where a piece of an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PieceAt {
+pub(super) enum ExtentRecord {
     /// The body of this very record.
     Body,
     /// In a segment of the log.
-    Here { segment: u64, range: Range<u64> },
+    Log { segment: u64, range: Range<u64> },
     /// In an object of the bucket.
-    There { object: ObjectRef, range: Range<u64> },
+    Bucket { object: ObjectRef, range: Range<u64> },
 }
 
 /// The head and header of a record with a body, before it is known where the frame goes.
@@ -73,14 +73,14 @@ pub(super) fn encode(record: &Record, body: &[&[u8]]) -> Vec<u8> {
     let mut header = Sink::default();
     header.record(record);
     let body_bytes: u64 = body.iter().map(|piece| piece.len() as u64).sum();
-    let mut frame = Vec::with_capacity(PLACED_BYTES + header.0.len());
-    frame.extend(MAGIC);
+    let mut frame = Vec::with_capacity(HEAD_V2_BYTES + header.0.len());
+    frame.extend(MAGIC_V2);
     frame.extend([0; 4]);
     frame.extend((header.0.len() as u32).to_le_bytes());
     frame.extend(body_bytes.to_le_bytes());
     frame.extend([0; 4]);
     let mut crc = Crc::default();
-    crc.add(&frame[8..PLACE_AT]);
+    crc.add(&frame[8..HEAD_V1_BYTES]);
     crc.add(&header.0);
     body.iter().for_each(|piece| crc.add(piece));
     frame[4..8].copy_from_slice(&crc.sum().to_le_bytes());
@@ -89,20 +89,20 @@ pub(super) fn encode(record: &Record, body: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Writes into an encoded frame where it goes.
-pub(super) fn place(frame: &mut [u8], segment: u64, at: u64) {
-    let check = place_check(&frame[..PLACE_AT], segment, at);
-    frame[PLACE_AT..PLACED_BYTES].copy_from_slice(&check);
+pub(super) fn set_position(frame: &mut [u8], segment: u64, at: u64) {
+    let check = position_check(&frame[..HEAD_V1_BYTES], segment, at);
+    frame[HEAD_V1_BYTES..HEAD_V2_BYTES].copy_from_slice(&check);
 }
 
 /// The first frame of a segment, which versions before this format refuse as one of a newer Tenon.
-pub(super) fn encode_begin(previous: u64, end: u64) -> Vec<u8> {
-    let mut frame = encode(&Record::Begin { previous, end }, &[]);
-    frame[..4].copy_from_slice(&MAGIC_UNPLACED);
-    frame.drain(PLACE_AT..PLACED_BYTES);
+pub(super) fn encode_segment_start(previous: u64, end: u64) -> Vec<u8> {
+    let mut frame = encode(&Record::SegmentStart { previous, end }, &[]);
+    frame[..4].copy_from_slice(&MAGIC_V1);
+    frame.drain(HEAD_V1_BYTES..HEAD_V2_BYTES);
     frame
 }
 
-fn place_check(head: &[u8], segment: u64, at: u64) -> [u8; 4] {
+fn position_check(head: &[u8], segment: u64, at: u64) -> [u8; 4] {
     let mut crc = Crc::default();
     crc.add(&segment.to_le_bytes());
     crc.add(&at.to_le_bytes());
@@ -120,7 +120,7 @@ pub(super) struct Head {
     /// The lengths as they are in the head.
     pub(super) lengths: [u8; 12],
     /// The head is undamaged and was written for this place.
-    pub(super) is_placed: bool,
+    pub(super) is_position_valid: bool,
 }
 
 impl Head {
@@ -131,21 +131,22 @@ impl Head {
 }
 
 /// What the bytes of a head may mean, the most likely first: a damaged magic leaves both forms open.
-pub(super) fn heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
-    let is_placed = bytes.get(PLACE_AT..PLACED_BYTES).is_some_and(|check| {
-        bytes.starts_with(&MAGIC) && *check == place_check(&bytes[..PLACE_AT], segment, at)
+pub(super) fn parse_heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
+    let is_position_valid = bytes.get(HEAD_V1_BYTES..HEAD_V2_BYTES).is_some_and(|check| {
+        bytes.starts_with(&MAGIC_V2) && *check == position_check(&bytes[..HEAD_V1_BYTES], segment, at)
     });
     let forms: &[usize] = match bytes {
-        [b'T', b'W', b'B', b'2', ..] => &[PLACED_BYTES],
-        [b'T', b'W', b'B', b'1', ..] => &[PLACE_AT],
-        _ => &[PLACED_BYTES, PLACE_AT],
+        [b'T', b'W', b'B', b'2', ..] => &[HEAD_V2_BYTES],
+        [b'T', b'W', b'B', b'1', ..] => &[HEAD_V1_BYTES],
+        _ => &[HEAD_V2_BYTES, HEAD_V1_BYTES],
     };
     let head = |head_bytes: &usize| {
-        let lengths: [u8; 12] = bytes.get(8..PLACE_AT)?.try_into().ok()?;
+        let lengths: [u8; 12] = bytes.get(8..HEAD_V1_BYTES)?.try_into().ok()?;
         let header_bytes = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
-        let body_bytes = u64::from_le_bytes(bytes.get(12..PLACE_AT)?.try_into().ok()?);
+        let body_bytes = u64::from_le_bytes(bytes.get(12..HEAD_V1_BYTES)?.try_into().ok()?);
         let checksum = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
-        let head = Head { head_bytes: *head_bytes, header_bytes, body_bytes, checksum, lengths, is_placed };
+        let head =
+            Head { head_bytes: *head_bytes, header_bytes, body_bytes, checksum, lengths, is_position_valid };
         (header_bytes <= HEADER_BYTES_MAX).then_some(head)
     };
     forms.iter().filter_map(head).collect()
@@ -164,18 +165,18 @@ impl Sink {
             Record::Bytes => self.0.push(0),
             Record::Note { number } => self.numbered(4, *number),
             Record::NotesDone { number } => self.numbered(5, *number),
-            Record::Begin { previous, end } => {
+            Record::SegmentStart { previous, end } => {
                 self.numbered(6, *previous);
                 self.number(*end);
             }
-            Record::Put { change, key, base, object, pieces } => {
+            Record::Put { change, key, base, object, extents } => {
                 self.0.push(1);
                 self.number(*change);
                 self.bytes(key.as_bytes());
                 self.precondition(base);
-                self.described(object);
-                self.number(pieces.len() as u64);
-                pieces.iter().for_each(|piece| self.piece(piece));
+                self.object(object);
+                self.number(extents.len() as u64);
+                extents.iter().for_each(|extent| self.extent(extent));
             }
             Record::Delete { change, key, base } => {
                 self.0.push(2);
@@ -205,7 +206,7 @@ impl Sink {
         }
     }
 
-    fn described(&mut self, object: &Described) {
+    fn object(&mut self, object: &ObjectDescription) {
         self.bytes(object.etag.as_str().as_bytes());
         self.number(object.stored_at.0 as u64);
         self.optional(object.attributes.content_type.as_deref());
@@ -215,16 +216,16 @@ impl Sink {
         self.map(&object.tags);
     }
 
-    fn piece(&mut self, piece: &PieceAt) {
-        match piece {
-            PieceAt::Body => self.0.push(2),
-            PieceAt::Here { segment, range } => {
+    fn extent(&mut self, extent: &ExtentRecord) {
+        match extent {
+            ExtentRecord::Body => self.0.push(2),
+            ExtentRecord::Log { segment, range } => {
                 self.0.push(0);
                 self.number(*segment);
                 self.number(range.start);
                 self.number(range.end);
             }
-            PieceAt::There { object, range } => {
+            ExtentRecord::Bucket { object, range } => {
                 self.0.push(1);
                 self.bytes(object.key.as_bytes());
                 self.bytes(object.etag.as_str().as_bytes());
@@ -242,10 +243,10 @@ impl Source<'_> {
             0 => Some(Record::Bytes),
             1 => {
                 let (change, key) = (self.number()?, self.key()?);
-                let (base, object) = (self.precondition()?, self.described()?);
+                let (base, object) = (self.precondition()?, self.object()?);
                 let count = self.number()?;
-                let pieces = (0..count).map(|_| self.piece()).collect::<Option<_>>()?;
-                Some(Record::Put { change, key, base, object, pieces })
+                let extents = (0..count).map(|_| self.extent()).collect::<Option<_>>()?;
+                Some(Record::Put { change, key, base, object, extents })
             }
             2 => {
                 Some(Record::Delete { change: self.number()?, key: self.key()?, base: self.precondition()? })
@@ -257,7 +258,7 @@ impl Source<'_> {
             }),
             4 => Some(Record::Note { number: self.number()? }),
             5 => Some(Record::NotesDone { number: self.number()? }),
-            6 => Some(Record::Begin { previous: self.number()?, end: self.number()? }),
+            6 => Some(Record::SegmentStart { previous: self.number()?, end: self.number()? }),
             _ => None,
         }
     }
@@ -267,8 +268,8 @@ impl Source<'_> {
         (0..count).map(|_| Some((self.text()?, self.text()?))).collect()
     }
 
-    fn described(&mut self) -> Option<Described> {
-        Some(Described {
+    fn object(&mut self) -> Option<ObjectDescription> {
+        Some(ObjectDescription {
             etag: ETag::new(&self.text()?),
             stored_at: Timestamp(self.number()? as i64),
             attributes: Attributes {
@@ -281,16 +282,16 @@ impl Source<'_> {
         })
     }
 
-    fn piece(&mut self) -> Option<PieceAt> {
+    fn extent(&mut self) -> Option<ExtentRecord> {
         match self.byte()? {
-            0 => Some(PieceAt::Here { segment: self.number()?, range: self.number()?..self.number()? }),
+            0 => Some(ExtentRecord::Log { segment: self.number()?, range: self.number()?..self.number()? }),
             1 => {
                 let (key, etag) = (self.key()?, ETag::new(&self.text()?));
                 let version = self.optional()?.map(Into::into);
                 let object = ObjectRef { key, etag, version, last_modified: None };
-                Some(PieceAt::There { object, range: self.number()?..self.number()? })
+                Some(ExtentRecord::Bucket { object, range: self.number()?..self.number()? })
             }
-            2 => Some(PieceAt::Body),
+            2 => Some(ExtentRecord::Body),
             _ => None,
         }
     }
@@ -315,7 +316,7 @@ mod tests {
                 change: 7,
                 key: key.clone(),
                 base: Precondition::Matches(ETag::new("x")),
-                object: Described {
+                object: ObjectDescription {
                     etag: ETag::new("e"),
                     stored_at: Timestamp(-5),
                     attributes: Attributes {
@@ -326,17 +327,17 @@ mod tests {
                     },
                     tags: BTreeMap::from([(text("tag"), text("value"))]),
                 },
-                pieces: vec![
-                    PieceAt::Body,
-                    PieceAt::Here { segment: 3, range: 5..9 },
-                    PieceAt::There { object, range: 0..u64::MAX },
+                extents: vec![
+                    ExtentRecord::Body,
+                    ExtentRecord::Log { segment: 3, range: 5..9 },
+                    ExtentRecord::Bucket { object, range: 0..u64::MAX },
                 ],
             },
             Record::Note { number: 3 },
             Record::NotesDone { number: 9 },
             Record::Delete { change: 8, key: key.clone(), base: Precondition::Absent },
             Record::Done { change: 8, key, etag: None },
-            Record::Begin { previous: 4, end: 77 },
+            Record::SegmentStart { previous: 4, end: 77 },
         ]
     }
 
@@ -344,11 +345,14 @@ mod tests {
     fn records_come_back_and_damage_is_seen() {
         for record in records() {
             let mut frame = encode(&record, &[b"bo", b"dy"]);
-            place(&mut frame, 5, 60);
-            let header = &frame[PLACED_BYTES..];
-            assert!(!heads(&frame, 5, 61)[0].is_placed && !heads(&frame, 6, 60)[0].is_placed);
-            let [head] = &heads(&frame, 5, 60)[..] else { panic!() };
-            assert!(head.is_placed && head.header_bytes == header.len());
+            set_position(&mut frame, 5, 60);
+            let header = &frame[HEAD_V2_BYTES..];
+            assert!(
+                !parse_heads(&frame, 5, 61)[0].is_position_valid
+                    && !parse_heads(&frame, 6, 60)[0].is_position_valid
+            );
+            let [head] = &parse_heads(&frame, 5, 60)[..] else { panic!() };
+            assert!(head.is_position_valid && head.header_bytes == header.len());
             assert_eq!(head.end(60), Some(60 + frame.len() as u64 + 4));
             assert_eq!(decode(header), Some(record));
             let mut crc = Crc::default();

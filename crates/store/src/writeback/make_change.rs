@@ -3,10 +3,10 @@
 //! Invariants: the log has the changes of a key in the order in which they are seen; nothing about a key changes between the
 //! check of its condition and the moment at which the change is seen; readers never wait for the disk.
 
-use super::condition::{Asked, check};
-use super::early_upload::Early;
-use super::log_record::{Described, PieceAt, Record};
-use super::pending::{Change, Piece, Waiting};
+use super::condition::{Condition, check_pending};
+use super::early_upload::EarlyUploadSlot;
+use super::log_record::{ExtentRecord, ObjectDescription, Record};
+use super::pending::{Change, Extent, PendingObject};
 use super::{Writeback, failed};
 use crate::{ObjectKey, Payload, Result, StoreError};
 use std::sync::atomic::Ordering;
@@ -17,44 +17,44 @@ const BODY_BYTES_MAX: u64 = 64 << 10;
 
 /// An object to store, without the body that comes after its pieces.
 pub(super) struct NewObject {
-    pub(super) described: Described,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) description: ObjectDescription,
+    pub(super) extents: Vec<Extent>,
     /// An upload that the bucket has parts of already.
-    pub(super) early: Early,
+    pub(super) early: EarlyUploadSlot,
 }
 
 impl NewObject {
-    pub(super) fn new(described: Described, pieces: Vec<Piece>) -> Self {
-        Self { described, pieces, early: Early::default() }
+    pub(super) fn new(description: ObjectDescription, extents: Vec<Extent>) -> Self {
+        Self { description, extents, early: EarlyUploadSlot::default() }
     }
 }
 
 impl Writeback {
-    /// Held while the state of a key is checked and changed, over the write of the record between both. Taken before `pending`.
-    pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// HeldSources while the state of a key is checked and changed, over the write of the record between both. Taken before `pending`.
+    pub(super) fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        self.change_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends bytes of an object that is not described yet.
-    pub(super) async fn append_bytes(&self, body: &Payload) -> Result<Vec<Piece>> {
+    /// Appends bytes of an object that is not description yet.
+    pub(super) async fn append_bytes(&self, body: &Payload) -> Result<Vec<Extent>> {
         if body.is_empty() {
             return Ok(Vec::new());
         }
         let mut wait = self.begin_wait();
         loop {
-            let lighter = self.lighter.notified();
+            let progress = self.progress.notified();
             match self.log.append(&Record::Bytes, body).map_err(failed) {
-                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
-                appended => return appended.map(|(segment, range)| vec![Piece::Here(segment, range)]),
+                Err(StoreError::Full(full)) => self.wait_for_disk(full, progress, &mut wait).await?,
+                appended => return appended.map(|(segment, range)| vec![Extent::Log(segment, range)]),
             }
         }
     }
 
     /// The one place where a change is made. The body comes after the pieces given.
-    pub(super) async fn change(
+    pub(super) async fn make_change(
         &self,
         key: &ObjectKey,
-        asked: &Asked<'_>,
+        condition: &Condition<'_>,
         mut object: Option<NewObject>,
         mut body: Payload,
     ) -> Result<()> {
@@ -62,35 +62,35 @@ impl Writeback {
         if let Some(object) = &mut object
             && body.len() > BODY_BYTES_MAX
         {
-            object.pieces.extend(self.append_bytes(&body).await?);
+            object.extents.extend(self.append_bytes(&body).await?);
             body = Payload::default();
         }
         let mut wait = self.begin_wait();
         loop {
-            let lighter = self.lighter.notified();
-            match self.try_change(key, asked, object.as_ref(), &body) {
-                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
+            let progress = self.progress.notified();
+            match self.try_make_change(key, condition, object.as_ref(), &body) {
+                Err(StoreError::Full(full)) => self.wait_for_disk(full, progress, &mut wait).await?,
                 changed => return changed,
             }
         }
     }
 
-    fn try_change(
+    fn try_make_change(
         &self,
         key: &ObjectKey,
-        asked: &Asked<'_>,
+        condition: &Condition<'_>,
         object: Option<&NewObject>,
         body: &Payload,
     ) -> Result<()> {
-        let _changing = self.changing();
-        let (never_there, base, is_alone) = {
+        let _lock = self.lock_changes();
+        let (never_uploaded, base, is_only_record) = {
             let pending = self.pending();
-            check(key, pending.seen(key), asked.precondition)?;
-            let never_there = pending.never_there(key, self.options.keys_are_used_once);
-            let is_alone = pending.is_free(key) && !pending.unsynced.has(key, &self.log);
-            (never_there, self.base(&pending, key, asked), is_alone)
+            check_pending(key, pending.overlay(key), condition.precondition)?;
+            let never_uploaded = pending.never_uploaded(key, self.options.keys_are_used_once);
+            let is_only_record = pending.is_free(key) && !pending.unsynced.has(key, &self.log);
+            (never_uploaded, self.base(&pending, key, condition), is_only_record)
         };
-        if let (None, Some(change)) = (object, never_there) {
+        if let (None, Some(change)) = (object, never_uploaded) {
             let done = Record::Done { change, key: key.clone(), etag: None };
             self.log.append(&done, &Payload::default()).map_err(failed)?;
             let mut pending = self.pending();
@@ -105,25 +105,25 @@ impl Writeback {
                 change,
                 key: key.clone(),
                 base: base.clone(),
-                object: object.described.clone(),
-                pieces: places(&object.pieces, body),
+                object: object.description.clone(),
+                extents: extent_records(&object.extents, body),
             },
         };
         let (segment, range) = self.log.append(&record, body).map_err(failed)?;
         let end = range.end;
-        let waiting = object.map(|object| {
-            let mut pieces = object.pieces.clone();
+        let pending_object = object.map(|object| {
+            let mut extents = object.extents.clone();
             if !range.is_empty() {
-                pieces.push(Piece::Here(segment.clone(), range));
+                extents.push(Extent::Log(segment.clone(), range));
             }
-            let (described, early) = (object.described.clone(), object.early.clone());
-            Arc::new(Waiting { described, pieces, early })
+            let (description, early) = (object.description.clone(), object.early.clone());
+            Arc::new(PendingObject { description, extents, early })
         });
-        let mut change = Change::new(change, waiting, base, self.clock.now(), (segment, end));
-        change.is_alone = is_alone;
+        let mut change = Change::new(change, pending_object, base, self.clock.now(), (segment, end));
+        change.is_only_record = is_only_record;
         let mut pending = self.pending();
         let was_idle = pending.len() == 0;
-        pending.set(key.clone(), change);
+        pending.insert(key.clone(), change);
         pending.unsynced.note(key, &self.log);
         // Whoever sends changes up knows of the oldest, and looks again when that is due.
         if was_idle || self.is_urgent(pending.len()) {
@@ -134,11 +134,13 @@ impl Writeback {
 }
 
 /// Where the log says that pieces are, and the body after them.
-fn places(pieces: &[Piece], body: &Payload) -> Vec<PieceAt> {
-    let place = |piece: &Piece| match piece {
-        Piece::Here(segment, range) => PieceAt::Here { segment: segment.number, range: range.clone() },
-        Piece::There(object, range) => PieceAt::There { object: object.clone(), range: range.clone() },
+fn extent_records(extents: &[Extent], body: &Payload) -> Vec<ExtentRecord> {
+    let place = |extent: &Extent| match extent {
+        Extent::Log(segment, range) => ExtentRecord::Log { segment: segment.number, range: range.clone() },
+        Extent::Bucket(object, range) => {
+            ExtentRecord::Bucket { object: object.clone(), range: range.clone() }
+        }
     };
-    let body = (!body.is_empty()).then_some(PieceAt::Body);
-    pieces.iter().map(place).chain(body).collect()
+    let body = (!body.is_empty()).then_some(ExtentRecord::Body);
+    extents.iter().map(place).chain(body).collect()
 }

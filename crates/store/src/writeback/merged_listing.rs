@@ -1,7 +1,7 @@
 //! A page of the bucket with the changes that wait.
 
 use super::pending::Change;
-use super::{Look, Writeback};
+use super::{BucketRead, Writeback};
 use crate::listing::{Scan, successor, token_after};
 use crate::{ListEntry, ListPage, ListRequest, ObjectKey, Result};
 use bytes::Bytes;
@@ -15,19 +15,19 @@ const PAGE_ENTRIES_MAX: usize = 1000;
 impl Writeback {
     pub(super) async fn list_merged(&self, request: ListRequest) -> Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
-        let _look = Look::begin(self);
+        let _read = BucketRead::begin(self);
         let mut after = scan.after.clone();
         loop {
-            let page = self.page_there(&scan, after.clone()).await?;
+            let page = self.bucket_page(&scan, after.clone()).await?;
             let end = page.next.as_ref().and_then(|_| page.entries.last()).map(|last| last.text().to_vec());
             let mut entries = BTreeMap::new();
             for entry in page.entries {
-                if self.is_there_still(&entry).await? {
-                    let entry = self.tagged_as_given(entry);
+                if self.is_visible(&entry).await? {
+                    let entry = self.entry_with_issued_tag(entry);
                     entries.insert(entry.text().to_vec(), entry);
                 }
             }
-            self.add_waiting(&scan, after.as_deref(), end.as_deref(), &mut entries);
+            self.add_pending(&scan, after.as_deref(), end.as_deref(), &mut entries);
             let is_cut = entries.len() > scan.limit;
             let entries: Vec<_> = entries.into_values().take(scan.limit).collect();
             let next = match entries.last() {
@@ -42,7 +42,7 @@ impl Writeback {
         }
     }
 
-    async fn page_there(&self, scan: &Scan, after: Option<Bytes>) -> Result<ListPage> {
+    async fn bucket_page(&self, scan: &Scan, after: Option<Bytes>) -> Result<ListPage> {
         let request = ListRequest {
             prefix: scan.prefix.clone(),
             delimiter: scan.delimiter,
@@ -54,7 +54,7 @@ impl Writeback {
     }
 
     /// Whether an entry of the bucket is not deleted by a change that waits.
-    async fn is_there_still(&self, entry: &ListEntry) -> Result<bool> {
+    async fn is_visible(&self, entry: &ListEntry) -> Result<bool> {
         let prefix = match entry {
             ListEntry::Object { object, .. } => return Ok(!self.is_changed(&object.key)),
             ListEntry::Prefix(prefix) => prefix,
@@ -62,7 +62,7 @@ impl Writeback {
         let is_touched = |writeback: &Self| {
             let pending = writeback.pending();
             let mut inside =
-                pending.seen_from(prefix).take_while(|(key, _)| key.as_bytes().starts_with(prefix));
+                pending.overlay_from(prefix).take_while(|(key, _)| key.as_bytes().starts_with(prefix));
             inside.any(|(_, change)| change.object.is_none())
         };
         if !is_touched(self) {
@@ -92,20 +92,20 @@ impl Writeback {
     }
 
     fn is_changed(&self, key: &ObjectKey) -> bool {
-        self.pending().seen(key).is_some()
+        self.pending().overlay(key).is_some()
     }
 
-    fn tagged_as_given(&self, entry: ListEntry) -> ListEntry {
+    fn entry_with_issued_tag(&self, entry: ListEntry) -> ListEntry {
         match entry {
             ListEntry::Object { object, size_bytes } => {
-                ListEntry::Object { object: self.as_given(object), size_bytes }
+                ListEntry::Object { object: self.with_issued_tag(object), size_bytes }
             }
             prefix @ ListEntry::Prefix(_) => prefix,
         }
     }
 
     /// Adds what waits with a text after `after` and up to `end` (`None`: without end), as many as a page can have.
-    fn add_waiting(
+    fn add_pending(
         &self,
         scan: &Scan,
         after: Option<&[u8]>,
@@ -117,7 +117,7 @@ impl Writeback {
         let mut added = 0;
         while added <= scan.limit {
             // What is deleted shows nothing.
-            let first = pending.seen_from(&from).find(|(_, change)| change.object.is_some());
+            let first = pending.overlay_from(&from).find(|(_, change)| change.object.is_some());
             let Some((key, change)) = first.filter(|(key, _)| key.as_bytes().starts_with(&scan.prefix))
             else {
                 return;

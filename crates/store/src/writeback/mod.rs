@@ -37,16 +37,16 @@ use crate::{
     Tags, blocking, byte_range, etag_aliases::EtagAliases,
 };
 use bytes::Bytes;
-use condition::{Asked, Look};
+use condition::{BucketRead, Condition};
 use early_upload::SendMemory;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
-use log_record::{Described, Record};
-use logged_upload::WaitingUpload;
+use log_record::{ObjectDescription, Record};
+use logged_upload::LoggedUpload;
 use make_change::NewObject;
 use notes::Notes;
-use pending::{Pending, Piece, Waiting, slice};
+use pending::{Extent, Pending, PendingObject, slice_extents};
 use replay::{Replay, Replayed};
 pub use scan::rot;
 use std::collections::HashSet;
@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use upload_conflict::Judged;
+use upload_conflict::JudgeState;
 pub use upload_conflict::{Judge, Outcome, Overtaken, Way};
 
 /// How a log behaves.
@@ -116,8 +116,8 @@ pub struct Writeback {
     bucket: Arc<dyn ObjectStore>,
     log: Log,
     pending: Mutex<Pending>,
-    /// See [`Writeback::changing`].
-    changing: Mutex<()>,
+    /// See [`Writeback::lock_changes`].
+    change_lock: Mutex<()>,
     send_memory: SendMemory,
     notes: Notes,
     aliases: Mutex<EtagAliases>,
@@ -128,14 +128,14 @@ pub struct Writeback {
     /// Something waits that did not before, or somebody wants everything up.
     woken: Arc<Notify>,
     /// A change went up, or its attempt ended.
-    lighter: Notify,
+    progress: Notify,
     /// Attempts under way, which hold what they send.
-    sending: AtomicU64,
+    in_flight: AtomicU64,
     /// How many changes went up.
-    went_up: AtomicU64,
+    uploaded: AtomicU64,
     /// How many want everything up now.
-    hurried: AtomicU64,
-    judged: Mutex<Judged>,
+    urgent_callers: AtomicU64,
+    judge: Mutex<JudgeState>,
     damage: LogDamage,
 }
 
@@ -184,8 +184,8 @@ impl Writeback {
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
         let mut replay = Replay::default();
-        let log = Log::open(dir, |event| replay.one(event))?;
-        let replayed = replay.end();
+        let log = Log::open(dir, |event| replay.apply(event))?;
+        let replayed = replay.finish();
         let damage = LogDamage::of(dir, &replayed);
         let Replayed { pending, last_change, notes, .. } = replayed;
         log.reclaim()?;
@@ -194,7 +194,7 @@ impl Writeback {
             bucket,
             log,
             pending: Mutex::new(pending),
-            changing: Mutex::default(),
+            change_lock: Mutex::default(),
             send_memory: SendMemory::new(options.memory_bytes),
             notes: Notes::of(notes),
             aliases: Mutex::default(),
@@ -203,11 +203,11 @@ impl Writeback {
             entropy,
             options,
             woken: Arc::default(),
-            lighter: Notify::new(),
-            sending: AtomicU64::new(0),
-            went_up: AtomicU64::new(0),
-            hurried: AtomicU64::new(0),
-            judged: Mutex::default(),
+            progress: Notify::new(),
+            in_flight: AtomicU64::new(0),
+            uploaded: AtomicU64::new(0),
+            urgent_callers: AtomicU64::new(0),
+            judge: Mutex::default(),
             damage,
         });
         writeback.start();
@@ -220,10 +220,10 @@ impl Writeback {
         if !dir.is_dir() {
             return Ok(0);
         }
-        let _lock = log::lock(dir)?;
+        let _lock = log::lock_dir(dir)?;
         let mut replay = Replay::default();
-        scan::scan(dir, |event| replay.one(event))?;
-        let Replayed { pending, notes, .. } = replay.end();
+        scan::scan(dir, |event| replay.apply(event))?;
+        let Replayed { pending, notes, .. } = replay.finish();
         Ok(pending.len() + notes.len())
     }
 
@@ -235,7 +235,7 @@ impl Writeback {
     /// What waits.
     pub fn backlog(&self) -> Backlog {
         let pending = self.pending();
-        Backlog { changes: pending.len(), bytes: pending.bytes(), refused: pending.refused() }
+        Backlog { changes: pending.len(), bytes: pending.bytes(), refused: pending.refused_count() }
     }
 
     /// The numbers of the log's files, and how many bytes of each survive the loss of power, as far as this process
@@ -246,31 +246,31 @@ impl Writeback {
 
     /// Returns when nothing waits, or only what the bucket refuses when it is asked once more.
     pub async fn drained(&self) {
-        self.hurried.fetch_add(1, Ordering::AcqRel);
-        let _hurry = Hurry(self);
+        self.urgent_callers.fetch_add(1, Ordering::AcqRel);
+        let _urgent = UrgentDrain(self);
         self.pending().retry_refused(Instant::now());
         self.woken.notify_one();
         loop {
-            let lighter = self.lighter.notified();
-            if self.pending().is_settled() {
+            let progress = self.progress.notified();
+            if self.pending().has_only_refused() {
                 return;
             }
-            lighter.await;
+            progress.await;
         }
     }
 
     /// Returns when the bucket has every change that was made before the call, whatever comes meanwhile.
     pub async fn drained_so_far(&self) {
         let newest = self.next_change.load(Ordering::Acquire).saturating_sub(1);
-        self.hurried.fetch_add(1, Ordering::AcqRel);
-        let _hurry = Hurry(self);
+        self.urgent_callers.fetch_add(1, Ordering::AcqRel);
+        let _urgent = UrgentDrain(self);
         self.woken.notify_one();
         loop {
-            let lighter = self.lighter.notified();
-            if self.pending().oldest().is_none_or(|oldest| oldest > newest) {
+            let progress = self.progress.notified();
+            if self.pending().oldest_number().is_none_or(|oldest| oldest > newest) {
                 return;
             }
-            lighter.await;
+            progress.await;
         }
     }
 
@@ -289,37 +289,37 @@ impl Writeback {
     }
 
     /// Whether changes go up without delay, where so many wait.
-    fn is_urgent(&self, waiting: usize) -> bool {
-        self.hurried.load(Ordering::Acquire) > 0
+    fn is_urgent(&self, pending: usize) -> bool {
+        self.urgent_callers.load(Ordering::Acquire) > 0
             || self.log.bytes() > self.options.limit_bytes / 2
-            || waiting > self.options.limit_changes / 2
+            || pending > self.options.limit_changes / 2
     }
 
     /// Reads an object that does not wait.
-    async fn get_there(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+    async fn get_from_bucket(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         let if_match = match options.if_match {
-            Some(etag) => Some(self.object_there(&ObjectRef::new(key.clone(), etag))?.etag),
+            Some(etag) => Some(self.bucket_ref(&ObjectRef::new(key.clone(), etag))?.etag),
             None => None,
         };
         // A key that is used once has no other bytes.
         let if_match = if_match.filter(|etag| !etag.is_provisional());
         let mut object = self.bucket.get(key, GetOptions { if_match, ..options }).await?;
-        object.meta.object = self.as_given(object.meta.object);
+        object.meta.object = self.with_issued_tag(object.meta.object);
         Ok(object)
     }
 
     /// A condition in the bucket's words.
-    fn there(&self, key: &ObjectKey, asked: &Precondition) -> Precondition {
-        self.aliases().bucket_condition(key, asked)
+    fn bucket_condition(&self, key: &ObjectKey, condition: &Precondition) -> Precondition {
+        self.aliases().bucket_condition(key, condition)
     }
 
     /// An object of the bucket with the tag that was given for it here.
-    fn as_given(&self, object: ObjectRef) -> ObjectRef {
+    fn with_issued_tag(&self, object: ObjectRef) -> ObjectRef {
         self.aliases().with_issued_tag(object)
     }
 
     /// An object as the bucket knows it. One that was given so long ago that its tag is forgotten may be another.
-    fn object_there(&self, object: &ObjectRef) -> Result<ObjectRef> {
+    fn bucket_ref(&self, object: &ObjectRef) -> Result<ObjectRef> {
         let etag = self.aliases().bucket_tag(&object.key, &object.etag);
         if etag.is_provisional() && !self.options.keys_are_used_once {
             return Err(StoreError::PreconditionFailed(object.key.clone()));
@@ -327,12 +327,12 @@ impl Writeback {
         Ok(ObjectRef { etag, ..object.clone() })
     }
 
-    fn describe(&self, attributes: Attributes, tags: Tags) -> Described {
+    fn describe(&self, attributes: Attributes, tags: Tags) -> ObjectDescription {
         let etag = ETag::provisional(self.entropy.next_u64());
-        Described { etag, stored_at: self.clock.now(), attributes, tags }
+        ObjectDescription { etag, stored_at: self.clock.now(), attributes, tags }
     }
 
-    fn waiting(&self, key: &ObjectKey) -> Option<Result<Arc<Waiting>>> {
+    fn pending_object(&self, key: &ObjectKey) -> Option<Result<Arc<PendingObject>>> {
         let pending = self.pending();
         let change = pending.get(key)?;
         Some(change.object.clone().ok_or_else(|| StoreError::NotFound(key.clone())))
@@ -340,11 +340,11 @@ impl Writeback {
 
     /// The object under a key, if it waits. What it is made of, or else the object in the bucket, stays there as it is
     /// while this is held.
-    async fn hold(&self, key: &ObjectKey) -> Result<(Option<Arc<Waiting>>, Held)> {
+    async fn hold_object(&self, key: &ObjectKey) -> Result<(Option<Arc<PendingObject>>, HeldSources)> {
         let writeback = self.me.upgrade().ok_or_else(closed)?;
-        self.settle_tried(key).await?;
+        self.complete_if_uploaded(key).await?;
         loop {
-            let lighter = self.lighter.notified();
+            let progress = self.progress.notified();
             {
                 let mut pending = self.pending();
                 let object = match pending.get(key) {
@@ -356,25 +356,25 @@ impl Writeback {
                 };
                 let keys =
                     object.as_ref().map_or_else(|| HashSet::from([key.clone()]), |object| object.sources());
-                if pending.hold(&keys) {
-                    return Ok((object, Held { writeback, keys }));
+                if pending.hold_sources(&keys) {
+                    return Ok((object, HeldSources { writeback, keys }));
                 }
             }
-            lighter.await;
+            progress.await;
         }
     }
 
     /// The pieces of exactly these bytes, and what is known of the object they are from.
-    async fn source(&self, from: &ObjectRef) -> Result<Source> {
-        let (waiting, held) = self.hold(&from.key).await?;
-        if let Some(waiting) = waiting {
-            if waiting.described.etag != from.etag {
+    async fn copy_source(&self, from: &ObjectRef) -> Result<Source> {
+        let (object, held) = self.hold_object(&from.key).await?;
+        if let Some(object) = object {
+            if object.description.etag != from.etag {
                 return Err(StoreError::PreconditionFailed(from.key.clone()));
             }
-            let Described { attributes, tags, .. } = waiting.described.clone();
-            return Ok(Source { pieces: waiting.pieces.clone(), attributes, tags, held });
+            let ObjectDescription { attributes, tags, .. } = object.description.clone();
+            return Ok(Source { extents: object.extents.clone(), attributes, tags, held });
         }
-        let object = self.object_there(from)?;
+        let object = self.bucket_ref(from)?;
         let meta = self.bucket.head(&object.key).await?;
         if meta.object.etag != object.etag && !object.etag.is_provisional() {
             return Err(StoreError::PreconditionFailed(from.key.clone()));
@@ -384,24 +384,24 @@ impl Writeback {
             Err(StoreError::Unsupported(_)) => Tags::new(),
             Err(error) => return Err(error),
         };
-        let pieces = match meta.size_bytes {
+        let extents = match meta.size_bytes {
             0 => Vec::new(),
-            size => vec![Piece::There(meta.object, 0..size)],
+            size => vec![Extent::Bucket(meta.object, 0..size)],
         };
-        Ok(Source { pieces, attributes: meta.attributes, tags, held })
+        Ok(Source { extents, attributes: meta.attributes, tags, held })
     }
 
-    async fn read(&self, pieces: Vec<Piece>) -> Result<BoxStream<'static, Result<Bytes>>> {
+    async fn read_extents(&self, extents: Vec<Extent>) -> Result<BoxStream<'static, Result<Bytes>>> {
         let bucket = self.bucket.clone();
-        let bodies = futures_util::stream::iter(pieces).then(move |piece| {
+        let bodies = futures_util::stream::iter(extents).then(move |extent| {
             let bucket = bucket.clone();
             async move {
-                match piece {
-                    Piece::Here(segment, range) => {
+                match extent {
+                    Extent::Log(segment, range) => {
                         let bytes = segment.read(&range).map_err(failed)?;
                         Ok(futures_util::stream::once(std::future::ready(Ok(bytes))).boxed())
                     }
-                    Piece::There(object, range) => {
+                    Extent::Bucket(object, range) => {
                         let options = GetOptions {
                             range: Some(range),
                             if_match: Some(object.etag),
@@ -425,54 +425,54 @@ impl Writeback {
 #[async_trait::async_trait]
 impl ObjectStore for Writeback {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        if self.waiting(key).is_none() {
-            return self.get_there(key, options).await;
+        if self.pending_object(key).is_none() {
+            return self.get_from_bucket(key, options).await;
         }
-        let (Some(waiting), held) = self.hold(key).await? else {
+        let (Some(object), held) = self.hold_object(key).await? else {
             // It went up in between.
-            return self.get_there(key, options).await;
+            return self.get_from_bucket(key, options).await;
         };
         if options.version.is_some() {
             return Err(StoreError::NotFound(key.clone()));
         }
-        if options.if_match.as_ref().is_some_and(|wanted| *wanted != waiting.described.etag) {
+        if options.if_match.as_ref().is_some_and(|wanted| *wanted != object.description.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
-        let size = waiting.size_bytes();
+        let size = object.size_bytes();
         let range = match options.range.clone() {
             Some(range) => byte_range::within(key, range, size)?,
             None => 0..size,
         };
-        let body = match self.read(slice(&waiting.pieces, &range)).await {
+        let body = match self.read_extents(slice_extents(&object.extents, &range)).await {
             // Only new attributes wait, and another client has replaced the object that they are for.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_))
-                if options.if_match.is_none() && waiting.is_all_of(key) =>
+                if options.if_match.is_none() && object.reuses_only(key) =>
             {
-                return self.get_there(key, options).await;
+                return self.get_from_bucket(key, options).await;
             }
             body => body?,
         };
         let body = body.inspect(move |_| {
-            let _until_it_is_read = &held;
+            let _held_while_read = &held;
         });
-        Ok(Object { meta: waiting.meta(key), body: body.boxed() })
+        Ok(Object { meta: object.meta(key), body: body.boxed() })
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        match self.waiting(key) {
-            Some(waiting) => Ok(waiting?.meta(key)),
+        match self.pending_object(key) {
+            Some(object) => Ok(object?.meta(key)),
             None => {
                 let meta = self.bucket.head(key).await?;
-                Ok(ObjectMeta { object: self.as_given(meta.object), ..meta })
+                Ok(ObjectMeta { object: self.with_issued_tag(meta.object), ..meta })
             }
         }
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let asked = self.check_there(key, &options.precondition).await?;
-        let described = self.describe(options.attributes, options.tags);
-        let object = reference(key, &described);
-        self.change(key, &asked, Some(NewObject::new(described, Vec::new())), body).await?;
+        let condition = self.check_in_bucket(key, &options.precondition).await?;
+        let description = self.describe(options.attributes, options.tags);
+        let object = object_ref(key, &description);
+        self.make_change(key, &condition, Some(NewObject::new(description, Vec::new())), body).await?;
         Ok(object)
     }
 
@@ -483,25 +483,26 @@ impl ObjectStore for Writeback {
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
         let me = self.me.upgrade().ok_or_else(closed)?;
-        Ok(Arc::new(WaitingUpload::new(me, key.clone(), attributes, tags)))
+        Ok(Arc::new(LoggedUpload::new(me, key.clone(), attributes, tags)))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
             return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
         }
-        let Source { pieces, attributes, tags, held: _held } = self.source(from).await?;
-        let asked = self.check_there(to, &options.precondition).await?;
+        let Source { extents, attributes, tags, held: _held } = self.copy_source(from).await?;
+        let condition = self.check_in_bucket(to, &options.precondition).await?;
         let tags = options.tags.unwrap_or(tags);
-        let described = self.describe(options.attributes.unwrap_or(attributes), tags);
-        let object = reference(to, &described);
-        self.change(to, &asked, Some(NewObject::new(described, pieces)), Payload::default()).await?;
+        let description = self.describe(options.attributes.unwrap_or(attributes), tags);
+        let object = object_ref(to, &description);
+        self.make_change(to, &condition, Some(NewObject::new(description, extents)), Payload::default())
+            .await?;
         Ok(object)
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let asked = self.check_there(key, &precondition).await?;
-        self.change(key, &asked, None, Payload::default()).await
+        let condition = self.check_in_bucket(key, &precondition).await?;
+        self.make_change(key, &condition, None, Payload::default()).await
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
@@ -509,8 +510,8 @@ impl ObjectStore for Writeback {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        match self.waiting(key) {
-            Some(waiting) => Ok(waiting?.described.tags.clone()),
+        match self.pending_object(key) {
+            Some(object) => Ok(object?.description.tags.clone()),
             None => self.bucket.tags(key).await,
         }
     }
@@ -518,15 +519,15 @@ impl ObjectStore for Writeback {
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         // Of what waits they are part; there is no other change that only concerns them.
         loop {
-            if self.waiting(key).is_none() {
+            if self.pending_object(key).is_none() {
                 return self.bucket.set_tags(key, tags).await;
             }
-            let (Some(waiting), _held) = self.hold(key).await? else { continue };
-            let described = Described { tags: tags.clone(), ..waiting.described.clone() };
-            let same = Precondition::Matches(waiting.described.etag.clone());
-            let asked = Asked { precondition: &same, look: None };
-            let object = NewObject::new(described, waiting.pieces.clone());
-            match self.change(key, &asked, Some(object), Payload::default()).await {
+            let (Some(object), _held) = self.hold_object(key).await? else { continue };
+            let description = ObjectDescription { tags: tags.clone(), ..object.description.clone() };
+            let same = Precondition::Matches(object.description.etag.clone());
+            let condition = Condition { precondition: &same, read: None };
+            let object = NewObject::new(description, object.extents.clone());
+            match self.make_change(key, &condition, Some(object), Payload::default()).await {
                 Err(StoreError::PreconditionFailed(_)) => {}
                 changed => return changed,
             }
@@ -548,38 +549,38 @@ impl Drop for Writeback {
 
 /// Bytes to make an object of.
 struct Source {
-    pieces: Vec<Piece>,
+    extents: Vec<Extent>,
     attributes: Attributes,
     tags: Tags,
     /// Until the object is a change of its own.
-    held: Held,
+    held: HeldSources,
 }
 
 /// Objects of the bucket that stay as they are until this is dropped.
 #[derive(Debug)]
-struct Held {
+struct HeldSources {
     writeback: Arc<Writeback>,
     keys: HashSet<ObjectKey>,
 }
 
-impl Drop for Held {
+impl Drop for HeldSources {
     fn drop(&mut self) {
-        self.writeback.pending().release(&self.keys);
+        self.writeback.pending().release_sources(&self.keys);
         self.writeback.woken.notify_one();
     }
 }
 
 /// Everything goes up without delay until this is dropped.
-struct Hurry<'w>(&'w Writeback);
+struct UrgentDrain<'w>(&'w Writeback);
 
-impl Drop for Hurry<'_> {
+impl Drop for UrgentDrain<'_> {
     fn drop(&mut self) {
-        self.0.hurried.fetch_sub(1, Ordering::AcqRel);
+        self.0.urgent_callers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn reference(key: &ObjectKey, described: &Described) -> ObjectRef {
-    ObjectRef::new(key.clone(), described.etag.clone())
+fn object_ref(key: &ObjectKey, description: &ObjectDescription) -> ObjectRef {
+    ObjectRef::new(key.clone(), description.etag.clone())
 }
 
 fn closed() -> StoreError {

@@ -6,7 +6,7 @@
 use super::Writeback;
 use super::log::Log;
 use super::log_record::Record;
-use super::pending::Piece;
+use super::pending::Extent;
 use crate::Payload;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -16,41 +16,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Numbers of notes, ascending, and where they are.
-pub(super) type Kept = VecDeque<(u64, Piece)>;
+pub(super) type NoteLocations = VecDeque<(u64, Extent)>;
 
 /// What others keep here.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    kept: Mutex<Kept>,
-    keeper: OnceLock<Keeper>,
+    kept: Mutex<NoteLocations>,
+    on_trim: OnceLock<TrimCallback>,
     /// The keeper is being asked.
-    is_asked: AtomicBool,
+    is_trimming: AtomicBool,
 }
 
 /// Asks whoever keeps notes to forget them.
-struct Keeper(Box<dyn Fn() + Send + Sync>);
+struct TrimCallback(Box<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for TrimCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keeper")
+        f.write_str("TrimCallback")
     }
 }
 
 impl Notes {
-    pub(super) fn of(kept: Kept) -> Self {
+    pub(super) fn of(kept: NoteLocations) -> Self {
         Self { kept: Mutex::new(kept), ..Self::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, NoteLocations> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether notes keep a segment before the last two.
-    fn are_old(&self, log: &Log) -> bool {
+    fn hold_old_segments(&self, log: &Log) -> bool {
         let kept = self.kept();
-        let oldest = kept.front().and_then(|(_, piece)| match piece {
-            Piece::Here(segment, _) => Some(segment.number),
-            Piece::There(..) => None,
+        let oldest = kept.front().and_then(|(_, extent)| match extent {
+            Extent::Log(segment, _) => Some(segment.number),
+            Extent::Bucket(..) => None,
         });
         oldest.is_some_and(|oldest| oldest + 1 < log.newest_number())
     }
@@ -63,12 +63,12 @@ impl Writeback {
         let mut kept = self.notes.kept();
         let appended = self.log.append(&Record::Note { number }, &Payload::from(body));
         match appended {
-            Ok((segment, range)) => kept.push_back((number, Piece::Here(segment, range))),
+            Ok((segment, range)) => kept.push_back((number, Extent::Log(segment, range))),
             Err(error) => {
                 drop(kept);
                 if error.kind() == ErrorKind::StorageFull {
                     // Too late for this one.
-                    self.ask_for_room();
+                    self.trim_notes_in_background();
                 }
                 return Err(error);
             }
@@ -78,9 +78,9 @@ impl Writeback {
 
     /// The notes that are still needed, ascending.
     pub fn read_notes(&self) -> io::Result<Vec<(u64, Bytes)>> {
-        let read = |(number, piece): &(u64, Piece)| match piece {
-            Piece::Here(segment, range) => Ok((*number, segment.read(range)?)),
-            Piece::There(..) => unreachable!("notes are never in the bucket"),
+        let read = |(number, extent): &(u64, Extent)| match extent {
+            Extent::Log(segment, range) => Ok((*number, segment.read(range)?)),
+            Extent::Bucket(..) => unreachable!("notes are never in the bucket"),
         };
         self.notes.kept().iter().map(read).collect()
     }
@@ -105,37 +105,37 @@ impl Writeback {
     /// Says how to ask the keeper of the notes to forget them ([`Writeback::forget_notes`]), on a thread that may block. The
     /// first call counts.
     pub fn notes_are_kept_by(&self, ask: impl Fn() + Send + Sync + 'static) {
-        let _ = self.notes.keeper.set(Keeper(Box::new(ask)));
+        let _ = self.notes.on_trim.set(TrimCallback(Box::new(ask)));
     }
 
     /// Asks the keeper of notes to forget them, if they keep much of the log.
     pub(super) fn trim_notes(&self) {
-        if self.notes.are_old(&self.log) {
-            self.ask_for_room();
+        if self.notes.hold_old_segments(&self.log) {
+            self.trim_notes_in_background();
         }
     }
 
-    fn ask_for_room(&self) {
+    fn trim_notes_in_background(&self) {
         if let (Some(me), Ok(runtime)) = (self.me.upgrade(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { me.forget_all_notes().await });
+            runtime.spawn(async move { me.request_trim().await });
         }
     }
 
     /// The same, and waits for it. False if there is nothing to be gained.
-    pub(super) async fn forget_all_notes(self: &Arc<Self>) -> bool {
-        let has_notes = !self.notes.kept().is_empty() && self.notes.keeper.get().is_some();
-        if !has_notes || self.notes.is_asked.swap(true, Ordering::AcqRel) {
+    pub(super) async fn request_trim(self: &Arc<Self>) -> bool {
+        let has_notes = !self.notes.kept().is_empty() && self.notes.on_trim.get().is_some();
+        if !has_notes || self.notes.is_trimming.swap(true, Ordering::AcqRel) {
             return has_notes;
         }
         let me = self.clone();
-        let asked = tokio::task::spawn_blocking(move || {
-            if let Some(keeper) = me.notes.keeper.get() {
-                (keeper.0)();
+        let trimmed = tokio::task::spawn_blocking(move || {
+            if let Some(callback) = me.notes.on_trim.get() {
+                (callback.0)();
             }
-            me.notes.is_asked.store(false, Ordering::Release);
+            me.notes.is_trimming.store(false, Ordering::Release);
         });
-        asked.await.ok();
-        self.lighter.notify_waiters();
+        trimmed.await.ok();
+        self.progress.notify_waiters();
         true
     }
 }

@@ -4,9 +4,9 @@
 //! until the outcome is known. A change waits while others read, out of the bucket, the object that it would replace. A change
 //! whose attempt failed waits apart from the queue, so that no others wait behind it.
 
-use super::early_upload::Early;
+use super::early_upload::EarlyUploadSlot;
 use super::log::Segment;
-use super::log_record::Described;
+use super::log_record::ObjectDescription;
 use super::unsynced_keys::UnsyncedKeys;
 use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,98 +16,98 @@ use tokio::time::Instant;
 
 /// An object that is not in the bucket yet.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) described: Described,
-    pub(super) pieces: Vec<Piece>,
+pub(super) struct PendingObject {
+    pub(super) description: ObjectDescription,
+    pub(super) extents: Vec<Extent>,
     /// An upload that the bucket has parts of already.
-    pub(super) early: Early,
+    pub(super) early: EarlyUploadSlot,
 }
 
 /// Where bytes of a waiting object are.
 #[derive(Debug, Clone)]
-pub(super) enum Piece {
+pub(super) enum Extent {
     /// In the log.
-    Here(Arc<Segment>, Range<u64>),
+    Log(Arc<Segment>, Range<u64>),
     /// In an object of the bucket.
-    There(ObjectRef, Range<u64>),
+    Bucket(ObjectRef, Range<u64>),
 }
 
-impl Piece {
+impl Extent {
     pub(super) fn len(&self) -> u64 {
-        let (Self::Here(_, range) | Self::There(_, range)) = self;
+        let (Self::Log(_, range) | Self::Bucket(_, range)) = self;
         range.end - range.start
     }
 
     /// A range of it, counted from its beginning.
-    pub(super) fn part(&self, within: Range<u64>) -> Self {
+    pub(super) fn subrange(&self, within: Range<u64>) -> Self {
         let cut = |range: &Range<u64>| range.start + within.start..range.start + within.end;
         match self {
-            Self::Here(segment, range) => Self::Here(segment.clone(), cut(range)),
-            Self::There(object, range) => Self::There(object.clone(), cut(range)),
+            Self::Log(segment, range) => Self::Log(segment.clone(), cut(range)),
+            Self::Bucket(object, range) => Self::Bucket(object.clone(), cut(range)),
         }
     }
 }
 
 /// The parts of pieces that hold a range of the object they make.
-pub(super) fn slice(pieces: &[Piece], range: &Range<u64>) -> Vec<Piece> {
+pub(super) fn slice_extents(extents: &[Extent], range: &Range<u64>) -> Vec<Extent> {
     let (mut found, mut at) = (Vec::new(), 0);
-    for piece in pieces {
-        let end = at + piece.len();
+    for extent in extents {
+        let end = at + extent.len();
         let (from, to) = (range.start.max(at), range.end.min(end));
         if from < to {
-            found.push(piece.part(from - at..to - at));
+            found.push(extent.subrange(from - at..to - at));
         }
         at = end;
     }
     found
 }
 
-impl Waiting {
+impl PendingObject {
     pub(super) fn size_bytes(&self) -> u64 {
-        self.pieces.iter().map(Piece::len).sum()
+        self.extents.iter().map(Extent::len).sum()
     }
 
     pub(super) fn meta(&self, key: &ObjectKey) -> ObjectMeta {
         let object = ObjectRef {
             key: key.clone(),
-            etag: self.described.etag.clone(),
+            etag: self.description.etag.clone(),
             version: None,
-            last_modified: Some(self.described.stored_at),
+            last_modified: Some(self.description.stored_at),
         };
-        let attributes = self.described.attributes.clone();
-        let tag_count = Some(self.described.tags.len() as u32);
+        let attributes = self.description.attributes.clone();
+        let tag_count = Some(self.description.tags.len() as u32);
         ObjectMeta { object, size_bytes: self.size_bytes(), attributes, tag_count }
     }
 
     /// Whether it is what the bucket has under this key, with other attributes.
-    pub(super) fn is_all_of(&self, key: &ObjectKey) -> bool {
-        self.pieces.iter().all(|piece| matches!(piece, Piece::There(object, _) if object.key == *key))
+    pub(super) fn reuses_only(&self, key: &ObjectKey) -> bool {
+        self.extents.iter().all(|extent| matches!(extent, Extent::Bucket(object, _) if object.key == *key))
     }
 
     /// The objects of the bucket that it is made of.
     pub(super) fn sources(&self) -> HashSet<ObjectKey> {
-        let there = self.pieces.iter().filter_map(|piece| match piece {
-            Piece::There(object, _) => Some(object.key.clone()),
-            Piece::Here(..) => None,
+        let sources = self.extents.iter().filter_map(|extent| match extent {
+            Extent::Bucket(object, _) => Some(object.key.clone()),
+            Extent::Log(..) => None,
         });
-        there.collect()
+        sources.collect()
     }
 
     /// Whether this very object of the bucket is one that it is made of.
     pub(super) fn is_made_of(&self, object: &ObjectRef) -> bool {
-        self.pieces.iter().any(|piece| {
-            matches!(piece, Piece::There(there, _) if there.key == object.key && there.etag == object.etag)
+        self.extents.iter().any(|extent| {
+            matches!(extent, Extent::Bucket(source, _) if source.key == object.key && source.etag == object.etag)
         })
     }
 
     /// Whether any of it is in the log.
-    pub(super) fn has_bytes_here(&self) -> bool {
-        self.bytes_here() > 0
+    pub(super) fn has_log_bytes(&self) -> bool {
+        self.log_bytes() > 0
     }
 
-    fn bytes_here(&self) -> u64 {
-        let here = self.pieces.iter().filter(|piece| matches!(piece, Piece::Here(..)));
-        here.map(Piece::len).sum()
+    fn log_bytes(&self) -> u64 {
+        let logged = self.extents.iter().filter(|extent| matches!(extent, Extent::Log(..)));
+        logged.map(Extent::len).sum()
     }
 }
 
@@ -116,7 +116,7 @@ impl Waiting {
 pub(super) struct Change {
     pub(super) number: u64,
     /// `None`: the key is deleted.
-    pub(super) object: Option<Arc<Waiting>>,
+    pub(super) object: Option<Arc<PendingObject>>,
     /// What must hold in the bucket.
     pub(super) base: Precondition,
     /// When it was made.
@@ -124,15 +124,15 @@ pub(super) struct Change {
     /// Where the record is, held for as long as it counts, and where it ends. `None`: it counts no more.
     record: Option<(Arc<Segment>, u64)>,
     /// The log has nothing else of the key that a loss of power could bring back.
-    pub(super) is_alone: bool,
+    pub(super) is_only_record: bool,
     /// It may be in the bucket already.
-    is_tried: bool,
+    was_tried: bool,
     /// Objects of earlier changes of the key that may be in the bucket; `None`: a deletion.
-    earlier: Vec<Option<Arc<Waiting>>>,
+    earlier_attempts: Vec<Option<Arc<PendingObject>>>,
     /// Attempts that failed.
     pub(super) failures: u32,
     /// When it is tried again after a failure.
-    delayed: Option<Delay>,
+    retry: Option<Delay>,
 }
 
 /// The wait after an attempt that failed.
@@ -144,24 +144,36 @@ struct Delay {
 }
 
 /// So many earlier changes of a key are known, the newest ones.
-const EARLIER_MAX: usize = 16;
+const EARLIER_ATTEMPTS_MAX: usize = 16;
 
 impl Change {
     pub(super) fn new(
         number: u64,
-        object: Option<Arc<Waiting>>,
+        object: Option<Arc<PendingObject>>,
         base: Precondition,
         made_at: Timestamp,
         record: (Arc<Segment>, u64),
     ) -> Self {
         let record = Some(record);
-        let (is_alone, is_tried, earlier, failures, delayed) = (false, false, Vec::new(), 0, None);
-        Self { number, object, base, made_at, record, is_alone, is_tried, earlier, failures, delayed }
+        let (is_only_record, was_tried, earlier_attempts, failures, retry) =
+            (false, false, Vec::new(), 0, None);
+        Self {
+            number,
+            object,
+            base,
+            made_at,
+            record,
+            is_only_record,
+            was_tried,
+            earlier_attempts,
+            failures,
+            retry,
+        }
     }
 
     /// Whether it may be in the bucket already, where it replaced an object that it is made of.
-    pub(super) fn may_have_replaced(&self, key: &ObjectKey) -> bool {
-        self.is_tried && self.object.as_ref().is_some_and(|object| object.sources().contains(key))
+    pub(super) fn may_have_replaced_source(&self, key: &ObjectKey) -> bool {
+        self.was_tried && self.object.as_ref().is_some_and(|object| object.sources().contains(key))
     }
 
     /// Whether the record survives the loss of power.
@@ -170,24 +182,28 @@ impl Change {
     }
 
     /// The same once it is in the bucket under this tag: it needs nothing in the log.
-    fn in_bucket(self, key: &ObjectKey, etag: Option<&ETag>) -> Self {
+    fn as_stored(self, key: &ObjectKey, etag: Option<&ETag>) -> Self {
         let object = self.object.map(|object| {
-            let there = ObjectRef::new(key.clone(), etag.unwrap_or(&object.described.etag).clone());
+            let stored = ObjectRef::new(key.clone(), etag.unwrap_or(&object.description.etag).clone());
             let size = object.size_bytes();
-            let pieces = if size > 0 { vec![Piece::There(there, 0..size)] } else { Vec::new() };
-            Arc::new(Waiting { described: object.described.clone(), pieces, early: Early::default() })
+            let extents = if size > 0 { vec![Extent::Bucket(stored, 0..size)] } else { Vec::new() };
+            Arc::new(PendingObject {
+                description: object.description.clone(),
+                extents,
+                early: EarlyUploadSlot::default(),
+            })
         });
         Self { object, record: None, ..self }
     }
 
     /// What earlier changes of the same key may have left in the bucket, the newest first.
-    pub(super) fn earlier(&self) -> impl Iterator<Item = Option<&Waiting>> {
-        self.earlier.iter().rev().map(Option::as_deref)
+    pub(super) fn earlier_attempts(&self) -> impl Iterator<Item = Option<&PendingObject>> {
+        self.earlier_attempts.iter().rev().map(Option::as_deref)
     }
 
     /// One that an earlier process made, which may have sent it.
-    pub(super) fn tried(self) -> Self {
-        Self { is_tried: true, ..self }
+    pub(super) fn mark_tried(self) -> Self {
+        Self { was_tried: true, ..self }
     }
 }
 
@@ -204,12 +220,12 @@ pub(super) struct Pending {
     /// How many waiting objects are made of an object in the bucket.
     readers: HashMap<ObjectKey, usize>,
     /// Changes on their way up, by key: the bucket has, or will have, their outcome.
-    going_up: HashMap<ObjectKey, Change>,
+    in_flight: HashMap<ObjectKey, Change>,
     bytes: u64,
     /// Looks at the bucket under way, which may have been answered before a change went up.
-    looks: usize,
+    bucket_reads: usize,
     /// What went up during them.
-    just_done: BTreeMap<ObjectKey, Change>,
+    done_during_reads: BTreeMap<ObjectKey, Change>,
     pub(super) unsynced: UnsyncedKeys,
 }
 
@@ -220,39 +236,39 @@ impl Pending {
 
     /// Whether no change of a key waits or is on its way up.
     pub(super) fn is_free(&self, key: &ObjectKey) -> bool {
-        !self.keys.contains_key(key) && !self.going_up.contains_key(key)
+        !self.keys.contains_key(key) && !self.in_flight.contains_key(key)
     }
 
     /// A look at the bucket begins: until it ends, what goes up is seen as waiting.
-    pub(super) fn begin_look(&mut self) {
-        self.looks += 1;
+    pub(super) fn begin_bucket_read(&mut self) {
+        self.bucket_reads += 1;
     }
 
-    pub(super) fn end_look(&mut self) {
-        self.looks -= 1;
-        if self.looks == 0 {
-            self.just_done.clear();
+    pub(super) fn end_bucket_read(&mut self) {
+        self.bucket_reads -= 1;
+        if self.bucket_reads == 0 {
+            self.done_during_reads.clear();
         }
     }
 
     /// The newest change of a key that a look may have missed.
-    pub(super) fn seen(&self, key: &ObjectKey) -> Option<&Change> {
-        self.keys.get(key).or_else(|| self.just_done.get(key))
+    pub(super) fn overlay(&self, key: &ObjectKey) -> Option<&Change> {
+        self.keys.get(key).or_else(|| self.done_during_reads.get(key))
     }
 
     /// Keys from `from` on whose changes a look may have missed.
-    pub(super) fn seen_from(&self, from: &[u8]) -> impl Iterator<Item = (&ObjectKey, &Change)> {
+    pub(super) fn overlay_from(&self, from: &[u8]) -> impl Iterator<Item = (&ObjectKey, &Change)> {
         let range = (Bound::Included(from), Bound::Unbounded);
-        let mut done = self.just_done.range::<[u8], _>(range).peekable();
-        let mut waiting = self.keys.range::<[u8], _>(range).peekable();
-        std::iter::from_fn(move || match (waiting.peek(), done.peek()) {
+        let mut done = self.done_during_reads.range::<[u8], _>(range).peekable();
+        let mut pending = self.keys.range::<[u8], _>(range).peekable();
+        std::iter::from_fn(move || match (pending.peek(), done.peek()) {
             (Some((newer, _)), Some((older, _))) if newer == older => {
                 done.next();
-                waiting.next()
+                pending.next()
             }
             (Some((one, _)), Some((other, _))) if other < one => done.next(),
             (None, Some(_)) => done.next(),
-            _ => waiting.next(),
+            _ => pending.next(),
         })
     }
 
@@ -266,25 +282,25 @@ impl Pending {
     }
 
     /// What a change of a key, which is seen under `asked`, needs to find in the bucket.
-    pub(super) fn base(&self, key: &ObjectKey, asked: &Precondition) -> Precondition {
+    pub(super) fn base(&self, key: &ObjectKey, condition: &Precondition) -> Precondition {
         match self.keys.get(key) {
-            Some(change) if *asked != Precondition::None => change.base.clone(),
-            _ => asked.clone(),
+            Some(change) if *condition != Precondition::None => change.base.clone(),
+            _ => condition.clone(),
         }
     }
 
     /// How many changes the bucket refuses, as far as is known.
-    pub(super) fn refused(&self) -> usize {
+    pub(super) fn refused_count(&self) -> usize {
         self.delayed.values().filter(|key| self.is_refused(key)).count()
     }
 
     fn is_refused(&self, key: &ObjectKey) -> bool {
-        let delay = self.keys.get(key).and_then(|change| change.delayed);
-        delay.is_some_and(|delay| delay.is_refused) && !self.going_up.contains_key(key)
+        let delay = self.keys.get(key).and_then(|change| change.retry);
+        delay.is_some_and(|delay| delay.is_refused) && !self.in_flight.contains_key(key)
     }
 
     /// Whether nothing waits but what the bucket refuses.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn has_only_refused(&self) -> bool {
         self.fresh.is_empty() && self.delayed.values().all(|key| self.is_refused(key))
     }
 
@@ -295,26 +311,26 @@ impl Pending {
             self.delayed.remove(&(until, number));
             self.delayed.insert((now, number), key.clone());
             if let Some(change) = self.keys.get_mut(&key) {
-                change.delayed = Some(Delay { until: now, is_refused: false });
+                change.retry = Some(Delay { until: now, is_refused: false });
             }
         }
     }
 
     /// The number of the oldest change that the bucket may not have.
-    pub(super) fn oldest(&self) -> Option<u64> {
-        let going_up = self.going_up.values().map(|change| change.number);
-        going_up.chain(self.queue.keys().next().copied()).min()
+    pub(super) fn oldest_number(&self) -> Option<u64> {
+        let in_flight = self.in_flight.values().map(|change| change.number);
+        in_flight.chain(self.queue.keys().next().copied()).min()
     }
 
     /// When the oldest change was made that has not been tried in vain and is not on its way.
-    pub(super) fn oldest_at(&self) -> Option<Timestamp> {
-        let key = self.fresh.values().find(|key| !self.going_up.contains_key(*key))?;
+    pub(super) fn oldest_untried_at(&self) -> Option<Timestamp> {
+        let key = self.fresh.values().find(|key| !self.in_flight.contains_key(*key))?;
         Some(self.keys.get(key)?.made_at)
     }
 
     /// When the next change is due that was tried in vain.
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        let waits = self.delayed.iter().find(|(_, key)| !self.going_up.contains_key(*key));
+        let waits = self.delayed.iter().find(|(_, key)| !self.in_flight.contains_key(*key));
         waits.map(|((until, _), _)| *until)
     }
 
@@ -324,12 +340,12 @@ impl Pending {
     }
 
     /// The number of the newest change of a key, if the bucket has never seen any: a deletion leaves nothing to do.
-    pub(super) fn never_there(&self, key: &ObjectKey, keys_are_used_once: bool) -> Option<u64> {
-        let waiting = self.keys.get(key)?;
+    pub(super) fn never_uploaded(&self, key: &ObjectKey, keys_are_used_once: bool) -> Option<u64> {
+        let newest = self.keys.get(key)?;
         // What is deleted whatever it is may be there.
-        let is_first = keys_are_used_once && waiting.base == Precondition::None && waiting.object.is_some();
-        let is_new = waiting.base == Precondition::Absent || is_first;
-        (is_new && !waiting.is_tried && waiting.earlier.is_empty()).then_some(waiting.number)
+        let is_first = keys_are_used_once && newest.base == Precondition::None && newest.object.is_some();
+        let is_new = newest.base == Precondition::Absent || is_first;
+        (is_new && !newest.was_tried && newest.earlier_attempts.is_empty()).then_some(newest.number)
     }
 
     /// Forgets a change that nobody will see.
@@ -338,71 +354,72 @@ impl Pending {
     }
 
     /// Takes the newest change of a key.
-    pub(super) fn set(&mut self, key: ObjectKey, mut change: Change) {
-        if let Some(waiting) = self.keys.get(&key) {
-            change.earlier.clone_from(&waiting.earlier);
-            if waiting.is_tried {
-                change.earlier.push(waiting.object.clone());
-                let surplus = change.earlier.len().saturating_sub(EARLIER_MAX);
-                change.earlier.drain(..surplus);
+    pub(super) fn insert(&mut self, key: ObjectKey, mut change: Change) {
+        if let Some(newest) = self.keys.get(&key) {
+            change.earlier_attempts.clone_from(&newest.earlier_attempts);
+            if newest.was_tried {
+                change.earlier_attempts.push(newest.object.clone());
+                let surplus = change.earlier_attempts.len().saturating_sub(EARLIER_ATTEMPTS_MAX);
+                change.earlier_attempts.drain(..surplus);
             }
         }
         self.drop_newest(&key);
-        self.count(&key, &change, 1);
+        self.count_reader(&key, &change, 1);
         self.queue.insert(change.number, key.clone());
         self.fresh.insert(change.number, key.clone());
-        self.bytes += change.object.as_ref().map_or(0, |object| object.bytes_here());
+        self.bytes += change.object.as_ref().map_or(0, |object| object.log_bytes());
         self.keys.insert(key, change);
     }
 
     /// The change that goes up next, on its way from now on: the oldest, or one that was tried in vain and is due. One of those
     /// comes first while none is on its way, so neither kind waits for the other's end.
-    pub(super) fn next(&mut self, now: Instant) -> Option<(ObjectKey, Change)> {
-        let may = |key: &&ObjectKey| !self.going_up.contains_key(*key) && !self.readers.contains_key(*key);
-        let fresh = || self.fresh.values().find(may);
-        let again = || self.delayed.range(..=(now, u64::MAX)).map(|(_, key)| key).find(may);
-        let is_retrying = self.going_up.values().any(|change| change.failures > 0);
-        let key = if is_retrying { fresh().or_else(again) } else { again().or_else(fresh) }?.clone();
+    pub(super) fn take_next(&mut self, now: Instant) -> Option<(ObjectKey, Change)> {
+        let is_ready =
+            |key: &&ObjectKey| !self.in_flight.contains_key(*key) && !self.readers.contains_key(*key);
+        let fresh = || self.fresh.values().find(is_ready);
+        let retry = || self.delayed.range(..=(now, u64::MAX)).map(|(_, key)| key).find(is_ready);
+        let is_retrying = self.in_flight.values().any(|change| change.failures > 0);
+        let key = if is_retrying { fresh().or_else(retry) } else { retry().or_else(fresh) }?.clone();
         let newest = self.keys.get_mut(&key)?;
-        newest.is_tried = true;
+        newest.was_tried = true;
         let change = newest.clone();
-        self.count(&key, &change, 1);
-        self.going_up.insert(key.clone(), change.clone());
+        self.count_reader(&key, &change, 1);
+        self.in_flight.insert(key.clone(), change.clone());
         Some((key, change))
     }
 
     /// Whether this is the newest change of a key, and not on its way up.
-    pub(super) fn waits(&self, key: &ObjectKey, number: u64) -> bool {
-        self.waits_as(key, number) && !self.going_up.contains_key(key)
+    pub(super) fn is_newest_and_idle(&self, key: &ObjectKey, number: u64) -> bool {
+        self.is_newest(key, number) && !self.in_flight.contains_key(key)
     }
 
-    fn waits_as(&self, key: &ObjectKey, number: u64) -> bool {
+    fn is_newest(&self, key: &ObjectKey, number: u64) -> bool {
         self.keys.get(key).is_some_and(|newest| newest.number == number)
     }
 
     /// The oldest change that is made of objects, where all wait for each other: a deletion waits only for others.
-    pub(super) fn stuck(&self) -> Option<(ObjectKey, Change)> {
+    pub(super) fn find_deadlocked(&self) -> Option<(ObjectKey, Change)> {
         let is_made =
             |change: &Change| change.object.as_ref().is_some_and(|object| !object.sources().is_empty());
         let mut changes = self.queue.values().filter_map(|key| Some((key, self.keys.get(key)?)));
         let (key, change) =
-            changes.find(|(_, change)| is_made(change)).filter(|_| self.going_up.is_empty())?;
+            changes.find(|(_, change)| is_made(change)).filter(|_| self.in_flight.is_empty())?;
         Some((key.clone(), change.clone()))
     }
 
     /// A change is in the bucket, where the object has this tag; one that came meanwhile goes up over it.
-    pub(super) fn done(&mut self, key: &ObjectKey, number: u64, etag: Option<ETag>) {
-        self.ended(key);
+    pub(super) fn complete(&mut self, key: &ObjectKey, number: u64, etag: Option<ETag>) {
+        self.end_attempt(key);
         match self.keys.get_mut(key) {
             Some(newest) if newest.number == number => {
                 let done = self.drop_newest(key);
-                if self.looks > 0 {
-                    let done = done.map(|done| (key.clone(), done.in_bucket(key, etag.as_ref())));
-                    self.just_done.extend(done);
+                if self.bucket_reads > 0 {
+                    let done = done.map(|done| (key.clone(), done.as_stored(key, etag.as_ref())));
+                    self.done_during_reads.extend(done);
                 }
             }
             Some(newest) => {
-                newest.earlier.clear();
+                newest.earlier_attempts.clear();
                 // What was asked of nothing stays so.
                 if newest.base != Precondition::None {
                     newest.base = etag.map_or(Precondition::Absent, Precondition::Matches);
@@ -413,19 +430,19 @@ impl Pending {
     }
 
     /// A change is not under its key but elsewhere; one that came meanwhile finds what this one found.
-    pub(super) fn aside(&mut self, key: &ObjectKey, number: u64) {
-        self.ended(key);
+    pub(super) fn set_aside(&mut self, key: &ObjectKey, number: u64) {
+        self.end_attempt(key);
         if self.keys.get(key).is_some_and(|newest| newest.number == number) {
             self.drop_newest(key);
         }
     }
 
     /// A change did not get there, and is tried again then, unless a newer one has come.
-    pub(super) fn failed(&mut self, key: &ObjectKey, number: u64, until: Instant, is_refused: bool) {
-        self.ended(key);
+    pub(super) fn schedule_retry(&mut self, key: &ObjectKey, number: u64, until: Instant, is_refused: bool) {
+        self.end_attempt(key);
         let Some(newest) = self.keys.get_mut(key).filter(|newest| newest.number == number) else { return };
         self.fresh.remove(&number);
-        if let Some(delay) = newest.delayed.replace(Delay { until, is_refused }) {
+        if let Some(delay) = newest.retry.replace(Delay { until, is_refused }) {
             self.delayed.remove(&(delay.until, number));
         }
         newest.failures += 1;
@@ -433,45 +450,45 @@ impl Pending {
     }
 
     /// The attempt to send a change has ended.
-    pub(super) fn ended(&mut self, key: &ObjectKey) {
-        if let Some(change) = self.going_up.remove(key) {
-            self.count(key, &change, -1);
+    pub(super) fn end_attempt(&mut self, key: &ObjectKey) {
+        if let Some(change) = self.in_flight.remove(key) {
+            self.count_reader(key, &change, -1);
         }
     }
 
-    /// Keeps objects in the bucket as they are until [`Pending::release`]. False where one is just being replaced.
-    pub(super) fn hold(&mut self, keys: &HashSet<ObjectKey>) -> bool {
-        let may = !keys.iter().any(|key| self.going_up.contains_key(key));
-        if may {
-            self.count_sources(keys, 1);
+    /// Keeps objects in the bucket as they are until [`Pending::release_sources`]. False where one is just being replaced.
+    pub(super) fn hold_sources(&mut self, keys: &HashSet<ObjectKey>) -> bool {
+        let is_free = !keys.iter().any(|key| self.in_flight.contains_key(key));
+        if is_free {
+            self.count_readers(keys, 1);
         }
-        may
+        is_free
     }
 
-    pub(super) fn release(&mut self, keys: &HashSet<ObjectKey>) {
-        self.count_sources(keys, -1);
+    pub(super) fn release_sources(&mut self, keys: &HashSet<ObjectKey>) {
+        self.count_readers(keys, -1);
     }
 
     fn drop_newest(&mut self, key: &ObjectKey) -> Option<Change> {
         let change = self.keys.remove(key)?;
         self.queue.remove(&change.number);
         self.fresh.remove(&change.number);
-        if let Some(delay) = change.delayed {
+        if let Some(delay) = change.retry {
             self.delayed.remove(&(delay.until, change.number));
         }
-        self.bytes -= change.object.as_ref().map_or(0, |object| object.bytes_here());
-        self.count(key, &change, -1);
+        self.bytes -= change.object.as_ref().map_or(0, |object| object.log_bytes());
+        self.count_reader(key, &change, -1);
         Some(change)
     }
 
-    fn count(&mut self, key: &ObjectKey, change: &Change, by: isize) {
+    fn count_reader(&mut self, key: &ObjectKey, change: &Change, by: isize) {
         let mut sources = change.object.as_ref().map(|object| object.sources()).unwrap_or_default();
         // It does not wait for itself.
         sources.remove(key);
-        self.count_sources(&sources, by);
+        self.count_readers(&sources, by);
     }
 
-    fn count_sources(&mut self, sources: &HashSet<ObjectKey>, by: isize) {
+    fn count_readers(&mut self, sources: &HashSet<ObjectKey>, by: isize) {
         for source in sources {
             let count = self.readers.entry(source.clone()).or_default();
             *count = count.saturating_add_signed(by);

@@ -1,11 +1,11 @@
 //! From the records of a log to the changes that wait.
 
-use super::early_upload::Early;
-use super::log::{Found, Segment};
-use super::log_record::{PieceAt, Record};
-use super::notes::Kept;
-use super::pending::{Change, Pending, Piece, Waiting};
-use super::scan::{Damage, Event};
+use super::early_upload::EarlyUploadSlot;
+use super::log::{FoundRecord, Segment};
+use super::log_record::{ExtentRecord, Record};
+use super::notes::NoteLocations;
+use super::pending::{Change, Extent, Pending, PendingObject};
+use super::scan::{Damage, ScanEvent};
 use crate::{ObjectKey, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -18,10 +18,10 @@ pub(super) struct Replay {
     pending: Pending,
     segments: HashMap<u64, Arc<Segment>>,
     last_change: u64,
-    notes: Kept,
+    notes: NoteLocations,
     /// Changes whose bytes are in a segment that went, which it only does when they do not count any more, or in a
     /// damaged range.
-    hollow: HashSet<u64>,
+    incomplete: HashSet<u64>,
     damages: Vec<Damage>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Replay {
 pub(super) struct Replayed {
     pub(super) pending: Pending,
     pub(super) last_change: u64,
-    pub(super) notes: Kept,
+    pub(super) notes: NoteLocations,
     pub(super) damages: Vec<Damage>,
     /// Keys of changes that waited, of whose bytes some are lost.
     pub(super) lost: Vec<ObjectKey>,
@@ -37,39 +37,43 @@ pub(super) struct Replayed {
 
 impl Replay {
     /// The next place of the log.
-    pub(super) fn one(&mut self, event: Event) -> io::Result<()> {
+    pub(super) fn apply(&mut self, event: ScanEvent) -> io::Result<()> {
         match event {
-            Event::Found(found) => self.found(found),
-            Event::Damaged(damage) => {
+            ScanEvent::Record(found) => self.found(found),
+            ScanEvent::Damaged(damage) => {
                 self.damages.push(damage);
                 Ok(())
             }
         }
     }
 
-    fn found(&mut self, found: Found) -> io::Result<()> {
+    fn found(&mut self, found: FoundRecord) -> io::Result<()> {
         self.segments.insert(found.segment.number, found.segment.clone());
         let record = (found.segment.clone(), found.body.end);
         match found.record {
-            Record::Bytes | Record::Begin { .. } => {}
-            Record::Note { number } => self.notes.push_back((number, Piece::Here(found.segment, found.body))),
+            Record::Bytes | Record::SegmentStart { .. } => {}
+            Record::Note { number } => self.notes.push_back((number, Extent::Log(found.segment, found.body))),
             Record::NotesDone { number } => self.notes.retain(|(note, _)| *note > number),
-            Record::Put { change, key, base, object, pieces } => {
-                let count = pieces.len();
-                let place = |place| self.piece(place, &found.segment, &found.body);
-                let pieces: Vec<Piece> = pieces.into_iter().filter_map(place).collect();
-                if pieces.len() < count {
-                    self.hollow.insert(change);
+            Record::Put { change, key, base, object, extents } => {
+                let count = extents.len();
+                let place = |place| self.extent(place, &found.segment, &found.body);
+                let extents: Vec<Extent> = extents.into_iter().filter_map(place).collect();
+                if extents.len() < count {
+                    self.incomplete.insert(change);
                 }
-                let waiting = Arc::new(Waiting { described: object, pieces, early: Early::default() });
-                self.set(key, Change::new(change, Some(waiting), base, Timestamp(0), record));
+                let object = Arc::new(PendingObject {
+                    description: object,
+                    extents,
+                    early: EarlyUploadSlot::default(),
+                });
+                self.set(key, Change::new(change, Some(object), base, Timestamp(0), record));
             }
             Record::Delete { change, key, base } => {
                 self.set(key, Change::new(change, None, base, Timestamp(0), record));
             }
             Record::Done { change, key, etag } => {
                 self.last_change = self.last_change.max(change);
-                self.pending.done(&key, change, etag);
+                self.pending.complete(&key, change, etag);
             }
         }
         Ok(())
@@ -77,14 +81,14 @@ impl Replay {
 
     fn set(&mut self, key: ObjectKey, change: Change) {
         self.last_change = self.last_change.max(change.number);
-        self.pending.set(key, change.tried());
+        self.pending.insert(key, change.mark_tried());
     }
 
-    fn piece(&self, place: PieceAt, segment: &Arc<Segment>, body: &Range<u64>) -> Option<Piece> {
+    fn extent(&self, place: ExtentRecord, segment: &Arc<Segment>, body: &Range<u64>) -> Option<Extent> {
         match place {
-            PieceAt::Body => Some(Piece::Here(segment.clone(), body.clone())),
-            PieceAt::There { object, range } => Some(Piece::There(object, range)),
-            PieceAt::Here { segment, range } => {
+            ExtentRecord::Body => Some(Extent::Log(segment.clone(), body.clone())),
+            ExtentRecord::Bucket { object, range } => Some(Extent::Bucket(object, range)),
+            ExtentRecord::Log { segment, range } => {
                 let is_hit = |damage: &Damage| {
                     damage.segment == segment
                         && damage.range.start < range.end
@@ -93,15 +97,15 @@ impl Replay {
                 let segment = self.segments.get(&segment)?;
                 let is_whole =
                     !self.damages.iter().any(is_hit) && segment.len().is_ok_and(|len| range.end <= len);
-                is_whole.then(|| Piece::Here(segment.clone(), range))
+                is_whole.then(|| Extent::Log(segment.clone(), range))
             }
         }
     }
 
     /// What waits, the number of the last change, the notes, and what damage took.
-    pub(super) fn end(mut self) -> Replayed {
-        let is_hollow = |change: &Change| self.hollow.contains(&change.number);
-        let lost = self.pending.seen_from(&[]).filter(|(_, change)| is_hollow(change));
+    pub(super) fn finish(mut self) -> Replayed {
+        let is_hollow = |change: &Change| self.incomplete.contains(&change.number);
+        let lost = self.pending.overlay_from(&[]).filter(|(_, change)| is_hollow(change));
         let lost: Vec<ObjectKey> = lost.map(|(key, _)| key.clone()).collect();
         // Zeros never take the place of bytes: the bucket keeps what it has.
         lost.iter().for_each(|key| self.pending.cancel(key));

@@ -7,8 +7,8 @@
 //! Invariant: nothing inside an object's bytes is taken for a frame. A frame is looked for only by a head that carries a
 //! checksum of its own place, so a copy of a log inside an object is no frame here.
 
-use super::log::{Found, Segment, Segments, numbers, path};
-use super::log_record::{self, Head, PLACED_BYTES, Record};
+use super::log::{FoundRecord, Segment, Segments, numbers, path};
+use super::log_record::{self, HEAD_V2_BYTES, Head, Record};
 use crate::medium::{SECTOR_BYTES, is_medium_error};
 use crate::wire::Crc;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Bodies are checked in pieces of this length, in bytes.
-const READ_AT_ONCE: u64 = 1 << 20;
+const READ_BYTES: u64 = 1 << 20;
 
 /// What a place of the log holds.
-pub(super) enum Event {
+pub(super) enum ScanEvent {
     /// A whole record.
-    Found(Found),
+    Record(FoundRecord),
     /// A range that was synced and cannot be read as it was written.
     Damaged(Damage),
 }
@@ -42,11 +42,11 @@ pub(super) struct Damage {
 pub(super) struct Scanned {
     pub(super) segments: Segments,
     /// Where the log ends, if that is not the end of its last file.
-    pub(super) cut: Option<Cut>,
+    pub(super) torn: Option<TornTail>,
 }
 
 /// The place where a power cut tore the log, in the last of the segments that count.
-pub(super) struct Cut {
+pub(super) struct TornTail {
     pub(super) end: u64,
     /// Frames lie behind it, or it is not known what was synced.
     pub(super) must_be_kept: bool,
@@ -59,8 +59,8 @@ enum Frame {
 }
 
 /// Reads the log in a directory, which may be missing, and changes nothing.
-pub(super) fn scan(dir: &Path, mut each: impl FnMut(Event) -> io::Result<()>) -> io::Result<Scanned> {
-    let mark = Mark::read(dir);
+pub(super) fn scan(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Scanned> {
+    let mark = SyncMark::read(dir);
     let mut segments: Segments = BTreeMap::new();
     let numbers = numbers(dir)?;
     for number in &numbers {
@@ -71,14 +71,17 @@ pub(super) fn scan(dir: &Path, mut each: impl FnMut(Event) -> io::Result<()>) ->
         let is_last = numbers.last() == Some(&number);
         let mut at = 0;
         while at < len {
-            match frame(&segment, at, len)? {
-                Frame::Whole(Record::Begin { previous, end }, body) => {
+            match read_frame(&segment, at, len)? {
+                Frame::Whole(Record::SegmentStart { previous, end }, body) => {
                     at = body.end;
                     let Some(earlier) = segments.get(&previous) else { continue };
                     let left = earlier.len()?;
                     if left < end && !mark.covers(previous, left).unwrap_or(true) {
                         segments.retain(|number, _| *number <= previous);
-                        return Ok(Scanned { segments, cut: Some(Cut { end: left, must_be_kept: true }) });
+                        return Ok(Scanned {
+                            segments,
+                            torn: Some(TornTail { end: left, must_be_kept: true }),
+                        });
                     }
                     if left < end {
                         each(earlier.damaged(left..end, None))?;
@@ -86,14 +89,14 @@ pub(super) fn scan(dir: &Path, mut each: impl FnMut(Event) -> io::Result<()>) ->
                 }
                 Frame::Whole(record, body) => {
                     at = body.end;
-                    each(Event::Found(Found { record, segment: segment.clone(), body }))?;
+                    each(ScanEvent::Record(FoundRecord { record, segment: segment.clone(), body }))?;
                 }
                 Frame::Damaged { end, record } => {
                     let goes_on = end < len || !is_last;
                     if !mark.covers(number, at).unwrap_or(goes_on) {
                         segments.insert(number, segment);
-                        let must_be_kept = goes_on || mark == Mark::UNKNOWN;
-                        return Ok(Scanned { segments, cut: Some(Cut { end: at, must_be_kept }) });
+                        let must_be_kept = goes_on || mark == SyncMark::UNKNOWN;
+                        return Ok(Scanned { segments, torn: Some(TornTail { end: at, must_be_kept }) });
                     }
                     each(segment.damaged(at..end, record))?;
                     at = end;
@@ -105,18 +108,18 @@ pub(super) fn scan(dir: &Path, mut each: impl FnMut(Event) -> io::Result<()>) ->
         }
         segments.insert(number, segment);
     }
-    Ok(Scanned { segments, cut: None })
+    Ok(Scanned { segments, torn: None })
 }
 
 /// Up to where the log is known to be synced: a segment and an offset in it. Everything before was synced too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark(Option<(u64, u64)>);
+pub(super) struct SyncMark(Option<(u64, u64)>);
 
 /// The file of the mark.
 pub(super) const MARK_FILE: &str = "synced";
 const MARK_BYTES: usize = 20;
 
-impl Mark {
+impl SyncMark {
     /// Logs of older versions have no mark.
     const UNKNOWN: Self = Self(None);
 
@@ -153,49 +156,54 @@ impl Mark {
 }
 
 impl Segment {
-    fn damaged(&self, range: Range<u64>, record: Option<Record>) -> Event {
-        self.keep_as_evidence();
-        Event::Damaged(Damage { segment: self.number, range, record })
+    fn damaged(&self, range: Range<u64>, record: Option<Record>) -> ScanEvent {
+        self.preserve();
+        ScanEvent::Damaged(Damage { segment: self.number, range, record })
     }
 }
 
 /// Looks at an offset where a frame is to begin.
-fn frame(segment: &Segment, at: u64, len: u64) -> io::Result<Frame> {
-    let heads = match read(segment, at..len.min(at + PLACED_BYTES as u64))? {
-        Some(bytes) => log_record::heads(&bytes, segment.number, at),
+fn read_frame(segment: &Segment, at: u64, len: u64) -> io::Result<Frame> {
+    let heads = match try_read(segment, at..len.min(at + HEAD_V2_BYTES as u64))? {
+        Some(bytes) => log_record::parse_heads(&bytes, segment.number, at),
         None => Vec::new(),
     };
     for head in &heads {
-        if let Some((record, body)) = whole(segment, at, len, head)? {
+        if let Some((record, body)) = read_whole_record(segment, at, len, head)? {
             return Ok(Frame::Whole(record, body));
         }
     }
     let mut end = None;
     for head in &heads {
         let claimed = head.end(at).unwrap_or(u64::MAX);
-        if head.is_placed || claimed == len || begins_frame(segment, claimed, len)? {
-            end = Some((claimed.min(len), header(segment, at, len, head)?));
+        if head.is_position_valid || claimed == len || begins_frame(segment, claimed, len)? {
+            end = Some((claimed.min(len), read_header(segment, at, len, head)?));
             break;
         }
     }
     let (end, record) = match end {
         Some(end) => end,
-        None => (next_placed(segment, at + 1, len)?, None),
+        None => (next_positioned_head(segment, at + 1, len)?, None),
     };
     Ok(Frame::Damaged { end, record })
 }
 
 /// The record of a frame, and where its body is, if all of it is as it was written.
-fn whole(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option<(Record, Range<u64>)>> {
+fn read_whole_record(
+    segment: &Segment,
+    at: u64,
+    len: u64,
+    head: &Head,
+) -> io::Result<Option<(Record, Range<u64>)>> {
     let Some(end) = head.end(at).filter(|end| *end <= len) else { return Ok(None) };
     let header_at = at + head.head_bytes as u64;
     let body_at = header_at + head.header_bytes as u64;
-    let Some(header) = read(segment, header_at..body_at)? else { return Ok(None) };
+    let Some(header) = try_read(segment, header_at..body_at)? else { return Ok(None) };
     let mut crc = Crc::default();
     crc.add(&head.lengths);
     crc.add(&header);
-    for start in (body_at..end).step_by(READ_AT_ONCE as usize) {
-        let Some(bytes) = read(segment, start..end.min(start + READ_AT_ONCE))? else { return Ok(None) };
+    for start in (body_at..end).step_by(READ_BYTES as usize) {
+        let Some(bytes) = try_read(segment, start..end.min(start + READ_BYTES))? else { return Ok(None) };
         crc.add(&bytes);
     }
     if crc.sum() != head.checksum {
@@ -210,13 +218,13 @@ fn whole(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option
 }
 
 /// The record that the header of a damaged frame names.
-fn header(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option<Record>> {
+fn read_header(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option<Record>> {
     let header_at = at + head.head_bytes as u64;
     let body_at = header_at + head.header_bytes as u64;
     if body_at > len {
         return Ok(None);
     }
-    Ok(read(segment, header_at..body_at)?.and_then(|header| log_record::decode(&header)))
+    Ok(try_read(segment, header_at..body_at)?.and_then(|header| log_record::decode(&header)))
 }
 
 /// Whether a frame begins there for certain.
@@ -224,9 +232,9 @@ fn begins_frame(segment: &Segment, at: u64, len: u64) -> io::Result<bool> {
     if at >= len {
         return Ok(false);
     }
-    let Some(bytes) = read(segment, at..len.min(at + PLACED_BYTES as u64))? else { return Ok(false) };
-    for head in log_record::heads(&bytes, segment.number, at) {
-        if head.is_placed || whole(segment, at, len, &head)?.is_some() {
+    let Some(bytes) = try_read(segment, at..len.min(at + HEAD_V2_BYTES as u64))? else { return Ok(false) };
+    for head in log_record::parse_heads(&bytes, segment.number, at) {
+        if head.is_position_valid || read_whole_record(segment, at, len, &head)?.is_some() {
             return Ok(true);
         }
     }
@@ -234,28 +242,31 @@ fn begins_frame(segment: &Segment, at: u64, len: u64) -> io::Result<bool> {
 }
 
 /// The next head that carries the checksum of its place, or the end.
-fn next_placed(segment: &Segment, from: u64, len: u64) -> io::Result<u64> {
+fn next_positioned_head(segment: &Segment, from: u64, len: u64) -> io::Result<u64> {
     let mut start = from;
-    while start + PLACED_BYTES as u64 <= len {
-        let end = len.min(start + READ_AT_ONCE);
+    while start + HEAD_V2_BYTES as u64 <= len {
+        let end = len.min(start + READ_BYTES);
         let bytes = read_leniently(segment, start..end)?;
-        let starts = bytes.windows(PLACED_BYTES).enumerate();
-        for (offset, head) in starts.filter(|(_, head)| head.starts_with(&log_record::MAGIC)) {
+        let starts = bytes.windows(HEAD_V2_BYTES).enumerate();
+        for (offset, head) in starts.filter(|(_, head)| head.starts_with(&log_record::MAGIC_V2)) {
             let at = start + offset as u64;
-            if log_record::heads(head, segment.number, at).first().is_some_and(|head| head.is_placed) {
+            if log_record::parse_heads(head, segment.number, at)
+                .first()
+                .is_some_and(|head| head.is_position_valid)
+            {
                 return Ok(at);
             }
         }
         if end == len {
             break;
         }
-        start = end - PLACED_BYTES as u64 + 1;
+        start = end - HEAD_V2_BYTES as u64 + 1;
     }
     Ok(len)
 }
 
 /// Bytes of a segment; `None`: the disk cannot read them.
-fn read(segment: &Segment, range: Range<u64>) -> io::Result<Option<Vec<u8>>> {
+fn try_read(segment: &Segment, range: Range<u64>) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     match segment.read_into(&mut bytes, range.start) {
         Ok(()) => Ok(Some(bytes)),
@@ -266,14 +277,14 @@ fn read(segment: &Segment, range: Range<u64>) -> io::Result<Option<Vec<u8>>> {
 
 /// Bytes of a segment, zeros for those that the disk cannot read.
 fn read_leniently(segment: &Segment, range: Range<u64>) -> io::Result<Vec<u8>> {
-    if let Some(bytes) = read(segment, range.clone())? {
+    if let Some(bytes) = try_read(segment, range.clone())? {
         return Ok(bytes);
     }
     let mut bytes = Vec::new();
     let mut at = range.start;
     while at < range.end {
         let end = range.end.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES);
-        bytes.extend(read(segment, at..end)?.unwrap_or_else(|| vec![0; (end - at) as usize]));
+        bytes.extend(try_read(segment, at..end)?.unwrap_or_else(|| vec![0; (end - at) as usize]));
         at = end;
     }
     Ok(bytes)
@@ -284,9 +295,9 @@ fn read_leniently(segment: &Segment, range: Range<u64>) -> io::Result<Vec<u8>> {
 pub fn rot(dir: &Path, mut pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
     let mut frames: Vec<(Arc<Segment>, u64, u64, bool)> = Vec::new();
     let mut ends = BTreeMap::new();
-    let mark = Mark::read(dir);
+    let mark = SyncMark::read(dir);
     scan(dir, |event| {
-        if let Event::Found(found) = event {
+        if let ScanEvent::Record(found) = event {
             let begin = ends.insert(found.segment.number, found.body.end);
             // A hole that no sync covered would end the log.
             let is_synced = begin.is_some_and(|begin| mark.covers(found.segment.number, begin) == Some(true));
@@ -302,8 +313,8 @@ pub fn rot(dir: &Path, mut pick: impl FnMut(u64) -> u64) -> io::Result<Option<St
     let (segment, begin, end, is_spare) = frames.swap_remove(pick(frames.len() as u64) as usize);
     let at = match is_spare {
         true => begin + pick(end - begin),
-        false if pick(2) == 0 => begin + pick(log_record::MAGIC.len() as u64),
-        false => begin + log_record::PLACE_AT as u64 + pick(4),
+        false if pick(2) == 0 => begin + pick(log_record::MAGIC_V2.len() as u64),
+        false => begin + log_record::HEAD_V1_BYTES as u64 + pick(4),
     };
     segment.flip(at, 1 << pick(8))?;
     Ok(Some(format!("byte {at} of log {}", segment.number)))
@@ -339,9 +350,11 @@ mod tests {
         let (mut changes, mut damages) = (Vec::new(), Vec::new());
         let each = |event| {
             match event {
-                Event::Found(Found { record: Record::Delete { change, .. }, .. }) => changes.push(change),
-                Event::Found(found) => panic!("{:?}", found.record),
-                Event::Damaged(damage) => damages.push(damage),
+                ScanEvent::Record(FoundRecord { record: Record::Delete { change, .. }, .. }) => {
+                    changes.push(change)
+                }
+                ScanEvent::Record(found) => panic!("{:?}", found.record),
+                ScanEvent::Damaged(damage) => damages.push(damage),
             }
             Ok(())
         };
@@ -420,7 +433,7 @@ mod tests {
         let mut segment = Vec::new();
         for (change, body) in bodies.iter().enumerate() {
             let mut frame = log_record::encode(&delete(change as u64), &[body]);
-            frame.drain(log_record::PLACE_AT..PLACED_BYTES);
+            frame.drain(log_record::HEAD_V1_BYTES..HEAD_V2_BYTES);
             frame[3] = b'1';
             segment.extend(frame);
             segment.extend(*body);

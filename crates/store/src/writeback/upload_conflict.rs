@@ -5,7 +5,7 @@
 //! zeros stand for what a change was made of that is gone, and such bytes never take a key that others have.
 
 use super::Writeback;
-use super::pending::{Change, Piece, Waiting, slice};
+use super::pending::{Change, Extent, PendingObject, slice_extents};
 use crate::{
     CopyOptions, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, Result,
     StoreError,
@@ -72,19 +72,19 @@ impl std::fmt::Debug for Judge {
 
 /// Whether there is a judge.
 #[derive(Debug, Default)]
-pub(super) enum Judged {
+pub(super) enum JudgeState {
     /// None: ours goes where the options say.
     #[default]
-    No,
+    None,
     /// One is to come.
-    Later,
-    By(Judge),
+    Awaited,
+    Set(Judge),
 }
 
 /// Where a change is.
-pub(super) enum Went {
+pub(super) enum Resolution {
     /// Under its key, with this tag, or it was a deletion.
-    Up(Option<ETag>),
+    Uploaded(Option<ETag>),
     /// Elsewhere.
     Aside,
 }
@@ -92,49 +92,52 @@ pub(super) enum Went {
 impl Writeback {
     /// What is overtaken waits from now on until [`Writeback::judged_by`] is called.
     pub fn awaits_judge(&self) {
-        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Judged::Later;
+        *self.judge.lock().unwrap_or_else(PoisonError::into_inner) = JudgeState::Awaited;
     }
 
     /// From now on this one says what becomes of changes that were overtaken.
     pub fn judged_by(&self, judge: Judge) {
-        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Judged::By(judge);
+        *self.judge.lock().unwrap_or_else(PoisonError::into_inner) = JudgeState::Set(judge);
     }
 
     pub(super) fn judge(&self) -> Option<Judge> {
-        match &*self.judged.lock().unwrap_or_else(PoisonError::into_inner) {
-            Judged::By(judge) => Some(judge.clone()),
-            Judged::No | Judged::Later => None,
+        match &*self.judge.lock().unwrap_or_else(PoisonError::into_inner) {
+            JudgeState::Set(judge) => Some(judge.clone()),
+            JudgeState::None | JudgeState::Awaited => None,
         }
     }
 
-    fn is_judge_to_come(&self) -> bool {
-        matches!(*self.judged.lock().unwrap_or_else(PoisonError::into_inner), Judged::Later)
+    fn is_judge_awaited(&self) -> bool {
+        matches!(*self.judge.lock().unwrap_or_else(PoisonError::into_inner), JudgeState::Awaited)
     }
 
     /// The bucket has something else than this change was made over.
-    pub(super) async fn send_over(&self, key: &ObjectKey, change: &Change) -> Result<Went> {
+    pub(super) async fn resolve_conflict(&self, key: &ObjectKey, change: &Change) -> Result<Resolution> {
         for _ in 0..ATTEMPTS_MAX {
             let found = self.bucket.find(key).await?;
-            if self.is_same(found.as_ref(), change.object.as_deref()).await? {
-                return Ok(Went::Up(found.map(|found| found.object.etag)));
+            if self.is_ours(found.as_ref(), change.object.as_deref()).await? {
+                return Ok(Resolution::Uploaded(found.map(|found| found.object.etag)));
             }
-            if self.follows(change, found.as_ref()).await? {
+            if self.is_earlier_of_ours(change, found.as_ref()).await? {
                 // Ours too: it got there, and the process ended before it could say so.
-                return self.apply(key, change, exactly(found.as_ref())).await.map(Went::Up);
+                return self
+                    .apply_to_bucket(key, change, condition_on(found.as_ref()))
+                    .await
+                    .map(Resolution::Uploaded);
             }
             // Nothing of ours could be lost, which is a deletion or only says that there is a directory: theirs stays.
-            let Some(object) = kept_object(key, change) else { return Ok(Went::Aside) };
-            if self.is_judge_to_come() {
+            let Some(object) = object_to_keep(key, change) else { return Ok(Resolution::Aside) };
+            if self.is_judge_awaited() {
                 return Err(StoreError::Unavailable("nobody can say yet whose object stays".into()));
             }
             let is_complete = self.is_complete(object).await?;
             let theirs = found.as_ref().map(|found| found.object.clone());
-            let overtaken = Overtaken { key: key.clone(), theirs, is_complete };
-            match self.way(&overtaken) {
-                Way::OursTo(there) => return self.step_aside(overtaken, object, &there).await,
-                Way::TheirsTo(there) => {
-                    if let Some(went) = self.replace(overtaken, change, &there).await? {
-                        return Ok(went);
+            let conflict = Overtaken { key: key.clone(), theirs, is_complete };
+            match self.choose_resolution(&conflict) {
+                Way::OursTo(kept_key) => return self.store_aside(conflict, object, &kept_key).await,
+                Way::TheirsTo(kept_key) => {
+                    if let Some(resolution) = self.replace_theirs(conflict, change, &kept_key).await? {
+                        return Ok(resolution);
                     }
                 }
             }
@@ -145,22 +148,26 @@ impl Writeback {
     /// Whether what was found is what a change makes of its key: an object of the same length and metadata may still be another
     /// client's, so the bytes are compared. Bytes of ours that are gone, because the object they come from was replaced, prove
     /// nothing and hold nobody up: they could not be kept anyway.
-    pub(super) async fn is_same(&self, found: Option<&ObjectMeta>, ours: Option<&Waiting>) -> Result<bool> {
+    pub(super) async fn is_ours(
+        &self,
+        found: Option<&ObjectMeta>,
+        ours: Option<&PendingObject>,
+    ) -> Result<bool> {
         let (found, ours) = match (found, ours) {
             (Some(found), Some(ours)) => (found, ours),
             (found, ours) => return Ok(found.is_none() && ours.is_none()),
         };
         let size = ours.size_bytes();
-        if found.size_bytes != size || found.attributes.user != ours.described.attributes.user {
+        if found.size_bytes != size || found.attributes.user != ours.description.attributes.user {
             return Ok(false);
         }
         for start in (0..size).step_by(PART_BYTES as usize) {
             let mut at = start;
-            for piece in slice(&ours.pieces, &(start..size.min(start + PART_BYTES))) {
-                let range = at..at + piece.len();
+            for extent in slice_extents(&ours.extents, &(start..size.min(start + PART_BYTES))) {
+                let range = at..at + extent.len();
                 at = range.end;
-                let Some(expected) = self.read_if_there(piece).await? else { continue };
-                let theirs = self.read_if_there(Piece::There(found.object.clone(), range)).await?;
+                let Some(expected) = self.read_if_there(extent).await? else { continue };
+                let theirs = self.read_if_there(Extent::Bucket(found.object.clone(), range)).await?;
                 if theirs.is_none_or(|theirs| theirs != expected) {
                     return Ok(false);
                 }
@@ -170,8 +177,8 @@ impl Writeback {
     }
 
     /// The bytes of a piece, unless the object they are in is gone.
-    async fn read_if_there(&self, piece: Piece) -> Result<Option<Vec<u8>>> {
-        let read = async { self.read(vec![piece]).await?.try_collect::<Vec<_>>().await };
+    async fn read_if_there(&self, extent: Extent) -> Result<Option<Vec<u8>>> {
+        let read = async { self.read_extents(vec![extent]).await?.try_collect::<Vec<_>>().await };
         match read.await {
             Ok(bytes) => Ok(Some(bytes.concat())),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
@@ -180,9 +187,9 @@ impl Writeback {
     }
 
     /// Whether an earlier change of the same key left there what was found.
-    async fn follows(&self, change: &Change, found: Option<&ObjectMeta>) -> Result<bool> {
-        for earlier in change.earlier() {
-            if self.is_same(found, earlier).await? {
+    async fn is_earlier_of_ours(&self, change: &Change, found: Option<&ObjectMeta>) -> Result<bool> {
+        for earlier in change.earlier_attempts() {
+            if self.is_ours(found, earlier).await? {
                 return Ok(true);
             }
         }
@@ -190,40 +197,40 @@ impl Writeback {
     }
 
     /// The bucket refuses a change for good: ours goes where it can be found, as after a conflict.
-    pub(super) async fn give_way(
+    pub(super) async fn set_aside_refused(
         &self,
         key: &ObjectKey,
         change: &Change,
         refusal: StoreError,
-    ) -> Result<Went> {
-        let Some(object) = kept_object(key, change) else {
+    ) -> Result<Resolution> {
+        let Some(object) = object_to_keep(key, change) else {
             tracing::error!(%key, %refusal, "a deletion or a directory that the bucket refuses is given up");
-            return Ok(Went::Aside);
+            return Ok(Resolution::Aside);
         };
-        if self.is_judge_to_come() {
+        if self.is_judge_awaited() {
             return Err(refusal);
         }
         // Whether the bucket may be asked or not, what it has stays.
         let theirs = self.bucket.find(key).await.ok().flatten().map(|found| found.object);
         let is_complete = self.is_complete(object).await?;
-        let there = (self.options.lost)(key, self.entropy.next_u64());
-        let overtaken = Overtaken { key: key.clone(), theirs, is_complete };
-        let went = self.step_aside(overtaken, object, &there).await;
-        if went.is_ok() {
-            tracing::error!(%key, kept = %there, %refusal, "the bucket refuses an object: its bytes are kept under another key");
+        let kept_key = (self.options.lost)(key, self.entropy.next_u64());
+        let conflict = Overtaken { key: key.clone(), theirs, is_complete };
+        let stored = self.store_aside(conflict, object, &kept_key).await;
+        if stored.is_ok() {
+            tracing::error!(%key, kept = %kept_key, %refusal, "the bucket refuses an object: its bytes are kept under another key");
         }
         // What is refused there as well stays in the log.
-        went.map_err(|_| refusal)
+        stored.map_err(|_| refusal)
     }
 
-    fn way(&self, overtaken: &Overtaken) -> Way {
+    fn choose_resolution(&self, conflict: &Overtaken) -> Way {
         match self.judge() {
-            Some(judge) => (judge.way)(overtaken),
-            None => Way::OursTo((self.options.lost)(&overtaken.key, self.entropy.next_u64())),
+            Some(judge) => (judge.way)(conflict),
+            None => Way::OursTo((self.options.lost)(&conflict.key, self.entropy.next_u64())),
         }
     }
 
-    async fn note(&self, outcome: Outcome) -> Result<()> {
+    async fn note_outcome(&self, outcome: Outcome) -> Result<()> {
         match self.judge() {
             Some(judge) => (judge.note)(outcome).await,
             None => Ok(()),
@@ -231,52 +238,59 @@ impl Writeback {
     }
 
     /// Theirs stays, and our bytes go where they can be found.
-    async fn step_aside(&self, overtaken: Overtaken, object: &Waiting, there: &ObjectKey) -> Result<Went> {
-        if !overtaken.is_complete && !object.has_bytes_here() {
-            tracing::warn!(key = %overtaken.key, "nothing is kept: another client replaced or deleted what was moved or copied here");
-            return Ok(Went::Aside);
+    async fn store_aside(
+        &self,
+        conflict: Overtaken,
+        object: &PendingObject,
+        kept_key: &ObjectKey,
+    ) -> Result<Resolution> {
+        if !conflict.is_complete && !object.has_log_bytes() {
+            tracing::warn!(key = %conflict.key, "nothing is kept: another client replaced or deleted what was moved or copied here");
+            return Ok(Resolution::Aside);
         }
-        if *there == overtaken.key {
+        if *kept_key == conflict.key {
             // Ours would replace theirs.
-            return Err(StoreError::Invalid(format!("'{there}' is too long to be kept under another name")));
+            return Err(StoreError::Invalid(format!(
+                "'{kept_key}' is too long to be kept under another name"
+            )));
         }
-        let ours = match overtaken.is_complete {
-            true => self.store(there, object, Precondition::None).await?,
-            false => self.store_rest(there, object).await?,
+        let ours = match conflict.is_complete {
+            true => self.store_object(kept_key, object, Precondition::None).await?,
+            false => self.store_with_gaps(kept_key, object).await?,
         };
-        let key = overtaken.key.clone();
-        let theirs = overtaken.theirs.clone();
-        self.note(Outcome { overtaken, ours: Some(ours), theirs }).await?;
-        tracing::warn!(%key, kept = %there, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
-        Ok(Went::Aside)
+        let key = conflict.key.clone();
+        let theirs = conflict.theirs.clone();
+        self.note_outcome(Outcome { overtaken: conflict, ours: Some(ours), theirs }).await?;
+        tracing::warn!(%key, kept = %kept_key, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
+        Ok(Resolution::Aside)
     }
 
     /// Ours replaces exactly theirs, which is copied before. `None`: it is another one by now.
-    async fn replace(
+    async fn replace_theirs(
         &self,
-        overtaken: Overtaken,
+        conflict: Overtaken,
         change: &Change,
-        there: &ObjectKey,
-    ) -> Result<Option<Went>> {
-        let copy = match &overtaken.theirs {
+        kept_key: &ObjectKey,
+    ) -> Result<Option<Resolution>> {
+        let copy = match &conflict.theirs {
             None => None,
-            Some(theirs) => match self.bucket.copy(theirs, there, CopyOptions::default()).await {
+            Some(theirs) => match self.bucket.copy(theirs, kept_key, CopyOptions::default()).await {
                 Ok(copy) => Some(copy),
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(None),
                 Err(error) => return Err(error),
             },
         };
-        let outcome = Outcome { overtaken, ours: None, theirs: copy };
-        self.note(outcome.clone()).await?;
+        let outcome = Outcome { overtaken: conflict, ours: None, theirs: copy };
+        self.note_outcome(outcome.clone()).await?;
         let key = outcome.overtaken.key.clone();
         let base = outcome.overtaken.theirs.as_ref();
         let base = base.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()));
-        match self.apply(&key, change, base).await {
+        match self.apply_to_bucket(&key, change, base).await {
             Ok(etag) => {
                 tracing::warn!(%key, "the object was changed in the bucket while ours waited to go up: ours replaced it");
                 let ours = etag.clone().map(|etag| ObjectRef::new(key, etag));
-                self.note(Outcome { ours, ..outcome }).await?;
-                Ok(Some(Went::Up(etag)))
+                self.note_outcome(Outcome { ours, ..outcome }).await?;
+                Ok(Some(Resolution::Uploaded(etag)))
             }
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 if let Some(copy) = outcome.theirs {
@@ -289,9 +303,9 @@ impl Writeback {
     }
 
     /// Whether all objects are there that one is made of.
-    async fn is_complete(&self, object: &Waiting) -> Result<bool> {
-        for piece in &object.pieces {
-            let Piece::There(from, _) = piece else { continue };
+    async fn is_complete(&self, object: &PendingObject) -> Result<bool> {
+        for extent in &object.extents {
+            let Extent::Bucket(from, _) = extent else { continue };
             let found = self.bucket.find(&from.key).await?;
             if found.is_none_or(|found| found.object.etag != from.etag) {
                 return Ok(false);
@@ -301,19 +315,19 @@ impl Writeback {
     }
 
     /// Stores an object of which some is gone: zeros stand for that.
-    async fn store_rest(&self, key: &ObjectKey, object: &Waiting) -> Result<ObjectRef> {
-        let (attributes, tags) = (object.described.attributes.clone(), object.described.tags.clone());
+    async fn store_with_gaps(&self, key: &ObjectKey, object: &PendingObject) -> Result<ObjectRef> {
+        let (attributes, tags) = (object.description.attributes.clone(), object.description.tags.clone());
         let size = object.size_bytes();
         if size <= PART_BYTES {
             let options =
                 PutOptions { precondition: Precondition::None, attributes, tags, ..PutOptions::default() };
-            return self.bucket.put(key, self.rest(object, 0..size).await?, options).await;
+            return self.bucket.put(key, self.read_with_gaps(object, 0..size).await?, options).await;
         }
         let upload = self.bucket.multipart(key, attributes, tags).await?;
         let part_bytes = PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20));
         let sent = async {
             for (index, start) in (0..size).step_by(part_bytes as usize).enumerate() {
-                let body = self.rest(object, start..size.min(start + part_bytes)).await?;
+                let body = self.read_with_gaps(object, start..size.min(start + part_bytes)).await?;
                 upload.put_part(index as u32 + 1, body).await?;
             }
             upload.complete(Precondition::None).await
@@ -326,11 +340,11 @@ impl Writeback {
     }
 
     /// A range of an object, as far as it is there.
-    async fn rest(&self, object: &Waiting, range: Range<u64>) -> Result<Payload> {
+    async fn read_with_gaps(&self, object: &PendingObject, range: Range<u64>) -> Result<Payload> {
         let mut payload = Payload::default();
-        for piece in slice(&object.pieces, &range) {
-            let len = piece.len();
-            let read = async { self.read(vec![piece]).await?.try_collect::<Vec<_>>().await };
+        for extent in slice_extents(&object.extents, &range) {
+            let len = extent.len();
+            let read = async { self.read_extents(vec![extent]).await?.try_collect::<Vec<_>>().await };
             match read.await {
                 Ok(bytes) => bytes.into_iter().for_each(|bytes| payload.push(bytes)),
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
@@ -344,10 +358,10 @@ impl Writeback {
 }
 
 /// The object of a change, if it is one that must not be lost: a directory's marker says nothing that theirs does not.
-fn kept_object<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c Waiting> {
+fn object_to_keep<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c PendingObject> {
     change.object.as_deref().filter(|object| !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0))
 }
 
-fn exactly(found: Option<&ObjectMeta>) -> Precondition {
+fn condition_on(found: Option<&ObjectMeta>) -> Precondition {
     found.map_or(Precondition::Absent, |found| Precondition::Matches(found.object.etag.clone()))
 }
