@@ -353,7 +353,10 @@ async fn s119_a_full_log_that_nothing_leaves_is_an_error_after_a_while() {
     world.faults.set_down(true);
     world.put("a", "x", Precondition::None).await.unwrap();
     let full = world.put("b", "x", Precondition::None).await.unwrap_err();
-    assert!(matches!(&full, StoreError::Full(text) if text.contains("nothing goes up")), "{full}");
+    assert!(
+        matches!(&full, StoreError::Full(text) if text.contains("no change reaches the bucket")),
+        "{full}"
+    );
     world.faults.set_down(false);
     world.writeback.drained().await;
     world.put("b", "x", Precondition::None).await.unwrap();

@@ -138,7 +138,7 @@ impl Journal {
     }
 }
 
-/// What replay found besides whole frames.
+/// Findings of a replay besides the frames.
 struct ReplayedFrames {
     /// End of the last whole frame.
     end: usize,

@@ -25,7 +25,7 @@ pub(super) struct Move {
     pub(super) to: Target,
 }
 
-/// What happens to the object of a move.
+/// Outcome planned for the object of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// It moves to this key or prefix if the precondition holds for what the bucket has there.

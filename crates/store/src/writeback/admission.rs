@@ -1,4 +1,5 @@
-//! Room in the log: who changes something waits for it while something goes up, and not for ever.
+//! Admission control: a change waits for room in the log while changes are being uploaded, and fails if none is for
+//! too long.
 
 use super::Writeback;
 use crate::{Result, StoreError, blocking};
@@ -6,17 +7,17 @@ use std::sync::atomic::Ordering;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-/// Since when somebody has waited without a change going up.
+/// A wait for room, measured from the last upload.
 pub(super) struct SpaceWait {
     since: Instant,
     uploaded: u64,
     has_trimmed_notes: bool,
-    /// Nothing was left to go up, which may have been so only since the log was tried.
+    /// Nothing was left to upload at the last look. The log may have got room since, so it is tried once more.
     had_nothing_left: bool,
 }
 
 impl Writeback {
-    /// Waits while the log is too long for so many bytes more, or too many changes wait.
+    /// Waits while the log has no room for this many more bytes, or too many changes are pending.
     pub(super) async fn admit(&self, bytes: u64) -> Result<()> {
         let mut wait = self.begin_wait();
         loop {
@@ -30,7 +31,7 @@ impl Writeback {
         }
     }
 
-    /// From now on nothing has gone up.
+    /// Begins a wait for room.
     pub(super) fn begin_wait(&self) -> SpaceWait {
         SpaceWait {
             since: Instant::now(),
@@ -40,7 +41,8 @@ impl Writeback {
         }
     }
 
-    /// The same where the disk is full: what notes keep of it is asked for first.
+    /// Waits for room on a full disk. First asks the owner of the notes to forget them, and removes segments that are
+    /// not needed.
     pub(super) async fn wait_for_disk(
         &self,
         full: String,
@@ -62,8 +64,8 @@ impl Writeback {
         self.wait_for_room(full, progress, wait).await
     }
 
-    /// Waits until something may have gone up; an error if nothing can, or nothing has for too long. Attempts that fail
-    /// are nothing.
+    /// Waits until something may have been uploaded. Fails if nothing is left to upload, or if nothing was for too
+    /// long; failed attempts do not count.
     pub(super) async fn wait_for_room(
         &self,
         full: String,
@@ -72,7 +74,7 @@ impl Writeback {
     ) -> Result<()> {
         let now = self.begin_wait();
         if now.uploaded != wait.uploaded {
-            // There may be room already.
+            // Something was uploaded, so there may be room already.
             *wait = SpaceWait { has_trimmed_notes: wait.has_trimmed_notes, ..now };
             return Ok(());
         }
@@ -80,8 +82,8 @@ impl Writeback {
             let was_last = std::mem::replace(&mut wait.had_nothing_left, true);
             return if was_last { Err(StoreError::Full(full)) } else { Ok(()) };
         }
-        self.woken.notify_one();
+        self.drain_wake.notify_one();
         let outcome = tokio::time::timeout_at(wait.since + self.options.patience, progress).await;
-        outcome.map_err(|_| StoreError::Full(format!("{full}, and nothing goes up to the bucket")))
+        outcome.map_err(|_| StoreError::Full(format!("{full}, and no change reaches the bucket")))
     }
 }

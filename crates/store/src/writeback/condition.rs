@@ -1,19 +1,19 @@
-//! What a change asks for, and the look at the bucket that it follows.
+//! The condition of a change, and the bucket read that checked it.
 
 use super::Writeback;
 use super::pending::{Change, Pending};
 use crate::{ObjectKey, Precondition, Result, StoreError};
 
-/// What a change needs, and the look at the bucket that it follows.
+/// A precondition, and the bucket read that it was checked in.
 pub(super) struct Condition<'w> {
     pub(super) precondition: &'w Precondition,
     pub(super) read: Option<BucketRead<'w>>,
 }
 
-/// A look at the bucket, which ends when it is dropped.
+/// A read of the bucket in progress; it ends when dropped.
 pub(super) struct BucketRead<'w> {
     writeback: &'w Writeback,
-    /// What the bucket has, where it was asked.
+    /// State of the key in the bucket, if the bucket was asked; `None` otherwise.
     found: Precondition,
 }
 
@@ -31,8 +31,9 @@ impl Drop for BucketRead<'_> {
 }
 
 impl Writeback {
-    /// Asks the bucket for a condition, where that is wanted and no change of the key waits; or what it is that is changed.
-    /// What was seen counts for as long as the look lasts.
+    /// Checks a precondition against the bucket if the options want that and no change of the key is pending. Without
+    /// a precondition, asks what the bucket has under a shared key. The result stays valid until the returned
+    /// condition is dropped.
     pub(super) async fn check_in_bucket<'a>(
         &'a self,
         key: &ObjectKey,
@@ -59,7 +60,7 @@ impl Writeback {
         }
     }
 
-    /// What a change needs to find in the bucket.
+    /// Returns what the bucket must have when the change is uploaded.
     pub(super) fn base(&self, pending: &Pending, key: &ObjectKey, condition: &Condition<'_>) -> Precondition {
         let Some(read) = condition.read.as_ref().filter(|_| *condition.precondition == Precondition::None)
         else {
@@ -67,7 +68,7 @@ impl Writeback {
         };
         let found = match pending.overlay(key) {
             Some(change) => match &change.object {
-                // If it went up during the look.
+                // The object may have been uploaded during the read.
                 Some(object) => {
                     Precondition::Matches(self.aliases().bucket_tag(key, &object.description.etag))
                 }
@@ -79,7 +80,7 @@ impl Writeback {
     }
 }
 
-/// A condition against a change that waits; what does not wait is asked for when a change goes up.
+/// Checks a condition against a pending change. Without one the condition is checked when the change is uploaded.
 pub(super) fn check_pending(
     key: &ObjectKey,
     pending: Option<&Change>,

@@ -1,7 +1,8 @@
-//! Long bodies past the page cache: a copy into pages that were not used before costs several times what the disk does.
+//! Direct I/O for long bodies: a copy into page-cache pages that were not used before costs several times what the
+//! disk does.
 //!
-//! Invariants: whole blocks of a body go directly, what is before and behind them through the page cache, so that no block is
-//! written both ways; what was written is as durable as other writes, after a sync.
+//! Invariants: whole blocks of a body are written directly, and the bytes before and after them through the page
+//! cache, so that no block is written both ways. After a sync, direct writes are as durable as others.
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
@@ -13,34 +14,35 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Shorter ones go through the page cache, where they may be read soon.
+/// Minimum length of a body for direct I/O, in bytes. Shorter bodies go through the page cache, where they may be
+/// read soon.
 pub(super) const DIRECT_BYTES_MIN: usize = 1 << 20;
-/// Direct I/O is in whole blocks, on disk and in memory.
+/// Block size of direct I/O, on disk and in memory.
 const BLOCK_BYTES: usize = 4096;
 /// Bytes of one direct write.
 const STAGED_BYTES: usize = 2 << 20;
-/// A disk that writes fewer bytes in a second is better waited for by the kernel.
+/// Minimum speed of direct writes. With a slower disk the page cache is the better place to wait.
 const BYTES_PER_SEC_MIN: u64 = 200 << 20;
-/// After how many segments through the page cache a disk that was slow is tried again.
-const SEGMENTS_OF_SLOW_DISK: u32 = 16;
+/// Segments to write through the page cache before a slow disk is tried again.
+const SLOW_DISK_SEGMENTS: u32 = 16;
 
-/// A file once more, for direct I/O; `None` where the file system has none.
+/// Opens a file for direct I/O; `None` if the file system does not support it.
 pub(super) fn open(path: &Path) -> Option<File> {
     File::options().read(true).write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path).ok()
 }
 
-/// Writes whole blocks of bodies.
+/// Writes bodies by direct I/O.
 #[derive(Debug, Default)]
 pub(super) struct DirectWriter {
-    /// With room for a block to align it.
+    /// Buffer with room for a block of alignment.
     staging: Vec<u8>,
     speed: DiskSpeed,
 }
 
 impl DirectWriter {
-    /// Whether the segment that begins now is written directly.
-    pub(super) fn begins_directly(&mut self) -> bool {
-        self.speed.begins_directly()
+    /// Decides whether the segment that begins now is written directly.
+    pub(super) fn decide_direct(&mut self) -> bool {
+        self.speed.decide_direct()
     }
 
     /// Writes pieces, one after the other, at an offset of a file that is open both ways.
@@ -78,7 +80,7 @@ impl DirectWriter {
     }
 }
 
-/// Disks with larger blocks refuse these, and have them written through the page cache.
+/// Writes whole blocks. Disks with larger blocks refuse direct writes; then the page cache is used.
 fn write_blocks(file: &File, direct: &File, blocks: &[u8], at: u64) -> io::Result<()> {
     match direct.write_all_at(blocks, at) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => file.write_all_at(blocks, at),
@@ -95,7 +97,7 @@ pub(super) fn read(direct: &File, range: &Range<u64>) -> io::Result<Bytes> {
     let aligned = bytes.as_ptr().align_offset(BLOCK_BYTES);
     let end = bytes.len() - (BLOCK_BYTES - aligned);
     let mut read = 0;
-    // A file may end within its last block, and a read ends there.
+    // A file may end inside its last block, and a read ends there.
     while read < wanted {
         match direct.read_at(&mut bytes[aligned + read..end], from + read as u64) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -108,12 +110,12 @@ pub(super) fn read(direct: &File, range: &Range<u64>) -> io::Result<Bytes> {
     Ok(Bytes::from(bytes).slice(begin..aligned + wanted))
 }
 
-/// How fast the disk was.
+/// Speed of the direct writes to a segment.
 #[derive(Debug, Default)]
 struct DiskSpeed {
     bytes: u64,
     took: Duration,
-    /// How many of the next segments are written through the page cache.
+    /// Number of next segments to write through the page cache.
     skipped: u32,
 }
 
@@ -123,10 +125,10 @@ impl DiskSpeed {
         self.took += took;
     }
 
-    fn begins_directly(&mut self) -> bool {
+    fn decide_direct(&mut self) -> bool {
         let (bytes, took) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.took));
         if took.as_secs_f64() * BYTES_PER_SEC_MIN as f64 > bytes as f64 {
-            self.skipped = SEGMENTS_OF_SLOW_DISK;
+            self.skipped = SLOW_DISK_SEGMENTS;
         }
         self.skipped = self.skipped.saturating_sub(1);
         self.skipped == 0
@@ -138,11 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_at_any_offset_in_any_pieces_is_read_again() {
+    fn pieces_written_at_any_offset_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
-        let direct = open(&path).expect("the disk of the tests has direct I/O");
+        let direct = open(&path).expect("the disk of the tests must support direct I/O");
         let mut writer = DirectWriter::default();
         let (mut at, mut expected) = (0_u64, Vec::new());
         for (number, lens) in [&[100][..], &[STAGED_BYTES, 7], &[1, 4000, 5000, 3 << 20], &[BLOCK_BYTES], &[]]
@@ -172,11 +174,11 @@ mod tests {
     #[test]
     fn a_slow_disk_is_written_through_the_page_cache_for_a_while() {
         let mut speed = DiskSpeed::default();
-        assert!(speed.begins_directly());
+        assert!(speed.decide_direct());
         speed.record_write(64 << 20, Duration::from_millis(100));
-        assert!(speed.begins_directly(), "640 MiB/s");
+        assert!(speed.decide_direct(), "640 MiB/s");
         speed.record_write(64 << 20, Duration::from_secs(1));
-        let until = (0..100).take_while(|_| !speed.begins_directly()).count();
-        assert_eq!(until, SEGMENTS_OF_SLOW_DISK as usize - 1);
+        let until = (0..100).take_while(|_| !speed.decide_direct()).count();
+        assert_eq!(until, SLOW_DISK_SEGMENTS as usize - 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Changes go up: the oldest first, several at a time, until nothing waits.
+//! The upload task: uploads changes, the oldest first, several concurrently, until none is pending.
 
 use super::Condition;
 use super::Writeback;
@@ -19,43 +19,43 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// After a change, programs are taken to be writing for so long. They need the processors: so long as no change has
-/// waited longer than the patience, one goes up at a time.
+/// After a change, programs are assumed to write for this long, and they need the processors. Meanwhile one change is
+/// uploaded at a time, as long as no change is older than `BUSY_AGE_MAX`.
 const BUSY_FOR: Duration = Duration::from_millis(200);
 const BUSY_AGE_MAX: Duration = Duration::from_secs(10);
-/// Changes going up at the same time, at least and at most.
+/// Minimum and maximum number of changes uploaded concurrently.
 const CONCURRENT_UPLOADS: (usize, usize) = (4, 16);
-/// One more goes up at the same time for each so many that wait.
+/// Pending changes for which one more upload runs concurrently.
 const CHANGES_PER_EXTRA_UPLOAD: usize = 2048;
-/// Longer objects go up in parts of this length, in bytes.
+/// Length of parts, in bytes. Longer objects are uploaded in parts.
 const PART_BYTES: u64 = 8 << 20;
-/// Parts of one object under way at the same time.
+/// Parts of one object uploaded concurrently.
 const CONCURRENT_PARTS: usize = 3;
-/// The least length of a part that is copied inside the bucket.
+/// Minimum length of a part that is copied inside the bucket.
 const COPIED_BYTES_MIN: u64 = 5 << 20;
-/// How often it is looked whether a change is due, at most and at least.
+/// Minimum and maximum sleep of the upload task.
 const IDLE_MIN: Duration = Duration::from_millis(1);
 const IDLE_MAX: Duration = Duration::from_secs(30);
-/// The first and the longest wait after a failure, in which the store's client has tried for a while already.
+/// First and longest delay after a failure; the store's client has retried for a while by then.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-/// The longest wait of a change that the bucket refuses.
+/// Longest delay of a change that the bucket refuses.
 const REFUSED_DELAY_MAX: Duration = Duration::from_secs(300);
-/// After so many refusals, within about a quarter of an hour, a change gives way to what the bucket has.
+/// Refusals, within about a quarter of an hour, after which a change gives way to what the bucket has.
 const REFUSALS_MAX: u32 = 12;
 
-/// How an attempt ended.
+/// Result of an attempt to upload a change.
 #[derive(Debug, PartialEq, Eq)]
 enum Attempt {
-    /// The change is in the bucket.
+    /// The change is in the bucket, or was set aside.
     Uploaded,
-    /// The bucket's answer concerns this change alone.
+    /// The bucket refused this change; other changes are not affected.
     Refused,
-    /// Others would fail as well.
+    /// Other changes would fail as well.
     Failed,
 }
 
 impl Writeback {
-    /// Lets changes go up for as long as anybody holds the store.
+    /// Starts the upload task, which runs as long as the store exists.
     pub(super) fn start(&self) {
         let me = self.me.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -63,7 +63,7 @@ impl Writeback {
         }
     }
 
-    /// How long until the next change is due.
+    /// Returns the time until the next change is due.
     fn due_in(&self) -> Option<Duration> {
         let pending = self.pending();
         let fresh = pending.oldest_untried_at().map(|oldest| match self.is_urgent(pending.len()) {
@@ -88,27 +88,28 @@ impl Writeback {
         }
     }
 
-    /// The oldest change that is due, where all wait for each other.
+    /// Returns the oldest due change of a deadlock, in which all changes wait for each other's sources.
     fn find_due_deadlock(&self) -> Option<(ObjectKey, Change)> {
         self.due_in().filter(Duration::is_zero)?;
         self.pending().find_deadlocked()
     }
 
-    /// The next change that goes up, on its way from now on.
+    /// Takes the change to upload next.
     fn take_next_due(&self) -> Option<(ObjectKey, Change)> {
         let _lock = self.lock_changes();
         self.pending().take_next(Instant::now())
     }
 
-    /// Sends one change up, and records that it is there.
+    /// Uploads a change and records that it is in the bucket.
     async fn upload_change(&self, key: &ObjectKey, change: &Change) -> Result<()> {
         let takes_object = change.object.is_none() || change.base != Precondition::Absent;
-        // After a loss of power the log may say less than the bucket has of a new object, but nothing else. Keys that are used
-        // once are not known from the bucket.
+        // The bucket may have a new object of which a loss of power took the record, because a listing of the bucket
+        // shows it. Objects with keys that are used once are not discovered by listings, so their records are synced
+        // first.
         let needs_no_record = change.is_only_record && !self.options.keys_are_used_once;
         if takes_object || !(needs_no_record || change.is_synced()) {
-            // A record that lets go of the object that goes may be an earlier or a later one, and must not be lost then; nor
-            // may the log lose what the bucket has.
+            // The record that makes the replaced object unnecessary may be an earlier or a later one, and must not be
+            // lost once the object is gone. Nor may the log lose a change that the bucket has.
             self.sync_log().await?;
         }
         let resolution = match self.apply_to_bucket(key, change, change.base.clone()).await {
@@ -119,7 +120,8 @@ impl Writeback {
             Err(error) => Err(error),
         };
         let resolution = match resolution {
-            // A key that is used once has no other object to give way to, and names refer to it: its bytes stay here.
+            // A key that is used once has no other object to give way to, and names refer to it: its bytes stay in
+            // the log.
             Err(error)
                 if is_refusal(&error)
                     && change.failures + 1 >= REFUSALS_MAX
@@ -139,25 +141,26 @@ impl Writeback {
     fn note_done(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
         let done = Record::Done { change: change.number, key: key.clone(), etag };
         if let Err(error) = self.log.append(&done, &Payload::default()) {
-            // After a crash it goes up once more, and is recognised there. To keep it for that would keep a full disk full.
-            tracing::warn!(%key, %error, "the write-back log cannot note that a change went up");
+            // After a crash the change is uploaded once more and recognised in the bucket. Keeping the change for
+            // that would keep a full disk full.
+            tracing::warn!(%key, %error, "the write-back log cannot record that a change was uploaded; it is uploaded again after a restart");
         }
         self.pending().unsynced.note(key, &self.log);
     }
 
-    /// A change is in the bucket, where the object has this tag.
+    /// Completes a change that is in the bucket, where the object has this etag.
     fn complete_change(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
         let _lock = self.lock_changes();
         self.note_done(key, change, etag.clone());
         if let (Some(object), Some(bucket)) = (&change.object, &etag) {
-            // Before it is out of the pending ones: who reads next asks the bucket by its tag.
+            // Before the change is removed: the next reader asks the bucket by this etag.
             self.aliases().remember(key, object.description.etag.clone(), bucket.clone());
         }
         self.pending().complete(key, change.number, etag);
         self.uploaded.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Somebody else's object has the key, and ours is elsewhere: a newer change meets theirs too.
+    /// Completes a change whose object was stored under another key. A newer change meets the same foreign object.
     fn complete_aside(&self, key: &ObjectKey, change: &Change) {
         let lock = self.lock_changes();
         self.note_done(key, change, None);
@@ -169,8 +172,9 @@ impl Writeback {
         }
     }
 
-    /// A change that replaces what it is made of may have got there before the process ended, or its answer was lost.
-    /// Nothing can be read of it then but in the bucket.
+    /// Completes a tried change that replaces an object it is made of, if the bucket has it already: the process
+    /// ended, or the answer was lost. The replaced bytes are gone then, so the object can only be read from the
+    /// bucket.
     pub(super) async fn complete_if_uploaded(&self, key: &ObjectKey) -> Result<()> {
         let tried = self.pending().get(key).filter(|change| change.may_have_replaced_source(key)).cloned();
         let Some(change) = tried else { return Ok(()) };
@@ -189,7 +193,7 @@ impl Writeback {
         Ok(())
     }
 
-    /// Changes the bucket; returns the object's tag, if there is one now.
+    /// Applies a change to the bucket. Returns the object's etag, or `None` after a deletion.
     pub(super) async fn apply_to_bucket(
         &self,
         key: &ObjectKey,
@@ -237,7 +241,7 @@ impl Writeback {
         outcome
     }
 
-    /// An object that is another whole one is copied inside the bucket.
+    /// Copies an object inside the bucket if it consists of another whole object.
     async fn copy_whole(
         &self,
         from: &ObjectRef,
@@ -252,7 +256,7 @@ impl Writeback {
         }
         let attributes = Some(object.description.attributes.clone());
         let (precondition, size_bytes) = (base.clone(), Some(source.size_bytes));
-        // Tags may have been set while the copy waited.
+        // Tags may have been set while the copy was pending.
         let tags = &object.description.tags;
         let are_same = tags.is_empty() && source.tag_count.is_none_or(|count| count == 0);
         let tags = (!are_same).then(|| tags.clone());
@@ -294,7 +298,8 @@ impl Writeback {
         Ok(body.try_collect::<Vec<_>>().await?.into_iter().collect())
     }
 
-    /// Where all changes wait for each other's sources: the bytes that the oldest is made of come here.
+    /// Breaks a deadlock, in which all changes wait for each other's sources: copies the bytes that the oldest change
+    /// is made of into the log.
     async fn break_deadlock(&self, key: &ObjectKey, change: &Change) -> Result<()> {
         let Some(object) = &change.object else { return Ok(()) };
         let mut extents = Vec::new();
@@ -318,7 +323,7 @@ impl Writeback {
     }
 }
 
-/// Completes an upload that began before its object was complete. `None`: the object is sent anew.
+/// Completes an upload that began before its object was complete. `None`: the object must be uploaded anew.
 async fn complete_early(
     early: EarlyUpload,
     key: &ObjectKey,
@@ -327,7 +332,7 @@ async fn complete_early(
     let upload = match early.finish().await {
         Ok(upload) => upload,
         Err(error) => {
-            tracing::debug!(%key, %error, "an object is sent anew from the write-back log");
+            tracing::debug!(%key, %error, "an object is uploaded again from the write-back log");
             return Ok(None);
         }
     };
@@ -336,13 +341,13 @@ async fn complete_early(
         upload.abort().await.ok();
     }
     match completed {
-        // The parts do not fit each other, such as one that is too short.
+        // The parts are not accepted together, for example because one is too short.
         Err(StoreError::Invalid(_)) => Ok(None),
         completed => completed.map(Some),
     }
 }
 
-/// The length of the parts of an object, of which there are at most 10,000.
+/// Returns the length of the parts of an object, of which there are at most 10,000.
 fn part_bytes(size: u64) -> u64 {
     PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20))
 }
@@ -363,12 +368,12 @@ async fn drain(me: Weak<Writeback>) {
         let deadlocked = if sending.is_empty() { writeback.find_due_deadlock() } else { None };
         if let Some((key, change)) = deadlocked {
             if let Err(error) = writeback.break_deadlock(&key, &change).await {
-                tracing::warn!(%key, %error, "what a change is made of cannot be read; it is tried again");
+                tracing::warn!(%key, %error, "the objects that a change is made of cannot be read; retrying");
                 tokio::time::sleep(wait).await;
             }
             continue;
         }
-        let woken = writeback.woken.clone();
+        let drain_wake = writeback.drain_wake.clone();
         let due = writeback.due_in().unwrap_or(IDLE_MAX).clamp(IDLE_MIN, IDLE_MAX);
         drop(writeback);
         tokio::select! {
@@ -376,7 +381,7 @@ async fn drain(me: Weak<Writeback>) {
             Some(outcome) = sending.join_next() => {
                 let is_answered = |outcome: Result<Attempt, _>| outcome.is_ok_and(|sent| sent != Attempt::Failed);
                 let mut is_well = is_answered(outcome);
-                // What failed at the same time failed for the same reason, and costs one wait.
+                // Uploads that failed together failed for the same reason and cost one delay.
                 while let Some(outcome) = sending.try_join_next() {
                     is_well |= is_answered(outcome);
                 }
@@ -387,13 +392,13 @@ async fn drain(me: Weak<Writeback>) {
                     wait = (wait * 2).min(RETRY_DELAYS.1);
                 }
             }
-            () = woken.notified() => {}
+            () = drain_wake.notified() => {}
             () = tokio::time::sleep(due), if sending.len() < upload_limit => {}
         }
     }
 }
 
-/// Sends a change; one that fails goes up again later.
+/// Uploads a change; after a failure it is scheduled again.
 async fn upload_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> Attempt {
     let sent = writeback.upload_change(&key, &change).await;
     let (number, failures) = (change.number, change.failures);
@@ -404,9 +409,9 @@ async fn upload_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -
         Err(error) => {
             let is_refused = is_refusal(error);
             if is_refused && failures == 0 {
-                tracing::error!(%key, %error, "the bucket refuses a change; it stays in the write-back log, and others go up");
+                tracing::error!(%key, %error, "the bucket refuses a change; it stays in the write-back log and is retried, and other changes are uploaded");
             } else {
-                tracing::warn!(%key, %error, failures, "a change cannot go up; it stays in the write-back log and is tried again");
+                tracing::warn!(%key, %error, failures, "a change cannot be uploaded; it stays in the write-back log and is retried");
             }
             let until = Instant::now() + retry_delay(failures, is_refused);
             writeback.pending().schedule_retry(&key, number, until, is_refused);
@@ -415,18 +420,18 @@ async fn upload_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -
     };
     writeback.reclaim().await;
     writeback.trim_notes();
-    // Whoever waits for this looks once it has ended.
+    // Waiters look at the state after the attempt has ended.
     writeback.progress.notify_waiters();
     outcome
 }
 
-/// How long a change waits that was tried in vain so often before.
+/// Returns the delay of a change after this many failed attempts.
 fn retry_delay(failures: u32, is_refused: bool) -> Duration {
     let longest = if is_refused { REFUSED_DELAY_MAX } else { RETRY_DELAYS.1 };
     RETRY_DELAYS.0.saturating_mul(1 << failures.min(16)).min(longest)
 }
 
-/// Whether the bucket would answer the same again, and to this change alone.
+/// Returns whether the bucket would refuse the same change again, and only this change.
 fn is_refusal(error: &StoreError) -> bool {
     matches!(
         error,

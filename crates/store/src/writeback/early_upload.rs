@@ -1,8 +1,8 @@
-//! Uploads that begin before their object is complete: its parts go into an upload in the bucket while later ones are written.
+//! Early uploads: a multipart upload that begins in the bucket while the object is still being written here.
 //!
-//! Invariants: only the change that goes up completes such an upload, under the change's condition; a failure costs the upload
-//! and nothing else, because the log has every byte; a part that finds no free memory is read from the log once there is some;
-//! whoever holds that memory waits for nothing but the bucket.
+//! Invariants: only the upload of the change completes an early upload, under the change's condition. A failure costs
+//! the early upload and nothing else, because the log has every byte. A part that finds no free memory is read from
+//! the log once there is some. A part that holds memory waits for nothing but the bucket.
 
 use super::failed;
 use super::pending::Extent;
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// Parts of one object under way at the same time.
+/// Parts of one object uploaded concurrently.
 const CONCURRENT_PARTS: usize = 4;
 /// Unit of [`SendMemory`], in bytes.
 const UNIT_BYTES: u64 = 64 << 10;
 
-/// Memory for bodies on their way to the bucket.
+/// Memory for bodies that are being uploaded.
 #[derive(Debug, Clone)]
 pub(super) struct SendMemory {
     free: Arc<Semaphore>,
@@ -30,7 +30,7 @@ impl SendMemory {
         Self { free: Arc::new(Semaphore::new(units as usize)), units }
     }
 
-    /// A body longer than all memory takes all of it.
+    /// Returns the units of a body. A body longer than all memory takes all of it.
     fn units(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
     }
@@ -41,13 +41,13 @@ impl SendMemory {
         taken.map_err(|_| StoreError::Unavailable("the write-back log is closed".into()))
     }
 
-    /// Takes memory for a body if there is some now.
+    /// Takes memory for a body if some is free now.
     fn try_take(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         self.free.clone().try_acquire_many_owned(self.units(bytes)).ok()
     }
 }
 
-/// The early upload of an object, until the change that goes up takes it.
+/// The early upload of an object, until the upload of its change takes it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EarlyUploadSlot(Arc<Mutex<Option<EarlyUpload>>>);
 
@@ -56,21 +56,21 @@ impl EarlyUploadSlot {
         Self(Arc::new(Mutex::new(upload)))
     }
 
-    /// Takes the upload, if it is one to this key.
+    /// Takes the early upload, if its key is this one.
     pub(super) fn take(&self, key: &ObjectKey) -> Option<EarlyUpload> {
         let mut upload = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         upload.take_if(|upload| upload.key == *key)
     }
 }
 
-/// An upload in the bucket; dropping it aborts the upload.
+/// A multipart upload in the bucket. Dropping it aborts the upload.
 #[derive(Debug)]
 pub(super) struct EarlyUpload {
     key: ObjectKey,
     steps: mpsc::UnboundedSender<UploadStep>,
-    /// Parts given that the bucket has not taken yet.
+    /// Number of parts that the bucket does not have yet.
     outstanding: Arc<AtomicUsize>,
-    /// Closed when this is dropped.
+    /// Closed when the upload is dropped.
     _alive: oneshot::Sender<()>,
 }
 
@@ -83,9 +83,9 @@ enum UploadStep {
 #[derive(Debug)]
 struct EarlyPart {
     number: u32,
-    /// Where the log has it.
+    /// Location of the part in the log.
     extents: Vec<Extent>,
-    /// The bytes, where there was memory for them.
+    /// The bytes, if there was memory for them.
     body: Option<(Payload, OwnedSemaphorePermit)>,
 }
 
@@ -111,26 +111,27 @@ impl EarlyUpload {
         Self { key, steps, outstanding, _alive: alive }
     }
 
-    /// Sends a part, now or later. The upload takes its bytes from memory if `memory` has room, or else from the log.
+    /// Sends a part, now or later. Its bytes are kept in memory if `memory` has room, and otherwise read from the
+    /// log.
     pub(super) fn put(&self, number: u32, extents: Vec<Extent>, body: Option<Payload>, memory: &SendMemory) {
-        // A part that waits for others must not hold memory that they may be waiting for.
+        // A part that waits for earlier parts must not hold memory that those may wait for.
         let is_next = self.outstanding.fetch_add(1, Ordering::AcqRel) < CONCURRENT_PARTS;
         let body = body.filter(|_| is_next);
         let body = body.and_then(|body| memory.try_take(body.len()).map(|taken| (body, taken)));
-        // An upload that has ended says so when it is finished.
+        // An error of an ended upload is reported when the upload is finished.
         let _ = self.steps.send(UploadStep::Part(EarlyPart { number, extents, body }));
     }
 
-    /// Waits until the bucket has all parts and returns the upload, to be completed or aborted.
+    /// Waits until the bucket has all parts. Returns the upload, to be completed or aborted.
     pub(super) async fn finish(self) -> Result<Arc<dyn Multipart>> {
         let (reply, answer) = oneshot::channel();
-        let ended = || StoreError::Unavailable("an upload was cut off".into());
+        let ended = || StoreError::Unavailable("an upload to the bucket ended early".into());
         self.steps.send(UploadStep::Finish(reply)).map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
 }
 
-/// The task of an upload.
+/// The task that sends an early upload's parts.
 struct UploadTask {
     upload: Result<Arc<dyn Multipart>>,
     memory: SendMemory,
@@ -173,7 +174,7 @@ impl UploadTask {
         });
     }
 
-    /// After a failure nothing more is sent.
+    /// Handles the end of a part's upload. After a failure the upload is aborted.
     async fn handle_sent(&mut self, sent: std::result::Result<Result<()>, tokio::task::JoinError>) {
         self.outstanding.fetch_sub(1, Ordering::AcqRel);
         let Err(error) = sent.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string()))) else {
@@ -189,8 +190,8 @@ impl UploadTask {
         while let Some(sent) = self.parts.join_next().await {
             self.handle_sent(sent).await;
         }
-        if let Err(Ok(unheard)) = reply.send(self.upload) {
-            unheard.abort().await.ok();
+        if let Err(Ok(unclaimed)) = reply.send(self.upload) {
+            unclaimed.abort().await.ok();
         }
     }
 

@@ -1,10 +1,10 @@
-//! The write-back log, as a damaged disk or somebody else may have left it.
+//! Fuzzing of the write-back log.
 
 use super::log_record;
 use super::scan::{ScanEvent, scan};
 
-/// A header that is read is written as one that is read as the same; a segment is read over all damage, with every frame's
-/// checksum made right, so that damage reaches what comes behind it.
+/// Checks that a header that decodes is encoded so that it decodes to the same record, and reads a segment with any
+/// damage. Every frame's checksum is made valid first, so that damage reaches the code behind it.
 pub fn write_back_log(bytes: &[u8]) {
     if let Some(found) = log_record::decode(bytes) {
         let written = log_record::encode(&found, &[]);
@@ -16,7 +16,7 @@ pub fn write_back_log(bytes: &[u8]) {
     segment(bytes);
 }
 
-/// A log of one segment; records that are found lie inside it.
+/// Reads a log of one segment, and checks that the records found lie inside it.
 fn segment(bytes: &[u8]) {
     let read = || -> std::io::Result<()> {
         let dir = std::env::temp_dir().join(format!("tenon-fuzz-{}", std::process::id()));

@@ -1,8 +1,8 @@
-//! The log on disk: segments that are written at their end, read anywhere, and removed from the oldest on.
+//! The log on disk: segments that are appended to, read anywhere, and removed from the oldest on.
 //!
-//! Invariants: a record is appended whole or counts as not there; after [`Log::sync`] what was appended before
-//! survives the loss of power; a segment goes only when nothing refers to it nor to an older one, so that what
-//! undoes a record never goes before it; a damaged segment is never removed, only renamed.
+//! Invariants: a record counts as a whole or not at all. After [`Log::sync`], everything appended before survives the
+//! loss of power. A segment is removed only when neither it nor an older one is needed, so that a record that cancels
+//! another never disappears before it. A damaged segment is never removed, only renamed.
 
 use super::direct_io::{self, DIRECT_BYTES_MIN, DirectWriter};
 use super::log_record::{self, Record};
@@ -19,31 +19,32 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A segment is full at this length, in bytes.
+/// Length at which a segment is full, in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// Bodies up to this length are written together with what describes them.
+/// Longest body that is written in one call with its record, in bytes.
 const SINGLE_WRITE_BYTES_MAX: usize = 64 << 10;
 /// Segments that are removed together while others are in use: each removal syncs those that stay.
 const RECLAIMED_SEGMENTS: usize = 4;
-/// So much of the disk is left to records without bytes of objects.
+/// Disk space reserved for records without bytes of objects.
 const RESERVE_BYTES: u64 = 4 << 20;
-/// The disk is asked for its room once for so many bytes of objects.
+/// Bytes of objects after which the file system is asked again for its free space.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
-/// Extension of segments that have damage and are not needed any more.
+/// Extension of damaged segments that are not needed any more.
 const DAMAGED: &str = "damaged";
-/// Extension of what was behind the place where a power cut tore the log.
+/// Extension of what followed the place where a power cut tore the log.
 const LOST: &str = "lost";
 
-/// A file of the log. Who needs what is in it holds it.
+/// A file of the log. Whatever needs its content holds a reference.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) number: u64,
     file: File,
-    /// The segment opened for direct I/O; `None` if long bodies go through the page cache too.
+    /// The segment opened for direct I/O; `None` if long bodies are written through the page cache too.
     direct: Option<File>,
-    /// So many bytes survive the loss of power, as far as this process knows.
+    /// Bytes that survive the loss of power, as far as this process knows.
     synced: AtomicU64,
-    /// The file is kept when nobody needs it any more: bytes in it may be all that is left of what somebody stored.
+    /// The file is kept when the segment is not needed any more, because it has damage and may hold the last copy of
+    /// some bytes.
     is_preserved: AtomicBool,
 }
 
@@ -71,7 +72,7 @@ impl Segment {
         self.file.read_exact_at(bytes, at)
     }
 
-    /// Changes bits of a byte. For simulators.
+    /// Flips bits of a byte. For simulators.
     pub(super) fn flip(&self, at: u64, bits: u8) -> io::Result<()> {
         let mut byte = [0];
         self.file.read_exact_at(&mut byte, at)?;
@@ -85,7 +86,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Whether what was appended up to here survives the loss of power.
+    /// Returns whether everything up to an offset survives the loss of power.
     pub(super) fn is_synced_to(&self, end: u64) -> bool {
         self.synced.load(Ordering::Acquire) >= end
     }
@@ -101,7 +102,7 @@ impl Segment {
             }
         }
         let mut bytes = Vec::with_capacity(len);
-        // Not zeroed before. The capacity may be larger than what was asked for.
+        // The buffer is not zeroed first. Its capacity may be larger than what was asked for.
         while bytes.len() < len {
             let at = range.start + bytes.len() as u64;
             match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(&mut bytes), at) {
@@ -122,15 +123,15 @@ pub(super) type Segments = BTreeMap<u64, Arc<Segment>>;
 pub(super) struct Log {
     dir: PathBuf,
     inner: Mutex<Inner>,
-    /// Where [`SyncMark`] is kept.
+    /// File of the [`SyncMark`].
     mark: File,
-    /// HeldSources as long as this is open.
+    /// Held as long as the log is open.
     _lock: File,
-    /// One sync at a time; who waits for it is content with the next.
+    /// Serializes syncs. A waiter may find its bytes synced by the sync before.
     syncing: Mutex<()>,
-    /// Of the bytes ever appended here, how many survive the loss of power.
+    /// Bytes appended by this process that survive the loss of power.
     synced: AtomicU64,
-    /// [`Inner::appended`], for readers that must not wait for the disk.
+    /// Copy of [`Inner::appended`] for readers that must not wait for the disk.
     appended: AtomicU64,
     /// Length of all segments in bytes.
     bytes: AtomicU64,
@@ -139,20 +140,20 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Inner {
     segments: Segments,
-    /// The number of the next segment.
+    /// Number of the next segment.
     next: u64,
-    /// Where the newest ends.
+    /// End of the newest segment.
     end: u64,
-    /// Bytes ever appended here.
+    /// Bytes appended by this process.
     appended: u64,
-    /// The oldest segment that may hold what was not synced.
+    /// Oldest segment that may have unsynced bytes.
     unsynced_from: u64,
-    /// So many bytes of objects the disk has room for, as it said when it was asked.
+    /// Bytes of objects that the disk has room for, according to the last query.
     room: u64,
     writer: DirectWriter,
 }
 
-/// A record found in a log, and where its body is.
+/// A record of a log, and the range of its body.
 #[derive(Debug)]
 pub(super) struct FoundRecord {
     pub(super) record: Record,
@@ -161,8 +162,8 @@ pub(super) struct FoundRecord {
 }
 
 impl Log {
-    /// Opens the log in a directory, made if it is missing, and reads it to its end: the first record that is not
-    /// whole and was not synced, which was never promised to anybody.
+    /// Opens the log in a directory, or creates it, and reads it to its end. The log ends at the first record that is
+    /// damaged and was not synced; that record was never promised to survive.
     pub(super) fn open(dir: &Path, each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let lock = lock_dir(dir)?;
@@ -171,7 +172,8 @@ impl Log {
             truncate_torn_tail(dir, last.1, &torn)?;
         }
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
-        // A process that ended need not have synced what it appended: nothing may survive it that came later.
+        // An earlier process may have ended without a sync. Later changes must not survive a power cut that takes its
+        // records.
         segments.values().try_for_each(|segment| segment.sync())?;
         let (end, appended, room, writer) = (0, 0, 0, DirectWriter::default());
         let inner = Inner { segments, next, end, appended, unsynced_from: next, room, writer };
@@ -191,15 +193,16 @@ impl Log {
         Ok(log)
     }
 
-    /// Notes up to where the log is synced. The note itself is not synced: an older one says less, and nothing wrong.
+    /// Writes the position up to which the log is synced. The mark itself is not synced: an older mark claims less,
+    /// and nothing wrong.
     fn write_sync_mark(&self, mark: &SyncMark) {
         let Some(bytes) = mark.encode() else { return };
         if let Err(error) = self.mark.write_all_at(&bytes, 0) {
-            tracing::debug!(%error, "what is synced of the write-back log cannot be noted");
+            tracing::debug!(%error, "cannot write up to where the write-back log is synced");
         }
     }
 
-    /// Appends a record with a body. Returns where the body is.
+    /// Appends a record with a body. Returns the range of the body.
     pub(super) fn append(&self, record: &Record, body: &Payload) -> io::Result<(Arc<Segment>, Range<u64>)> {
         let pieces: Vec<&[u8]> = body.pieces().iter().map(Bytes::as_ref).collect();
         let mut frame = log_record::encode(record, &pieces);
@@ -212,7 +215,7 @@ impl Log {
             Err(full) => Err(full),
         };
         let appended = match appended {
-            // A disk with less room than a segment is full of what nobody needs.
+            // The disk may have less room than a segment and be full of records that are not needed any more.
             Err(error) if error.kind() == ErrorKind::StorageFull && inner.is_unneeded() => {
                 self.begin_segment(&mut inner)?;
                 inner.segments.values().try_for_each(|segment| segment.sync())?;
@@ -232,7 +235,7 @@ impl Log {
         self.bytes.store((inner.segments.len() as u64 - 1) * SEGMENT_BYTES + inner.end, Ordering::Release);
     }
 
-    /// Bytes of objects leave room on the disk for what says that objects are done, and for names.
+    /// Fails if a body would leave too little disk space for records without bytes of objects.
     fn reserve_disk_space(&self, inner: &mut Inner, record: &Record, body: &Payload) -> io::Result<()> {
         if body.is_empty() || matches!(record, Record::Note { .. }) {
             return Ok(());
@@ -246,7 +249,7 @@ impl Log {
         Ok(())
     }
 
-    /// Returns when everything appended before survives the loss of power.
+    /// Makes everything appended before survive the loss of power.
     pub(super) fn sync(&self) -> io::Result<()> {
         let wanted = self.appended();
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,7 +259,8 @@ impl Log {
         self.sync_after(0, || Ok(()))
     }
 
-    /// Syncs the segments after one. `remove` removes those up to it before the log counts as synced.
+    /// Syncs the segments with numbers above `last`. `remove` removes those up to `last` before the log counts as
+    /// synced.
     fn sync_after(&self, last: u64, remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let (appended, newest, end, segments) = {
             let inner = self.lock();
@@ -272,8 +276,8 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the oldest segments that nobody needs, once the records that say so survive the loss of power. What is removed
-    /// is not synced before: if the power goes in between, nothing behind it counts as synced yet.
+    /// Removes the oldest segments that are not needed, after the records that make them unnecessary are synced. The
+    /// removed segments are not synced first: after a power cut in between, nothing behind them counts as synced yet.
     pub(super) fn reclaim(&self) -> io::Result<()> {
         let Some(last) = self.last_unneeded() else { return Ok(()) };
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -286,12 +290,12 @@ impl Log {
         })
     }
 
-    /// Bytes ever appended here.
+    /// Returns the number of bytes appended by this process.
     pub(super) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Of the bytes ever appended here, how many survive the loss of power.
+    /// Returns how many of the bytes appended by this process survive the loss of power.
     pub(super) fn synced_bytes(&self) -> u64 {
         self.synced.load(Ordering::Acquire)
     }
@@ -311,25 +315,26 @@ impl Log {
         Ok(())
     }
 
-    /// The newest of the oldest segments that nobody needs.
+    /// Returns the newest of the oldest segments that are not needed.
     pub(super) fn last_unneeded(&self) -> Option<u64> {
         self.lock().last_unneeded()
     }
 
-    /// Whether removing segments is worth a sync of those that stay: many can go, or nothing in those that stay is needed.
+    /// Returns whether removing segments is worth a sync of those that stay: many can be removed, or those that stay
+    /// have nothing that is needed.
     pub(super) fn is_worth_reclaiming(&self) -> bool {
         let inner = self.lock();
         let count = inner.last_unneeded().map_or(0, |last| inner.segments.range(..=last).count());
         count >= RECLAIMED_SEGMENTS || (count > 0 && count + 1 == inner.segments.len() && inner.is_unneeded())
     }
 
-    /// The segments, and how many bytes of each survive the loss of power.
+    /// Returns the segments' numbers, and how many bytes of each survive the loss of power.
     pub(super) fn synced(&self) -> Vec<(u64, u64)> {
         let inner = self.lock();
         inner.segments.values().map(|one| (one.number, one.synced.load(Ordering::Acquire))).collect()
     }
 
-    /// Length of all segments in bytes.
+    /// Returns the length of all segments in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
@@ -340,11 +345,11 @@ impl Log {
 
     fn begin_segment(&self, inner: &mut Inner) -> io::Result<()> {
         let number = inner.next;
-        // Whatever becomes of it, the number is used up.
+        // The number is used up even if the segment cannot be created.
         inner.next += 1;
         let path = path(&self.dir, number);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        let direct = if inner.writer.begins_directly() { direct_io::open(&path) } else { None };
+        let direct = if inner.writer.decide_direct() { direct_io::open(&path) } else { None };
         File::open(&self.dir)?.sync_all()?;
         inner.segments.insert(number, Segment::open(number, file, direct));
         inner.end = 0;
@@ -364,7 +369,7 @@ impl Inner {
         log_record::set_position(frame, segment.number, begin + first.len() as u64);
         let body_at = begin + (first.len() + frame.len()) as u64;
         if let Err(error) = self.write(&segment, begin, &[&first, frame], pieces) {
-            // Half a record would hide what comes after it.
+            // An incomplete record would hide those after it.
             segment.file.set_len(begin)?;
             return Err(error);
         }
@@ -373,7 +378,8 @@ impl Inner {
         Ok((segment, body_at..self.end))
     }
 
-    /// Small records in one call, so that a crash mostly finds them whole or not at all.
+    /// Writes frames and a body. Small records are written in one call, so that a crash mostly leaves them whole or
+    /// not at all.
     fn write(&mut self, segment: &Segment, at: u64, frames: &[&[u8]], body: &[&[u8]]) -> io::Result<()> {
         let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
         if body_bytes <= SINGLE_WRITE_BYTES_MAX {
@@ -392,7 +398,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The first frame of a segment: where the one before it ends.
+    /// Returns the first frame of a segment, which says where the segment before it ends.
     fn first_frame(&self, number: u64) -> io::Result<Vec<u8>> {
         let previous = self.segments.range(..number).next_back();
         Ok(match previous {
@@ -401,7 +407,7 @@ impl Inner {
         })
     }
 
-    /// The newest of the oldest segments that nobody needs.
+    /// Returns the newest of the oldest segments that are not needed.
     fn last_unneeded(&self) -> Option<u64> {
         let old = self.segments.len() - 1;
         let unneeded =
@@ -409,7 +415,7 @@ impl Inner {
         unneeded.last().map(|(number, _)| *number)
     }
 
-    /// Whether the newest segment holds something, but nothing that anybody needs.
+    /// Returns whether the newest segment has records but none that is needed.
     fn is_unneeded(&self) -> bool {
         self.end > 0
             && self.segments.last_key_value().is_some_and(|(_, newest)| Arc::strong_count(newest) == 1)
@@ -418,22 +424,22 @@ impl Inner {
     fn newest(&self) -> Arc<Segment> {
         match self.segments.last_key_value() {
             Some((_, segment)) => segment.clone(),
-            None => unreachable!("a log is opened with a segment"),
+            None => unreachable!("an open log has a segment"),
         }
     }
 }
 
-/// One process has the log. `WouldBlock`: another has it.
+/// Locks the log for this process. `WouldBlock`: another process has it.
 pub(super) fn lock_dir(dir: &Path) -> io::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
     hold(&lock)?;
     Ok(lock)
 }
 
-/// Ends the log where a power cut tore it. What lies behind goes into files of its own: nobody was promised it.
+/// Ends the log where a power cut tore it. What follows is kept in other files; it was never promised to survive.
 fn truncate_torn_tail(dir: &Path, last: &Segment, torn: &TornTail) -> io::Result<()> {
     let end = torn.end;
-    tracing::warn!(dir = %dir.display(), segment = last.number, end, "the write-back log ends in half a record");
+    tracing::warn!(dir = %dir.display(), segment = last.number, end, "the write-back log ends in an incomplete record, which is removed");
     let file = path(dir, last.number);
     if torn.must_be_kept {
         fs::copy(&file, unused(&file, LOST))?;
@@ -446,7 +452,7 @@ fn truncate_torn_tail(dir: &Path, last: &Segment, torn: &TornTail) -> io::Result
     last.file.sync_all()
 }
 
-/// How many damaged files a directory has that no log needs any more.
+/// Returns the number of damaged files in a directory that no log needs any more.
 pub(super) fn damaged_files(dir: &Path) -> usize {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let is_damaged = |path: PathBuf| path.extension().is_some_and(|extension| extension == DAMAGED);
@@ -457,7 +463,7 @@ pub(super) fn path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:016x}.log"))
 }
 
-/// The segments of a directory, ascending.
+/// Returns the numbers of the segments in a directory, ascending.
 pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     let entries = match fs::read_dir(dir) {
@@ -480,7 +486,7 @@ pub(super) mod tests {
     use std::cell::RefCell;
 
     thread_local! {
-        /// A range of a segment that the disk refuses to read on this thread.
+        /// Range of a segment that cannot be read on this thread.
         static UNREADABLE: RefCell<Option<(u64, Range<u64>)>> = const { RefCell::new(None) };
     }
 
@@ -492,7 +498,7 @@ pub(super) mod tests {
         if is_hit { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
     }
 
-    /// Runs a test while the disk cannot read a range of a segment.
+    /// Runs a test while a range of a segment cannot be read.
     pub(in super::super) fn with_unreadable<T>(
         segment: u64,
         range: Range<u64>,
@@ -520,7 +526,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_found_and_half_a_record_is_not() {
+    fn appended_records_are_read_and_an_incomplete_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let (log, none) = found(dir.path());
         assert!(none.is_empty());
@@ -546,12 +552,12 @@ pub(super) mod tests {
         assert_eq!(read.iter().map(|(change, _)| *change).collect::<Vec<_>>(), [1, 2, 4]);
     }
 
-    /// A process ended and did not sync what it had acknowledged; the next one's sync was content with its own segment.
-    /// What was closed before the end and synced after it did not survive the loss of power, nor did names whose old
-    /// content had gone; and where the older segment lost its end between two records, the newer one was read as if
-    /// nothing were missing (worlds of files 292, 476, 624 and 20660).
+    /// A process ended without syncing what it had acknowledged, and the next process synced only its own segment.
+    /// Files closed before the end and synced after it did not survive the loss of power, nor did names whose old
+    /// content was gone. If the older segment lost its end between two records, the newer one was read as if nothing
+    /// were missing (worlds of files 292, 476, 624 and 20660).
     #[test]
-    fn what_earlier_processes_appended_is_synced_before_anything_follows() {
+    fn records_of_earlier_processes_are_synced_when_the_log_is_opened() {
         let dir = tempfile::tempdir().unwrap();
         let (log, _) = found(dir.path());
         log.append(&delete(1), &Payload::from(vec![1; 100])).unwrap();
@@ -561,10 +567,10 @@ pub(super) mod tests {
         assert_eq!(log.synced(), [(1, length), (2, 0)]);
     }
 
-    /// A segment was removed when what says that nobody needs it was appended, and not synced. When the power went then,
+    /// A segment was removed once the record that made it unnecessary was appended but not synced. After a power cut
     /// a record was left whose bytes were gone, and the log could not be opened any more (world of files 20060).
     #[test]
-    fn a_segment_goes_after_what_says_that_it_may() {
+    fn a_segment_is_removed_after_its_done_records_are_synced() {
         let dir = tempfile::tempdir().unwrap();
         drop(found(dir.path()));
         let (log, _) = found(dir.path());
@@ -575,7 +581,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn segments_go_from_the_oldest_when_nobody_needs_them() {
+    fn unneeded_segments_are_removed_from_the_oldest_on() {
         let dir = tempfile::tempdir().unwrap();
         let (log, _) = found(dir.path());
         let body = Payload::from(vec![0; SEGMENT_BYTES as usize]);

@@ -1,54 +1,54 @@
-//! What the log says, record by record.
+//! The records of the log, and how they are encoded.
 //!
-//! A frame is: magic (4 bytes), CRC-32C of the lengths, header and body (4), header length (4), body length (8), CRC-32C of the
-//! frame's place and of everything before (4), header, body; numbers little-endian. Frames of older versions, and the first of
-//! each segment, have another magic and no check of the place. The header says what was asked, the body is bytes that objects
-//! consist of. `docs/format.md` has the fields.
+//! A frame is: magic (4 bytes), CRC-32C of the lengths, header and body (4), header length (4), body length (8),
+//! CRC-32C of the frame's position and of everything before (4), header, body; numbers are little-endian. Frames of
+//! older versions, and the first frame of each segment, have another magic and no checksum of the position. The
+//! header is the encoded record; the body is bytes of objects or a note. `docs/format.md` describes the fields.
 
 use crate::wire::{Crc, Sink, Source};
 use crate::{Attributes, ETag, ObjectKey, ObjectRef, Precondition, Tags, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The magic of frames with a check of their place.
+/// Magic of frames with a checksum of their position.
 pub(super) const MAGIC_V2: [u8; 4] = *b"TWB2";
-/// The magic of frames without one.
+/// Magic of frames without one.
 const MAGIC_V1: [u8; 4] = *b"TWB1";
-/// Where the check of the place is, which is the length of a head without it.
+/// Length of a head without the checksum of its position, in bytes. A head with one has the checksum at this offset.
 pub(super) const HEAD_V1_BYTES: usize = 20;
-/// Length of a head with a check of its place, in bytes.
+/// Length of a head with a checksum of its position, in bytes.
 pub(super) const HEAD_V2_BYTES: usize = 24;
-/// No header is longer: attributes have 2 KB, and an object of 10,000 parts as many pieces.
+/// Maximum header length: attributes have 2 KB, and an object of 10,000 parts as many extents.
 const HEADER_BYTES_MAX: usize = 64 << 20;
 
-/// One step of the log.
+/// A record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
-    /// The body is bytes that a later record refers to.
+    /// The body holds bytes that a later record refers to.
     Bytes,
     /// An object was stored.
     Put {
-        /// Which change.
+        /// Number of the change.
         change: u64,
         key: ObjectKey,
-        /// What must hold in the bucket, which has not seen earlier changes that wait.
+        /// Condition for the upload: what the bucket must have, which has not seen earlier pending changes.
         base: Precondition,
         object: ObjectDescription,
         extents: Vec<ExtentRecord>,
     },
     /// A key was deleted.
     Delete { change: u64, key: ObjectKey, base: Precondition },
-    /// The body is somebody else's, who wants it kept in order with the changes.
+    /// The body is a note of another component, kept in order with the changes.
     Note { number: u64 },
     /// Notes up to this one are not needed any more.
     NotesDone { number: u64 },
-    /// A change is in the bucket; the object has this tag there.
+    /// A change is not pending any more: the bucket has it, and the object has this etag there.
     Done { change: u64, key: ObjectKey, etag: Option<ETag> },
-    /// The first record of a segment: which segment came before, and where it ended then.
+    /// The first record of a segment: the number of the segment before and where that ended then.
     SegmentStart { previous: u64, end: u64 },
 }
 
-/// A pending object without its bytes.
+/// Metadata of a pending object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectDescription {
     pub(super) etag: ETag,
@@ -57,18 +57,18 @@ pub(super) struct ObjectDescription {
     pub(super) tags: Tags,
 }
 
-/// Where a piece of an object is.
+/// Location of some bytes of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExtentRecord {
-    /// The body of this very record.
+    /// The body of this record.
     Body,
-    /// In a segment of the log.
+    /// A range of a segment of the log.
     Log { segment: u64, range: Range<u64> },
-    /// In an object of the bucket.
+    /// A range of an object in the bucket.
     Bucket { object: ObjectRef, range: Range<u64> },
 }
 
-/// The head and header of a record with a body, before it is known where the frame goes.
+/// Encodes the head and header of a record with a body. [`set_position`] completes the frame.
 pub(super) fn encode(record: &Record, body: &[&[u8]]) -> Vec<u8> {
     let mut header = Sink::default();
     header.record(record);
@@ -88,13 +88,14 @@ pub(super) fn encode(record: &Record, body: &[&[u8]]) -> Vec<u8> {
     frame
 }
 
-/// Writes into an encoded frame where it goes.
+/// Writes the checksum of its position into an encoded frame.
 pub(super) fn set_position(frame: &mut [u8], segment: u64, at: u64) {
     let check = position_check(&frame[..HEAD_V1_BYTES], segment, at);
     frame[HEAD_V1_BYTES..HEAD_V2_BYTES].copy_from_slice(&check);
 }
 
-/// The first frame of a segment, which versions before this format refuse as one of a newer Tenon.
+/// Encodes the first frame of a segment. Versions before this format refuse the unknown record as one of a newer
+/// version.
 pub(super) fn encode_segment_start(previous: u64, end: u64) -> Vec<u8> {
     let mut frame = encode(&Record::SegmentStart { previous, end }, &[]);
     frame[..4].copy_from_slice(&MAGIC_V1);
@@ -110,27 +111,27 @@ fn position_check(head: &[u8], segment: u64, at: u64) -> [u8; 4] {
     crc.sum().to_le_bytes()
 }
 
-/// What a head says of its frame.
+/// A decoded head of a frame.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) head_bytes: usize,
     pub(super) header_bytes: usize,
     body_bytes: u64,
     pub(super) checksum: u32,
-    /// The lengths as they are in the head.
+    /// The encoded lengths.
     pub(super) lengths: [u8; 12],
-    /// The head is undamaged and was written for this place.
+    /// The head is undamaged and was written for this position.
     pub(super) is_position_valid: bool,
 }
 
 impl Head {
-    /// Where the frame ends that begins there.
+    /// Returns the end of a frame that begins at an offset.
     pub(super) fn end(&self, at: u64) -> Option<u64> {
         at.checked_add((self.head_bytes + self.header_bytes) as u64)?.checked_add(self.body_bytes)
     }
 }
 
-/// What the bytes of a head may mean, the most likely first: a damaged magic leaves both forms open.
+/// Decodes a head, the likeliest form first: a damaged magic leaves both forms possible.
 pub(super) fn parse_heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
     let is_position_valid = bytes.get(HEAD_V1_BYTES..HEAD_V2_BYTES).is_some_and(|check| {
         bytes.starts_with(&MAGIC_V2) && *check == position_check(&bytes[..HEAD_V1_BYTES], segment, at)
@@ -152,7 +153,7 @@ pub(super) fn parse_heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
     forms.iter().filter_map(head).collect()
 }
 
-/// The record of a header; `None` if it is damaged, or of a newer Tenon.
+/// Decodes a header; `None` if it is damaged or of a newer version.
 pub(super) fn decode(header: &[u8]) -> Option<Record> {
     let mut source = Source(header);
     let record = source.record()?;
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_and_damage_is_seen() {
+    fn records_are_decoded_and_damage_is_detected() {
         for record in records() {
             let mut frame = encode(&record, &[b"bo", b"dy"]);
             set_position(&mut frame, 5, 60);

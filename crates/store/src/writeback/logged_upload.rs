@@ -1,12 +1,12 @@
-//! An object in parts: their bytes are in the log as they come, and complete makes one change of them.
+//! Multipart uploads: parts are appended to the log as they come, and `complete` makes one change of them.
 //!
-//! Bytes of an object that is not complete cannot go up as a change. Where the log's disk is full of them, they and all later
-//! parts go into an upload in the bucket instead.
+//! An incomplete object cannot be uploaded as a change. If the log's disk is full of its bytes, they and all later
+//! parts go into a multipart upload in the bucket instead.
 
 use super::early_upload::{EarlyUpload, EarlyUploadSlot};
 use super::make_change::NewObject;
 use super::pending::{Extent, PendingObject, slice_extents};
-use super::{HeldSources, Source, UrgentDrain, Writeback, object_ref};
+use super::{CopySource, HeldSources, UrgentDrain, Writeback, object_ref};
 use crate::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, blocking,
     byte_range,
@@ -23,32 +23,32 @@ pub(super) struct LoggedUpload {
     attributes: Attributes,
     tags: Tags,
     parts: Mutex<Option<BTreeMap<u32, LoggedPart>>>,
-    /// The upload in the bucket, where the log had no room.
+    /// The upload in the bucket, if the log had no room.
     bucket_upload: tokio::sync::Mutex<Option<Arc<dyn Multipart>>>,
     early: Mutex<EarlyState>,
 }
 
-/// Whether parts go up before the object is complete.
+/// Whether parts are uploaded before the object is complete.
 #[derive(Debug, Default)]
 enum EarlyState {
     /// The object is short so far.
     #[default]
     Short,
     Begun(EarlyUpload),
-    /// Never: parts are copied, or one was given twice.
+    /// Parts are not uploaded early, because one was copied or given twice.
     Off,
 }
 
-/// A part's bytes, and what they are copied from.
+/// A part's bytes, and a guard on the objects that they are in.
 #[derive(Debug, Clone)]
 struct LoggedPart {
-    /// Empty: the part is in the upload in the bucket.
+    /// Empty if the part is in the upload in the bucket.
     extents: Vec<Extent>,
     _held: Option<Arc<HeldSources>>,
 }
 
 impl LoggedPart {
-    /// Whether another part has the same bytes of the log.
+    /// Returns whether another part has the same bytes of the log.
     fn has_same_log_bytes(&self, other: &Self) -> bool {
         let place = |extent: &Extent| match extent {
             Extent::Log(segment, range) => Some((segment.number, range.clone())),
@@ -68,13 +68,13 @@ impl LoggedUpload {
         Self { writeback, key, attributes, tags, parts, bucket_upload, early: Mutex::default() }
     }
 
-    /// Begins the upload in the bucket, and brings there what is in the log.
+    /// Begins the upload in the bucket if there is none, and sends the parts that are in the log.
     async fn switch_to_bucket(&self) -> Result<Arc<dyn Multipart>> {
         let mut bucket_upload = self.bucket_upload.lock().await;
         let upload = match &*bucket_upload {
             Some(upload) => upload.clone(),
             None => {
-                tracing::info!(key = %self.key, "the write-back log has no room for the object, which goes straight to the bucket");
+                tracing::info!(key = %self.key, "the write-back log has no room for an object, which is uploaded to the bucket directly");
                 let upload = match self.adopt_early_upload().await {
                     Some(upload) => upload,
                     None => {
@@ -99,7 +99,7 @@ impl LoggedUpload {
         Ok(upload)
     }
 
-    /// Completes the upload in the bucket, after everything that it may follow.
+    /// Completes the upload in the bucket after all earlier changes of the key are uploaded.
     async fn complete_in_bucket(
         &self,
         upload: &dyn Multipart,
@@ -114,9 +114,11 @@ impl LoggedUpload {
             if writeback.pending().get(&self.key).is_none() {
                 break;
             }
-            writeback.wait_for_room("an earlier change does not go up".into(), progress, &mut wait).await?;
+            writeback
+                .wait_for_room("an earlier change of the key is not uploaded".into(), progress, &mut wait)
+                .await?;
         }
-        // The object that goes may be needed by what the log could still lose.
+        // The log may refer to the object that is replaced, and must not lose the records that come after.
         writeback.sync_log().await?;
         let object = upload.complete(writeback.bucket_condition(&self.key, precondition)).await?;
         writeback.uploaded.fetch_add(1, Ordering::AcqRel);
@@ -124,7 +126,7 @@ impl LoggedUpload {
         Ok(object)
     }
 
-    /// The upload in the bucket, if there is one.
+    /// Returns the upload in the bucket, if there is one.
     async fn bucket_upload(&self) -> Option<Arc<dyn Multipart>> {
         self.bucket_upload.lock().await.clone()
     }
@@ -147,7 +149,7 @@ impl LoggedUpload {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The upload that began early, once the bucket has the parts that were given to it.
+    /// Returns the early upload once the bucket has the parts that were given to it.
     async fn adopt_early_upload(&self) -> Option<Arc<dyn Multipart>> {
         let (early, given) = {
             let mut state = self.early_state();
@@ -158,7 +160,7 @@ impl LoggedUpload {
         };
         let upload = early.finish().await.ok()?;
         for (number, part) in self.parts().iter_mut().flatten() {
-            // A part that was replaced meanwhile is not there.
+            // A part that was replaced meanwhile is not in the upload.
             if given.get(number).is_some_and(|given| given.has_same_log_bytes(part)) {
                 *part = LoggedPart::sent();
             }
@@ -173,7 +175,7 @@ impl LoggedUpload {
         }
     }
 
-    /// Keeps a part that is in the log, and sends it up if the object is long.
+    /// Keeps a part that is in the log, and uploads it if the object is long.
     fn keep_and_send(&self, number: u32, extents: Vec<Extent>, body: Payload) -> Result<()> {
         let mut state = self.early_state();
         let is_first = self.parts().as_ref().is_some_and(|parts| !parts.contains_key(&number));
@@ -210,7 +212,7 @@ impl Multipart for LoggedUpload {
             None => {
                 self.writeback.admit(body.len()).await?;
                 match self.writeback.append_bytes(&body).await {
-                    // Nothing is left that could go up and make room.
+                    // Nothing is left to upload that would make room.
                     Err(full @ StoreError::Full(_)) if self.writeback.pending().len() == 0 => {
                         self.switch_to_bucket().await.map_err(|_| full)?
                     }
@@ -224,7 +226,7 @@ impl Multipart for LoggedUpload {
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         check_number(number)?;
-        let Source { extents, held, .. } = self.writeback.copy_source(from).await?;
+        let CopySource { extents, held, .. } = self.writeback.copy_source(from).await?;
         let size = extents.iter().map(Extent::len).sum();
         let range = byte_range::inside(&from.key, range, size)?;
         *self.early_state() = EarlyState::Off;
@@ -237,7 +239,7 @@ impl Multipart for LoggedUpload {
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         let parts = self.parts().clone().ok_or_else(upload_ended)?;
         if parts.is_empty() {
-            return Err(StoreError::Invalid("an upload has at least one part".into()));
+            return Err(StoreError::Invalid("an upload needs at least one part".into()));
         }
         if self.bucket_upload().await.is_some() {
             let upload = self.switch_to_bucket().await?;
@@ -268,7 +270,7 @@ impl Multipart for LoggedUpload {
 fn check_number(number: u32) -> Result<()> {
     match number {
         1..=10_000 => Ok(()),
-        _ => Err(StoreError::Invalid("parts have numbers from 1 to 10,000".into())),
+        _ => Err(StoreError::Invalid("part numbers range from 1 to 10,000".into())),
     }
 }
 

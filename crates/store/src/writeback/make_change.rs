@@ -1,7 +1,8 @@
-//! How a change is made: checked, appended to the log, and then seen by readers.
+//! Making a change: check its condition, append it to the log, then make it visible to readers.
 //!
-//! Invariants: the log has the changes of a key in the order in which they are seen; nothing about a key changes between the
-//! check of its condition and the moment at which the change is seen; readers never wait for the disk.
+//! Invariants: the log has the changes of a key in the order in which they become visible. Nothing about a key
+//! changes between the check of a condition and the moment at which the change is visible. Readers never wait for the
+//! disk.
 
 use super::condition::{Condition, check_pending};
 use super::early_upload::EarlyUploadSlot;
@@ -12,14 +13,15 @@ use crate::{ObjectKey, Payload, Result, StoreError};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-/// Longer bodies are appended before the record that describes them, in bytes.
+/// Longest body, in bytes, that is appended together with the record that describes it. Longer bodies are appended
+/// before.
 const BODY_BYTES_MAX: u64 = 64 << 10;
 
-/// An object to store, without the body that comes after its pieces.
+/// An object to store, without the body that follows its extents.
 pub(super) struct NewObject {
     pub(super) description: ObjectDescription,
     pub(super) extents: Vec<Extent>,
-    /// An upload that the bucket has parts of already.
+    /// A multipart upload that already has parts in the bucket.
     pub(super) early: EarlyUploadSlot,
 }
 
@@ -30,12 +32,13 @@ impl NewObject {
 }
 
 impl Writeback {
-    /// HeldSources while the state of a key is checked and changed, over the write of the record between both. Taken before `pending`.
+    /// Locks the making of changes: held from the check of a key's state until the change is visible, including the
+    /// write of the record. Taken before `pending`.
     pub(super) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.change_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends bytes of an object that is not description yet.
+    /// Appends bytes of an object whose record comes later.
     pub(super) async fn append_bytes(&self, body: &Payload) -> Result<Vec<Extent>> {
         if body.is_empty() {
             return Ok(Vec::new());
@@ -50,7 +53,7 @@ impl Writeback {
         }
     }
 
-    /// The one place where a change is made. The body comes after the pieces given.
+    /// Makes a change. `body` follows the extents of `object`. Every change passes through here.
     pub(super) async fn make_change(
         &self,
         key: &ObjectKey,
@@ -125,15 +128,15 @@ impl Writeback {
         let was_idle = pending.len() == 0;
         pending.insert(key.clone(), change);
         pending.unsynced.note(key, &self.log);
-        // Whoever sends changes up knows of the oldest, and looks again when that is due.
+        // The upload task knows the oldest change and wakes when that is due, so later changes need not wake it.
         if was_idle || self.is_urgent(pending.len()) {
-            self.woken.notify_one();
+            self.drain_wake.notify_one();
         }
         Ok(())
     }
 }
 
-/// Where the log says that pieces are, and the body after them.
+/// Returns the extents, and the body after them, as the record names them.
 fn extent_records(extents: &[Extent], body: &Payload) -> Vec<ExtentRecord> {
     let place = |extent: &Extent| match extent {
         Extent::Log(segment, range) => ExtentRecord::Log { segment: segment.number, range: range.clone() },

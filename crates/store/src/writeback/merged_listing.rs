@@ -1,4 +1,4 @@
-//! A page of the bucket with the changes that wait.
+//! Listings that merge a page of the bucket with the pending changes.
 
 use super::pending::Change;
 use super::{BucketRead, Writeback};
@@ -7,9 +7,9 @@ use crate::{ListEntry, ListPage, ListRequest, ObjectKey, Result};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Keys of the bucket looked at in one step, to find one that is not deleted.
-const LOOK_KEYS: usize = 1000;
-/// Entries of one page at most.
+/// Keys per LIST request that looks for one that is not deleted.
+const KEYS_PER_CHECK: usize = 1000;
+/// Maximum entries per page.
 const PAGE_ENTRIES_MAX: usize = 1000;
 
 impl Writeback {
@@ -53,7 +53,8 @@ impl Writeback {
         self.bucket.list(request).await
     }
 
-    /// Whether an entry of the bucket is not deleted by a change that waits.
+    /// Returns whether an entry of the bucket is shown: an object without a pending change, or a prefix with an
+    /// object that is not deleted.
     async fn is_visible(&self, entry: &ListEntry) -> Result<bool> {
         let prefix = match entry {
             ListEntry::Object { object, .. } => return Ok(!self.is_changed(&object.key)),
@@ -73,7 +74,7 @@ impl Writeback {
             let request = ListRequest {
                 prefix: prefix.clone(),
                 start_after: after,
-                limit: LOOK_KEYS,
+                limit: KEYS_PER_CHECK,
                 ..ListRequest::default()
             };
             let page = self.bucket.list(request).await?;
@@ -104,7 +105,8 @@ impl Writeback {
         }
     }
 
-    /// Adds what waits with a text after `after` and up to `end` (`None`: without end), as many as a page can have.
+    /// Adds pending objects with texts after `after` and up to `end` (`None`: to the end), as many as a page can
+    /// have.
     fn add_pending(
         &self,
         scan: &Scan,
@@ -116,7 +118,7 @@ impl Writeback {
         let mut from = after.unwrap_or_default().max(&scan.prefix).to_vec();
         let mut added = 0;
         while added <= scan.limit {
-            // What is deleted shows nothing.
+            // Deletions show nothing.
             let first = pending.overlay_from(&from).find(|(_, change)| change.object.is_some());
             let Some((key, change)) = first.filter(|(key, _)| key.as_bytes().starts_with(&scan.prefix))
             else {

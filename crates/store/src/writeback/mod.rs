@@ -1,16 +1,18 @@
-//! Write-back: a store whose changes are in a local log first and in the bucket later.
+//! Write-back: a store that acknowledges a change once a local log has it, and uploads it to the bucket later.
 //!
-//! A change is acknowledged when it is in the log: it then survives the end of the process, and after
-//! [`ObjectStore::sync`] the loss of power. Reads and listings show the bucket with the changes that wait. They go up in the
-//! background, the newest of each key only; opening the log again goes on where it ended.
+//! An acknowledged change survives the end of the process, and after [`ObjectStore::sync`] the loss of power. Reads
+//! and listings show the bucket with the pending changes applied. Changes are uploaded in the background, only the
+//! newest of each key. After a restart the log is opened again and the upload continues.
 //!
-//! A condition is checked against a change of the key that waits, else when the change goes up: who meets somebody else's
-//! object then finds its bytes under the key that [`WritebackOptions::lost`] gives, or where a [`Judge`] says.
+//! A precondition is checked against a pending change of the key, or else when the change is uploaded. An upload that
+//! meets another client's object stores our bytes under the key that [`WritebackOptions::lost`] returns, or as a
+//! [`Judge`] decides.
 //!
-//! Invariants: what was acknowledged is in the log until it is in the bucket; the bucket never has what the log could
-//! lose with the power, as it would then be taken for somebody else's, except a new object under a key of which the log has
-//! nothing else; nothing is replaced in the bucket that a waiting object is made of; the log is no longer than its limit,
-//! one change and a few segments that are about to be removed.
+//! Invariants: an acknowledged change is in the log until it is in the bucket. The bucket never has a change whose
+//! record the log could lose with the power, because after that loss the object would be taken for another client's;
+//! except a new object under a key of which the log has nothing else. No object in the bucket is replaced while a
+//! pending object is made of it. The log is at most as long as its limit, plus one change and a few segments that are
+//! about to be removed.
 
 mod admission;
 mod condition;
@@ -60,36 +62,38 @@ use tokio::time::Instant;
 use upload_conflict::JudgeState;
 pub use upload_conflict::{Judge, Outcome, Overtaken, Way};
 
-/// How a log behaves.
+/// Options of a write-back log.
 #[derive(Clone)]
 pub struct WritebackOptions {
-    /// Who changes something waits while the log is longer, in bytes.
+    /// Length of the log, in bytes, above which new changes wait.
     pub limit_bytes: u64,
-    /// The same for changes that wait, which take some hundred bytes of memory each.
+    /// Number of pending changes at which new changes wait. A change takes some hundred bytes of memory.
     pub limit_changes: usize,
-    /// Who waits for room gives up when nothing went up for so long.
+    /// A change that waits for room fails when nothing was uploaded for this long.
     pub patience: Duration,
-    /// A change goes up after so long, unless the log is half full: much is replaced or deleted soon.
+    /// Age at which a change is uploaded, unless the log is half full. Much is replaced or deleted before that age.
     pub delay: Duration,
-    /// A condition on a key of which no change waits is asked of the bucket at once, by one more request.
+    /// Checks a condition on a key without a pending change against the bucket at once, for one more request.
     pub checks_at_once: bool,
-    /// Keys that other clients change too. Who changes one whatever it is changes what it is then, for one more request: what
-    /// they make of it before the change goes up is not lost.
+    /// Keys that other clients change too. A change without a precondition is made over exactly what the bucket has
+    /// under such a key at the time, for one more request, so that what other clients do to the object before the
+    /// upload is not lost.
     pub shared: SharedKeys,
-    /// No key is used again after it was deleted, nor for other bytes: what never went up need not be deleted.
+    /// No key is used again after its deletion, nor for other bytes: an object that was never uploaded need not be
+    /// deleted in the bucket.
     pub keys_are_used_once: bool,
-    /// Where our bytes go if somebody else changed the key in the bucket.
+    /// Returns the key for our bytes if another client changed the key in the bucket.
     pub lost: LostKey,
-    /// An object that comes in parts begins to go up while it is written once it has so many bytes.
+    /// Length from which a multipart upload begins to send its parts to the bucket while it is still being written.
     pub early_bytes: u64,
-    /// Memory for bodies on their way to the bucket, in bytes.
+    /// Memory for bodies that are being uploaded, in bytes.
     pub memory_bytes: u64,
 }
 
-/// Gives the key under which bytes are kept that lost to somebody else's, from theirs and a random number.
+/// Returns the key under which the loser of a conflict is kept, from the key in conflict and a random number.
 pub type LostKey = Arc<dyn Fn(&ObjectKey, u64) -> ObjectKey + Send + Sync>;
 
-/// Says of a key whether other clients change it.
+/// Returns whether other clients change a key.
 pub type SharedKeys = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
 impl std::fmt::Debug for WritebackOptions {
@@ -98,18 +102,18 @@ impl std::fmt::Debug for WritebackOptions {
     }
 }
 
-/// What waits to go up.
+/// The changes that are still to be uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Changes.
+    /// Pending changes.
     pub changes: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// Changes that the bucket refuses for good, as far as is known.
+    /// Changes that the bucket refuses, as far as is known.
     pub refused: usize,
 }
 
-/// A store in front of another.
+/// A store that logs changes in front of another store.
 #[derive(Debug)]
 pub struct Writeback {
     me: Weak<Self>,
@@ -125,35 +129,35 @@ pub struct Writeback {
     clock: Arc<dyn Clock>,
     entropy: Arc<Entropy>,
     options: WritebackOptions,
-    /// Something waits that did not before, or somebody wants everything up.
-    woken: Arc<Notify>,
-    /// A change went up, or its attempt ended.
+    /// Wakes the upload task: a first change is pending, or a caller wants everything uploaded now.
+    drain_wake: Arc<Notify>,
+    /// Notified when a change was uploaded or an attempt failed.
     progress: Notify,
-    /// Attempts under way, which hold what they send.
+    /// Attempts in progress. They hold the segments that they read.
     in_flight: AtomicU64,
-    /// How many changes went up.
+    /// Number of changes uploaded.
     uploaded: AtomicU64,
-    /// How many want everything up now.
+    /// Number of callers that want everything uploaded now.
     urgent_callers: AtomicU64,
     judge: Mutex<JudgeState>,
     damage: LogDamage,
 }
 
-/// What damage of the disk took from a log, as it was opened.
+/// Losses that damage of the disk caused in a log, as found when it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogDamage {
-    /// Ranges of the log that cannot be read as they were written.
+    /// Damaged ranges of the log.
     pub ranges: usize,
     /// Their length in bytes.
     pub bytes: u64,
     /// Keys whose change is lost, as far as they are known.
     pub keys: Vec<ObjectKey>,
-    /// Damaged segments of the past, kept as `*.damaged` in the log's directory.
+    /// Damaged segments that are not needed any more, kept as `*.damaged` in the log's directory.
     pub files: usize,
 }
 
 impl LogDamage {
-    /// Reports what was lost.
+    /// Logs and returns what was lost.
     fn of(dir: &Path, found: &Replayed) -> Self {
         let mut keys = found.lost.clone();
         for damage in &found.damages {
@@ -163,11 +167,11 @@ impl LogDamage {
             };
             let (dir, key_shown) = (dir.display(), key.as_ref().map(ToString::to_string));
             tracing::error!(%dir, segment = damage.segment, range = ?damage.range, key = key_shown,
-                "the write-back log is damaged here; what comes after it goes on, and the segment is kept");
+                "the write-back log is damaged here; reading continues behind the damage, and the segment is kept");
             keys.extend(key);
         }
         for key in &found.lost {
-            tracing::error!(%key, "a change is lost: its bytes were in a damaged part of the write-back log");
+            tracing::error!(%key, "a change is lost: some of its bytes were in a damaged part of the write-back log");
         }
         let bytes = found.damages.iter().map(|damage| damage.range.end - damage.range.start).sum();
         Self { ranges: found.damages.len(), bytes, keys, files: log::damaged_files(dir) }
@@ -175,7 +179,8 @@ impl LogDamage {
 }
 
 impl Writeback {
-    /// Opens the log in `dir` in front of a bucket; `WouldBlock` if another process has it open. What it holds is seen at once and goes up once a runtime runs.
+    /// Opens the log in `dir` in front of a bucket. Returns `WouldBlock` if another process has the log open. Logged
+    /// changes are visible at once and are uploaded if a runtime is running.
     pub fn open(
         dir: &Path,
         bucket: Arc<dyn ObjectStore>,
@@ -202,7 +207,7 @@ impl Writeback {
             clock,
             entropy,
             options,
-            woken: Arc::default(),
+            drain_wake: Arc::default(),
             progress: Notify::new(),
             in_flight: AtomicU64::new(0),
             uploaded: AtomicU64::new(0),
@@ -214,8 +219,8 @@ impl Writeback {
         Ok(writeback)
     }
 
-    /// How many changes a log in `dir`, which may be missing, holds that are not in the bucket, notes included; `WouldBlock` if a process
-    /// has it open.
+    /// Returns how many changes and notes a log in `dir`, which may be missing, holds that the bucket does not have.
+    /// Returns `WouldBlock` if a process has the log open.
     pub fn waiting_in(dir: &Path) -> io::Result<usize> {
         if !dir.is_dir() {
             return Ok(0);
@@ -227,29 +232,29 @@ impl Writeback {
         Ok(pending.len() + notes.len())
     }
 
-    /// What damage of the disk took from the log, as it was opened.
+    /// Returns the losses found when the log was opened.
     pub fn damage(&self) -> &LogDamage {
         &self.damage
     }
 
-    /// What waits.
+    /// Returns what is still to be uploaded.
     pub fn backlog(&self) -> Backlog {
         let pending = self.pending();
         Backlog { changes: pending.len(), bytes: pending.bytes(), refused: pending.refused_count() }
     }
 
-    /// The numbers of the log's files, and how many bytes of each survive the loss of power, as far as this process
-    /// knows: for simulators, which take the rest away.
+    /// Returns the numbers of the log's segments, and how many bytes of each survive the loss of power, as far as
+    /// this process knows. Simulators cut the rest.
     pub fn synced(&self) -> Vec<(u64, u64)> {
         self.log.synced()
     }
 
-    /// Returns when nothing waits, or only what the bucket refuses when it is asked once more.
+    /// Waits until everything is uploaded, except changes that the bucket refuses once more.
     pub async fn drained(&self) {
         self.urgent_callers.fetch_add(1, Ordering::AcqRel);
         let _urgent = UrgentDrain(self);
         self.pending().retry_refused(Instant::now());
-        self.woken.notify_one();
+        self.drain_wake.notify_one();
         loop {
             let progress = self.progress.notified();
             if self.pending().has_only_refused() {
@@ -259,12 +264,12 @@ impl Writeback {
         }
     }
 
-    /// Returns when the bucket has every change that was made before the call, whatever comes meanwhile.
+    /// Waits until the bucket has every change that was made before the call, whatever is changed meanwhile.
     pub async fn drained_so_far(&self) {
         let newest = self.next_change.load(Ordering::Acquire).saturating_sub(1);
         self.urgent_callers.fetch_add(1, Ordering::AcqRel);
         let _urgent = UrgentDrain(self);
-        self.woken.notify_one();
+        self.drain_wake.notify_one();
         loop {
             let progress = self.progress.notified();
             if self.pending().oldest_number().is_none_or(|oldest| oldest > newest) {
@@ -274,7 +279,7 @@ impl Writeback {
         }
     }
 
-    /// What was appended so far survives the loss of power.
+    /// Makes everything appended so far survive the loss of power.
     async fn sync_log(&self) -> Result<()> {
         let me = self.me.upgrade().ok_or_else(closed)?;
         blocking(move || me.log.sync()).await.map_err(failed)
@@ -288,37 +293,38 @@ impl Writeback {
         self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether changes go up without delay, where so many wait.
+    /// Returns whether changes are uploaded without delay, given the number of pending changes.
     fn is_urgent(&self, pending: usize) -> bool {
         self.urgent_callers.load(Ordering::Acquire) > 0
             || self.log.bytes() > self.options.limit_bytes / 2
             || pending > self.options.limit_changes / 2
     }
 
-    /// Reads an object that does not wait.
+    /// Reads an object that has no pending change.
     async fn get_from_bucket(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         let if_match = match options.if_match {
             Some(etag) => Some(self.bucket_ref(&ObjectRef::new(key.clone(), etag))?.etag),
             None => None,
         };
-        // A key that is used once has no other bytes.
+        // The etag may be forgotten, but a key that is used once never has other bytes.
         let if_match = if_match.filter(|etag| !etag.is_provisional());
         let mut object = self.bucket.get(key, GetOptions { if_match, ..options }).await?;
         object.meta.object = self.with_issued_tag(object.meta.object);
         Ok(object)
     }
 
-    /// A condition in the bucket's words.
+    /// Returns a condition with the bucket's etag.
     fn bucket_condition(&self, key: &ObjectKey, condition: &Precondition) -> Precondition {
         self.aliases().bucket_condition(key, condition)
     }
 
-    /// An object of the bucket with the tag that was given for it here.
+    /// Returns an object of the bucket with the etag that was issued to callers.
     fn with_issued_tag(&self, object: ObjectRef) -> ObjectRef {
         self.aliases().with_issued_tag(object)
     }
 
-    /// An object as the bucket knows it. One that was given so long ago that its tag is forgotten may be another.
+    /// Returns an object with the bucket's etag. Fails if the etag was issued so long ago that its translation is
+    /// forgotten, because the bucket may have another object by now.
     fn bucket_ref(&self, object: &ObjectRef) -> Result<ObjectRef> {
         let etag = self.aliases().bucket_tag(&object.key, &object.etag);
         if etag.is_provisional() && !self.options.keys_are_used_once {
@@ -338,8 +344,9 @@ impl Writeback {
         Some(change.object.clone().ok_or_else(|| StoreError::NotFound(key.clone())))
     }
 
-    /// The object under a key, if it waits. What it is made of, or else the object in the bucket, stays there as it is
-    /// while this is held.
+    /// Returns the pending object of a key, if there is one, and a guard. While the guard exists, the bucket objects
+    /// that the pending object is made of, or else the object under the key in the bucket, are not replaced by this
+    /// store.
     async fn hold_object(&self, key: &ObjectKey) -> Result<(Option<Arc<PendingObject>>, HeldSources)> {
         let writeback = self.me.upgrade().ok_or_else(closed)?;
         self.complete_if_uploaded(key).await?;
@@ -364,15 +371,15 @@ impl Writeback {
         }
     }
 
-    /// The pieces of exactly these bytes, and what is known of the object they are from.
-    async fn copy_source(&self, from: &ObjectRef) -> Result<Source> {
+    /// Returns the extents, attributes and tags of exactly this object.
+    async fn copy_source(&self, from: &ObjectRef) -> Result<CopySource> {
         let (object, held) = self.hold_object(&from.key).await?;
         if let Some(object) = object {
             if object.description.etag != from.etag {
                 return Err(StoreError::PreconditionFailed(from.key.clone()));
             }
             let ObjectDescription { attributes, tags, .. } = object.description.clone();
-            return Ok(Source { extents: object.extents.clone(), attributes, tags, held });
+            return Ok(CopySource { extents: object.extents.clone(), attributes, tags, held });
         }
         let object = self.bucket_ref(from)?;
         let meta = self.bucket.head(&object.key).await?;
@@ -388,7 +395,7 @@ impl Writeback {
             0 => Vec::new(),
             size => vec![Extent::Bucket(meta.object, 0..size)],
         };
-        Ok(Source { extents, attributes: meta.attributes, tags, held })
+        Ok(CopySource { extents, attributes: meta.attributes, tags, held })
     }
 
     async fn read_extents(&self, extents: Vec<Extent>) -> Result<BoxStream<'static, Result<Bytes>>> {
@@ -412,7 +419,7 @@ impl Writeback {
                 }
             }
         });
-        // The first is begun now, so that an object that is gone is an error of the call.
+        // The first read begins now, so that a missing object is an error of this call.
         let mut bodies = bodies.boxed();
         let first = match bodies.next().await {
             Some(first) => first?,
@@ -429,7 +436,7 @@ impl ObjectStore for Writeback {
             return self.get_from_bucket(key, options).await;
         }
         let (Some(object), held) = self.hold_object(key).await? else {
-            // It went up in between.
+            // The object was uploaded in between.
             return self.get_from_bucket(key, options).await;
         };
         if options.version.is_some() {
@@ -444,7 +451,8 @@ impl ObjectStore for Writeback {
             None => 0..size,
         };
         let body = match self.read_extents(slice_extents(&object.extents, &range)).await {
-            // Only new attributes wait, and another client has replaced the object that they are for.
+            // The pending change only has new attributes, and another client has replaced the object that they belong
+            // to.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_))
                 if options.if_match.is_none() && object.reuses_only(key) =>
             {
@@ -490,7 +498,7 @@ impl ObjectStore for Writeback {
         if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
             return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
         }
-        let Source { extents, attributes, tags, held: _held } = self.copy_source(from).await?;
+        let CopySource { extents, attributes, tags, held: _held } = self.copy_source(from).await?;
         let condition = self.check_in_bucket(to, &options.precondition).await?;
         let tags = options.tags.unwrap_or(tags);
         let description = self.describe(options.attributes.unwrap_or(attributes), tags);
@@ -517,7 +525,7 @@ impl ObjectStore for Writeback {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        // Of what waits they are part; there is no other change that only concerns them.
+        // Tags are part of a pending object; there is no separate record for them.
         loop {
             if self.pending_object(key).is_none() {
                 return self.bucket.set_tags(key, tags).await;
@@ -542,21 +550,21 @@ impl ObjectStore for Writeback {
 
 impl Drop for Writeback {
     fn drop(&mut self) {
-        // Who sends changes up ends.
-        self.woken.notify_one();
+        // Ends the upload task.
+        self.drain_wake.notify_one();
     }
 }
 
-/// Bytes to make an object of.
-struct Source {
+/// The source of a copy.
+struct CopySource {
     extents: Vec<Extent>,
     attributes: Attributes,
     tags: Tags,
-    /// Until the object is a change of its own.
+    /// Held until the copy is a change of its own.
     held: HeldSources,
 }
 
-/// Objects of the bucket that stay as they are until this is dropped.
+/// Guard that protects objects of the bucket from being replaced by this store.
 #[derive(Debug)]
 struct HeldSources {
     writeback: Arc<Writeback>,
@@ -566,11 +574,11 @@ struct HeldSources {
 impl Drop for HeldSources {
     fn drop(&mut self) {
         self.writeback.pending().release_sources(&self.keys);
-        self.writeback.woken.notify_one();
+        self.writeback.drain_wake.notify_one();
     }
 }
 
-/// Everything goes up without delay until this is dropped.
+/// Guard that makes everything upload without delay.
 struct UrgentDrain<'w>(&'w Writeback);
 
 impl Drop for UrgentDrain<'_> {

@@ -1,7 +1,8 @@
-//! Notes: records that somebody else wants kept in order with the changes, such as names with the data they name.
+//! Notes: records that another component keeps in this log, in order with the changes, such as names with the data
+//! that they name.
 //!
-//! A note keeps its segment, with everything else in it. So whoever keeps notes is asked to do without them when the log is a
-//! segment longer, and when there is no room for more.
+//! A note holds its segment, with everything else in it. When the log has grown by a segment, and when it is full,
+//! the owner of the notes is therefore asked to make them unnecessary.
 
 use super::Writeback;
 use super::log::Log;
@@ -15,19 +16,19 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Numbers of notes, ascending, and where they are.
+/// Numbers of notes, ascending, and where the notes are.
 pub(super) type NoteLocations = VecDeque<(u64, Extent)>;
 
-/// What others keep here.
+/// The notes that are still needed.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     kept: Mutex<NoteLocations>,
     on_trim: OnceLock<TrimCallback>,
-    /// The keeper is being asked.
+    /// The owner is being asked to forget notes.
     is_trimming: AtomicBool,
 }
 
-/// Asks whoever keeps notes to forget them.
+/// Asks the owner of the notes to forget them.
 struct TrimCallback(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for TrimCallback {
@@ -45,7 +46,7 @@ impl Notes {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether notes keep a segment before the last two.
+    /// Returns whether notes hold a segment older than the last two.
     fn hold_old_segments(&self, log: &Log) -> bool {
         let kept = self.kept();
         let oldest = kept.front().and_then(|(_, extent)| match extent {
@@ -57,8 +58,8 @@ impl Notes {
 }
 
 impl Writeback {
-    /// Keeps a note under a number that is higher than those of all before. It survives the end of the process at
-    /// once, and the loss of power after [`Writeback::sync_now`].
+    /// Appends a note under a number higher than all before. The note survives the end of the process at once, and
+    /// the loss of power after [`Writeback::sync_now`].
     pub fn append_note(&self, number: u64, body: Bytes) -> io::Result<()> {
         let mut kept = self.notes.kept();
         let appended = self.log.append(&Record::Note { number }, &Payload::from(body));
@@ -67,7 +68,7 @@ impl Writeback {
             Err(error) => {
                 drop(kept);
                 if error.kind() == ErrorKind::StorageFull {
-                    // Too late for this one.
+                    // This note fails all the same.
                     self.trim_notes_in_background();
                 }
                 return Err(error);
@@ -76,7 +77,7 @@ impl Writeback {
         Ok(())
     }
 
-    /// The notes that are still needed, ascending.
+    /// Returns the notes that are still needed, ascending.
     pub fn read_notes(&self) -> io::Result<Vec<(u64, Bytes)>> {
         let read = |(number, extent): &(u64, Extent)| match extent {
             Extent::Log(segment, range) => Ok((*number, segment.read(range)?)),
@@ -85,11 +86,11 @@ impl Writeback {
         self.notes.kept().iter().map(read).collect()
     }
 
-    /// Notes up to this one are not needed any more; their keeper does not mind to see them again.
+    /// Forgets the notes up to a number. Their owner must tolerate finding them again after a restart.
     pub fn forget_notes(&self, up_to: u64) -> io::Result<()> {
         match self.log.append(&Record::NotesDone { number: up_to }, &Payload::default()) {
             Err(error) if error.kind() == ErrorKind::StorageFull => {
-                tracing::debug!("the write-back log has no room to note what it can forget");
+                tracing::debug!("the write-back log has no room to record which notes it can forget");
             }
             appended => drop(appended?),
         }
@@ -97,18 +98,18 @@ impl Writeback {
         self.log.reclaim()
     }
 
-    /// Returns when everything acknowledged before, changes and notes, survives the loss of power.
+    /// Makes everything acknowledged so far, changes and notes, survive the loss of power.
     pub fn sync_now(&self) -> io::Result<()> {
         self.log.sync()
     }
 
-    /// Says how to ask the keeper of the notes to forget them ([`Writeback::forget_notes`]), on a thread that may block. The
-    /// first call counts.
+    /// Sets the callback that asks the owner of the notes to forget them ([`Writeback::forget_notes`]). It runs on a
+    /// thread that may block. Only the first call has an effect.
     pub fn notes_are_kept_by(&self, ask: impl Fn() + Send + Sync + 'static) {
         let _ = self.notes.on_trim.set(TrimCallback(Box::new(ask)));
     }
 
-    /// Asks the keeper of notes to forget them, if they keep much of the log.
+    /// Asks the owner of the notes to forget them, if they hold old segments.
     pub(super) fn trim_notes(&self) {
         if self.notes.hold_old_segments(&self.log) {
             self.trim_notes_in_background();
@@ -121,7 +122,7 @@ impl Writeback {
         }
     }
 
-    /// The same, and waits for it. False if there is nothing to be gained.
+    /// Asks the owner of the notes to forget them, and waits for it. Returns false if there are no notes or no owner.
     pub(super) async fn request_trim(self: &Arc<Self>) -> bool {
         let has_notes = !self.notes.kept().is_empty() && self.notes.on_trim.get().is_some();
         if !has_notes || self.notes.is_trimming.swap(true, Ordering::AcqRel) {

@@ -1,8 +1,9 @@
-//! What the bucket does not have yet: for each key its newest change. Pure state; no I/O.
+//! The changes that the bucket does not have yet: for each key the newest. Pure state; no I/O.
 //!
-//! Changes of one key replace each other, so that only the newest goes up; one that goes up while another comes stays
-//! until the outcome is known. A change waits while others read, out of the bucket, the object that it would replace. A change
-//! whose attempt failed waits apart from the queue, so that no others wait behind it.
+//! A newer change of a key replaces the older one, so that only the newest is uploaded. A change that is being
+//! uploaded while a newer one comes stays here until the outcome is known. A change waits while pending objects still
+//! read the object that it would replace in the bucket. A change whose attempt failed waits apart from the queue, so
+//! that it does not delay others.
 
 use super::early_upload::EarlyUploadSlot;
 use super::log::Segment;
@@ -19,16 +20,16 @@ use tokio::time::Instant;
 pub(super) struct PendingObject {
     pub(super) description: ObjectDescription,
     pub(super) extents: Vec<Extent>,
-    /// An upload that the bucket has parts of already.
+    /// A multipart upload that already has parts in the bucket.
     pub(super) early: EarlyUploadSlot,
 }
 
-/// Where bytes of a waiting object are.
+/// Location of some bytes of a pending object.
 #[derive(Debug, Clone)]
 pub(super) enum Extent {
-    /// In the log.
+    /// A range of a segment of the log.
     Log(Arc<Segment>, Range<u64>),
-    /// In an object of the bucket.
+    /// A range of an object in the bucket.
     Bucket(ObjectRef, Range<u64>),
 }
 
@@ -38,7 +39,7 @@ impl Extent {
         range.end - range.start
     }
 
-    /// A range of it, counted from its beginning.
+    /// Returns a subrange, counted from the extent's start.
     pub(super) fn subrange(&self, within: Range<u64>) -> Self {
         let cut = |range: &Range<u64>| range.start + within.start..range.start + within.end;
         match self {
@@ -48,7 +49,7 @@ impl Extent {
     }
 }
 
-/// The parts of pieces that hold a range of the object they make.
+/// Returns the extents that hold a range of the object that `extents` make up.
 pub(super) fn slice_extents(extents: &[Extent], range: &Range<u64>) -> Vec<Extent> {
     let (mut found, mut at) = (Vec::new(), 0);
     for extent in extents {
@@ -79,12 +80,13 @@ impl PendingObject {
         ObjectMeta { object, size_bytes: self.size_bytes(), attributes, tag_count }
     }
 
-    /// Whether it is what the bucket has under this key, with other attributes.
+    /// Returns whether all bytes are those that the bucket has under this key, so that only attributes or tags
+    /// change.
     pub(super) fn reuses_only(&self, key: &ObjectKey) -> bool {
         self.extents.iter().all(|extent| matches!(extent, Extent::Bucket(object, _) if object.key == *key))
     }
 
-    /// The objects of the bucket that it is made of.
+    /// Returns the keys of the objects in the bucket that this object is made of.
     pub(super) fn sources(&self) -> HashSet<ObjectKey> {
         let sources = self.extents.iter().filter_map(|extent| match extent {
             Extent::Bucket(object, _) => Some(object.key.clone()),
@@ -93,14 +95,14 @@ impl PendingObject {
         sources.collect()
     }
 
-    /// Whether this very object of the bucket is one that it is made of.
+    /// Returns whether this object, with this etag, is one that the pending object is made of.
     pub(super) fn is_made_of(&self, object: &ObjectRef) -> bool {
         self.extents.iter().any(|extent| {
             matches!(extent, Extent::Bucket(source, _) if source.key == object.key && source.etag == object.etag)
         })
     }
 
-    /// Whether any of it is in the log.
+    /// Returns whether any bytes are in the log.
     pub(super) fn has_log_bytes(&self) -> bool {
         self.log_bytes() > 0
     }
@@ -117,33 +119,35 @@ pub(super) struct Change {
     pub(super) number: u64,
     /// `None`: the key is deleted.
     pub(super) object: Option<Arc<PendingObject>>,
-    /// What must hold in the bucket.
+    /// Condition for the upload: what the bucket must have under the key.
     pub(super) base: Precondition,
-    /// When it was made.
+    /// Time of the change.
     pub(super) made_at: Timestamp,
-    /// Where the record is, held for as long as it counts, and where it ends. `None`: it counts no more.
+    /// Segment of the record, held while the record is needed, and the record's end. `None`: the record is not needed
+    /// any more.
     record: Option<(Arc<Segment>, u64)>,
-    /// The log has nothing else of the key that a loss of power could bring back.
+    /// The log had no other record of the key that is not synced. A loss of power can only lose this record, and then
+    /// nothing in the log contradicts an object that the bucket already has.
     pub(super) is_only_record: bool,
-    /// It may be in the bucket already.
+    /// An attempt was made, so the change may be in the bucket already.
     was_tried: bool,
-    /// Objects of earlier changes of the key that may be in the bucket; `None`: a deletion.
+    /// Earlier changes of the key that may be in the bucket; `None`: a deletion.
     earlier_attempts: Vec<Option<Arc<PendingObject>>>,
-    /// Attempts that failed.
+    /// Number of failed attempts.
     pub(super) failures: u32,
-    /// When it is tried again after a failure.
+    /// Delay after a failed attempt.
     retry: Option<Delay>,
 }
 
-/// The wait after an attempt that failed.
+/// Delay until the next attempt.
 #[derive(Debug, Clone, Copy)]
 struct Delay {
     until: Instant,
-    /// The bucket's answer was one that does not change by itself.
+    /// The bucket refused the change and would refuse it again.
     is_refused: bool,
 }
 
-/// So many earlier changes of a key are known, the newest ones.
+/// Maximum earlier changes of a key to remember; the oldest are forgotten.
 const EARLIER_ATTEMPTS_MAX: usize = 16;
 
 impl Change {
@@ -171,17 +175,18 @@ impl Change {
         }
     }
 
-    /// Whether it may be in the bucket already, where it replaced an object that it is made of.
+    /// Returns whether the change may be in the bucket already and replaced, at `key`, an object that it is made of.
     pub(super) fn may_have_replaced_source(&self, key: &ObjectKey) -> bool {
         self.was_tried && self.object.as_ref().is_some_and(|object| object.sources().contains(key))
     }
 
-    /// Whether the record survives the loss of power.
+    /// Returns whether the record survives the loss of power.
     pub(super) fn is_synced(&self) -> bool {
         self.record.as_ref().is_none_or(|(segment, end)| segment.is_synced_to(*end))
     }
 
-    /// The same once it is in the bucket under this tag: it needs nothing in the log.
+    /// Returns the change as it is once the bucket has it under this etag: its bytes are in the bucket and it needs
+    /// nothing in the log.
     fn as_stored(self, key: &ObjectKey, etag: Option<&ETag>) -> Self {
         let object = self.object.map(|object| {
             let stored = ObjectRef::new(key.clone(), etag.unwrap_or(&object.description.etag).clone());
@@ -196,35 +201,36 @@ impl Change {
         Self { object, record: None, ..self }
     }
 
-    /// What earlier changes of the same key may have left in the bucket, the newest first.
+    /// Returns the earlier changes of the key that may be in the bucket, newest first.
     pub(super) fn earlier_attempts(&self) -> impl Iterator<Item = Option<&PendingObject>> {
         self.earlier_attempts.iter().rev().map(Option::as_deref)
     }
 
-    /// One that an earlier process made, which may have sent it.
+    /// Marks a change of an earlier process, which may have uploaded it.
     pub(super) fn mark_tried(self) -> Self {
         Self { was_tried: true, ..self }
     }
 }
 
-/// All changes that wait.
+/// All pending changes.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
+    /// The newest change of each key.
     keys: BTreeMap<ObjectKey, Change>,
-    /// Keys in the order of their newest changes.
+    /// Keys by the numbers of their newest changes.
     queue: BTreeMap<u64, ObjectKey>,
-    /// Those of the queue of which no attempt has failed.
+    /// Entries of `queue` without a failed attempt.
     fresh: BTreeMap<u64, ObjectKey>,
-    /// The others, by the time of the next attempt.
+    /// Entries of `queue` with a failed attempt, by the time of the next attempt.
     delayed: BTreeMap<(Instant, u64), ObjectKey>,
-    /// How many waiting objects are made of an object in the bucket.
+    /// Number of pending objects and guards that need an object in the bucket unchanged, by that object's key.
     readers: HashMap<ObjectKey, usize>,
-    /// Changes on their way up, by key: the bucket has, or will have, their outcome.
+    /// Changes being uploaded: the bucket has them, or will have them, unless the attempt fails.
     in_flight: HashMap<ObjectKey, Change>,
     bytes: u64,
-    /// Looks at the bucket under way, which may have been answered before a change went up.
+    /// Number of bucket reads in progress. A read may have been answered before a change was uploaded.
     bucket_reads: usize,
-    /// What went up during them.
+    /// Changes that were uploaded during those reads.
     done_during_reads: BTreeMap<ObjectKey, Change>,
     pub(super) unsynced: UnsyncedKeys,
 }
@@ -234,12 +240,12 @@ impl Pending {
         self.keys.get(key)
     }
 
-    /// Whether no change of a key waits or is on its way up.
+    /// Returns whether a key has no pending change, uploading or not.
     pub(super) fn is_free(&self, key: &ObjectKey) -> bool {
         !self.keys.contains_key(key) && !self.in_flight.contains_key(key)
     }
 
-    /// A look at the bucket begins: until it ends, what goes up is seen as waiting.
+    /// Begins a bucket read: until it ends, changes that are uploaded stay visible through [`Pending::overlay`].
     pub(super) fn begin_bucket_read(&mut self) {
         self.bucket_reads += 1;
     }
@@ -251,12 +257,13 @@ impl Pending {
         }
     }
 
-    /// The newest change of a key that a look may have missed.
+    /// Returns the newest change of a key that a bucket read may have missed: a pending one, or one uploaded during
+    /// the read.
     pub(super) fn overlay(&self, key: &ObjectKey) -> Option<&Change> {
         self.keys.get(key).or_else(|| self.done_during_reads.get(key))
     }
 
-    /// Keys from `from` on whose changes a look may have missed.
+    /// Returns, from a key on, the changes that a bucket read may have missed.
     pub(super) fn overlay_from(&self, from: &[u8]) -> impl Iterator<Item = (&ObjectKey, &Change)> {
         let range = (Bound::Included(from), Bound::Unbounded);
         let mut done = self.done_during_reads.range::<[u8], _>(range).peekable();
@@ -276,12 +283,13 @@ impl Pending {
         self.keys.len()
     }
 
-    /// Bytes in the log that are to go up.
+    /// Returns the bytes in the log that are still to be uploaded.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What a change of a key, which is seen under `asked`, needs to find in the bucket.
+    /// Returns the upload condition of a new change. `condition` was checked against the pending change, if there is
+    /// one: the bucket must then still meet the pending change's own condition.
     pub(super) fn base(&self, key: &ObjectKey, condition: &Precondition) -> Precondition {
         match self.keys.get(key) {
             Some(change) if *condition != Precondition::None => change.base.clone(),
@@ -289,7 +297,7 @@ impl Pending {
         }
     }
 
-    /// How many changes the bucket refuses, as far as is known.
+    /// Returns the number of changes that the bucket refuses.
     pub(super) fn refused_count(&self) -> usize {
         self.delayed.values().filter(|key| self.is_refused(key)).count()
     }
@@ -299,12 +307,12 @@ impl Pending {
         delay.is_some_and(|delay| delay.is_refused) && !self.in_flight.contains_key(key)
     }
 
-    /// Whether nothing waits but what the bucket refuses.
+    /// Returns whether every pending change is one that the bucket refuses.
     pub(super) fn has_only_refused(&self) -> bool {
         self.fresh.is_empty() && self.delayed.values().all(|key| self.is_refused(key))
     }
 
-    /// What was refused is tried again now.
+    /// Schedules the refused changes for another attempt now.
     pub(super) fn retry_refused(&mut self, now: Instant) {
         let refused = self.delayed.iter().filter(|(_, key)| self.is_refused(key));
         for ((until, number), key) in refused.map(|(at, key)| (*at, key.clone())).collect::<Vec<_>>() {
@@ -316,44 +324,45 @@ impl Pending {
         }
     }
 
-    /// The number of the oldest change that the bucket may not have.
+    /// Returns the number of the oldest change that the bucket may not have.
     pub(super) fn oldest_number(&self) -> Option<u64> {
         let in_flight = self.in_flight.values().map(|change| change.number);
         in_flight.chain(self.queue.keys().next().copied()).min()
     }
 
-    /// When the oldest change was made that has not been tried in vain and is not on its way.
+    /// Returns the time of the oldest change that has no failed attempt and is not being uploaded.
     pub(super) fn oldest_untried_at(&self) -> Option<Timestamp> {
         let key = self.fresh.values().find(|key| !self.in_flight.contains_key(*key))?;
         Some(self.keys.get(key)?.made_at)
     }
 
-    /// When the next change is due that was tried in vain.
+    /// Returns the time of the next retry.
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        let waits = self.delayed.iter().find(|(_, key)| !self.in_flight.contains_key(*key));
-        waits.map(|((until, _), _)| *until)
+        let next = self.delayed.iter().find(|(_, key)| !self.in_flight.contains_key(*key));
+        next.map(|((until, _), _)| *until)
     }
 
-    /// When the newest change was made.
+    /// Returns the time of the newest change.
     pub(super) fn newest_at(&self) -> Option<Timestamp> {
         Some(self.keys.get(self.queue.values().next_back()?)?.made_at)
     }
 
-    /// The number of the newest change of a key, if the bucket has never seen any: a deletion leaves nothing to do.
+    /// Returns the number of a key's newest change if no change of the key was ever sent to the bucket. Deleting such
+    /// a key leaves nothing to upload.
     pub(super) fn never_uploaded(&self, key: &ObjectKey, keys_are_used_once: bool) -> Option<u64> {
         let newest = self.keys.get(key)?;
-        // What is deleted whatever it is may be there.
+        // A deletion without a condition may be meant for an object in the bucket.
         let is_first = keys_are_used_once && newest.base == Precondition::None && newest.object.is_some();
         let is_new = newest.base == Precondition::Absent || is_first;
         (is_new && !newest.was_tried && newest.earlier_attempts.is_empty()).then_some(newest.number)
     }
 
-    /// Forgets a change that nobody will see.
+    /// Removes a key's change without uploading it.
     pub(super) fn cancel(&mut self, key: &ObjectKey) {
         self.drop_newest(key);
     }
 
-    /// Takes the newest change of a key.
+    /// Adds a key's newest change, in place of the older one.
     pub(super) fn insert(&mut self, key: ObjectKey, mut change: Change) {
         if let Some(newest) = self.keys.get(&key) {
             change.earlier_attempts.clone_from(&newest.earlier_attempts);
@@ -371,8 +380,8 @@ impl Pending {
         self.keys.insert(key, change);
     }
 
-    /// The change that goes up next, on its way from now on: the oldest, or one that was tried in vain and is due. One of those
-    /// comes first while none is on its way, so neither kind waits for the other's end.
+    /// Takes the change to upload next: the oldest, or a due retry. At least one of each kind can be in progress: a
+    /// retry comes first while no retry is in progress, so that neither kind waits for the other.
     pub(super) fn take_next(&mut self, now: Instant) -> Option<(ObjectKey, Change)> {
         let is_ready =
             |key: &&ObjectKey| !self.in_flight.contains_key(*key) && !self.readers.contains_key(*key);
@@ -388,7 +397,7 @@ impl Pending {
         Some((key, change))
     }
 
-    /// Whether this is the newest change of a key, and not on its way up.
+    /// Returns whether this is a key's newest change and not being uploaded.
     pub(super) fn is_newest_and_idle(&self, key: &ObjectKey, number: u64) -> bool {
         self.is_newest(key, number) && !self.in_flight.contains_key(key)
     }
@@ -397,7 +406,8 @@ impl Pending {
         self.keys.get(key).is_some_and(|newest| newest.number == number)
     }
 
-    /// The oldest change that is made of objects, where all wait for each other: a deletion waits only for others.
+    /// Returns the oldest change that is made of bucket objects, if nothing is being uploaded. Such changes can wait
+    /// for each other in a cycle; a deletion only waits for them.
     pub(super) fn find_deadlocked(&self) -> Option<(ObjectKey, Change)> {
         let is_made =
             |change: &Change| change.object.as_ref().is_some_and(|object| !object.sources().is_empty());
@@ -407,7 +417,8 @@ impl Pending {
         Some((key.clone(), change.clone()))
     }
 
-    /// A change is in the bucket, where the object has this tag; one that came meanwhile goes up over it.
+    /// Removes a change that is in the bucket, where the object has this etag. A newer change of the key is then
+    /// uploaded over that object.
     pub(super) fn complete(&mut self, key: &ObjectKey, number: u64, etag: Option<ETag>) {
         self.end_attempt(key);
         match self.keys.get_mut(key) {
@@ -420,7 +431,7 @@ impl Pending {
             }
             Some(newest) => {
                 newest.earlier_attempts.clear();
-                // What was asked of nothing stays so.
+                // A change without a condition keeps having none.
                 if newest.base != Precondition::None {
                     newest.base = etag.map_or(Precondition::Absent, Precondition::Matches);
                 }
@@ -429,7 +440,8 @@ impl Pending {
         }
     }
 
-    /// A change is not under its key but elsewhere; one that came meanwhile finds what this one found.
+    /// Removes a change whose object was stored under another key. A newer change of the key meets the same object in
+    /// the bucket as this one.
     pub(super) fn set_aside(&mut self, key: &ObjectKey, number: u64) {
         self.end_attempt(key);
         if self.keys.get(key).is_some_and(|newest| newest.number == number) {
@@ -437,7 +449,7 @@ impl Pending {
         }
     }
 
-    /// A change did not get there, and is tried again then, unless a newer one has come.
+    /// Ends a failed attempt and schedules the next one, unless a newer change has come.
     pub(super) fn schedule_retry(&mut self, key: &ObjectKey, number: u64, until: Instant, is_refused: bool) {
         self.end_attempt(key);
         let Some(newest) = self.keys.get_mut(key).filter(|newest| newest.number == number) else { return };
@@ -449,14 +461,15 @@ impl Pending {
         self.delayed.insert((until, number), key.clone());
     }
 
-    /// The attempt to send a change has ended.
+    /// Ends the attempt to upload a change.
     pub(super) fn end_attempt(&mut self, key: &ObjectKey) {
         if let Some(change) = self.in_flight.remove(key) {
             self.count_reader(key, &change, -1);
         }
     }
 
-    /// Keeps objects in the bucket as they are until [`Pending::release_sources`]. False where one is just being replaced.
+    /// Protects objects in the bucket from being replaced until [`Pending::release_sources`]. Returns false if one is
+    /// being replaced now.
     pub(super) fn hold_sources(&mut self, keys: &HashSet<ObjectKey>) -> bool {
         let is_free = !keys.iter().any(|key| self.in_flight.contains_key(key));
         if is_free {
@@ -483,7 +496,7 @@ impl Pending {
 
     fn count_reader(&mut self, key: &ObjectKey, change: &Change, by: isize) {
         let mut sources = change.object.as_ref().map(|object| object.sources()).unwrap_or_default();
-        // It does not wait for itself.
+        // A change does not wait for itself.
         sources.remove(key);
         self.count_readers(&sources, by);
     }

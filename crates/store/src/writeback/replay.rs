@@ -1,4 +1,4 @@
-//! From the records of a log to the changes that wait.
+//! Replays the records of a log into the pending changes.
 
 use super::early_upload::EarlyUploadSlot;
 use super::log::{FoundRecord, Segment};
@@ -12,31 +12,31 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a log says when it is opened.
+/// State of a replay.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     pending: Pending,
     segments: HashMap<u64, Arc<Segment>>,
     last_change: u64,
     notes: NoteLocations,
-    /// Changes whose bytes are in a segment that went, which it only does when they do not count any more, or in a
-    /// damaged range.
+    /// Changes of whose bytes some are missing: in a damaged range, or in a segment that was removed because the
+    /// change was not needed any more.
     incomplete: HashSet<u64>,
     damages: Vec<Damage>,
 }
 
-/// What replay found.
+/// Result of a replay.
 pub(super) struct Replayed {
     pub(super) pending: Pending,
     pub(super) last_change: u64,
     pub(super) notes: NoteLocations,
     pub(super) damages: Vec<Damage>,
-    /// Keys of changes that waited, of whose bytes some are lost.
+    /// Keys of pending changes of whose bytes some are lost.
     pub(super) lost: Vec<ObjectKey>,
 }
 
 impl Replay {
-    /// The next place of the log.
+    /// Applies the next record or damaged range of the log.
     pub(super) fn apply(&mut self, event: ScanEvent) -> io::Result<()> {
         match event {
             ScanEvent::Record(found) => self.found(found),
@@ -102,12 +102,12 @@ impl Replay {
         }
     }
 
-    /// What waits, the number of the last change, the notes, and what damage took.
+    /// Ends the replay. Changes with missing bytes are dropped and their keys reported.
     pub(super) fn finish(mut self) -> Replayed {
         let is_hollow = |change: &Change| self.incomplete.contains(&change.number);
         let lost = self.pending.overlay_from(&[]).filter(|(_, change)| is_hollow(change));
         let lost: Vec<ObjectKey> = lost.map(|(key, _)| key.clone()).collect();
-        // Zeros never take the place of bytes: the bucket keeps what it has.
+        // An object with missing bytes is never uploaded: the bucket keeps what it has.
         lost.iter().for_each(|key| self.pending.cancel(key));
         let Self { pending, last_change, notes, damages, .. } = self;
         Replayed { pending, last_change, notes, damages, lost }

@@ -1,11 +1,11 @@
-//! Reads the log that an earlier process left: the whole records, and the places that damage hides.
+//! Reads the log that an earlier process left: the whole records, and the ranges that damage hides.
 //!
-//! A power cut tears only what no sync has covered. The log ends at such a place, because nothing behind it was promised to
-//! survive, and names there may need bytes that are gone. Damage before the last sync is rot: reading goes on at the next
-//! whole frame, and the damaged range is reported.
+//! A power cut tears only records that no sync covered. The log ends at such a place: nothing behind it was promised
+//! to survive, and later records may refer to bytes that are gone. Damage before the last sync is corruption of the
+//! disk: reading continues at the next whole frame, and the damaged range is reported.
 //!
-//! Invariant: nothing inside an object's bytes is taken for a frame. A frame is looked for only by a head that carries a
-//! checksum of its own place, so a copy of a log inside an object is no frame here.
+//! Invariant: no bytes of an object are taken for a frame. The scan behind damage accepts only a head whose checksum
+//! covers its own position, so that a copy of a log inside an object is not read as part of the log.
 
 use super::log::{FoundRecord, Segment, Segments, numbers, path};
 use super::log_record::{self, HEAD_V2_BYTES, Head, Record};
@@ -18,14 +18,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bodies are checked in pieces of this length, in bytes.
+/// Bytes of a body to read and check at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// What a place of the log holds.
+/// Content of a range of the log.
 pub(super) enum ScanEvent {
     /// A whole record.
     Record(FoundRecord),
-    /// A range that was synced and cannot be read as it was written.
+    /// A range that was synced and cannot be read back as it was written.
     Damaged(Damage),
 }
 
@@ -34,31 +34,31 @@ pub(super) enum ScanEvent {
 pub(super) struct Damage {
     pub(super) segment: u64,
     pub(super) range: Range<u64>,
-    /// The record that was there, as far as its header can be read. The header may be damaged too.
+    /// The record that was there, if its header can be decoded. The header may be damaged too.
     pub(super) record: Option<Record>,
 }
 
-/// A log that was read.
+/// Result of reading a log.
 pub(super) struct Scanned {
     pub(super) segments: Segments,
-    /// Where the log ends, if that is not the end of its last file.
+    /// The torn end of the log, if it does not end with its last file.
     pub(super) torn: Option<TornTail>,
 }
 
-/// The place where a power cut tore the log, in the last of the segments that count.
+/// The place where a power cut tore the log, in the last segment that counts.
 pub(super) struct TornTail {
     pub(super) end: u64,
-    /// Frames lie behind it, or it is not known what was synced.
+    /// Frames follow the place, or it is not known what was synced.
     pub(super) must_be_kept: bool,
 }
 
-/// What is at an offset of a segment.
+/// Content of a segment at an offset.
 enum Frame {
     Whole(Record, Range<u64>),
     Damaged { end: u64, record: Option<Record> },
 }
 
-/// Reads the log in a directory, which may be missing, and changes nothing.
+/// Reads the log in a directory, which may be missing. Changes nothing.
 pub(super) fn scan(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>) -> io::Result<Scanned> {
     let mark = SyncMark::read(dir);
     let mut segments: Segments = BTreeMap::new();
@@ -111,11 +111,12 @@ pub(super) fn scan(dir: &Path, mut each: impl FnMut(ScanEvent) -> io::Result<()>
     Ok(Scanned { segments, torn: None })
 }
 
-/// Up to where the log is known to be synced: a segment and an offset in it. Everything before was synced too.
+/// Position up to which the log is known to be synced: a segment and an offset in it. All earlier segments are synced
+/// too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SyncMark(Option<(u64, u64)>);
 
-/// The file of the mark.
+/// Name of the file that keeps the mark.
 pub(super) const MARK_FILE: &str = "synced";
 const MARK_BYTES: usize = 20;
 
@@ -127,7 +128,7 @@ impl SyncMark {
         Self(Some((segment, end)))
     }
 
-    /// A mark that is missing or damaged is unknown.
+    /// Reads the mark. A missing or damaged one is unknown.
     fn read(dir: &Path) -> Self {
         let Ok(bytes) = std::fs::read(dir.join(MARK_FILE)) else { return Self::UNKNOWN };
         let Some((mark, [])) = bytes.split_first_chunk::<MARK_BYTES>() else { return Self::UNKNOWN };
@@ -137,7 +138,7 @@ impl SyncMark {
         if found.encode() == Some(*mark) { found } else { Self::UNKNOWN }
     }
 
-    /// The bytes of the file: segment, offset, CRC-32C of both.
+    /// Returns the content of the file: segment, offset, CRC-32C of both.
     pub(super) fn encode(&self) -> Option<[u8; MARK_BYTES]> {
         let (segment, end) = self.0?;
         let mut bytes = [0; MARK_BYTES];
@@ -149,20 +150,21 @@ impl SyncMark {
         Some(bytes)
     }
 
-    /// Whether what begins there was synced; `None`: it is not known.
+    /// Returns whether the byte at an offset was synced; `None`: unknown.
     fn covers(&self, segment: u64, at: u64) -> Option<bool> {
         self.0.map(|mark| (segment, at) < mark)
     }
 }
 
 impl Segment {
+    /// Reports a damaged range. The segment's file is kept from now on.
     fn damaged(&self, range: Range<u64>, record: Option<Record>) -> ScanEvent {
         self.preserve();
         ScanEvent::Damaged(Damage { segment: self.number, range, record })
     }
 }
 
-/// Looks at an offset where a frame is to begin.
+/// Reads the frame that begins at an offset.
 fn read_frame(segment: &Segment, at: u64, len: u64) -> io::Result<Frame> {
     let heads = match try_read(segment, at..len.min(at + HEAD_V2_BYTES as u64))? {
         Some(bytes) => log_record::parse_heads(&bytes, segment.number, at),
@@ -188,7 +190,7 @@ fn read_frame(segment: &Segment, at: u64, len: u64) -> io::Result<Frame> {
     Ok(Frame::Damaged { end, record })
 }
 
-/// The record of a frame, and where its body is, if all of it is as it was written.
+/// Returns the record of a frame and the range of its body, if its checksum holds.
 fn read_whole_record(
     segment: &Segment,
     at: u64,
@@ -211,13 +213,14 @@ fn read_whole_record(
     }
     match log_record::decode(&header) {
         Some(record) => Ok(Some((record, body_at..end))),
-        None => {
-            Err(io::Error::new(ErrorKind::InvalidData, "the write-back log was written by a newer Tenon"))
-        }
+        None => Err(io::Error::new(
+            ErrorKind::InvalidData,
+            "the write-back log was written by a newer version of Tenon",
+        )),
     }
 }
 
-/// The record that the header of a damaged frame names.
+/// Decodes the header of a damaged frame.
 fn read_header(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<Option<Record>> {
     let header_at = at + head.head_bytes as u64;
     let body_at = header_at + head.header_bytes as u64;
@@ -227,7 +230,7 @@ fn read_header(segment: &Segment, at: u64, len: u64, head: &Head) -> io::Result<
     Ok(try_read(segment, header_at..body_at)?.and_then(|header| log_record::decode(&header)))
 }
 
-/// Whether a frame begins there for certain.
+/// Returns whether a frame certainly begins at an offset.
 fn begins_frame(segment: &Segment, at: u64, len: u64) -> io::Result<bool> {
     if at >= len {
         return Ok(false);
@@ -241,7 +244,7 @@ fn begins_frame(segment: &Segment, at: u64, len: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The next head that carries the checksum of its place, or the end.
+/// Returns the offset of the next head with a valid checksum of its position, or the segment's end.
 fn next_positioned_head(segment: &Segment, from: u64, len: u64) -> io::Result<u64> {
     let mut start = from;
     while start + HEAD_V2_BYTES as u64 <= len {
@@ -265,7 +268,7 @@ fn next_positioned_head(segment: &Segment, from: u64, len: u64) -> io::Result<u6
     Ok(len)
 }
 
-/// Bytes of a segment; `None`: the disk cannot read them.
+/// Reads bytes of a segment; `None` if the disk cannot read them.
 fn try_read(segment: &Segment, range: Range<u64>) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     match segment.read_into(&mut bytes, range.start) {
@@ -275,7 +278,7 @@ fn try_read(segment: &Segment, range: Range<u64>) -> io::Result<Option<Vec<u8>>>
     }
 }
 
-/// Bytes of a segment, zeros for those that the disk cannot read.
+/// Reads bytes of a segment, with zeros for those that the disk cannot read.
 fn read_leniently(segment: &Segment, range: Range<u64>) -> io::Result<Vec<u8>> {
     if let Some(bytes) = try_read(segment, range.clone())? {
         return Ok(bytes);
@@ -290,8 +293,9 @@ fn read_leniently(segment: &Segment, range: Range<u64>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Damages a frame of a log in a way that loses no change: its magic or its check of the place, or the whole frame where it
-/// only says that something is done. For simulators. `pick` returns a number below its argument. Returns what was damaged.
+/// Damages a frame of a log so that no change is lost: its magic or the checksum of its position, or any byte of a
+/// frame that only says that something is done. For simulators. `pick` returns a number below its argument. Returns a
+/// description of the damage.
 pub fn rot(dir: &Path, mut pick: impl FnMut(u64) -> u64) -> io::Result<Option<String>> {
     let mut frames: Vec<(Arc<Segment>, u64, u64, bool)> = Vec::new();
     let mut ends = BTreeMap::new();
@@ -299,10 +303,10 @@ pub fn rot(dir: &Path, mut pick: impl FnMut(u64) -> u64) -> io::Result<Option<St
     scan(dir, |event| {
         if let ScanEvent::Record(found) = event {
             let begin = ends.insert(found.segment.number, found.body.end);
-            // A hole that no sync covered would end the log.
+            // Damage that no sync covered would end the log.
             let is_synced = begin.is_some_and(|begin| mark.covers(found.segment.number, begin) == Some(true));
             let is_spare = is_synced && matches!(found.record, Record::NotesDone { .. });
-            // The first frame of a segment follows the one that begins it.
+            // The first frame of a segment follows the one that begins the segment.
             frames.extend(begin.map(|begin| (found.segment.clone(), begin, found.body.end, is_spare)));
         }
         Ok(())
@@ -345,7 +349,7 @@ mod tests {
         log.sync().unwrap();
     }
 
-    /// The changes that are read, and the damaged ranges.
+    /// Opens the log. Returns the changes that are read and the damaged ranges.
     fn opened(dir: &Path) -> (Vec<u64>, Vec<Damage>) {
         let (mut changes, mut damages) = (Vec::new(), Vec::new());
         let each = |event| {
@@ -377,10 +381,9 @@ mod tests {
         fs::write(path, bytes).unwrap();
     }
 
-    /// One byte of a synced segment was flipped, and every later change was cut off the disk: 97 of 100 that `sync` had
-    /// acknowledged.
+    /// One flipped byte in a synced segment cut off every later change: 97 of 100 that `sync` had acknowledged.
     #[test]
-    fn one_flipped_byte_costs_one_record_and_nothing_is_truncated() {
+    fn one_flipped_byte_loses_one_record_and_nothing_is_truncated() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &(0..3).map(|n| vec![n; 20 * usize::from(n)]).collect::<Vec<_>>());
         let len = fs::metadata(path(dir.path(), 1)).unwrap().len();
@@ -391,21 +394,21 @@ mod tests {
             let (changes, damages) = opened(after.path());
             let missing: Vec<_> = all.iter().filter(|change| !changes.contains(change)).collect();
             assert!(missing.len() <= 1 && damages.len() <= 1 && changes.is_sorted(), "{at}: {missing:?}");
-            assert!(missing.len() <= damages.len(), "byte {at} took a record without a word");
+            assert!(missing.len() <= damages.len(), "byte {at} lost a record without a damaged range");
             assert_eq!(fs::metadata(path(after.path(), 1)).unwrap().len(), len, "byte {at}");
-            assert_eq!(opened(after.path()).0, changes, "the next process finds the same");
+            assert_eq!(opened(after.path()).0, changes, "the next process reads the same changes");
         }
     }
 
     #[test]
-    fn an_unreadable_sector_costs_the_records_in_it() {
+    fn an_unreadable_sector_loses_the_records_in_it() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &(0..12).map(|n| vec![n; 3000]).collect::<Vec<_>>());
         let len = fs::metadata(path(dir.path(), 1)).unwrap().len();
         for start in (0..len).step_by(SECTOR_BYTES as usize) {
             let after = copy(dir.path());
             let (changes, damages) = with_unreadable(1, start..start + SECTOR_BYTES, || opened(after.path()));
-            // The next head behind the sector is found; up to three records have bytes in it.
+            // The next head behind the sector is found. Up to three records have bytes in the sector.
             assert!(changes.len() >= 13 - 3 && changes.last() == Some(&1000), "{start}: {changes:?}");
             assert!(!damages.is_empty());
             assert_eq!(fs::metadata(path(after.path(), 1)).unwrap().len(), len);
@@ -428,7 +431,7 @@ mod tests {
         }
     }
 
-    /// A segment as versions before the check of the place wrote it.
+    /// Returns a segment as versions without the checksum of the position wrote it.
     fn old_segment(bodies: &[&[u8]]) -> Vec<u8> {
         let mut segment = Vec::new();
         for (change, body) in bodies.iter().enumerate() {
@@ -442,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_older_versions_open_damaged_or_not() {
+    fn logs_of_older_versions_are_read_with_and_without_damage() {
         let old = old_segment(&[b"one", b"two", b"three", b"four"]);
         let make = |bytes: &[u8]| {
             let dir = tempfile::tempdir().unwrap();
@@ -460,16 +463,17 @@ mod tests {
                 changes.last() == Some(&0) && changes.len() + 4 * damages.len() >= 5,
                 "{at}: {changes:?}"
             );
-            // Without a damaged length, one record is lost.
+            // If no length is damaged, only one record is lost.
             let is_length = (0..20).contains(&(at % (old.len() / 4)));
             assert!(is_length || changes.len() >= 2, "{at}: {changes:?}");
             assert_eq!(fs::read(path(dir.path(), 1)).unwrap(), bytes);
         }
     }
 
-    /// After a power cut the log is what was appended up to one moment: a later record may name what an earlier one lost.
+    /// After a power cut the log is what was appended up to one moment, because a later record may refer to what an
+    /// earlier one lost.
     #[test]
-    fn s154_what_no_sync_covered_ends_at_the_first_hole_and_is_kept() {
+    fn s154_an_unsynced_log_ends_at_the_first_damage_and_the_rest_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(dir.path(), |_| Ok(())).unwrap();
         let append = |change| log.append(&delete(change), &Payload::from(vec![1; 50])).unwrap().1.end;
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn rot_that_loses_no_change_loses_none() {
+    fn rot_loses_no_change() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &(0..8).map(|n| vec![n; 30]).collect::<Vec<_>>());
         for seed in 0..40 {

@@ -1,26 +1,27 @@
-//! Keys of which the log has records that the loss of power could take.
+//! Keys that have records in the log which a loss of power could take.
 //!
-//! An object under a key of which nothing else is in the log may go up before its record is synced: if the log loses the record,
-//! the bucket has the object, and nothing in the log contradicts it.
+//! A new object under a key without other records may be uploaded before its record is synced: if the log loses that
+//! record, the bucket has the object and nothing in the log contradicts it.
 
 use super::log::Log;
 use crate::ObjectKey;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Maximum keys to remember. With more, every key counts as one of which the log has unsynced records, until the next sync.
+/// Maximum keys to remember. With more, every key counts as one with unsynced records until the next sync.
 const KEYS_MAX: usize = 1 << 16;
 
-/// Hashes of keys, and how long the log was after the newest record of each; another key of the same hash costs a sync.
+/// Hashes of keys, and the length of the log after the newest record of each. Another key with the same hash costs a
+/// sync.
 #[derive(Debug, Default)]
 pub(super) struct UnsyncedKeys {
     ends: HashMap<u64, u64>,
-    /// How long the log was after the newest record that found no room here.
+    /// Length of the log after the newest record that found no room in `ends`.
     overflow: u64,
 }
 
 impl UnsyncedKeys {
-    /// Notes that a record of a key has been appended.
+    /// Notes that a record of a key was appended.
     pub(super) fn note(&mut self, key: &ObjectKey, log: &Log) {
         let appended = log.appended();
         if self.ends.len() >= KEYS_MAX {
@@ -34,7 +35,7 @@ impl UnsyncedKeys {
         }
     }
 
-    /// Whether the loss of power could take a record of the key.
+    /// Returns whether the loss of power could take a record of the key.
     pub(super) fn has(&self, key: &ObjectKey, log: &Log) -> bool {
         let end = self.ends.get(&hash(key)).copied().unwrap_or(0);
         end.max(self.overflow) > log.synced_bytes()

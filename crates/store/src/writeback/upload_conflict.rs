@@ -1,8 +1,10 @@
-//! A change goes up, and somebody else has changed its key in the bucket: perhaps it was the change itself, whose answer was
-//! lost; else a judge says whose object has the key.
+//! Conflicts of uploads: the bucket has another object under a key than the change was made over. It may be the
+//! change itself, uploaded by an attempt whose answer was lost; otherwise the [`Judge`] decides which object keeps
+//! the key.
 //!
-//! Invariants: theirs is replaced only under a condition on what was seen, after it was copied and the judge has noted that;
-//! zeros stand for what a change was made of that is gone, and such bytes never take a key that others have.
+//! Invariants: another client's object is replaced only under a condition on the object that was found, after it was
+//! copied and the judge has recorded the copy. If bytes that a change is made of are gone, zeros replace them, and
+//! such an object never takes a key that another client's object has.
 
 use super::Writeback;
 use super::pending::{Change, Extent, PendingObject, slice_extents};
@@ -16,51 +18,51 @@ use futures_util::future::BoxFuture;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-/// So often their object is replaced again by others before ours gives in.
+/// Attempts to replace their object, while they keep changing it, before the upload fails.
 const ATTEMPTS_MAX: usize = 5;
-/// Longer objects go up in parts of this length, in bytes.
+/// Length of parts, in bytes. Longer objects are uploaded in parts.
 const PART_BYTES: u64 = 8 << 20;
 
-/// A change that somebody else was faster than.
+/// A conflict: another client changed a key in the bucket before our change was uploaded.
 #[derive(Debug, Clone)]
 pub struct Overtaken {
-    /// What both wanted.
+    /// The key that both sides changed.
     pub key: ObjectKey,
-    /// Theirs; `None`: they deleted it.
+    /// Their object; `None`: they deleted it.
     pub theirs: Option<ObjectRef>,
-    /// Whether all is still there that our object is made of.
+    /// Whether the bucket still has all objects that our object is made of.
     pub is_complete: bool,
 }
 
-/// Whose object has the key.
+/// The decision of a conflict: whose object keeps the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// Theirs; ours goes to this one.
+    /// Their object keeps the key; ours is stored under this one.
     OursTo(ObjectKey),
-    /// Ours; theirs is copied to this one before, if there is any.
+    /// Our object gets the key; theirs, if there is one, is copied to this one before.
     TheirsTo(ObjectKey),
 }
 
-/// Where both sides are.
+/// Where the objects of both sides are after a conflict.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// The change.
+    /// The conflict.
     pub overtaken: Overtaken,
-    /// Ours; `None`: it is about to replace theirs, or where it is not complete nothing is left of it.
+    /// Our object; `None`: it is about to replace theirs or, if the conflict is not complete, nothing is left of it.
     pub ours: Option<ObjectRef>,
-    /// Theirs, or the copy of it.
+    /// Their object, or the copy of it.
     pub theirs: Option<ObjectRef>,
 }
 
-/// Says what becomes of changes that were overtaken.
+/// Decides conflicts.
 #[derive(Clone)]
 pub struct Judge {
-    /// Says whose object has the key. Must say something that works where ours is not complete: only
-    /// [`Way::OursTo`] does.
+    /// Decides whose object keeps the key. If the conflict is not complete the decision must be [`Way::OursTo`].
     pub way: Arc<dyn Fn(&Overtaken) -> Way + Send + Sync>,
-    /// Notes where both sides are, before anything of theirs goes, and again once all is done. An error: it is tried again.
+    /// Records where both objects are: before their object is replaced, and again once all is done. After an error
+    /// the upload is retried.
     pub note: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
-    /// Theirs has the key, as everybody sees from now on.
+    /// Called when their object keeps the key and our change is no longer visible.
     pub settled: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
 }
 
@@ -70,32 +72,32 @@ impl std::fmt::Debug for Judge {
     }
 }
 
-/// Whether there is a judge.
+/// The judge, if there is one.
 #[derive(Debug, Default)]
 pub(super) enum JudgeState {
-    /// None: ours goes where the options say.
+    /// No judge: our object is stored where the options say.
     #[default]
     None,
-    /// One is to come.
+    /// A judge will be set later.
     Awaited,
     Set(Judge),
 }
 
-/// Where a change is.
+/// How a change ended.
 pub(super) enum Resolution {
-    /// Under its key, with this tag, or it was a deletion.
+    /// The bucket has the change: the object under its key with this etag, or none after a deletion.
     Uploaded(Option<ETag>),
-    /// Elsewhere.
+    /// The object is stored under another key, or nothing of it had to be kept.
     Aside,
 }
 
 impl Writeback {
-    /// What is overtaken waits from now on until [`Writeback::judged_by`] is called.
+    /// Makes conflicts wait until [`Writeback::judged_by`] is called.
     pub fn awaits_judge(&self) {
         *self.judge.lock().unwrap_or_else(PoisonError::into_inner) = JudgeState::Awaited;
     }
 
-    /// From now on this one says what becomes of changes that were overtaken.
+    /// Sets the judge of conflicts.
     pub fn judged_by(&self, judge: Judge) {
         *self.judge.lock().unwrap_or_else(PoisonError::into_inner) = JudgeState::Set(judge);
     }
@@ -111,7 +113,7 @@ impl Writeback {
         matches!(*self.judge.lock().unwrap_or_else(PoisonError::into_inner), JudgeState::Awaited)
     }
 
-    /// The bucket has something else than this change was made over.
+    /// Handles an upload that found something else in the bucket than the change was made over.
     pub(super) async fn resolve_conflict(&self, key: &ObjectKey, change: &Change) -> Result<Resolution> {
         for _ in 0..ATTEMPTS_MAX {
             let found = self.bucket.find(key).await?;
@@ -119,16 +121,18 @@ impl Writeback {
                 return Ok(Resolution::Uploaded(found.map(|found| found.object.etag)));
             }
             if self.is_earlier_of_ours(change, found.as_ref()).await? {
-                // Ours too: it got there, and the process ended before it could say so.
+                // An earlier change of ours was uploaded, and the process ended before the log recorded that.
                 return self
                     .apply_to_bucket(key, change, condition_on(found.as_ref()))
                     .await
                     .map(Resolution::Uploaded);
             }
-            // Nothing of ours could be lost, which is a deletion or only says that there is a directory: theirs stays.
+            // A deletion or a directory marker has no bytes to lose: their object keeps the key.
             let Some(object) = object_to_keep(key, change) else { return Ok(Resolution::Aside) };
             if self.is_judge_awaited() {
-                return Err(StoreError::Unavailable("nobody can say yet whose object stays".into()));
+                return Err(StoreError::Unavailable(
+                    "a conflict waits until it can be decided which object stays".into(),
+                ));
             }
             let is_complete = self.is_complete(object).await?;
             let theirs = found.as_ref().map(|found| found.object.clone());
@@ -145,9 +149,9 @@ impl Writeback {
         Err(StoreError::PreconditionFailed(key.clone()))
     }
 
-    /// Whether what was found is what a change makes of its key: an object of the same length and metadata may still be another
-    /// client's, so the bytes are compared. Bytes of ours that are gone, because the object they come from was replaced, prove
-    /// nothing and hold nobody up: they could not be kept anyway.
+    /// Returns whether the object found, or its absence, is what a change makes of its key. Another client's object
+    /// may have the same length and metadata, so the bytes are compared. Our bytes that are gone, because the object
+    /// they come from was replaced, prove nothing and are skipped: they could not be kept anyway.
     pub(super) async fn is_ours(
         &self,
         found: Option<&ObjectMeta>,
@@ -176,7 +180,7 @@ impl Writeback {
         Ok(true)
     }
 
-    /// The bytes of a piece, unless the object they are in is gone.
+    /// Reads the bytes of an extent; `None` if the object they are in is gone.
     async fn read_if_there(&self, extent: Extent) -> Result<Option<Vec<u8>>> {
         let read = async { self.read_extents(vec![extent]).await?.try_collect::<Vec<_>>().await };
         match read.await {
@@ -186,7 +190,7 @@ impl Writeback {
         }
     }
 
-    /// Whether an earlier change of the same key left there what was found.
+    /// Returns whether the object found is one that an earlier change of the same key left there.
     async fn is_earlier_of_ours(&self, change: &Change, found: Option<&ObjectMeta>) -> Result<bool> {
         for earlier in change.earlier_attempts() {
             if self.is_ours(found, earlier).await? {
@@ -196,7 +200,7 @@ impl Writeback {
         Ok(false)
     }
 
-    /// The bucket refuses a change for good: ours goes where it can be found, as after a conflict.
+    /// Stores the object of a refused change under another key, as after a conflict.
     pub(super) async fn set_aside_refused(
         &self,
         key: &ObjectKey,
@@ -204,22 +208,22 @@ impl Writeback {
         refusal: StoreError,
     ) -> Result<Resolution> {
         let Some(object) = object_to_keep(key, change) else {
-            tracing::error!(%key, %refusal, "a deletion or a directory that the bucket refuses is given up");
+            tracing::error!(%key, %refusal, "the bucket refuses a deletion or a directory marker for good; the change is dropped");
             return Ok(Resolution::Aside);
         };
         if self.is_judge_awaited() {
             return Err(refusal);
         }
-        // Whether the bucket may be asked or not, what it has stays.
+        // If the bucket cannot be read, nothing under its key is touched all the same.
         let theirs = self.bucket.find(key).await.ok().flatten().map(|found| found.object);
         let is_complete = self.is_complete(object).await?;
         let kept_key = (self.options.lost)(key, self.entropy.next_u64());
         let conflict = Overtaken { key: key.clone(), theirs, is_complete };
         let stored = self.store_aside(conflict, object, &kept_key).await;
         if stored.is_ok() {
-            tracing::error!(%key, kept = %kept_key, %refusal, "the bucket refuses an object: its bytes are kept under another key");
+            tracing::error!(%key, kept = %kept_key, %refusal, "the bucket refuses an object for good; its bytes are kept under another key");
         }
-        // What is refused there as well stays in the log.
+        // A change that is refused under the other key too stays in the log.
         stored.map_err(|_| refusal)
     }
 
@@ -237,7 +241,7 @@ impl Writeback {
         }
     }
 
-    /// Theirs stays, and our bytes go where they can be found.
+    /// Keeps their object under the key and stores ours under `kept_key`.
     async fn store_aside(
         &self,
         conflict: Overtaken,
@@ -245,13 +249,13 @@ impl Writeback {
         kept_key: &ObjectKey,
     ) -> Result<Resolution> {
         if !conflict.is_complete && !object.has_log_bytes() {
-            tracing::warn!(key = %conflict.key, "nothing is kept: another client replaced or deleted what was moved or copied here");
+            tracing::warn!(key = %conflict.key, "nothing could be kept: another client replaced or deleted the object that was moved or copied");
             return Ok(Resolution::Aside);
         }
         if *kept_key == conflict.key {
-            // Ours would replace theirs.
+            // Our object would replace theirs.
             return Err(StoreError::Invalid(format!(
-                "'{kept_key}' is too long to be kept under another name"
+                "the key '{kept_key}' is too long for its object to be kept under another key"
             )));
         }
         let ours = match conflict.is_complete {
@@ -261,11 +265,11 @@ impl Writeback {
         let key = conflict.key.clone();
         let theirs = conflict.theirs.clone();
         self.note_outcome(Outcome { overtaken: conflict, ours: Some(ours), theirs }).await?;
-        tracing::warn!(%key, kept = %kept_key, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
+        tracing::warn!(%key, kept = %kept_key, "another client changed the object in the bucket before our change was uploaded: the bucket's object stays, ours is kept under another key");
         Ok(Resolution::Aside)
     }
 
-    /// Ours replaces exactly theirs, which is copied before. `None`: it is another one by now.
+    /// Replaces their object with ours, after copying theirs to `kept_key`. `None`: their object has changed by now.
     async fn replace_theirs(
         &self,
         conflict: Overtaken,
@@ -287,7 +291,7 @@ impl Writeback {
         let base = base.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()));
         match self.apply_to_bucket(&key, change, base).await {
             Ok(etag) => {
-                tracing::warn!(%key, "the object was changed in the bucket while ours waited to go up: ours replaced it");
+                tracing::warn!(%key, "another client changed the object in the bucket before our change was uploaded: ours replaced it");
                 let ours = etag.clone().map(|etag| ObjectRef::new(key, etag));
                 self.note_outcome(Outcome { ours, ..outcome }).await?;
                 Ok(Some(Resolution::Uploaded(etag)))
@@ -302,7 +306,7 @@ impl Writeback {
         }
     }
 
-    /// Whether all objects are there that one is made of.
+    /// Returns whether the bucket still has all objects that an object is made of.
     async fn is_complete(&self, object: &PendingObject) -> Result<bool> {
         for extent in &object.extents {
             let Extent::Bucket(from, _) = extent else { continue };
@@ -314,7 +318,7 @@ impl Writeback {
         Ok(true)
     }
 
-    /// Stores an object of which some is gone: zeros stand for that.
+    /// Stores an object of which some bytes are gone: zeros replace them.
     async fn store_with_gaps(&self, key: &ObjectKey, object: &PendingObject) -> Result<ObjectRef> {
         let (attributes, tags) = (object.description.attributes.clone(), object.description.tags.clone());
         let size = object.size_bytes();
@@ -339,7 +343,7 @@ impl Writeback {
         outcome
     }
 
-    /// A range of an object, as far as it is there.
+    /// Reads a range of an object, with zeros for bytes that are gone.
     async fn read_with_gaps(&self, object: &PendingObject, range: Range<u64>) -> Result<Payload> {
         let mut payload = Payload::default();
         for extent in slice_extents(&object.extents, &range) {
@@ -357,11 +361,12 @@ impl Writeback {
     }
 }
 
-/// The object of a change, if it is one that must not be lost: a directory's marker says nothing that theirs does not.
+/// Returns the object of a change if its bytes must be kept. A directory marker has none.
 fn object_to_keep<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c PendingObject> {
     change.object.as_deref().filter(|object| !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0))
 }
 
+/// Returns the condition that the bucket still has what was found.
 fn condition_on(found: Option<&ObjectMeta>) -> Precondition {
     found.map_or(Precondition::Absent, |found| Precondition::Matches(found.object.etag.clone()))
 }
