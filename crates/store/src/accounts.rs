@@ -1,15 +1,15 @@
-//! Buckets of several accounts, each with an endpoint and a credential of its own.
+//! Buckets of several accounts, each account with its own endpoint and credentials.
 //!
-//! Owns how a bucket of another account is called: `ACCOUNT:BUCKET`, which no bucket of S3 is.
+//! Owns the names of such buckets: `ACCOUNT:BUCKET`, which is not a valid bucket name in S3.
 
 use crate::{Buckets, ObjectStore, Result, StoreError, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Between an account and its bucket.
+/// Separates an account from its bucket.
 const SEPARATOR: char = ':';
 
-/// The account, if a bucket's name says one, and what the bucket is called there.
+/// Splits a bucket's name into its account, if the name has one, and the name within the account.
 pub fn account_of(name: &str) -> (Option<&str>, &str) {
     match name.split_once(SEPARATOR) {
         Some((account, bucket)) => (Some(account), bucket),
@@ -17,25 +17,25 @@ pub fn account_of(name: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// What a bucket of an account is called.
+/// Returns the full name of a bucket in an account.
 pub fn in_account(account: Option<&str>, bucket: &str) -> String {
     account.map_or_else(|| bucket.to_owned(), |account| format!("{account}{SEPARATOR}{bucket}"))
 }
 
-/// The buckets of several accounts. Of that without a name they are called as they are.
+/// The buckets of several accounts. Buckets of the account without a name keep their names.
 #[derive(Debug)]
 pub struct Accounts(BTreeMap<Option<String>, Arc<dyn Buckets>>);
 
 impl Accounts {
-    /// Of these accounts.
+    /// Serves the buckets of these accounts.
     pub fn new(accounts: BTreeMap<Option<String>, Arc<dyn Buckets>>) -> Self {
         Self(accounts)
     }
 
-    fn at<'n>(&self, name: &'n str) -> Result<(&dyn Buckets, &'n str)> {
+    fn resolve<'n>(&self, name: &'n str) -> Result<(&dyn Buckets, &'n str)> {
         let (account, bucket) = account_of(name);
-        let whose = account.unwrap_or("of no name");
-        let unknown = || StoreError::Denied(format!("the account '{whose}' of '{name}' is not known here"));
+        let shown = account.unwrap_or("(default)");
+        let unknown = || StoreError::Denied(format!("the account '{shown}' of '{name}' is not configured"));
         let buckets = self.0.get(&account.map(str::to_owned)).ok_or_else(unknown)?;
         Ok((buckets.as_ref(), bucket))
     }
@@ -44,17 +44,17 @@ impl Accounts {
 #[async_trait::async_trait]
 impl Buckets for Accounts {
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
-        let (buckets, bucket) = self.at(name)?;
+        let (buckets, bucket) = self.resolve(name)?;
         buckets.open(bucket).await
     }
 
     async fn create(&self, name: &str) -> Result<()> {
-        let (buckets, bucket) = self.at(name)?;
+        let (buckets, bucket) = self.resolve(name)?;
         buckets.create(bucket).await
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        let (buckets, bucket) = self.at(name)?;
+        let (buckets, bucket) = self.resolve(name)?;
         buckets.delete(bucket).await
     }
 
@@ -69,7 +69,7 @@ impl Buckets for Accounts {
     }
 
     async fn made_at(&self, name: &str) -> Result<Timestamp> {
-        let (buckets, bucket) = self.at(name)?;
+        let (buckets, bucket) = self.resolve(name)?;
         buckets.made_at(bucket).await
     }
 }

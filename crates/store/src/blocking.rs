@@ -1,10 +1,10 @@
-//! Work that waits for a device.
+//! Work that blocks its thread.
 
 use std::io;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does work that waits for a device, on a thread where nobody else waits for it. A runtime of one thread, which is a
-/// simulator's or a test's, does it in place: there the order of all that happens depends on nothing but the seed.
+/// Runs work that blocks, such as device I/O, on a thread for blocking work. A single-threaded runtime, which a
+/// simulator or a test uses, runs it in place, so that the order of events depends only on the seed.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

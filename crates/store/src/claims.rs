@@ -1,20 +1,21 @@
-//! Keys that somebody is about to change: one at a time.
+//! Locks by key: each key is claimed by one holder at a time.
 //!
-//! Of two keys the smaller is claimed first.
+//! To claim two keys without a deadlock, the smaller one is claimed first.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What is claimed. A key is whatever tells things apart: an object's key, or a number.
+/// A set of locks, one per key. A key is any value that identifies what is locked, such as an object's key or a
+/// number.
 #[derive(Debug)]
 pub struct Claims<K: Eq + Hash> {
     keys: Mutex<HashSet<K>>,
     freed: Notify,
 }
 
-/// One claimed key; free again when dropped.
+/// A claimed key, which is freed when the claim is dropped.
 #[derive(Debug)]
 pub struct Claim<'c, K: Eq + Hash> {
     claims: &'c Claims<K>,
@@ -28,7 +29,7 @@ impl<K: Eq + Hash> Default for Claims<K> {
 }
 
 impl<K: Eq + Hash + Ord + Clone> Claims<K> {
-    /// Waits until nobody else has the key.
+    /// Waits until the key is free and claims it.
     pub async fn claim(&self, key: &K) -> Claim<'_, K> {
         loop {
             let freed = self.freed.notified();
@@ -39,10 +40,9 @@ impl<K: Eq + Hash + Ord + Clone> Claims<K> {
         }
     }
 
-    /// Both of two different keys; the first claim is the first key's.
+    /// Claims two different keys. The first claim returned is that of `one`.
     ///
-    /// # Panics
-    /// If they are the same, for which nobody could wait long enough.
+    /// # Panics If the keys are equal: the second claim would wait forever.
     pub async fn claim_both(&self, one: &K, other: &K) -> (Claim<'_, K>, Claim<'_, K>) {
         assert!(one != other, "a key cannot be claimed twice");
         if one < other {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_comes_next_waits_for_who_was_first() {
+    async fn a_second_claim_waits_for_the_first() {
         let claims = Claims::default();
         let (a, b) = ("a", "b");
         let (first, second) = claims.claim_both(&b, &a).await;

@@ -1,4 +1,4 @@
-//! What one process has at a time.
+//! Exclusive locks of files, for what one process may use at a time.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -7,12 +7,14 @@ use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How long a file may have been given up and be held: a process that ends has it until its files are closed, and a program that
-/// is being started has a copy of every file that is open here until it runs, those that were closed meanwhile as well.
-const FREE_WITHIN: Duration = Duration::from_secs(10);
+/// Longest time for which a file that was given up may still be locked. A process that ends holds its locks until its
+/// files are closed. A program that is being started holds a copy of every file that is open here until it calls
+/// `exec`, even of files that are closed here meanwhile.
+const BUSY_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Asks for what may be somebody's who is about to give it back, for so long in all; then it is theirs. Waits on the caller's thread.
+/// Calls `ask` until it succeeds or fails with another error than a busy one, for at most `within`. For resources
+/// whose holder is about to release them. Blocks the caller's thread.
 pub fn when_free<T, E>(
     within: Duration,
     mut ask: impl FnMut() -> Result<T, E>,
@@ -30,11 +32,11 @@ pub fn when_free<T, E>(
     }
 }
 
-/// Takes the file for this process (flock(2)) as long as it is open; `WouldBlock`: another one has it, and does not end. Waits on the
-/// caller's thread.
+/// Locks a file for this process (flock(2)) as long as the file is open. Waits up to ten seconds for a holder that is
+/// about to end; `WouldBlock`: the holder did not end. Blocks the caller's thread.
 pub fn hold(file: &File) -> io::Result<()> {
     let ask = || flock(file, FlockOperation::NonBlockingLockExclusive);
-    Ok(when_free(FREE_WITHIN, ask, |error| *error == Errno::WOULDBLOCK)?)
+    Ok(when_free(BUSY_MAX, ask, |error| *error == Errno::WOULDBLOCK)?)
 }
 
 #[cfg(test)]
@@ -45,9 +47,10 @@ mod tests {
         File::options().create(true).truncate(false).write(true).open(path).unwrap()
     }
 
-    /// What `exec` had not closed yet once made a log that was just closed another process's.
+    /// A log that was closed here was still locked by a child process that had not called `exec` yet, and counted as
+    /// another process's.
     #[test]
-    fn a_file_is_held_by_one_and_free_when_the_last_copy_is_closed() {
+    fn a_file_stays_locked_until_its_last_copy_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let first = open(&path);

@@ -1,9 +1,10 @@
-//! Several buckets as one store: a key is a bucket's name, `/`, and a key in it.
+//! Several buckets as one store: a key is a bucket's name, `/`, and a key in that bucket.
 //!
-//! Owns which buckets there are, and what reaches from one into another, which is read here and stored there. A bucket's own
-//! `.tenon/` is left out of listings; a copy to `.tenon/` goes to that of the bucket it comes from, and its key says so.
+//! Owns the set of buckets, and operations from one bucket into another, which read from the one and store in the
+//! other. A bucket's own `.tenon/` prefix is left out of listings. A copy to `.tenon/` goes to that prefix of the
+//! source's bucket, and the returned key says so.
 //!
-//! Refuses: to make or remove buckets; to hold an object that lies in none.
+//! Refuses: to create or remove buckets; to store an object outside a bucket.
 
 mod cross_bucket_copy;
 
@@ -18,32 +19,32 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is Tenon's own in a bucket.
-const OWN: &[u8] = b".tenon/";
+/// Prefix of Tenon's own objects in a bucket.
+const RESERVED_PREFIX: &[u8] = b".tenon/";
 
-/// Buckets as the directories of one store.
+/// A store whose top-level directories are buckets.
 #[derive(Debug)]
 pub struct JoinedStore {
     buckets: Arc<dyn Buckets>,
-    /// `None`: all there are.
+    /// Names of the buckets to show; `None`: all.
     names: Option<BTreeSet<String>>,
     opened: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
 
-/// A bucket, and the key in it.
-struct Place {
+/// An object's bucket, and its key there.
+struct Location {
     name: String,
     store: Arc<dyn ObjectStore>,
     key: ObjectKey,
 }
 
 impl JoinedStore {
-    /// Of these buckets, or all that there are.
+    /// Joins these buckets, or all.
     pub fn new(buckets: Arc<dyn Buckets>, names: Option<BTreeSet<String>>) -> Self {
         Self { buckets, names, opened: Mutex::default() }
     }
 
-    /// Opens a bucket, once.
+    /// Opens a bucket, or returns it if it is open already.
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
         if let Some(opened) = self.opened().get(name).cloned() {
             return Ok(opened);
@@ -60,43 +61,44 @@ impl JoinedStore {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a key lies, to be stored there.
-    async fn place(&self, key: &ObjectKey) -> Result<Place> {
-        let no_place = || StoreError::InvalidKey {
+    /// Finds the location of a key to store.
+    async fn locate(&self, key: &ObjectKey) -> Result<Location> {
+        let not_in_bucket = || StoreError::InvalidKey {
             key: key.to_string(),
-            reason: "buckets are not made as directories, and an object lies in one".to_owned(),
+            reason: "an object must be stored in an existing bucket; buckets are not created as directories"
+                .to_owned(),
         };
-        let (name, inside) = split(key.as_bytes()).ok_or_else(no_place)?;
-        let inside = ObjectKey::try_from(inside).map_err(|_| no_place())?;
-        Ok(Place { store: self.open(name).await?, name: name.to_owned(), key: inside })
+        let (name, inside) = split_bucket(key.as_bytes()).ok_or_else(not_in_bucket)?;
+        let inside = ObjectKey::try_from(inside).map_err(|_| not_in_bucket())?;
+        Ok(Location { store: self.open(name).await?, name: name.to_owned(), key: inside })
     }
 
-    /// The same, to be read: what lies in no bucket is not there.
-    async fn existing(&self, key: &ObjectKey) -> Result<Place> {
-        match self.place(key).await {
+    /// Finds the location of a key to read. A key outside any bucket is not found.
+    async fn locate_existing(&self, key: &ObjectKey) -> Result<Location> {
+        match self.locate(key).await {
             Err(StoreError::InvalidKey { .. } | StoreError::NoSuchBucket(_)) => {
                 Err(StoreError::NotFound(key.clone()))
             }
-            // What cannot be a bucket's name.
+            // The key begins with an invalid bucket name.
             Err(StoreError::BucketState { .. }) => Err(StoreError::NotFound(key.clone())),
-            place => place,
+            location => location,
         }
     }
 
-    async fn names(&self, prefix: &[u8]) -> Result<Vec<String>> {
+    async fn bucket_names(&self, prefix: &[u8]) -> Result<Vec<String>> {
         let mut names: Vec<String> = match &self.names {
             Some(names) => names.iter().cloned().collect(),
             None => self.buckets.list().await?,
         };
         names.retain(|name| name.as_bytes().starts_with(prefix));
-        // As texts that go on with a `/`.
+        // In the order of listed prefixes, which end in `/`.
         names.sort_by_key(|name| format!("{name}/"));
         Ok(names)
     }
 
-    /// Buckets as directories.
+    /// Lists buckets as prefixes.
     async fn list_buckets(&self, scan: &Scan) -> Result<ListPage> {
-        let texts = self.names(&scan.prefix).await?.into_iter().map(|name| format!("{name}/"));
+        let texts = self.bucket_names(&scan.prefix).await?.into_iter().map(|name| format!("{name}/"));
         let mut entries: Vec<ListEntry> = texts
             .filter(|text| scan.is_after(text.as_bytes()))
             .take(scan.limit + 1)
@@ -108,9 +110,9 @@ impl JoinedStore {
         Ok(ListPage { entries, next })
     }
 
-    /// Everything in all buckets, a page of one of them.
+    /// Lists all objects of all buckets. A page has objects of one bucket only.
     async fn list_all(&self, scan: &Scan) -> Result<ListPage> {
-        for name in self.names(&scan.prefix).await? {
+        for name in self.bucket_names(&scan.prefix).await? {
             let root = format!("{name}/");
             let end = successor(root.as_bytes()).unwrap_or_default();
             if scan.after.as_ref().is_some_and(|after| after.as_ref() >= end.as_slice()) {
@@ -125,8 +127,8 @@ impl JoinedStore {
             let page = self.list_in(&name, request).await?;
             let next = match (&page.next, page.entries.last()) {
                 (Some(_), Some(last)) => token_after(last.text()),
-                // All of it was left out.
-                (Some(_), None) => token_after(&[root.as_bytes(), OWN, b"\xff"].concat()),
+                // All entries of the page were left out.
+                (Some(_), None) => token_after(&[root.as_bytes(), RESERVED_PREFIX, b"\xff"].concat()),
                 (None, _) => token_after(&end),
             };
             return Ok(ListPage { entries: page.entries, next: Some(next) });
@@ -134,7 +136,7 @@ impl JoinedStore {
         Ok(ListPage::default())
     }
 
-    /// What one bucket lists.
+    /// Lists one bucket.
     async fn list_in(&self, name: &str, request: ListRequest) -> Result<ListPage> {
         let store = match self.open(name).await {
             Err(StoreError::NoSuchBucket(_) | StoreError::BucketState { .. }) => {
@@ -143,8 +145,8 @@ impl JoinedStore {
             store => store?,
         };
         let ListPage { entries, next } = store.list(request).await?;
-        let is_shown = |entry: &ListEntry| !entry.text().starts_with(OWN);
-        let entries = entries.into_iter().filter(is_shown).map(|entry| outside_entry(name, entry));
+        let is_shown = |entry: &ListEntry| !entry.text().starts_with(RESERVED_PREFIX);
+        let entries = entries.into_iter().filter(is_shown).map(|entry| joined_entry(name, entry));
         Ok(ListPage { entries: entries.collect::<Result<_>>()?, next })
     }
 }
@@ -152,22 +154,24 @@ impl JoinedStore {
 #[async_trait::async_trait]
 impl ObjectStore for JoinedStore {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let place = self.existing(key).await?;
-        let mut object = place.store.get(&place.key, options).await.map_err(|error| error.about(key))?;
+        let location = self.locate_existing(key).await?;
+        let mut object =
+            location.store.get(&location.key, options).await.map_err(|error| error.about(key))?;
         object.meta.object.key = key.clone();
         Ok(object)
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        let place = self.existing(key).await?;
-        let mut meta = place.store.head(&place.key).await.map_err(|error| error.about(key))?;
+        let location = self.locate_existing(key).await?;
+        let mut meta = location.store.head(&location.key).await.map_err(|error| error.about(key))?;
         meta.object.key = key.clone();
         Ok(meta)
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let place = self.place(key).await?;
-        let object = place.store.put(&place.key, body, options).await.map_err(|error| error.about(key))?;
+        let location = self.locate(key).await?;
+        let object =
+            location.store.put(&location.key, body, options).await.map_err(|error| error.about(key))?;
         Ok(ObjectRef { key: key.clone(), ..object })
     }
 
@@ -177,18 +181,19 @@ impl ObjectStore for JoinedStore {
         attributes: Attributes,
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
-        let Place { name, store, key: inside } = self.place(key).await?;
+        let Location { name, store, key: inside } = self.locate(key).await?;
         let upload = store.multipart(&inside, attributes, tags).await?;
         let opened = self.opened().clone();
         Ok(Arc::new(JoinedUpload { upload, name, key: key.clone(), opened }))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        let source = self.existing(&from.key).await?;
-        // A copy below `.tenon/` stays in the bucket of its source: `.tenon` is not a bucket.
-        let beside = to.as_bytes().starts_with(OWN).then(|| outside(&source.name, to.as_bytes()));
-        let to = &beside.transpose()?.unwrap_or_else(|| to.clone());
-        let target = self.place(to).await?;
+        let source = self.locate_existing(&from.key).await?;
+        // A copy to `.tenon/` stays in the bucket of its source, because there is no bucket `.tenon`.
+        let in_source_bucket =
+            to.as_bytes().starts_with(RESERVED_PREFIX).then(|| joined_key(&source.name, to.as_bytes()));
+        let to = &in_source_bucket.transpose()?.unwrap_or_else(|| to.clone());
+        let target = self.locate(to).await?;
         let inside = ObjectRef { key: source.key.clone(), ..from.clone() };
         let about = |error: StoreError| match error {
             StoreError::PreconditionFailed(key) if key == source.key => {
@@ -207,7 +212,7 @@ impl ObjectStore for JoinedStore {
     }
 
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let (source, target) = (self.existing(&from.key).await?, self.place(to).await?);
+        let (source, target) = (self.locate_existing(&from.key).await?, self.locate(to).await?);
         if source.name != target.name {
             return rename_by_copy(self, from, to, precondition).await;
         }
@@ -216,12 +221,12 @@ impl ObjectStore for JoinedStore {
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let place = self.place(key).await?;
-        place.store.delete(&place.key, precondition).await.map_err(|error| error.about(key))
+        let location = self.locate(key).await?;
+        location.store.delete(&location.key, precondition).await.map_err(|error| error.about(key))
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        if let Some((name, inside)) = split(&request.prefix) {
+        if let Some((name, inside)) = split_bucket(&request.prefix) {
             let root = format!("{name}/");
             let start_after = match &request.start_after {
                 None => None,
@@ -239,19 +244,19 @@ impl ObjectStore for JoinedStore {
             Some(b'/') => self.list_buckets(&Scan::new(request, PAGE_ENTRIES_MAX)?).await,
             None => self.list_all(&Scan::new(request, PAGE_ENTRIES_MAX)?).await,
             Some(_) => Err(StoreError::Unsupported(
-                "listings of several buckets that fold at anything but '/'".to_owned(),
+                "listings of several buckets with a delimiter other than '/'".to_owned(),
             )),
         }
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        let place = self.existing(key).await?;
-        place.store.tags(&place.key).await.map_err(|error| error.about(key))
+        let location = self.locate_existing(key).await?;
+        location.store.tags(&location.key).await.map_err(|error| error.about(key))
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        let place = self.existing(key).await?;
-        place.store.set_tags(&place.key, tags).await.map_err(|error| error.about(key))
+        let location = self.locate_existing(key).await?;
+        location.store.set_tags(&location.key, tags).await.map_err(|error| error.about(key))
     }
 
     async fn sync(&self) -> Result<()> {
@@ -263,13 +268,13 @@ impl ObjectStore for JoinedStore {
     }
 }
 
-/// An upload into one of the buckets.
+/// A multipart upload into one of the buckets.
 #[derive(Debug)]
 struct JoinedUpload {
     upload: Arc<dyn Multipart>,
     name: String,
     key: ObjectKey,
-    /// Where ranges of objects may be copied from.
+    /// Open buckets, from which ranges of objects may be copied.
     opened: HashMap<String, Arc<dyn ObjectStore>>,
 }
 
@@ -281,7 +286,7 @@ impl Multipart for JoinedUpload {
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         let missing = || StoreError::NotFound(from.key.clone());
-        let (name, inside) = split(from.key.as_bytes()).ok_or_else(missing)?;
+        let (name, inside) = split_bucket(from.key.as_bytes()).ok_or_else(missing)?;
         let source = ObjectRef { key: ObjectKey::try_from(inside).map_err(|_| missing())?, ..from.clone() };
         let copied = match name == self.name {
             true => self.upload.copy_part(number, &source, range).await,
@@ -303,29 +308,31 @@ impl Multipart for JoinedUpload {
     }
 }
 
-/// A bucket's name and what follows it; `None` without a `/`, or where no bucket could have what is before it as its name.
-fn split(text: &[u8]) -> Option<(&str, &[u8])> {
+/// Splits a text into a bucket's name and the rest; `None` without a `/`, or if the first part cannot be a bucket's
+/// name.
+fn split_bucket(text: &[u8]) -> Option<(&str, &[u8])> {
     let at = text.iter().position(|&byte| byte == b'/')?;
     let name =
         std::str::from_utf8(&text[..at]).ok().filter(|name| !name.is_empty() && !name.starts_with('.'))?;
     Some((name, &text[at + 1..]))
 }
 
-/// A key as it is called outside its bucket. One that is too long there is left to those who know the bucket.
-fn outside(bucket: &str, key: &[u8]) -> Result<ObjectKey> {
+/// Returns the joined key of an object. A key that would be too long is an error; the object is accessible through
+/// its bucket alone.
+fn joined_key(bucket: &str, key: &[u8]) -> Result<ObjectKey> {
     ObjectKey::new([bucket.as_bytes(), b"/", key].concat()).map_err(|error| StoreError::InvalidKey {
         key: String::from_utf8_lossy(key).into_owned(),
         reason: error.to_string(),
     })
 }
 
-fn outside_entry(name: &str, entry: ListEntry) -> Result<ListEntry> {
+fn joined_entry(name: &str, entry: ListEntry) -> Result<ListEntry> {
     Ok(match entry {
         ListEntry::Prefix(prefix) => {
             ListEntry::Prefix(Bytes::from([name.as_bytes(), b"/", &prefix[..]].concat()))
         }
         ListEntry::Object { object, size_bytes } => {
-            let key = outside(name, object.key.as_bytes())?;
+            let key = joined_key(name, object.key.as_bytes())?;
             ListEntry::Object { object: ObjectRef { key, ..object }, size_bytes }
         }
     })

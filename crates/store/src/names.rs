@@ -1,20 +1,20 @@
 //! Keys as paths of file names, and back: a reversible escape.
 //!
-//! Both sides that hold names need it: the directory store, which keeps objects in files, and the file system,
-//! which shows objects as files. A key is cut at `/` into components; a component is a file name as it stands
-//! unless no file system could hold it:
+//! Two components need it: the directory store, which keeps objects in files, and the file system, which shows
+//! objects as files. A key is split at `/` into components. A component is used as a file name unchanged, unless no
+//! file system could hold it:
 //!
 //! | component | name |
 //! |---|---|
 //! | empty, `.`, `..`, holds a NUL, or begins with `%=` or `%+` | `%!` and the component, `%` and NUL in percent form |
 //! | reads like such an escape itself | the same |
-//! | longer than a name can be | a directory `%+` with the beginning, the rest inside it |
-//! | of an object beside a directory of the same name | `%=` and the name |
+//! | longer than a name can be | a directory `%+` with the beginning, the rest inside the directory |
+//! | of an object whose name a directory has too | `%=` and the name |
 //!
-//! Everything else, `%` included, is literal, so ordinary keys look like themselves. The last line is the one
-//! that depends on what else is there; its user decides when it applies.
+//! Everything else, `%` included, is literal, so ordinary keys look like themselves. The last row depends on the
+//! other keys of the bucket; the caller decides when it applies.
 //!
-//! Invariants: `entry(key)` then `child_key` gives the key back; two keys never share a name.
+//! Invariants: `entry(key)` and then `child_key` returns the key; two keys never share a name.
 
 use crate::key::{InvalidKey, ObjectKey};
 use std::borrow::Cow;
@@ -23,17 +23,17 @@ use std::borrow::Cow;
 pub const NAME_BYTES_MAX: usize = 255;
 
 const ESCAPE: &[u8] = b"%!";
-const BESIDE: &[u8] = b"%=";
+const COLLIDING: &[u8] = b"%=";
 const CONTINUED: &[u8] = b"%+";
 
-/// A continued name's escaped beginning ends as soon as it has this many bytes: with [`CONTINUED`] and one last
+/// Minimum escaped length of the beginning of a name that is continued, in bytes. With [`CONTINUED`] and one last
 /// byte in percent form it still fits [`NAME_BYTES_MAX`].
 const HEAD_BYTES: usize = NAME_BYTES_MAX - 4;
 
-/// Why a file name has no key.
+/// Error of a file name that has no key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
-    /// The name is one that only the escape itself hands out.
+    /// The name is one that only the escape produces.
     #[error("names that begin with '%+' or '%=' are reserved for keys that are not names")]
     Reserved,
     /// The key would be empty or too long.
@@ -41,15 +41,15 @@ pub enum BadName {
     Key(#[from] InvalidKey),
 }
 
-/// The beginning that the keys of everything inside one directory share.
+/// The prefix that the keys of everything in one directory share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyPrefix {
     bytes: Vec<u8>,
-    /// Inside a continued name: where its last beginning starts in `bytes`.
-    head_at: Option<usize>,
+    /// In a continued name: the start of its last beginning in `bytes`.
+    head_start: Option<usize>,
 }
 
-/// What a listed key or common prefix is inside a directory.
+/// A listed key or common prefix, as an entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// An object of this name.
@@ -61,66 +61,66 @@ pub enum Entry {
 }
 
 impl KeyPrefix {
-    /// The directory whose keys begin with `bytes` (empty, or as a rule ending in `/`).
+    /// Returns the directory whose keys begin with `bytes` (empty, or usually ending in `/`).
     pub fn root(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), head_at: None }
+        Self { bytes: bytes.to_vec(), head_start: None }
     }
 
-    /// What a listing of the directory asks for.
+    /// Returns the prefix to list for this directory.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The marker object that makes the directory last when it is empty; continued names and the root of a
-    /// bucket have none.
+    /// Returns the key of the marker object that keeps an empty directory. Continued names and the root of a bucket
+    /// have none.
     pub fn marker_key(&self) -> Option<ObjectKey> {
-        match self.head_at {
+        match self.head_start {
             None => ObjectKey::try_from(self.bytes.as_slice()).ok(),
             Some(_) => None,
         }
     }
 
-    /// The directory `name` inside this one.
+    /// Returns the directory `name` in this directory.
     pub fn child_dir(&self, name: &[u8]) -> Result<Self, BadName> {
         let mut bytes = self.bytes.clone();
         if let Some(head) = name.strip_prefix(CONTINUED) {
             let head = percent_decode(head).filter(|raw| head_len(raw) == Some(raw.len()));
             bytes.extend_from_slice(&head.ok_or(BadName::Reserved)?);
-            return Ok(Self { bytes, head_at: Some(self.bytes.len()) });
+            return Ok(Self { bytes, head_start: Some(self.bytes.len()) });
         }
-        if name.starts_with(BESIDE) {
+        if name.starts_with(COLLIDING) {
             return Err(BadName::Reserved);
         }
         bytes.extend_from_slice(&decode(name));
         bytes.push(b'/');
-        Ok(Self { bytes, head_at: None })
+        Ok(Self { bytes, head_start: None })
     }
 
-    /// The key of the object `name` inside this directory.
+    /// Returns the key of the object `name` in this directory.
     pub fn child_key(&self, name: &[u8]) -> Result<ObjectKey, BadName> {
         if name.starts_with(CONTINUED) {
             return Err(BadName::Reserved);
         }
-        let name = name.strip_prefix(BESIDE).unwrap_or(name);
+        let name = name.strip_prefix(COLLIDING).unwrap_or(name);
         let mut bytes = self.bytes.clone();
         bytes.extend_from_slice(&decode(name));
         Ok(ObjectKey::new(bytes)?)
     }
 
-    /// What a listed text (key, or common prefix with its trailing `/`) is inside this directory; `None` for
-    /// what shows elsewhere.
+    /// Returns the entry of this directory for a listed text (a key, or a common prefix with its trailing `/`);
+    /// `None` if the text belongs to another directory.
     pub fn entry(&self, text: &[u8]) -> Option<Entry> {
         let rest = text.strip_prefix(self.bytes.as_slice())?;
         let (component, folded) = match rest.iter().position(|&b| b == b'/') {
             Some(at) => (&rest[..at], true),
             None => (rest, false),
         };
-        match self.head_at {
+        match self.head_start {
             Some(at) if !continues(&self.bytes[at..], component) => return None,
             None if component.is_empty() && !folded => return Some(Entry::Marker),
             _ => {}
         }
-        Some(match split(component) {
+        Some(match split_head(component) {
             Some(head) => Entry::Directory([CONTINUED, &percent_encode(head)].concat()),
             None if folded => Entry::Directory(encode(component).into_owned()),
             None => Entry::Object(encode(component).into_owned()),
@@ -128,24 +128,23 @@ impl KeyPrefix {
     }
 }
 
-/// The name of an object whose plain name is taken by a directory.
+/// Returns the name of an object whose plain name a directory has too.
 pub fn beside(name: &[u8]) -> Vec<u8> {
-    [BESIDE, name].concat()
+    [COLLIDING, name].concat()
 }
 
-/// The plain name behind [`beside`].
+/// Returns the plain name in a name made by [`beside`].
 pub fn plain(name: &[u8]) -> Option<&[u8]> {
-    name.strip_prefix(BESIDE)
+    name.strip_prefix(COLLIDING)
 }
 
-/// Whether the name is a directory's in which a name too long for its parent goes on.
+/// Returns whether the name is that of a directory in which a name that is too long continues.
 pub fn is_continued(name: &[u8]) -> bool {
     name.starts_with(CONTINUED)
 }
 
-/// The file name of an object, in its own directory's [`KeyPrefix`]: the whole walk from a bucket's root.
-///
-/// Returns the names of the directories on the way and of the object; an empty last name stands for a marker.
+/// Returns the path of an object from a bucket's root: the names of the directories, then that of the object. An
+/// empty last name stands for a directory marker.
 pub fn key_to_path(key: &ObjectKey) -> Vec<Vec<u8>> {
     let mut at = KeyPrefix::root(b"");
     let mut path = Vec::new();
@@ -177,7 +176,7 @@ fn encode(component: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn decode(name: &[u8]) -> Cow<'_, [u8]> {
-    match escaped(name) {
+    match unescape(name) {
         Some(component) => Cow::Owned(component),
         None => Cow::Borrowed(name),
     }
@@ -186,28 +185,28 @@ fn decode(name: &[u8]) -> Cow<'_, [u8]> {
 fn needs_escape(component: &[u8]) -> bool {
     matches!(component, b"" | b"." | b"..")
         || component.contains(&0)
-        || component.starts_with(BESIDE)
+        || component.starts_with(COLLIDING)
         || component.starts_with(CONTINUED)
-        || escaped(component).is_some()
+        || unescape(component).is_some()
 }
 
-/// The component that `name` is the escape of, if it is one.
-fn escaped(name: &[u8]) -> Option<Vec<u8>> {
+/// Returns the component whose escape `name` is, if it is one.
+fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     let component = percent_decode(name.strip_prefix(ESCAPE)?)?;
     (needs_escape(&component) && percent_encode(&component) == name[ESCAPE.len()..]).then_some(component)
 }
 
-/// The beginning of a component that is too long for one name.
-fn split(component: &[u8]) -> Option<&[u8]> {
+/// Returns the beginning of a component that is too long for one name.
+fn split_head(component: &[u8]) -> Option<&[u8]> {
     if encode(component).len() <= NAME_BYTES_MAX {
         return None;
     }
     head_len(component).map(|len| &component[..len])
 }
 
-/// Whether `head` goes on with `rest` in one component too long for a name, cut just there.
+/// Returns whether a component made of `head` and `rest` is too long for one name and is split exactly between them.
 fn continues(head: &[u8], rest: &[u8]) -> bool {
-    split(&[head, rest].concat()).is_some_and(|cut| cut == head) && !rest.is_empty()
+    split_head(&[head, rest].concat()).is_some_and(|cut| cut == head) && !rest.is_empty()
 }
 
 fn head_len(component: &[u8]) -> Option<usize> {
@@ -215,20 +214,20 @@ fn head_len(component: &[u8]) -> Option<usize> {
     component
         .iter()
         .position(|&byte| {
-            width += if must_percent(byte) { 3 } else { 1 };
+            width += if needs_percent(byte) { 3 } else { 1 };
             width >= HEAD_BYTES
         })
         .map(|at| at + 1)
 }
 
-fn must_percent(byte: u8) -> bool {
+fn needs_percent(byte: u8) -> bool {
     byte == b'%' || byte == 0
 }
 
 fn percent_encode(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len());
     for &byte in raw {
-        if must_percent(byte) {
+        if needs_percent(byte) {
             out.extend_from_slice(format!("%{byte:02X}").as_bytes())
         } else {
             out.push(byte)
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_escape_are_refused_to_others() {
+    fn reserved_names_are_refused() {
         let root = KeyPrefix::root(b"");
         assert_eq!(root.child_key(b"%+abc"), Err(BadName::Reserved));
         assert_eq!(root.child_dir(b"%+abc"), Err(BadName::Reserved));

@@ -1,46 +1,45 @@
-//! Locks of versions: until when nobody may remove them (S3 User Guide, "Locking objects with Object Lock").
+//! Locks that protect versions of objects from removal (S3 User Guide, "Locking objects with Object Lock").
 //!
-//! A lock travels with a version as three of its headers, which are S3's own, so that it is stored in one step with the
-//! bytes.
+//! A lock is stored as three headers of its version, which are S3's own, in one step with the bytes.
 
 use crate::{Attributes, Timestamp};
 
-/// `GOVERNANCE` or `COMPLIANCE`.
+/// Header with the mode: `GOVERNANCE` or `COMPLIANCE`.
 pub const LOCK_MODE: &str = "x-amz-object-lock-mode";
-/// The end of the retention, as ISO 8601.
+/// Header with the end of the retention, as ISO 8601.
 pub const LOCK_UNTIL: &str = "x-amz-object-lock-retain-until-date";
-/// `ON` or `OFF`.
+/// Header with the legal hold: `ON` or `OFF`.
 pub const LOCK_HOLD: &str = "x-amz-object-lock-legal-hold";
 
-/// Who may end a retention before its time.
+/// The mode of a retention: who may end it before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockMode {
-    /// Who asks to bypass it and may.
+    /// Callers that ask to bypass the retention and have permission.
     Governance,
-    /// Nobody.
+    /// No caller.
     Compliance,
 }
 
-/// A lock that ends by itself.
+/// A lock with an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Who may end it earlier.
+    /// Decides who may end the lock earlier.
     pub mode: LockMode,
-    /// When it ends.
+    /// End of the lock.
     pub until: Timestamp,
 }
 
-/// What keeps a version from being removed.
+/// Protection of a version from removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lock {
-    /// A lock that ends by itself.
+    /// A lock with an end.
     pub retention: Option<Retention>,
-    /// A lock that somebody has to take away; `None` if nobody ever said anything of it.
+    /// A lock without an end, which must be removed explicitly; `None` if it was never set or removed.
     pub legal_hold: Option<bool>,
 }
 
 impl LockMode {
-    /// The mode's name in S3.
+    /// Returns the mode's name in S3.
     pub fn name(self) -> &'static str {
         match self {
             Self::Governance => "GOVERNANCE",
@@ -48,14 +47,14 @@ impl LockMode {
         }
     }
 
-    /// The mode of a name.
+    /// Returns the mode with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Governance, Self::Compliance].into_iter().find(|mode| mode.name() == name)
     }
 }
 
 impl Lock {
-    /// The lock among a version's headers.
+    /// Reads the lock from a version's headers.
     pub fn of(attributes: &Attributes) -> Self {
         let text = |name: &str| attributes.system.get(name).map(String::as_str);
         let mode = text(LOCK_MODE).and_then(LockMode::named);
@@ -64,7 +63,7 @@ impl Lock {
         Self { retention, legal_hold: text(LOCK_HOLD).map(|text| text == "ON") }
     }
 
-    /// Writes the lock among a version's headers, in the place of the one that is there.
+    /// Writes the lock into a version's headers, in place of an earlier one.
     pub fn write(self, attributes: &mut Attributes) {
         let hold = self.legal_hold.map(|is_on| if is_on { "ON" } else { "OFF" }.to_owned());
         let fields = [
@@ -80,7 +79,7 @@ impl Lock {
         }
     }
 
-    /// Whether the version may not be removed now.
+    /// Returns whether the version must not be removed now.
     pub fn protects(self, now: Timestamp, bypass_governance: bool) -> bool {
         let is_retained = self.retention.is_some_and(|retention| {
             retention.until > now && !(bypass_governance && retention.mode == LockMode::Governance)
@@ -88,7 +87,8 @@ impl Lock {
         is_retained || self.legal_hold == Some(true)
     }
 
-    /// Whether the retention may become this one now: it may always get longer, and shorter only by bypass.
+    /// Returns whether the retention may be changed to `next` now. It may always become longer; only a bypass makes
+    /// it shorter.
     pub fn may_become(self, next: Option<Retention>, now: Timestamp, bypass_governance: bool) -> bool {
         let Some(old) = self.retention.filter(|old| old.until > now) else { return true };
         let is_weaker = next.is_none_or(|next| {
@@ -103,10 +103,10 @@ impl Lock {
     }
 }
 
-/// `2013-05-24T00:00:00Z`, with a fraction of a second if there is one.
+/// Formats a time as `2013-05-24T00:00:00Z`, with a fraction of a second if there is one.
 fn to_iso(time: Timestamp) -> String {
     let (days, secs) = (time.secs().div_euclid(86_400), time.secs().rem_euclid(86_400));
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_from_days(days);
     let (hour, minute, second) = (secs / 3600, secs / 60 % 60, secs % 60);
     let fraction = match time.subsec_nanos() {
         0 => String::new(),
@@ -115,6 +115,7 @@ fn to_iso(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 
+/// Parses a time as [`to_iso`] formats it.
 fn from_iso(text: &str) -> Option<Timestamp> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
@@ -129,8 +130,9 @@ fn from_iso(text: &str) -> Option<Timestamp> {
     (is_date && is_time).then(|| Timestamp::from_secs(secs, nanos))
 }
 
-/// The Gregorian date of a day since 1970, by years that begin in March and eras of 400 of them.
-fn civil(days: i64) -> (i64, i64, i64) {
+/// Returns the Gregorian date of a day since 1970, computed with years that begin in March and eras of 400 such
+/// years.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -141,6 +143,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// Returns the days since 1970 of a Gregorian date.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_comes_back_from_the_headers() {
+    fn a_lock_survives_the_headers() {
         for (secs, nanos) in [(0, 0), (1_700_000_000, 5), (951_782_400, 0), (4_102_444_799, 999_999_999)] {
             let until = Timestamp::from_secs(secs, nanos);
             let retention = Some(Retention { mode: LockMode::Compliance, until });

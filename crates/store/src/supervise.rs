@@ -1,21 +1,21 @@
-//! Background tasks that survive a defect in one of their steps.
+//! Restarts background tasks that panic.
 
 use futures_util::FutureExt as _;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-/// The first and the longest pause between a panic and the next run.
+/// First and longest delay between a panic and the restart.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Runs a background task until it returns. After a panic the task runs again from its beginning, after a pause that doubles
-/// with each panic: a defect in one step must not end the task for the rest of the process's life.
+/// Runs a background task until it returns. After a panic the task is started again from its beginning, after a delay
+/// that doubles with each panic: one defect must not end the task for the rest of the process.
 pub async fn supervise<F: Future<Output = ()>>(name: &str, mut task: impl FnMut() -> F) {
     let mut pause = PAUSES.0;
     while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
         tracing::error!(
             task = name,
             again_in_secs = pause.as_secs(),
-            "a background task panicked, and is started again"
+            "a background task panicked and will be restarted"
         );
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSES.1);
@@ -27,7 +27,8 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    /// A panic in the background lister or in a drive's upkeep ended it until the next mount, and nothing said so.
+    /// A panic in the background lister or in a drive's maintenance ended that task until the next mount, without a
+    /// message.
     #[tokio::test(start_paused = true)]
     async fn a_task_that_panics_runs_again_until_it_returns() {
         let (began, mut runs) = (Instant::now(), 0);

@@ -1,4 +1,4 @@
-//! From one bucket into another: read here, stored there, a part at a time.
+//! Copies from one bucket into another: each part is read from the source and stored in the target.
 
 use crate::{
     CopyOptions, GetOptions, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, PutOptions, Result,
@@ -7,9 +7,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
 
-/// What is no longer is stored by one call, in bytes.
-const WHOLE_BYTES_MAX: u64 = 16 << 20;
-/// S3 allows this many parts.
+/// Maximum length of an object that is stored by one PUT, in bytes.
+const SINGLE_PUT_BYTES_MAX: u64 = 16 << 20;
+/// Maximum number of parts that S3 allows.
 const PARTS_MAX: u64 = 10_000;
 
 /// Copies an object with its tags, as `ObjectStore::copy` does within a bucket.
@@ -18,15 +18,15 @@ pub(super) async fn copy(
     (target, to): (&dyn ObjectStore, &ObjectKey),
     options: CopyOptions,
 ) -> Result<ObjectRef> {
-    let asked = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
-    let object = source.get(&from.key, asked).await?;
+    let get_options = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let object = source.get(&from.key, get_options).await?;
     let tags = match options.tags {
         Some(tags) => tags,
         None => source.tags(&from.key).await?,
     };
     let size_bytes = object.meta.size_bytes;
     let attributes = options.attributes.unwrap_or(object.meta.attributes);
-    if size_bytes <= WHOLE_BYTES_MAX {
+    if size_bytes <= SINGLE_PUT_BYTES_MAX {
         let body: Vec<Bytes> = object.body.try_collect().await?;
         let options =
             PutOptions { precondition: options.precondition, attributes, tags, ..PutOptions::default() };
@@ -35,7 +35,7 @@ pub(super) async fn copy(
     drop(object.body);
     let upload = target.multipart(to, attributes, tags).await?;
     let copied = async {
-        let part_bytes = size_bytes.div_ceil(PARTS_MAX).max(WHOLE_BYTES_MAX);
+        let part_bytes = size_bytes.div_ceil(PARTS_MAX).max(SINGLE_PUT_BYTES_MAX);
         let starts = (0..size_bytes.div_ceil(part_bytes)).map(|index| index * part_bytes);
         for (number, start) in (1..).zip(starts) {
             let range = start..(start + part_bytes).min(size_bytes);
@@ -47,12 +47,12 @@ pub(super) async fn copy(
     if copied.is_err()
         && let Err(error) = upload.abort().await
     {
-        tracing::warn!(%error, "the parts of a copy are left in the bucket");
+        tracing::warn!(%error, "cannot abort the upload of a failed copy; its parts stay in the bucket");
     }
     copied
 }
 
-/// Makes a part of a range of an object in another bucket.
+/// Makes a part from a range of an object in another bucket.
 pub(super) async fn copy_part(
     source: &dyn ObjectStore,
     from: &ObjectRef,
@@ -60,8 +60,9 @@ pub(super) async fn copy_part(
     upload: &dyn Multipart,
     number: u32,
 ) -> Result<()> {
-    let asked = GetOptions { range: Some(range), if_match: Some(from.etag.clone()), ..GetOptions::default() };
-    let mut body = source.get(&from.key, asked).await?.body;
+    let options =
+        GetOptions { range: Some(range), if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let mut body = source.get(&from.key, options).await?.body;
     let mut part = BytesMut::new();
     while let Some(piece) = body.try_next().await? {
         part.extend_from_slice(&piece);

@@ -1,4 +1,4 @@
-//! Failures on demand: what servers and networks do, at the calls a test names or by a seed.
+//! Fault injection: failures of servers and networks, at the calls that a test names or at random by a seed.
 
 use super::{Call, Layer, Operation};
 use crate::{ETag, Entropy, Object, ObjectKey, Result, StoreError};
@@ -11,48 +11,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How a call fails.
+/// A fault of a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
-    /// With this error, before it took effect.
+    /// The call fails with this error before it takes effect.
     Before(fn() -> StoreError),
-    /// With this error, though it took effect: the reply was lost.
+    /// The call takes effect and fails with this error: the reply was lost.
     After(fn() -> StoreError),
-    /// With `Unavailable`, before it took effect, after so long: a client tried in vain.
+    /// The call fails with `Unavailable` before it takes effect, after this time: a client retried in vain.
     InVain(Duration),
-    /// Not before [`Faults::release`]: no answer.
+    /// The call gets no answer before [`Faults::release`].
     Stall,
-    /// The body of a `get` breaks off with `Corrupt` after so many bytes.
+    /// The body of a `get` ends with `Corrupt` after this many bytes.
     CutBody(u64),
-    /// The byte at this offset of a `get`'s body is another; nobody says so.
+    /// The byte at this offset of a `get`'s body is wrong, without an error.
     WrongByte(u64),
-    /// A `get` answers with another etag than the object has.
+    /// A `get` returns another etag than the object has.
     OtherEtag,
 }
 
 impl Fault {
-    /// The server does not answer; the call did not reach it.
+    /// Returns a fault: the server does not answer, and the call does not reach it.
     pub fn unavailable() -> Self {
-        Self::Before(|| StoreError::Unavailable("a fault on demand".into()))
+        Self::Before(|| StoreError::Unavailable("an injected fault".into()))
     }
 
-    /// The call took effect, and its reply was lost.
+    /// Returns a fault: the call takes effect, and its reply is lost.
     pub fn lost_reply() -> Self {
-        Self::After(|| StoreError::Unavailable("a reply lost on demand".into()))
+        Self::After(|| StoreError::Unavailable("an injected loss of the reply".into()))
     }
 
-    /// The server asks to slow down.
+    /// Returns a fault: the server asks to slow down.
     pub fn throttled() -> Self {
-        Self::Before(|| StoreError::Throttled("a fault on demand".into()))
+        Self::Before(|| StoreError::Throttled("an injected fault".into()))
     }
 
-    /// Whether it happens to the body, when the call itself has succeeded.
-    fn is_of_body(self) -> bool {
+    /// Returns whether the fault affects the body, after the call itself has succeeded.
+    fn affects_body(self) -> bool {
         matches!(self, Self::CutBody(_) | Self::WrongByte(_) | Self::OtherEtag)
     }
 }
 
-/// Which calls fail, and how. Without conditions: the next call of any kind, once.
+/// A rule that decides which calls fail, and how. Without conditions the next call of any kind fails, once.
 #[derive(Debug, Clone)]
 pub struct Rule {
     fault: Fault,
@@ -64,56 +64,56 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// One call fails so.
+    /// Makes one call fail with this fault.
     pub fn new(fault: Fault) -> Self {
         Self { fault, operation: None, prefix: Bytes::new(), exact: false, skip: 0, times: 1 }
     }
 
-    /// Only calls of this kind.
+    /// Restricts the rule to calls of this kind.
     pub fn on(mut self, operation: Operation) -> Self {
         self.operation = Some(operation);
         self
     }
 
-    /// Only calls about this key.
+    /// Restricts the rule to calls about this key.
     pub fn at(mut self, key: &ObjectKey) -> Self {
         (self.prefix, self.exact) = (Bytes::copy_from_slice(key.as_bytes()), true);
         self
     }
 
-    /// Only calls about keys that begin so.
+    /// Restricts the rule to calls about keys with this prefix.
     pub fn below(mut self, prefix: &[u8]) -> Self {
         (self.prefix, self.exact) = (Bytes::copy_from_slice(prefix), false);
         self
     }
 
-    /// The first calls it fits pass.
+    /// Lets the first matching calls pass.
     pub fn after(mut self, calls: u64) -> Self {
         self.skip = calls;
         self
     }
 
-    /// So many calls fail.
+    /// Makes this many calls fail.
     pub fn times(mut self, calls: u64) -> Self {
         self.times = calls;
         self
     }
 
-    /// Every call fails until [`Faults::clear`].
+    /// Makes every call fail until [`Faults::clear`].
     pub fn always(self) -> Self {
         self.times(u64::MAX)
     }
 
     fn fits(&self, call: &Call) -> bool {
         let operation = self.operation.is_none_or(|operation| operation == call.operation);
-        let body = !self.fault.is_of_body() || call.operation == Operation::Get;
+        let body = !self.fault.affects_body() || call.operation == Operation::Get;
         let key =
             if self.exact { call.subject == self.prefix } else { call.subject.starts_with(&self.prefix) };
         operation && body && key
     }
 
-    /// Counts a call that fits; whether it fails.
-    fn strikes(&mut self) -> bool {
+    /// Counts a matching call. Returns whether the call fails.
+    fn count_call(&mut self) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
             return false;
@@ -124,13 +124,13 @@ impl Rule {
     }
 }
 
-/// The plan of a faulty store, which tests change while it runs. Clones share it.
+/// The faults of a store, which tests change while it runs. Clones share them.
 #[derive(Clone)]
-pub struct Faults(Arc<Shared>);
+pub struct Faults(Arc<State>);
 
-struct Shared {
+struct State {
     plan: Mutex<Plan>,
-    /// Counts the releases.
+    /// Number of releases.
     released: watch::Sender<u64>,
 }
 
@@ -139,7 +139,7 @@ struct Plan {
     down: bool,
     rules: Vec<Rule>,
     random: Option<Random>,
-    struck: BTreeMap<Operation, u64>,
+    fault_counts: BTreeMap<Operation, u64>,
 }
 
 struct Random {
@@ -149,41 +149,41 @@ struct Random {
 }
 
 impl Faults {
-    /// Nothing fails yet.
+    /// Creates a plan without faults.
     pub fn new() -> Self {
-        Self(Arc::new(Shared { plan: Mutex::default(), released: watch::Sender::new(0) }))
+        Self(Arc::new(State { plan: Mutex::default(), released: watch::Sender::new(0) }))
     }
 
-    /// Adds a rule; of several that fit, the first added strikes.
+    /// Adds a rule. Of several matching rules the first added applies.
     pub fn add(&self, rule: Rule) {
         self.plan().rules.push(rule);
     }
 
-    /// Lets so many of a thousand calls fail, each by one of these faults that can happen to it.
+    /// Makes `per_thousand` of a thousand calls fail at random, each with one of the faults that can affect it.
     pub fn at_random(&self, entropy: Arc<Entropy>, per_thousand: u64, faults: Vec<Fault>) {
         self.plan().random = Some(Random { entropy, per_thousand, faults });
     }
 
-    /// Forgets all rules and chances. Calls that stall go on stalling.
+    /// Removes all rules and random faults. Stalled calls stay stalled.
     pub fn clear(&self) {
         let mut plan = self.plan();
         plan.rules.clear();
         plan.random = None;
     }
 
-    /// While it is down every call fails as `Unavailable`, before it takes effect.
+    /// While the store is down, every call fails with `Unavailable` before it takes effect.
     pub fn set_down(&self, down: bool) {
         self.plan().down = down;
     }
 
-    /// Lets every call that stalls now go on.
+    /// Releases every call that is stalled now.
     pub fn release(&self) {
         self.0.released.send_modify(|count| *count += 1);
     }
 
-    /// How many calls of this kind have failed on demand.
+    /// Returns how many calls of this kind have failed on purpose.
     pub fn struck(&self, operation: Operation) -> u64 {
-        self.plan().struck.get(&operation).copied().unwrap_or(0)
+        self.plan().fault_counts.get(&operation).copied().unwrap_or(0)
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
@@ -205,23 +205,23 @@ impl fmt::Debug for Faults {
 }
 
 impl Plan {
-    /// The fault that happens to a call, if any; those of the body have their own turn.
-    fn strike(&mut self, call: &Call, of_body: bool) -> Option<Fault> {
+    /// Returns the fault of a call, if any. Faults of the body are picked separately, after the call.
+    fn pick_fault(&mut self, call: &Call, body_only: bool) -> Option<Fault> {
         let rule = self
             .rules
             .iter_mut()
-            .filter(|rule| rule.fault.is_of_body() == of_body && rule.fits(call))
-            .find_map(|rule| rule.strikes().then_some(rule.fault));
-        let fault = rule.or_else(|| self.random.as_ref()?.strike(of_body))?;
-        *self.struck.entry(call.operation).or_default() += 1;
+            .filter(|rule| rule.fault.affects_body() == body_only && rule.fits(call))
+            .find_map(|rule| rule.count_call().then_some(rule.fault));
+        let fault = rule.or_else(|| self.random.as_ref()?.pick_fault(body_only))?;
+        *self.fault_counts.entry(call.operation).or_default() += 1;
         Some(fault)
     }
 }
 
 impl Random {
-    fn strike(&self, of_body: bool) -> Option<Fault> {
+    fn pick_fault(&self, body_only: bool) -> Option<Fault> {
         let faults: Vec<Fault> =
-            self.faults.iter().copied().filter(|fault| fault.is_of_body() == of_body).collect();
+            self.faults.iter().copied().filter(|fault| fault.affects_body() == body_only).collect();
         if faults.is_empty() || self.entropy.below(1000) >= self.per_thousand {
             return None;
         }
@@ -234,9 +234,9 @@ impl Layer for Faults {
         let (fault, mut released) = {
             let mut plan = self.plan();
             if plan.down {
-                return Err(StoreError::Unavailable("the store is down on demand".into()));
+                return Err(StoreError::Unavailable("the store is down by an injected fault".into()));
             }
-            (plan.strike(call, false), self.0.released.subscribe())
+            (plan.pick_fault(call, false), self.0.released.subscribe())
         };
         match fault {
             Some(Fault::Before(error)) => return Err(error()),
@@ -244,11 +244,14 @@ impl Layer for Faults {
                 work.await?;
                 return Err(error());
             }
-            Some(Fault::InVain(so_long)) => {
-                tokio::time::sleep(so_long).await;
-                return Err(StoreError::Unavailable(format!("nothing came for {} s", so_long.as_secs_f32())));
+            Some(Fault::InVain(delay)) => {
+                tokio::time::sleep(delay).await;
+                return Err(StoreError::Unavailable(format!(
+                    "an injected fault: no answer for {} s",
+                    delay.as_secs_f32()
+                )));
             }
-            // The sender lives as long as `self`, so the only end of the wait is a release.
+            // The sender lives as long as `self`, so the wait can only end by a release.
             Some(Fault::Stall) => drop(released.changed().await),
             _ => {}
         }
@@ -256,7 +259,7 @@ impl Layer for Faults {
     }
 
     fn received(&self, call: &Call, object: Object) -> Object {
-        match self.plan().strike(call, true) {
+        match self.plan().pick_fault(call, true) {
             Some(Fault::CutBody(after)) => Object { body: cut(object.body, after), ..object },
             Some(Fault::WrongByte(at)) => Object { body: with_wrong_byte(object.body, at), ..object },
             Some(Fault::OtherEtag) => with_other_etag(object),
@@ -267,7 +270,7 @@ impl Layer for Faults {
 
 type Body = BoxStream<'static, Result<Bytes>>;
 
-/// The beginning of a body, then an error, even if the body ends just there.
+/// Returns the beginning of a body, then an error, even if the body ends exactly there.
 fn cut(body: Body, after: u64) -> Body {
     let beginning = body.scan(after, |left, chunk| {
         let chunk = chunk.map(|chunk| chunk.slice(..chunk.len().min(*left as usize)));
@@ -275,7 +278,7 @@ fn cut(body: Body, after: u64) -> Body {
         let ended = *left == 0 && chunk.as_ref().is_ok_and(Bytes::is_empty);
         std::future::ready((!ended).then_some(chunk))
     });
-    let error = move || StoreError::Corrupt(format!("the body broke off after {after} bytes on demand"));
+    let error = move || StoreError::Corrupt(format!("an injected fault ended the body after {after} bytes"));
     beginning.chain(stream::once(async move { Err(error()) })).boxed()
 }
 

@@ -1,4 +1,4 @@
-//! Time that a distant store takes: latency per call, and one link whose bandwidth all calls share.
+//! Simulated network: a latency per call, and one link whose bandwidth all calls share.
 
 use super::{Call, Layer, Operation};
 use crate::{Object, Result};
@@ -9,36 +9,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Delays calls by tokio's time, so that a paused runtime waits for nothing. Clones share the link.
+/// Delays calls by tokio's clock, so that a paused runtime does not really wait. Clones share the link.
 #[derive(Debug, Clone)]
 pub struct Latency {
     usual: Duration,
     by_operation: BTreeMap<Operation, Duration>,
     bytes_per_second: Option<u64>,
-    /// When the link has carried all that was given to it.
+    /// Time at which the link has transferred everything given to it.
     free_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Latency {
-    /// Every call takes so much longer.
+    /// Delays every call by `usual`.
     pub fn new(usual: Duration) -> Self {
         Self { usual, by_operation: BTreeMap::new(), bytes_per_second: None, free_at: Arc::default() }
     }
 
-    /// One kind of call takes another time.
+    /// Sets another delay for one kind of call.
     pub fn with_operation(mut self, operation: Operation, latency: Duration) -> Self {
         self.by_operation.insert(operation, latency);
         self
     }
 
-    /// Bodies pass at this rate, all of them together, each direction counted; 0 is no limit.
+    /// Limits the bandwidth that all bodies share, sent and received ones together; 0 is no limit.
     pub fn with_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.bytes_per_second = (bytes_per_second > 0).then_some(bytes_per_second);
         self
     }
 
-    /// When the link will have carried these bytes after those before them.
-    fn carried_at(&self, bytes: u64) -> Option<Instant> {
+    /// Reserves the link for these bytes, after those before. Returns the time at which they are transferred.
+    fn reserve_link(&self, bytes: u64) -> Option<Instant> {
         let rate = self.bytes_per_second.filter(|_| bytes > 0)?;
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -48,9 +48,9 @@ impl Latency {
         Some(ends)
     }
 
-    async fn carry(&self, bytes: u64) {
-        if let Some(carried) = self.carried_at(bytes) {
-            sleep_until(carried).await;
+    async fn wait_for_link(&self, bytes: u64) {
+        if let Some(done_at) = self.reserve_link(bytes) {
+            sleep_until(done_at).await;
         }
     }
 }
@@ -61,7 +61,7 @@ impl Layer for Latency {
         if !latency.is_zero() {
             sleep(latency).await;
         }
-        self.carry(call.sent_bytes).await;
+        self.wait_for_link(call.sent_bytes).await;
         work.await
     }
 
@@ -70,7 +70,7 @@ impl Layer for Latency {
         let body = object.body.then(move |chunk: Result<Bytes>| {
             let link = link.clone();
             async move {
-                link.carry(chunk.as_ref().map_or(0, |chunk| chunk.len() as u64)).await;
+                link.wait_for_link(chunk.as_ref().map_or(0, |chunk| chunk.len() as u64)).await;
                 chunk
             }
         });

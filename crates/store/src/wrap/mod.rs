@@ -1,9 +1,10 @@
-//! Stores around stores: faults, latency and counting, for tests, benchmarks and traces.
+//! Wrappers of stores that inject faults, add latency, or count and trace calls: for tests, benchmarks and diagnosis.
 //!
-//! Owns one way to stand around every call ([`Layer`]) and three layers. A wrapped store is an [`ObjectStore`]
-//! itself, so layers can be stacked; their handles are cheap to clone and stay usable beside the store.
+//! Owns one interface that wraps every call ([`Layer`]) and three layers. A wrapped store is an [`ObjectStore`]
+//! itself, so layers can be stacked. Their handles are cheap to clone and can be used while the store is in use.
 //!
-//! Refuses: to change what a call means. A layer may delay it, count it, or make it fail as a real server can.
+//! Refuses: to change the meaning of a call. A layer may delay a call, count it, or make it fail as a real server
+//! can.
 
 mod faults;
 mod latency;
@@ -25,12 +26,12 @@ use std::sync::Arc;
 
 /// A store whose calls fail as planned.
 pub type Faulty<S> = Wrapped<S, Faults>;
-/// A store that takes its time.
+/// A store with added latency.
 pub type Slow<S> = Wrapped<S, Latency>;
 /// A store whose calls are counted and traced.
 pub type Traced<S> = Wrapped<S, Trace>;
 
-/// The kinds of calls, as S3 has them.
+/// The kinds of calls, as in S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 #[expect(missing_docs, reason = "the names of the seam's calls")]
@@ -51,7 +52,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Every operation, in the order of its number.
+    /// Every operation, in the order of its discriminant.
     pub const ALL: [Self; 13] = [
         Self::Get,
         Self::Head,
@@ -72,24 +73,24 @@ impl Operation {
 /// A call that passes through a layer.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// What is asked for.
+    /// The kind of call.
     pub operation: Operation,
     /// The key (of a copy: the target's), or the prefix of a listing.
     pub subject: Bytes,
-    /// How many bytes of a body go to the store with it.
+    /// Length of the body that is sent to the store.
     pub sent_bytes: u64,
 }
 
-/// What stands between a caller and a store.
+/// An interceptor of calls between a caller and a store.
 pub trait Layer: Send + Sync + fmt::Debug + Clone + 'static {
-    /// Stands around one call; the work does nothing before it is polled.
+    /// Wraps one call. The work does nothing before it is polled.
     fn around<T: Send>(
         &self,
         call: &Call,
         work: impl Future<Output = Result<T>> + Send,
     ) -> impl Future<Output = Result<T>> + Send;
 
-    /// Looks at an object whose body is about to be read.
+    /// Inspects or replaces an object whose body is about to be read.
     fn received(&self, call: &Call, object: Object) -> Object {
         let _ = call;
         object
@@ -109,34 +110,34 @@ impl<S: ObjectStore, L: Layer> Wrapped<S, L> {
         Self { store, layer }
     }
 
-    /// The layer, to be asked or changed.
+    /// Returns the layer.
     pub fn layer(&self) -> &L {
         &self.layer
     }
 }
 
-fn call(operation: Operation, key: &ObjectKey) -> Call {
-    sending(operation, key, 0)
+fn call_of(operation: Operation, key: &ObjectKey) -> Call {
+    call_with_body(operation, key, 0)
 }
 
-fn sending(operation: Operation, key: &ObjectKey, sent_bytes: u64) -> Call {
+fn call_with_body(operation: Operation, key: &ObjectKey, sent_bytes: u64) -> Call {
     Call { operation, subject: Bytes::copy_from_slice(key.as_bytes()), sent_bytes }
 }
 
 #[async_trait::async_trait]
 impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let call = call(Operation::Get, key);
+        let call = call_of(Operation::Get, key);
         let object = self.layer.around(&call, self.store.get(key, options)).await?;
         Ok(self.layer.received(&call, object))
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        self.layer.around(&call(Operation::Head, key), self.store.head(key)).await
+        self.layer.around(&call_of(Operation::Head, key), self.store.head(key)).await
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let call = sending(Operation::Put, key, body.len());
+        let call = call_with_body(Operation::Put, key, body.len());
         self.layer.around(&call, self.store.put(key, body, options)).await
     }
 
@@ -146,17 +147,17 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
         attributes: Attributes,
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
-        let begin = call(Operation::BeginMultipart, key);
+        let begin = call_of(Operation::BeginMultipart, key);
         let upload = self.layer.around(&begin, self.store.multipart(key, attributes, tags)).await?;
         Ok(Arc::new(WrappedUpload { upload, layer: self.layer.clone(), key: key.clone() }))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        self.layer.around(&call(Operation::Copy, to), self.store.copy(from, to, options)).await
+        self.layer.around(&call_of(Operation::Copy, to), self.store.copy(from, to, options)).await
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        self.layer.around(&call(Operation::Delete, key), self.store.delete(key, precondition)).await
+        self.layer.around(&call_of(Operation::Delete, key), self.store.delete(key, precondition)).await
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
@@ -165,11 +166,11 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        self.layer.around(&call(Operation::GetTags, key), self.store.tags(key)).await
+        self.layer.around(&call_of(Operation::GetTags, key), self.store.tags(key)).await
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        self.layer.around(&call(Operation::SetTags, key), self.store.set_tags(key, tags)).await
+        self.layer.around(&call_of(Operation::SetTags, key), self.store.set_tags(key, tags)).await
     }
 
     async fn sync(&self) -> Result<()> {
@@ -181,7 +182,7 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
     }
 }
 
-/// An upload with a layer around its calls.
+/// A multipart upload with a layer around its calls.
 #[derive(Debug)]
 struct WrappedUpload<L> {
     upload: Arc<dyn Multipart>,
@@ -192,25 +193,25 @@ struct WrappedUpload<L> {
 #[async_trait::async_trait]
 impl<L: Layer> Multipart for WrappedUpload<L> {
     async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
-        let call = sending(Operation::PutPart, &self.key, body.len());
+        let call = call_with_body(Operation::PutPart, &self.key, body.len());
         self.layer.around(&call, self.upload.put_part(number, body)).await
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
-        let call = call(Operation::CopyPart, &self.key);
+        let call = call_of(Operation::CopyPart, &self.key);
         self.layer.around(&call, self.upload.copy_part(number, from, range)).await
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
-        self.layer.around(&call(Operation::Complete, &self.key), self.upload.complete(precondition)).await
+        self.layer.around(&call_of(Operation::Complete, &self.key), self.upload.complete(precondition)).await
     }
 
     async fn abort(&self) -> Result<()> {
-        self.layer.around(&call(Operation::Abort, &self.key), self.upload.abort()).await
+        self.layer.around(&call_of(Operation::Abort, &self.key), self.upload.abort()).await
     }
 }
 
-/// A shared store is a store, so that layers go around `Arc<dyn ObjectStore>` too.
+/// A shared store is a store, so that layers can also wrap an `Arc<dyn ObjectStore>`.
 #[async_trait::async_trait]
 impl<S: ObjectStore + ?Sized> ObjectStore for Arc<S> {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {

@@ -1,4 +1,4 @@
-//! Counting and tracing calls: request counts are regression tests, and traces show where time goes.
+//! Counts and traces calls: tests compare request counts, and traces show where time is spent.
 
 use super::{Call, Layer, Operation};
 use crate::{Object, ObjectKey, Result};
@@ -24,12 +24,12 @@ struct Counters {
 }
 
 impl Trace {
-    /// Nothing counted yet.
+    /// Creates a trace with zero counts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was counted so far. A call counts when it begins, its bytes when they pass.
+    /// Returns the counts so far. A call is counted when it begins, its bytes when they are transferred.
     pub fn counts(&self) -> RequestCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RequestCounts {
@@ -48,7 +48,7 @@ impl Layer for Trace {
         let began = Instant::now();
         let result = work.await;
         let elapsed_us = began.elapsed().as_micros() as u64;
-        let (operation, key) = (call.operation, Shown(&call.subject));
+        let (operation, key) = (call.operation, DisplayKey(&call.subject));
         match &result {
             Ok(_) => tracing::debug!(?operation, %key, elapsed_us, sent_bytes = call.sent_bytes, "store"),
             Err(error) => {
@@ -83,17 +83,17 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// How often the operation was called.
+    /// Returns how often an operation was called.
     pub fn of(&self, operation: Operation) -> u64 {
         self.requests[operation as usize]
     }
 
-    /// How often any operation was called.
+    /// Returns how many calls there were.
     pub fn total(&self) -> u64 {
         self.requests.iter().sum()
     }
 
-    /// What was counted after `earlier`.
+    /// Returns the counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             requests: std::array::from_fn(|at| self.requests[at] - earlier.requests[at]),
@@ -104,7 +104,7 @@ impl RequestCounts {
     }
 }
 
-/// The operations that were called, as `Get 2, Put 1`; `nothing` if none was.
+/// Shows the operations that were called, as in `Get 2, Put 1`; `nothing` if there were none.
 impl fmt::Display for RequestCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut called = Operation::ALL.into_iter().filter(|operation| self.of(*operation) > 0);
@@ -120,10 +120,10 @@ impl fmt::Debug for RequestCounts {
     }
 }
 
-/// A key or prefix for people.
-struct Shown<'a>(&'a Bytes);
+/// A key or prefix in readable form.
+struct DisplayKey<'a>(&'a Bytes);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match ObjectKey::new(self.0.clone()) {
             Ok(key) => fmt::Display::fmt(&key, f),
