@@ -210,7 +210,7 @@ impl Mover {
             state.record(steps)?;
         }
         if let Target::Key(to, _) = &mv.to {
-            // If this deletion fails, an object that has arrived stays at the target under its own etag.
+            // If the deletion below fails, an object that has arrived stays at the target under its own etag.
             self.report_arrival(to);
         }
         self.move_object(number, &candidate.key).await?;
@@ -244,16 +244,16 @@ impl Mover {
                 return self.delete_source(&copied).await;
             }
             found = match self.store.find(from).await? {
-                Some(there) if self.is_same_object(&to, Some(&source.object.etag), &there) => {
-                    Some(there.into())
+                Some(current) if self.is_same_object(&to, Some(&source.object.etag), &current) => {
+                    Some(current.into())
                 }
-                Some(there) if self.is_duplicate_of_arrived(number, &there, &to).await? => {
-                    return self.delete_moved(&there.object).await;
+                Some(current) if self.is_duplicate_of_arrived(number, &current, &to).await? => {
+                    return self.delete_moved(&current.object).await;
                 }
                 // The object is gone, or another client has stored a new one at its key. The object to be replaced
                 // stays: it may be the renamed object, and deleting it could lose both.
-                there => {
-                    if let Some(theirs) = there.filter(|_| !self.options.is_shared) {
+                current => {
+                    if let Some(theirs) = current.filter(|_| !self.options.is_shared) {
                         self.note_lost(&source.object, theirs.object).await?;
                     }
                     if let Some(keeper) = self.keeper.get() {
@@ -268,12 +268,17 @@ impl Mover {
 
     /// Returns whether the object at a move's source is a copy, made by an attempt of unknown outcome, of an object
     /// that has arrived at the target.
-    async fn is_duplicate_of_arrived(&self, number: u64, there: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
+    async fn is_duplicate_of_arrived(
+        &self,
+        number: u64,
+        current: &ObjectMeta,
+        to: &ObjectKey,
+    ) -> Result<bool> {
         if !self.state().moves.may_be_duplicate(number) {
             return Ok(false);
         }
         match self.store.find(to).await? {
-            Some(arrived) => self.is_copy(there, &arrived).await,
+            Some(arrived) => self.is_copy(current, &arrived).await,
             None => Ok(false),
         }
     }

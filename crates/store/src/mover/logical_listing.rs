@@ -57,7 +57,7 @@ impl Mover {
                 _ => None,
             };
             match complete_up_to {
-                // An empty page is not the end if the bucket has more keys: everything in it has moved away.
+                // An empty page is not the end if there are more keys: all objects of this page have moved away.
                 Some(complete_up_to) if entries.is_empty() && scan.limit > 0 => {
                     scan.after = Some(complete_up_to.into())
                 }
@@ -73,7 +73,7 @@ impl Mover {
             self.page(scan.prefix.clone(), scan.delimiter, scan.after.clone(), scan.limit).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
-            let is_here = match &entry {
+            let is_visible = match &entry {
                 ListEntry::Object { object, .. } => {
                     let state = self.state();
                     state.moves.is_object_in_place(object, before)
@@ -81,7 +81,7 @@ impl Mover {
                 }
                 ListEntry::Prefix(prefix) => self.is_any_in_place(prefix, since).await?,
             };
-            if is_here {
+            if is_visible {
                 entries.insert(entry.text().to_vec(), self.with_issued_tag(entry));
             }
         }

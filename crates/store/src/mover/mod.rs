@@ -369,9 +369,9 @@ impl Mover {
         let leaving = self.candidates(to).into_iter().filter(|candidate| candidate.by_move.is_some());
         let places: BTreeSet<ObjectKey> =
             self.candidates(&from.key).into_iter().chain(leaving).map(|candidate| candidate.key).collect();
-        let mut claims = Vec::with_capacity(places.len());
+        let mut locks = Vec::with_capacity(places.len());
         for place in &places {
-            claims.push(self.source_locks.claim(place).await);
+            locks.push(self.source_locks.claim(place).await);
         }
         let places = self.candidates(&from.key);
         let (places, at_target, etag) = {
@@ -383,7 +383,7 @@ impl Mover {
         let renamed = ObjectRef::new(to.clone(), etag);
         let plan = |moves: &Moves| moves.plan_rename(&places, to, &at_target);
         let done = self.state().rename(sync_first, plan, || name(&renamed))?;
-        drop(claims);
+        drop(locks);
         self.wake_executor();
         Ok(done)
     }
@@ -515,15 +515,15 @@ impl Mover {
     /// Executes the moves away from a key, or from around and below a prefix, except those that `is_exempt` accepts.
     async fn finish_moves_out_of(&self, place: &[u8], is_exempt: impl Fn(&Move) -> bool) -> Result<()> {
         loop {
-            let in_the_way = {
+            let blocking_move = {
                 let moves = &self.state().moves;
-                let near = match place.ends_with(b"/") {
+                let owner = match place.ends_with(b"/") {
                     true => moves.owner_overlapping(place),
                     false => moves.owner(place),
                 };
-                near.filter(|number| !moves.get(*number).is_some_and(&is_exempt))
+                owner.filter(|number| !moves.get(*number).is_some_and(&is_exempt))
             };
-            match in_the_way {
+            match blocking_move {
                 None => break,
                 Some(number) => self.execute(number).await?,
             }
@@ -560,11 +560,11 @@ impl Mover {
     }
 
     async fn get_candidate(&self, candidate: &Candidate, options: &GetOptions) -> Result<Object> {
-        let asked = options.if_match.as_ref().map(|given| self.aliases().bucket_tag(&candidate.key, given));
-        let is_asked = asked.is_some();
-        let if_match = asked.or_else(|| candidate.etag.clone());
+        let requested = options.if_match.as_ref().map(|etag| self.aliases().bucket_tag(&candidate.key, etag));
+        let is_conditional = requested.is_some();
+        let if_match = requested.or_else(|| candidate.etag.clone());
         match self.store.get(&candidate.key, GetOptions { if_match, ..options.clone() }).await {
-            Err(StoreError::PreconditionFailed(key)) if !is_asked => Err(StoreError::NotFound(key)),
+            Err(StoreError::PreconditionFailed(key)) if !is_conditional => Err(StoreError::NotFound(key)),
             Ok(found) if candidate.is_replaced(&found.meta) => {
                 Err(StoreError::NotFound(candidate.key.clone()))
             }

@@ -85,7 +85,7 @@ pub(super) struct Moves {
     /// Keys at which a stray copy may exist, with the number of the move that deletes it. A stray copy is one that an
     /// attempt of unknown outcome made before its object was renamed again or deleted.
     stray_copies: BTreeSet<(Vec<u8>, u64)>,
-    /// Moves of one object that were not attempted since the journal was opened. Their object is certainly at its old
+    /// Moves of one object that this process began and has not attempted yet. Their object is certainly at its old
     /// key.
     untried: BTreeSet<u64>,
     /// Moves of one object whose physical key may hold a mere copy: an earlier move with the same target may have
@@ -222,9 +222,9 @@ impl Moves {
     /// source.
     fn could_duplicate(&self, mv: &Move) -> bool {
         let Target::Key(to, _) = &mv.to else { return false };
-        let came_from_there =
+        let comes_from_target =
             || last_at(&self.objects, to).is_some_and(|number| self.all[&number].has_target(&mv.from));
-        !mv.is_tree && (self.targeting(to).next().is_some() || came_from_there())
+        !mv.is_tree && (self.targeting(to).next().is_some() || comes_from_target())
     }
 
     /// Returns the moves to execute before a move: those that begin at the same key and, if its object may be a
@@ -232,8 +232,8 @@ impl Moves {
     pub(super) fn prerequisites(&self, number: u64) -> Vec<u64> {
         let Some(mv) = self.object_move(number) else { return Vec::new() };
         let is_earlier = |other: &u64| *other < number;
-        let from_there = self.objects.get(&mv.from).into_iter().flatten().copied();
-        let mut earlier: Vec<u64> = from_there.take_while(is_earlier).collect();
+        let same_source = self.objects.get(&mv.from).into_iter().flatten().copied();
+        let mut earlier: Vec<u64> = same_source.take_while(is_earlier).collect();
         if let Target::Key(to, _) = &mv.to
             && self.may_be_duplicate(number)
         {
@@ -296,8 +296,8 @@ impl Moves {
         let mut numbers: Vec<u64> = self.targeting(text).collect();
         numbers.extend(enclosing_prefixes(text).flat_map(|prefix| self.targeting(prefix)));
         numbers.sort_unstable();
-        let lies = |number: &u64| self.candidate_of(*number, text);
-        let mut found: Vec<_> = numbers.iter().filter_map(lies).collect();
+        let candidate = |number: &u64| self.candidate_of(*number, text);
+        let mut found: Vec<_> = numbers.iter().filter_map(candidate).collect();
         if self.owner(text).is_none() && self.stray_copies_at(text).next().is_none() {
             let replaced =
                 self.targeting(text).find_map(|number| self.object_move(number)?.replaced().cloned());
@@ -378,7 +378,7 @@ impl Moves {
         let is_untouched = |by| self.untried.contains(&by) && !self.may_be_duplicate(by);
         let is_certainly_at_source =
             from.iter().any(|(_, candidate)| candidate.by_move.is_some_and(is_untouched));
-        let mut back = Vec::new();
+        let mut ended = Vec::new();
         for (etag, candidate) in
             from.iter().filter(|(_, candidate)| candidate.by_move.is_some() || !is_certainly_at_source)
         {
@@ -387,7 +387,7 @@ impl Moves {
             match known {
                 Some((number, mv)) => {
                     match candidate.key == *to {
-                        true => back.push(Step::Done { number }),
+                        true => ended.push(Step::Done { number }),
                         false => plan.steps.push(Step::Retarget { number, to: target }),
                     }
                     // The object that this move was to replace at its previous target is no longer replaced, so it is
@@ -401,7 +401,7 @@ impl Moves {
         }
         // These steps come last: a possible duplicate begun above is recognised as one only while the move that ends
         // here is known.
-        plan.steps.extend(back);
+        plan.steps.extend(ended);
         plan.steps
     }
 

@@ -170,8 +170,8 @@ impl Writeback {
             for extent in slice_extents(&ours.extents, &(start..size.min(start + PART_BYTES))) {
                 let range = at..at + extent.len();
                 at = range.end;
-                let Some(expected) = self.read_if_there(extent).await? else { continue };
-                let theirs = self.read_if_there(Extent::Bucket(found.object.clone(), range)).await?;
+                let Some(expected) = self.read_if_present(extent).await? else { continue };
+                let theirs = self.read_if_present(Extent::Bucket(found.object.clone(), range)).await?;
                 if theirs.is_none_or(|theirs| theirs != expected) {
                     return Ok(false);
                 }
@@ -181,7 +181,7 @@ impl Writeback {
     }
 
     /// Reads the bytes of an extent; `None` if the object they are in is gone.
-    async fn read_if_there(&self, extent: Extent) -> Result<Option<Vec<u8>>> {
+    async fn read_if_present(&self, extent: Extent) -> Result<Option<Vec<u8>>> {
         let read = async { self.read_extents(vec![extent]).await?.try_collect::<Vec<_>>().await };
         match read.await {
             Ok(bytes) => Ok(Some(bytes.concat())),
