@@ -13,7 +13,8 @@ pub(super) struct Condition<'w> {
 /// A read of the bucket in progress; it ends when dropped.
 pub(super) struct BucketRead<'w> {
     writeback: &'w Writeback,
-    /// State of the key in the bucket, if the bucket was asked; `None` otherwise.
+    /// State of the key in the bucket, as a precondition that it meets; `Precondition::None` if the bucket was not
+    /// asked.
     found: Precondition,
 }
 

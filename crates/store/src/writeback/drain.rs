@@ -1,4 +1,4 @@
-//! The upload task: uploads changes, the oldest first, several concurrently, until none is pending.
+//! The upload task: uploads pending changes, the oldest first, several concurrently.
 
 use super::Condition;
 use super::Writeback;

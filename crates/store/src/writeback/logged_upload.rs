@@ -118,7 +118,8 @@ impl LoggedUpload {
                 .wait_for_room("an earlier change of the key is not uploaded".into(), progress, &mut wait)
                 .await?;
         }
-        // The log may refer to the object that is replaced, and must not lose the records that come after.
+        // Earlier records may refer to the object that is replaced. The log must not lose the later records that make
+        // those unnecessary.
         writeback.sync_log().await?;
         let object = upload.complete(writeback.bucket_condition(&self.key, precondition)).await?;
         writeback.uploaded.fetch_add(1, Ordering::AcqRel);
