@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bounds;
+mod fake_handler;
 mod handler;
 mod parts;
 mod patterns;
-mod plain;
 mod problems;
 mod remote;
 mod rulesets;

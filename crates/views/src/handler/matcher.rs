@@ -7,9 +7,9 @@
 //!
 //! Invariants: a set is right for the moment of [`Matcher::moment`]'s [`Moment`]; numbers of classes and sets are of one matcher.
 
-use super::keys::KeyRules;
-use super::object::{Pairs, There};
-use super::strings::Wishes;
+use super::key_rules::KeyRules;
+use super::object_record::{Pairs, There};
+use super::value_predicates::Wishes;
 use crate::ruleset::bound::TimeBound;
 use crate::{ObjectState, Pattern, Rule};
 use hashbrown::HashMap;

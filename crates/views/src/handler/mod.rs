@@ -9,41 +9,41 @@
 //! Invariants: what a hint says is applied or noted before it is acknowledged; the store is right, and whoever may be wrong is
 //! looked at; no lock is held while something waits.
 
-mod care;
+mod change_log;
 mod container;
-mod fill;
-#[cfg(feature = "fuzz")]
-mod fuzz;
-mod hear;
-mod keep;
-mod keys;
-mod log;
-mod look;
+mod frames;
+mod hint_sink;
+mod key_rules;
+mod listing;
+mod maintenance;
 mod matcher;
-mod object;
-mod pen;
+mod object_record;
+mod reconcile;
 mod restore;
 mod shard;
+mod state_dir;
+#[cfg(feature = "fuzz")]
+mod state_fuzz;
 mod stats;
-mod strings;
 mod table;
-mod take;
+mod value_predicates;
+mod verify;
 mod views;
 
 use container::{Container, View};
-#[cfg(feature = "fuzz")]
-pub use fuzz::state as fuzz_state;
 use hashbrown::{HashMap, HashSet};
-use keep::Keeper;
-use look::Looks;
+pub use hint_sink::Ear;
 use shard::Shard;
+use state_dir::Keeper;
+#[cfg(feature = "fuzz")]
+pub use state_fuzz::state as fuzz_state;
 use stats::Counts;
 pub use stats::{HandlerStats, HintCounts, ViewStats};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, Clock, Entropy};
-pub use take::Ear;
 use tokio::sync::watch;
+use verify::Looks;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What a handler is made of.
@@ -131,7 +131,7 @@ impl Handler {
         let (handler, looks) = restored.map_err(|error| HandlerError::new(&dir, error.to_string()))??;
         handler.resume(looks).await;
         let weak = Arc::downgrade(&handler);
-        tokio::spawn(store::supervise("upkeep of views", move || care::take_care(weak.clone())));
+        tokio::spawn(store::supervise("upkeep of views", move || maintenance::take_care(weak.clone())));
         Ok(handler)
     }
 

@@ -2,14 +2,14 @@
 //!
 //! What cannot be read is set aside, said, and found out anew: the store has it all.
 
+use super::change_log::{Mark, Page, Record};
 use super::container::{Container, View};
-use super::keep::Keeper;
-use super::log::{Frames, Name, Next};
-use super::look::Looks;
+use super::frames::{Frames, Name, Next};
 use super::matcher::Needs;
-use super::object::{Rest, key_of};
-use super::pen::{Mark, Page, Record};
+use super::object_record::{Rest, key_of};
 use super::shard::Shard;
+use super::state_dir::Keeper;
+use super::verify::Looks;
 use super::{Handler, HandlerError, HandlerParts, Registry, SHARDS, hash};
 use crate::Rule;
 use hashbrown::{HashMap, HashSet};

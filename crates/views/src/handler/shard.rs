@@ -1,7 +1,7 @@
 //! A part of the state behind one lock: a table for each container.
 
+use super::change_log::{Page, Pen};
 use super::matcher::{Matcher, Moment};
-use super::pen::{Page, Pen};
 use super::table::Table;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What can be said of a handler.
 
-use super::hear::Outcome;
+use super::reconcile::Outcome;
 use super::{Handler, SHARDS, View};
 use crate::{Unlisted, ViewId};
 use std::sync::Arc;

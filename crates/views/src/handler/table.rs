@@ -7,10 +7,10 @@
 //! Refuses: to ask a store, to wait. Invariants: a live object is in the list of its set; versions ascend in a list; `by_modified`
 //! and `by_accessed` are full where the matcher has ages and empty elsewhere.
 
-use super::hear::Doubts;
+use super::change_log::{Mark, Pen};
 use super::matcher::{Class, ClassId, Matcher, Moment, Set, SetId};
-use super::object::{Known, There, key_of};
-use super::pen::{Mark, Pen};
+use super::object_record::{Known, There, key_of};
+use super::reconcile::Doubts;
 use hashbrown::{HashMap, HashTable};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Clients ask.
 
+use super::change_log::{Mark, Pen, Record};
 use super::container::{Container, View, text_of};
 use super::matcher::{Matcher, Moment};
-use super::object::Pairs;
-use super::pen::{Mark, Pen, Record};
+use super::object_record::Pairs;
 use super::table::{Change, Table};
 use super::{Handler, Registry, SHARDS};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};

@@ -5,15 +5,15 @@
 //!
 //! Invariant: every object belongs to exactly one of so many parts, and to the same one for everybody.
 
-mod buckets;
-mod hints;
+mod part_buckets;
+mod part_sink;
 mod union;
 
 pub use union::Union;
 
-use buckets::PartBuckets;
 use events::Sink;
-use hints::PartSink;
+use part_buckets::PartBuckets;
+use part_sink::PartSink;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 //! Invariants: of several who look at one time one asks; a handler that is lost is asked again, and until it answers there is
 //! what was there.
 
-use super::follow::End;
 use super::journal::Move;
-use super::names::{Entry, Names};
+use super::move_worker::End;
 use super::naming::EntryName;
-use super::told::Told;
+use super::overlay::Told;
+use super::path_index::{Entry, Names};
 use super::{DIRECTORY_PROPERTY, Lost, News, Place, Stale, TreeError, TreeParts, ViewStatus};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, Unlisted, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

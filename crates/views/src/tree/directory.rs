@@ -4,8 +4,8 @@
 //! longer name is called so; the others have longer names. A name that led somewhere and does so no more, or leads elsewhere, or
 //! to an object that changed, is noted until somebody takes note of it.
 
-use super::names::DirectoryId;
 use super::naming::{self, EntryName};
+use super::path_index::DirectoryId;
 use crate::{ObjectName, Shown};
 use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

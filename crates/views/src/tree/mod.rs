@@ -11,24 +11,24 @@
 mod branch;
 mod changing;
 mod directory;
-mod follow;
 mod journal;
-mod names;
+mod move_worker;
 mod naming;
+mod overlay;
+mod path_index;
 mod place;
 mod rename;
-mod told;
 
 use crate::{ObjectName, Ruleset, Shown, Unlisted, ViewError, Views};
 use branch::Branch;
 pub use changing::Changing;
 use events::Sink;
-use follow::Follower;
 use futures_util::future::join_all;
 #[cfg(feature = "fuzz")]
 pub use journal::fuzz_moves;
-pub use names::Entry;
+use move_worker::Follower;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
+pub use path_index::Entry;
 pub use place::Place;
 use std::collections::BTreeMap;
 use std::io;

@@ -1,8 +1,8 @@
 //! Directories, and files of them, move within a view.
 
 use super::journal::Move;
-use super::names::{Entry, Names};
 use super::naming::{self, DIRECTORY_PROPERTY, EntryName};
+use super::path_index::{Entry, Names};
 use super::{Tree, TreeError};
 use crate::Shown;
 

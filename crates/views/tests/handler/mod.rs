@@ -1,8 +1,8 @@
 //! Tests of the event handler.
 
-mod believed;
-mod care;
-mod filling;
-mod measured;
+mod hint_order;
+mod listing;
+mod maintenance;
 mod random;
+mod stats;
 mod world;

@@ -1,9 +1,9 @@
 //! A handler for clients elsewhere, by real connections.
 
-mod input;
-mod lost;
+mod bad_requests;
+mod failover;
 
-use crate::plain::{Plain, PlainWorld};
+use crate::fake_handler::{Plain, PlainWorld};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use views::part::Part;

@@ -1,13 +1,13 @@
 //! One client's directories.
 
+mod faulty_bucket;
 mod model;
-mod placing;
+mod new_files;
 mod recency;
 mod renames;
-mod shop;
 
-use crate::plain::Plain;
-use shop::Shop;
+use crate::fake_handler::Plain;
+use faulty_bucket::Shop;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

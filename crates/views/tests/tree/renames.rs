@@ -1,8 +1,8 @@
 //! Directories that are renamed, and objects that follow.
 
 use super::{Hand, World, split, tree};
-use crate::plain::Plain;
-use crate::tree::shop::Shop;
+use crate::fake_handler::Plain;
+use crate::tree::faulty_bucket::Shop;
 use std::sync::Arc;
 use std::time::Duration;
 use store::wrap::{Call, Fault, Layer, Operation, Rule, Wrapped};

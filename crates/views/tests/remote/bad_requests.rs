@@ -1,7 +1,7 @@
 //! Who has no business here, and what makes no sense.
 
 use super::{ANY, client, serve};
-use crate::plain::Plain;
+use crate::fake_handler::Plain;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,7 +1,7 @@
 //! Hints come in.
 
 use super::container::Container;
-use super::hear::{Doubt, Outcome};
+use super::reconcile::{Doubt, Outcome};
 use super::stats::Counts;
 use super::{Containers, Handler, HintCounts, hash};
 use events::{Hint, Sink, SinkError};

@@ -1,9 +1,9 @@
 //! Containers are listed: once when the first view needs it, and again when hints were lost.
 
+use super::change_log::{Mark, Record};
 use super::container::{Container, Listing, View, covered};
-use super::hear::Outcome;
-use super::keep::pack_covered;
-use super::pen::{Mark, Record};
+use super::reconcile::Outcome;
+use super::state_dir::pack_covered;
 use super::{Handler, SHARDS, hash};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 //! Owns the judgement who is right: of two hints the one with the greater order; between a hint and a listing of the same time,
 //! or where an order cannot tell, nobody: then somebody has to look.
 
+use super::change_log::{Mark, Pen};
 use super::matcher::Needs;
-use super::object::{Known, Pairs, There};
-use super::pen::{Mark, Pen};
+use super::object_record::{Known, Pairs, There};
 use super::table::{Seen, Table};
 use events::{Hint, Order, What};
 use std::time::Duration;

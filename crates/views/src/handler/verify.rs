@@ -1,9 +1,9 @@
 //! Looking at objects of which hints say too little: each key once at a time, so many at once, and not for ever.
 
+use super::change_log::Mark;
 use super::container::Container;
-use super::hear::{Doubt, Looked};
-use super::object::Known;
-use super::pen::Mark;
+use super::object_record::Known;
+use super::reconcile::{Doubt, Looked};
 use super::{Handler, hash};
 use futures_util::{StreamExt, stream};
 use hashbrown::{HashMap, HashSet};

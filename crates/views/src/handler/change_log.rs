@@ -2,7 +2,7 @@
 //!
 //! Owns the records of the handler's files (docs/format.md, "The event handler's files").
 
-use super::object::Rest;
+use super::object_record::Rest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

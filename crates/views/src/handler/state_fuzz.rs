@@ -1,8 +1,8 @@
 //! The handler's files, as a damaged disk or a hostile writer may have left them.
 
-use super::log::{Name, Writer};
-use super::object::{Known, key_of};
-use super::pen::Record;
+use super::change_log::Record;
+use super::frames::{Name, Writer};
+use super::object_record::{Known, key_of};
 use super::restore;
 use std::fs;
 use std::io;

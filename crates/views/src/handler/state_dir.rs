@@ -6,10 +6,10 @@
 //! Invariants: the lock of the log is taken before those of shards; a log is written in the order of each shard's versions; the
 //! snapshot of a number and the logs from that number on are the whole state.
 
-use super::log::{Name, Writer};
+use super::change_log::{Mark, Record, Unkept};
+use super::frames::{Name, Writer};
 use super::matcher::Needs;
-use super::object::text;
-use super::pen::{Mark, Record, Unkept};
+use super::object_record::text;
 use super::{Handler, HandlerError, SHARDS};
 use crate::ruleset::write::write_rules;
 use hashbrown::HashMap;

@@ -2,9 +2,9 @@
 //!
 //! Invariant: a view is forgotten in one step with what was kept for it alone, so that who asks for it again has it listed.
 
+use super::change_log::{Mark, Record};
 use super::container::Container;
-use super::keep::forgotten;
-use super::pen::{Mark, Record};
+use super::state_dir::forgotten;
 use super::{Handler, Registry, SHARDS, View};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Handlers that go, and come back.
 
 use super::{ANY, client, serve};
-use crate::plain::Plain;
+use crate::fake_handler::Plain;
 use crate::tree::{Hand, name, object, split};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! What a view shows: what the handler said, and over it what this client did and the handler has not heard yet.
 
 use super::Stale;
-use super::follow::moved;
 use super::journal::Move;
-use super::names::Names;
+use super::move_worker::moved;
 use super::naming::directory_of;
+use super::path_index::Names;
 use crate::{ObjectName, Shown};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
