@@ -1,56 +1,58 @@
-//! Numbers what happens in a shard, and writes it down for the log.
+//! Numbers the changes of a shard, and buffers their records until they are written to the log.
 //!
 //! Owns the records of the handler's files (docs/format.md, "The event handler's files").
 
-use super::object_record::Rest;
+use super::object_record::ByteReader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The version of a shard, and what of it is not in the log yet.
+/// The version of a shard, and the records of its changes.
 #[derive(Debug)]
-pub(super) struct Pen {
+pub(super) struct ChangeLog {
     version: u64,
-    /// `None` where nothing is kept.
-    page: Option<Page>,
+    /// Buffered records; `None` if the handler has no state directory.
+    buffer: Option<LogBuffer>,
 }
 
-/// The records of a shard that are not in the log yet.
+/// Records of a shard that are not in the log yet.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct LogBuffer {
     shard: usize,
     records: Vec<u8>,
-    unkept: Arc<Unkept>,
+    unwritten_shards: Arc<UnwrittenShards>,
 }
 
-/// Which shards have records that are not in the log yet: a bit of each, set before the shard's lock is given back.
+/// Set of the shards that have records which are not in the log yet, one bit each. The bit is set before the shard's
+/// lock is released.
 #[derive(Debug, Default)]
-pub(super) struct Unkept(AtomicU64);
+pub(super) struct UnwrittenShards(AtomicU64);
 
-/// What a record says.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Mark {
-    /// An object of a container is so now, or gone.
+pub(super) enum RecordKind {
+    /// State of an object of a container, or its tombstone.
     Object = 1,
-    /// Somebody has to look at an object of a container.
-    Look = 2,
-    /// Somebody looked at an object of a container; if something was new, an [`Mark::Object`] came before.
-    Looked = 3,
-    /// A view has these rules.
+    /// An object of a container has to be verified.
+    VerifyPending = 2,
+    /// An object of a container was verified. If its state changed, a [`RecordKind::Object`] came before.
+    Verified = 3,
+    /// Rules of a view.
     View = 4,
-    /// A container has this name.
+    /// Name of a container.
     Container = 5,
-    /// A container was listed for these rules on keys.
+    /// Rules on keys for which a container was listed.
     Listed = 6,
     /// A container has to be listed again.
     Stale = 7,
-    /// A handler goes on: the number of its life, and on which start of which machine.
-    Life = 8,
-    /// A shard's objects of before are those of the snapshot; its version.
+    /// A process run of the handler begins: the number of the incarnation, and the machine's boot id.
+    Incarnation = 8,
+    /// Version of a shard in the snapshot. Records of this shard up to this version in later logs are in the snapshot
+    /// already.
     Shard = 9,
     /// The snapshot is whole.
     End = 10,
-    /// The sets of a container's objects were right at a moment, and somebody was told.
+    /// Clients were told the content of views with rules on ages, as of a moment.
     Time = 11,
     /// A view is forgotten.
     ViewForgotten = 12,
@@ -60,24 +62,24 @@ pub(super) enum Mark {
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record<'a> {
-    pub(super) mark: Mark,
-    /// Of the container, view, shard or life.
+pub(super) struct LogRecord<'a> {
+    pub(super) kind: RecordKind,
+    /// Number of the container, view, shard or incarnation.
     pub(super) number: u32,
     pub(super) version: u64,
     pub(super) body: &'a [u8],
 }
 
-impl Mark {
+impl RecordKind {
     const ALL: [Self; 13] = [
         Self::Object,
-        Self::Look,
-        Self::Looked,
+        Self::VerifyPending,
+        Self::Verified,
         Self::View,
         Self::Container,
         Self::Listed,
         Self::Stale,
-        Self::Life,
+        Self::Incarnation,
         Self::Shard,
         Self::End,
         Self::Time,
@@ -86,78 +88,78 @@ impl Mark {
     ];
 }
 
-impl<'a> Record<'a> {
+impl<'a> LogRecord<'a> {
     pub(super) fn append(&self, into: &mut Vec<u8>) {
-        into.push(self.mark as u8);
+        into.push(self.kind as u8);
         into.extend_from_slice(&self.number.to_le_bytes());
         into.extend_from_slice(&self.version.to_le_bytes());
         into.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
         into.extend_from_slice(self.body);
     }
 
-    /// The records of a frame; `None` for bytes that are none.
-    pub(super) fn all(frame: &'a [u8]) -> Option<Vec<Self>> {
-        let mut rest = Rest(frame);
+    /// Reads the records of a frame; `None` if the bytes are malformed.
+    pub(super) fn read_all(frame: &'a [u8]) -> Option<Vec<Self>> {
+        let mut rest = ByteReader(frame);
         let mut records = Vec::new();
         while !rest.0.is_empty() {
-            let mark = rest.take(1)?[0];
-            let mark = Mark::ALL.into_iter().find(|known| *known as u8 == mark)?;
+            let kind = rest.take(1)?[0];
+            let kind = RecordKind::ALL.into_iter().find(|known| *known as u8 == kind)?;
             let number = u32::from_le_bytes(rest.array()?);
             let version = u64::from_le_bytes(rest.array()?);
             let bytes = u32::from_le_bytes(rest.array()?);
-            records.push(Self { mark, number, version, body: rest.take(bytes as usize)? });
+            records.push(Self { kind, number, version, body: rest.take(bytes as usize)? });
         }
         Some(records)
     }
 }
 
-impl Pen {
-    pub(super) fn new(version: u64, page: Option<Page>) -> Self {
-        Self { version, page }
+impl ChangeLog {
+    pub(super) fn new(version: u64, buffer: Option<LogBuffer>) -> Self {
+        Self { version, buffer }
     }
 
     pub(super) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Of a change that the log need not know.
-    pub(super) fn next(&mut self) -> u64 {
+    /// Returns the version of the next change.
+    pub(super) fn next_version(&mut self) -> u64 {
         self.version += 1;
         self.version
     }
 
-    /// Of a change, with the packed record of the object.
-    pub(super) fn write(&mut self, mark: Mark, container: u32, object: &[u8]) -> u64 {
-        let version = self.next();
-        if let Some(page) = &mut self.page {
-            page.write(&Record { mark, number: container, version, body: object });
+    /// Buffers the record of a change. Returns the change's version.
+    pub(super) fn append(&mut self, kind: RecordKind, container: u32, object: &[u8]) -> u64 {
+        let version = self.next_version();
+        if let Some(buffer) = &mut self.buffer {
+            buffer.append(&LogRecord { kind, number: container, version, body: object });
         }
         version
     }
 
-    /// What was written since the last time, which is now somebody else's.
-    pub(super) fn take(&mut self, into: &mut Vec<u8>) {
-        if let Some(page) = &mut self.page {
-            into.append(&mut page.records);
+    /// Moves the buffered records to `into`.
+    pub(super) fn drain_into(&mut self, into: &mut Vec<u8>) {
+        if let Some(buffer) = &mut self.buffer {
+            into.append(&mut buffer.records);
         }
     }
 }
 
-impl Page {
-    pub(super) fn new(shard: usize, unkept: &Arc<Unkept>) -> Self {
-        Self { shard, records: Vec::new(), unkept: Arc::clone(unkept) }
+impl LogBuffer {
+    pub(super) fn new(shard: usize, unwritten_shards: &Arc<UnwrittenShards>) -> Self {
+        Self { shard, records: Vec::new(), unwritten_shards: Arc::clone(unwritten_shards) }
     }
 
-    fn write(&mut self, record: &Record<'_>) {
+    fn append(&mut self, record: &LogRecord<'_>) {
         if self.records.is_empty() {
-            self.unkept.0.fetch_or(1 << self.shard, Ordering::Release);
+            self.unwritten_shards.0.fetch_or(1 << self.shard, Ordering::Release);
         }
         record.append(&mut self.records);
     }
 }
 
-impl Unkept {
-    /// The shards, which from now on count as kept: whoever asks takes what they have.
+impl UnwrittenShards {
+    /// Returns the shards and clears the set. The caller has to take their records.
     pub(super) fn take(&self) -> impl Iterator<Item = usize> {
         let shards = self.0.swap(0, Ordering::Acquire);
         (0..u64::BITS as usize).filter(move |shard| shards >> shard & 1 == 1)

@@ -1,6 +1,7 @@
-//! Files of checked frames: the log and the snapshots.
+//! Files of checksummed frames: the format of the log and the snapshots.
 //!
-//! Owns framing (docs/format.md, "The event handler's files"): a frame is whole or it ends its file. Refuses: to know what records say.
+//! Owns the framing (docs/format.md, "The event handler's files"): the first frame that is incomplete or damaged ends
+//! its file. Refuses: to know what records mean.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use std::fs::{File, OpenOptions};
@@ -8,51 +9,51 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What every file begins with; the last digit is the version of the format.
+/// Magic number of every file; the last digit is the version of the format.
 const MAGIC: &[u8; 8] = b"tnviews1";
 
 const HEADER_BYTES: u64 = 16;
 const FRAME_HEAD_BYTES: usize = 8;
 
-/// What nobody writes, so that a broken length does not ask for all memory.
+/// Maximum frame length. A damaged length field must not cause a huge allocation.
 const FRAME_BYTES_MAX: usize = 1 << 30;
 
-/// A file that frames are appended to.
+/// Appends frames to a file.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct FrameWriter {
     file: File,
     pub(super) bytes: u64,
     frame: Vec<u8>,
 }
 
-/// A file's frames from the first on.
+/// Reads the frames of a file, from the first on.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameReader {
     file: BufReader<File>,
-    /// How much of the file is whole so far, in bytes.
-    pub(super) good_bytes: u64,
+    /// Length of the part of the file that was read and is whole, in bytes.
+    pub(super) whole_bytes: u64,
     pub(super) epoch: u64,
     frame: Vec<u8>,
 }
 
-/// What comes next in a file.
+/// Result of reading the next frame.
 #[derive(Debug)]
-pub(super) enum Next<'a> {
+pub(super) enum NextFrame<'a> {
     Frame(&'a [u8]),
     End,
-    /// The rest is no frame.
+    /// The rest of the file is not a whole frame.
     Broken,
 }
 
-impl Writer {
-    /// A new file.
+impl FrameWriter {
+    /// Creates a file, or truncates an existing one.
     pub(super) fn create(path: &Path, epoch: u64) -> io::Result<Self> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
         file.write_all(&[&MAGIC[..], &epoch.to_le_bytes()].concat())?;
         Ok(Self { file, bytes: HEADER_BYTES, frame: Vec::new() })
     }
 
-    /// Where the next frame's records are put before [`Writer::write`].
+    /// Returns the buffer for the records of the next frame, which [`FrameWriter::write`] writes.
     pub(super) fn frame(&mut self) -> &mut Vec<u8> {
         if self.frame.is_empty() {
             self.frame.resize(FRAME_HEAD_BYTES, 0);
@@ -60,7 +61,7 @@ impl Writer {
         &mut self.frame
     }
 
-    /// Appends the frame, if there is anything in it. After an error it is still to be written.
+    /// Appends the frame to the file, unless it is empty. After an error the frame stays in the buffer.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let Some(body) = self.frame.get(FRAME_HEAD_BYTES..).filter(|body| !body.is_empty()) else {
             return Ok(());
@@ -74,14 +75,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns when the file survives the loss of power.
+    /// Flushes the file to disk, so that it survives the loss of power.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 }
 
-impl Frames {
-    /// Of a file; `None` if it is none of this format.
+impl FrameReader {
+    /// Opens a file; `None` if it does not have this format.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
         let mut header = [0; HEADER_BYTES as usize];
@@ -94,27 +95,27 @@ impl Frames {
             return Ok(None);
         }
         let epoch = epoch.try_into().map(u64::from_le_bytes).unwrap_or_default();
-        Ok(Some(Self { file, good_bytes: HEADER_BYTES, epoch, frame: Vec::new() }))
+        Ok(Some(Self { file, whole_bytes: HEADER_BYTES, epoch, frame: Vec::new() }))
     }
 
-    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<NextFrame<'_>> {
         let mut head = [0; FRAME_HEAD_BYTES];
         let read = read_up_to(&mut self.file, &mut head)?;
         if read < FRAME_HEAD_BYTES {
-            return Ok(if read == 0 { Next::End } else { Next::Broken });
+            return Ok(if read == 0 { NextFrame::End } else { NextFrame::Broken });
         }
         let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (length, sum) = (field(0) as usize, field(4));
         if length == 0 || length > FRAME_BYTES_MAX {
-            return Ok(Next::Broken);
+            return Ok(NextFrame::Broken);
         }
         self.frame.clear();
         let read = (&mut self.file).take(length as u64).read_to_end(&mut self.frame)?;
         if read < length || checksum(CrcAlgorithm::Crc32Iscsi, &self.frame) as u32 != sum {
-            return Ok(Next::Broken);
+            return Ok(NextFrame::Broken);
         }
-        self.good_bytes += (FRAME_HEAD_BYTES + length) as u64;
-        Ok(Next::Frame(&self.frame))
+        self.whole_bytes += (FRAME_HEAD_BYTES + length) as u64;
+        Ok(NextFrame::Frame(&self.frame))
     }
 }
 
@@ -129,14 +130,14 @@ fn read_up_to(file: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
-/// A log or a snapshot by its number.
+/// Name of a log or a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Name {
+pub(super) enum FileName {
     Snapshot(u64),
     Log(u64),
 }
 
-impl Name {
+impl FileName {
     pub(super) fn path(self, dir: &Path) -> PathBuf {
         match self {
             Self::Snapshot(number) => dir.join(format!("snapshot-{number:016x}")),
@@ -150,7 +151,7 @@ impl Name {
         }
     }
 
-    fn of(file: &str) -> Option<Self> {
+    fn parse(file: &str) -> Option<Self> {
         let number = |digits: &str| u64::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 16);
         match file.split_once('-')? {
             ("snapshot", digits) => number(digits).map(Self::Snapshot),
@@ -159,11 +160,11 @@ impl Name {
         }
     }
 
-    /// The files of a directory: snapshots, then logs, by number.
+    /// Returns the files of a directory: snapshots by number, then logs by number.
     pub(super) fn all(dir: &Path) -> io::Result<Vec<Self>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            names.extend(entry?.file_name().to_str().and_then(Self::of));
+            names.extend(entry?.file_name().to_str().and_then(Self::parse));
         }
         names.sort_unstable();
         Ok(names)

@@ -1,7 +1,7 @@
-//! Hints come in.
+//! Receives hints from event sources.
 
 use super::container::Container;
-use super::reconcile::{Doubt, Outcome};
+use super::reconcile::{ApplyOutcome, UnverifiedHint};
 use super::stats::Counts;
 use super::{Containers, Handler, HintCounts, hash};
 use events::{Hint, Sink, SinkError};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Timestamp;
 
-/// A source's own way to a handler, which counts what comes of its hints.
+/// A sink for one event source, which passes hints to the handler and counts their outcomes.
 #[derive(Debug)]
 pub struct Ear {
     handler: Arc<Handler>,
@@ -18,12 +18,12 @@ pub struct Ear {
 }
 
 impl Ear {
-    /// To a handler.
+    /// Returns a sink for a handler.
     pub fn new(handler: Arc<Handler>) -> Self {
         Self { handler, counts: Counts::default() }
     }
 
-    /// What came of the hints so far.
+    /// Returns the outcomes of the hints so far.
     pub fn counts(&self) -> HintCounts {
         self.counts.get()
     }
@@ -32,8 +32,8 @@ impl Ear {
 #[async_trait::async_trait]
 impl Sink for Ear {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
-        let (counts, took) = self.handler.take_all(hints).await?;
-        self.counts.add(&counts, took);
+        let (counts, elapsed) = self.handler.apply_all(hints).await?;
+        self.counts.add(&counts, elapsed);
         Ok(())
     }
 
@@ -45,61 +45,67 @@ impl Sink for Ear {
 #[async_trait::async_trait]
 impl Sink for Handler {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
-        self.take_all(hints).await.map(drop)
+        self.apply_all(hints).await.map(drop)
     }
 
     async fn lost(&self, bucket: Option<&str>) {
         let containers = self.containers();
         let lost = containers.values().filter(|container| bucket.is_none_or(|name| *container.name == *name));
         for container in lost {
-            self.list_again(container);
+            self.relist(container);
         }
-        if let Err(error) = self.keep() {
-            tracing::warn!(%error, "the views' state cannot be kept");
+        if let Err(error) = self.flush_log() {
+            tracing::warn!(%error, "cannot write the event handler's state");
         }
     }
 }
 
 impl Handler {
-    /// Takes hints, and says what came of them, and how long it took to find that out.
-    async fn take_all(&self, hints: &[Hint<'_>]) -> Result<(HintCounts, Duration), SinkError> {
+    /// Applies hints. Returns the outcomes, and the time that it took to find them.
+    async fn apply_all(&self, hints: &[Hint<'_>]) -> Result<(HintCounts, Duration), SinkError> {
         let mut containers = self.containers();
         let now = self.clock.now();
-        let mut looks = Vec::new();
+        let mut to_verify = Vec::new();
         let mut counts = HintCounts::default();
-        // What most hints have in common is asked once.
+        // Consecutive hints are mostly of one bucket, so its container is looked up once.
         let mut last: Option<(&str, Option<Arc<Container>>)> = None;
         for hint in hints {
             let container = match &last {
                 Some((bucket, container)) if *bucket == hint.bucket => container,
                 _ => &last.insert((&hint.bucket, self.container_of(hint, &mut containers))).1,
             };
-            let outcome =
-                container.as_ref().map_or(Outcome::Unwanted, |container| self.hear(container, hint, now));
+            let outcome = container
+                .as_ref()
+                .map_or(ApplyOutcome::Unwanted, |container| self.apply_hint(container, hint, now));
             counts.add(outcome);
-            if let (Outcome::Look, Some(container)) = (outcome, container) {
-                looks.push((Arc::clone(container), Box::from(&*hint.key), Doubt::of(hint, now)));
+            if let (ApplyOutcome::Verify, Some(container)) = (outcome, container) {
+                to_verify.push((
+                    Arc::clone(container),
+                    Box::from(&*hint.key),
+                    UnverifiedHint::new(hint, now),
+                ));
             }
         }
-        let took = self.clock.now().since(now);
-        self.counts.add(&counts, took);
-        // The rest changed no view.
+        let elapsed = self.clock.now().since(now);
+        self.counts.add(&counts, elapsed);
+        // Hints with other outcomes changed no view.
         if counts.applied > 0 {
-            self.say_news();
+            self.notify_changed();
         }
-        self.look_later(looks).await;
-        self.keep().map_err(|error| SinkError(format!("the views' state cannot be kept: {error}")))?;
-        Ok((counts, took))
+        self.verify_later(to_verify).await;
+        self.flush_log()
+            .map_err(|error| SinkError(format!("cannot write the event handler's state: {error}")))?;
+        Ok((counts, elapsed))
     }
 
-    /// Somebody knows that an object changed, but not how.
+    /// Verifies an object that the caller knows to have changed, without knowing how.
     pub async fn look_again(&self, container: &str, key: &[u8]) {
         if let Some(container) = self.containers().get(container) {
             let hash = hash(container.number, key);
-            if let Some((table, pen)) = self.shard(hash).table(container.number) {
-                table.note_look(key, pen);
+            if let Some((table, log)) = self.shard(hash).table(container.number) {
+                table.log_verify_pending(key, log);
             }
-            self.look_later(vec![(Arc::clone(container), key.into(), None)]).await;
+            self.verify_later(vec![(Arc::clone(container), key.into(), None)]).await;
         }
     }
 
@@ -108,21 +114,21 @@ impl Handler {
         if found.is_some() {
             return found;
         }
-        let container = self.stranger(&hint.bucket)?;
+        let container = self.add_if_wanted(&hint.bucket)?;
         *containers = self.containers();
         Some(container)
     }
 
-    fn hear(&self, container: &Arc<Container>, hint: &Hint<'_>, now: Timestamp) -> Outcome {
+    fn apply_hint(&self, container: &Arc<Container>, hint: &Hint<'_>, now: Timestamp) -> ApplyOutcome {
         if container.is_outdated.load(Ordering::Acquire) {
-            self.put_in_force(container);
+            self.rebuild_matcher(container);
         }
         let hash = hash(container.number, &hint.key);
         let mut shard = self.shard(hash);
-        let running = container.running();
+        let running = container.running_listing();
         match shard.table(container.number) {
-            Some((table, pen)) => table.hear(hash, hint, now, running, pen),
-            None => Outcome::Unwanted,
+            Some((table, log)) => table.apply_hint(hash, hint, now, running, log),
+            None => ApplyOutcome::Unwanted,
         }
     }
 }

@@ -1,36 +1,37 @@
-//! Which rules on keys a key keeps, for many rules at once.
+//! Finds which of many rules on keys match a key.
 //!
-//! Rules are found by the first name of the key where that is literal in the pattern, and by one automaton for the rest, so that
-//! a key costs about the same under ten rules and under ten thousand that differ in their first name.
+//! Patterns whose first path component is literal are found by that component; all others are compiled into one
+//! automaton. So matching a key costs about the same under ten rules as under ten thousand that differ in their first
+//! component.
 
 use crate::Pattern;
 use crate::ruleset::pattern::WILD;
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use hashbrown::HashMap;
 
-/// Rules on keys by number; a rule is patterns, of which one must match.
+/// Numbered rules on keys. A rule is a list of patterns, of which one must match.
 #[derive(Debug, Default)]
 pub(super) struct KeyRules {
-    /// Patterns that are the whole key.
+    /// Patterns without wildcards, by the only key that they match.
     exact: HashMap<Box<[u8]>, Vec<u32>>,
-    /// Patterns whose first name is literal, by that name.
+    /// Patterns whose first path component is literal, by that component.
     by_first: HashMap<Box<[u8]>, Globs>,
     rest: Globs,
 }
 
-/// Patterns, and the rules that they are of.
+/// Patterns, each with the number of its rule.
 #[derive(Debug, Default)]
 struct Globs {
     patterns: Vec<(Pattern, u32)>,
-    /// `None` for so few patterns that they are tried one by one.
+    /// The patterns as one automaton; `None` if they are so few that each is tried.
     set: Option<GlobSet>,
 }
 
-/// Fewer patterns than this are tried one by one.
+/// With fewer patterns than this, each is tried.
 const SET_PATTERNS_MIN: usize = 4;
 
 impl KeyRules {
-    /// Rules by their numbers in the list.
+    /// Builds the index. A rule's number is its index in `rules`.
     pub(super) fn new(rules: &[Vec<Pattern>]) -> Self {
         let mut keys = Self::default();
         for (rule, patterns) in (0..).zip(rules) {
@@ -48,14 +49,14 @@ impl KeyRules {
             self.exact.entry(key.as_bytes().into()).or_default().push(rule);
             return;
         }
-        let globs = match literal_first(pattern.written()) {
+        let globs = match literal_first_component(pattern.written()) {
             Some(first) => self.by_first.entry(first.as_bytes().into()).or_default(),
             None => &mut self.rest,
         };
         globs.patterns.push((pattern.clone(), rule));
     }
 
-    /// Puts the numbers of the rules that the key keeps into `found`, ascending.
+    /// Replaces the content of `found` with the numbers of the rules that match the key, ascending.
     pub(super) fn find(&self, key: &[u8], found: &mut Vec<u32>) {
         found.clear();
         if let Some(rules) = self.exact.get(key) {
@@ -79,7 +80,7 @@ impl Globs {
         }
         let mut set = GlobSetBuilder::new();
         for (pattern, _) in &self.patterns {
-            // It was built once already.
+            // Cannot fail: the pattern itself was built from the same text.
             let Ok(glob) =
                 GlobBuilder::new(pattern.written()).literal_separator(true).backslash_escape(true).build()
             else {
@@ -102,18 +103,18 @@ impl Globs {
     }
 
     fn try_each(&self, key: &[u8], found: &mut Vec<u32>) {
-        let kept = self.patterns.iter().filter(|(pattern, _)| pattern.matches(key));
-        found.extend(kept.map(|(_, rule)| *rule));
+        let matched = self.patterns.iter().filter(|(pattern, _)| pattern.matches(key));
+        found.extend(matched.map(|(_, rule)| *rule));
     }
 }
 
-/// The first name of a pattern, if it is literal and more follows it.
-fn literal_first(pattern: &str) -> Option<&str> {
+/// Returns the first path component of a pattern, if it is literal and more follows it.
+fn literal_first_component(pattern: &str) -> Option<&str> {
     let (first, _) = pattern.split_once('/')?;
     (!first.contains(WILD)).then_some(first)
 }
 
-/// Whether the set of patterns, which takes texts for paths, sees the key as it is.
+/// Returns whether a `GlobSet`, which normalises its input as a path, sees the key unchanged.
 fn is_path(key: &[u8]) -> bool {
     key.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b"..") && !name.ends_with(b"."))
         && !key.contains(&b'\n')
@@ -125,7 +126,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn many_rules_at_once_are_each_rule(
+        fn matching_all_rules_at_once_equals_matching_each(
             rules in proptest::collection::vec("(\\*\\*/|a/|b/|\\{a,b\\}/|)(\\*|\\*\\*|x\\*|\\?|[a-c])(\\.[a-c]|/\\*\\*|)", 1..12),
             keys in proptest::collection::vec(proptest::collection::vec(proptest::sample::select(b"abcx./\n\xff".to_vec()), 1..8), 1..20),
         ) {

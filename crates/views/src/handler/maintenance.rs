@@ -1,47 +1,49 @@
-//! What time asks for: containers that could not be listed, buckets that are new, views that nobody wants any more.
+//! Periodic maintenance: retries failed listings, looks for new buckets, forgets views that no client asks for.
 //!
-//! Invariant: a view is forgotten in one step with what was kept for it alone, so that who asks for it again has it listed.
+//! Invariant: a view is forgotten together with the record that its objects were listed, so that a client that opens
+//! the view again triggers a new listing.
 
-use super::change_log::{Mark, Record};
+use super::change_log::{LogRecord, RecordKind};
 use super::container::Container;
-use super::state_dir::forgotten;
+use super::state_dir::removal_record;
 use super::{Handler, Registry, SHARDS, View};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often containers are tried that cannot be listed.
-const EVERY: Duration = Duration::from_secs(10);
-/// Every how many times somebody looks for buckets that patterns name, and for views that nobody wants.
-const SELDOM: u64 = 6;
-/// For so long a view is kept that nobody asks for.
-const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Interval between maintenance rounds, each of which retries failed listings.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Number of rounds between searches for new buckets and for idle views.
+const ROUNDS_PER_SCAN: u64 = 6;
+/// A view that no client has asked for during this time is forgotten.
+const VIEW_IDLE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Takes care of a handler for as long as there is one.
-pub(super) async fn take_care(handler: Weak<Handler>) {
-    for turn in 1_u64.. {
-        tokio::time::sleep(EVERY).await;
+/// Runs maintenance until the handler is dropped.
+pub(super) async fn run(handler: Weak<Handler>) {
+    for round in 1_u64.. {
+        tokio::time::sleep(RETRY_INTERVAL).await;
         let Some(handler) = handler.upgrade() else { return };
-        handler.try_again();
-        if turn.is_multiple_of(SELDOM) {
-            handler.forget_unasked();
+        handler.retry_failed_listings();
+        if round.is_multiple_of(ROUNDS_PER_SCAN) {
+            handler.forget_idle_views();
             handler.find_new_buckets().await;
         }
-        if let Err(error) = handler.keep() {
-            tracing::warn!(%error, "the views' state cannot be kept");
+        if let Err(error) = handler.flush_log() {
+            tracing::warn!(%error, "cannot write the event handler's state");
         }
     }
 }
 
 impl Handler {
-    fn try_again(&self) {
+    fn retry_failed_listings(&self) {
         for container in self.containers().values() {
             if container.listing().failed.is_some() {
-                self.list_again(container);
+                self.relist(container);
             }
         }
     }
 
-    /// Buckets that patterns name and nobody knew: they were made since, or may be seen since.
+    /// Lists buckets that match a view's container pattern and are not known yet: buckets that were created, or
+    /// became visible, since the last search.
     pub(super) async fn find_new_buckets(&self) {
         let views: Vec<Arc<View>> = {
             let registry = self.registry();
@@ -55,53 +57,59 @@ impl Handler {
             Ok(names) => {
                 let wanted = names.iter().filter(|name| views.iter().any(|view| view.names(name)));
                 let new = wanted.filter(|name| !self.containers().contains_key(name.as_str()));
-                new.for_each(|name| drop(self.list_again(&self.container(name))));
+                new.for_each(|name| drop(self.relist(&self.find_or_add_container(name))));
             }
-            Err(error) => tracing::debug!(%error, "nobody says which buckets are new"),
+            Err(error) => tracing::debug!(%error, "cannot list the buckets to find new ones"),
         }
     }
 
-    /// Forgets views that nobody has asked for.
-    fn forget_unasked(&self) {
+    /// Forgets the views that no client has asked for during `VIEW_IDLE_MAX`.
+    fn forget_idle_views(&self) {
         let now = self.clock.now();
         let mut registry = self.registry();
-        let is_unasked = |view: &&Arc<View>| now.since(view.asked()) >= KEPT_FOR;
-        let unasked: Vec<Arc<View>> = registry.views.iter().flatten().filter(is_unasked).cloned().collect();
-        if unasked.is_empty() {
+        let is_idle = |view: &&Arc<View>| now.since(view.last_asked()) >= VIEW_IDLE_MAX;
+        let idle: Vec<Arc<View>> = registry.views.iter().flatten().filter(is_idle).cloned().collect();
+        if idle.is_empty() {
             return;
         }
-        unasked.iter().for_each(|view| self.forget(&mut registry, view));
+        idle.iter().for_each(|view| self.remove_view(&mut registry, view));
         registry.has_patterns = registry.views.iter().flatten().any(|view| view.containers().1);
         drop(registry);
         for container in self.containers().values() {
-            self.put_in_force(container);
+            self.rebuild_matcher(container);
         }
     }
 
-    /// What no other view wants goes when the remaining ones are put in force.
-    fn forget(&self, registry: &mut Registry, view: &View) {
+    /// Removes a view, and the containers that no other view names. Objects that only this view wanted, in containers
+    /// that remain, are dropped when the matchers are rebuilt.
+    fn remove_view(&self, registry: &mut Registry, view: &View) {
         let mut containers = (*registry.containers).clone();
         containers.retain(|_, container| {
-            let is_named = !container.has(view.number) || self.leave(container, view);
+            let is_named = !container.has_view(view.number) || self.detach_view(container, view);
             if !is_named {
                 (0..SHARDS).for_each(|shard| self.shard_at(shard).forget(container.number));
-                self.note(forgotten(Mark::ContainerForgotten, container.number));
+                self.log_record(removal_record(RecordKind::ContainerForgotten, container.number));
             }
             is_named
         });
         registry.containers = Arc::new(containers);
         registry.views[view.number as usize] = None;
         registry.by_text.remove(&view.text);
-        self.note(forgotten(Mark::ViewForgotten, view.number));
+        self.log_record(removal_record(RecordKind::ViewForgotten, view.number));
     }
 
-    /// Whether another view names the container.
-    fn leave(&self, container: &Container, view: &View) -> bool {
-        let is_named = container.remove(view.number);
+    /// Removes a view from a container. Returns whether another view still names the container.
+    fn detach_view(&self, container: &Container, view: &View) -> bool {
+        let is_named = container.remove_view(view.number);
         let listing = container.listing();
-        self.note_listed(container, &listing);
-        if listing.is_doubtful() {
-            self.note(Record { mark: Mark::Stale, number: container.number, version: 0, body: &[] });
+        self.log_listed(container, &listing);
+        if listing.needs_relisting() {
+            self.log_record(LogRecord {
+                kind: RecordKind::Stale,
+                number: container.number,
+                version: 0,
+                body: &[],
+            });
         }
         is_named
     }

@@ -1,15 +1,21 @@
-//! Which views show an object of one container.
+//! Finds the views that show an object of one container.
 //!
-//! Owns the way from an object to its set of views: the rules on keys that its key keeps are its *class*, found once; what the
-//! class's other rules can tell apart of the object (between which bounds its length lies, which of the wanted values a property
-//! has) is its *outline*; and of equal class and outline the set is the same, found once by asking every ruleset. So an
-//! event costs what its outline costs, however many rulesets are alike.
+//! Owns the steps from an object to its set of views:
+//! - Keys that match the same rules on keys are one *key class*, found once for each key.
+//! - The *signature* of an object is all that the other rules of its class can distinguish: between which bounds its
+//! length and times lie, and which literals and patterns its properties, tags and type match.
+//! - Objects of one class and one signature are in the same set of views. The set is computed once, by evaluating all
+//! rulesets, and then looked up.
 //!
-//! Invariants: a set is right for the moment of [`Matcher::moment`]'s [`Moment`]; numbers of classes and sets are of one matcher.
+//! So the cost of an event depends on the length of its object's signature, not on the number of rulesets that have
+//! the same rules.
+//!
+//! Invariants: a set is valid for the [`TimeCuts`] that its signature was made with; ids of classes and sets belong
+//! to one matcher.
 
 use super::key_rules::KeyRules;
-use super::object_record::{Pairs, There};
-use super::value_predicates::Wishes;
+use super::object_record::{LiveObject, Pairs};
+use super::value_predicates::ValuePredicates;
 use crate::ruleset::bound::TimeBound;
 use crate::{ObjectState, Pattern, Rule};
 use hashbrown::HashMap;
@@ -17,34 +23,34 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Tags, Timestamp};
 
-/// A class by its number in a matcher; keys that no view wants have none.
+/// Id of a key class in a matcher. A key that no view wants has no class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ClassId(pub(super) u32);
+pub(super) struct KeyClassId(pub(super) u32);
 
-/// A set of views by its number in a matcher.
+/// Id of a set of views in a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct SetId(pub(super) u32);
+pub(super) struct ViewSetId(pub(super) u32);
 
-impl SetId {
-    /// No view.
+impl ViewSetId {
+    /// The empty set.
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Views by number, ascending.
-pub(super) type Set = Arc<[u32]>;
+/// Numbers of views, ascending.
+pub(super) type ViewSet = Arc<[u32]>;
 
-/// What one view asks of the objects of a container that it names.
+/// The rules of one view, for objects of a container that it names.
 #[derive(Debug)]
-pub(super) struct Wants {
+pub(super) struct ViewRules {
     pub(super) view: u32,
-    /// Numbers of rules on keys, all of which the key must keep.
-    keys: Vec<u32>,
-    /// The other rules.
-    rest: Vec<Rule>,
+    /// Numbers of the rules on keys, all of which the key must match.
+    key_rules: Vec<u32>,
+    /// The rules that are not on containers or keys.
+    other_rules: Vec<Rule>,
     needs: Needs,
 }
 
-/// What rules must know of an object besides what a listing says.
+/// The metadata that rules need and a listing does not show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Needs {
     pub(super) properties: bool,
@@ -53,70 +59,71 @@ pub(super) struct Needs {
     pub(super) accessed: bool,
 }
 
-/// Keys that keep the same rules.
+/// A class of keys: those that match the same rules on keys.
 #[derive(Debug)]
-pub(super) struct Class {
-    /// The views, by place in the matcher, that such a key's object may be in.
-    wants: Vec<u32>,
+pub(super) struct KeyClass {
+    /// The views that may show objects with such keys, as indexes into `Matcher::views`.
+    views: Vec<u32>,
     pub(super) needs: Needs,
     sizes: Vec<u64>,
-    content_type: Option<Wishes>,
-    properties: Vec<(String, Wishes)>,
-    tags: Vec<(String, Wishes)>,
+    content_type: Option<ValuePredicates>,
+    properties: Vec<(String, ValuePredicates)>,
+    tags: Vec<(String, ValuePredicates)>,
 }
 
-/// The bounds on times, as moments, for one moment.
+/// The bounds of all rules on times, as absolute times for one moment `now`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct TimeCuts {
     pub(super) now: Timestamp,
     modified: Vec<Cut>,
     accessed: Vec<Cut>,
 }
 
-/// Where answers change: a time, the bound that it is of, and which of the bound's two.
+/// A time at which the answer of a bound changes: the time, the number of the bound, and which of the bound's two
+/// cuts it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Cut(Timestamp, u32, u8);
 
-/// The views that name a container.
+/// Matches objects of one container with the rules of the views that name it.
 #[derive(Debug)]
 pub(super) struct Matcher {
-    wants: Vec<Wants>,
+    views: Vec<ViewRules>,
     keys: KeyRules,
     modified: Vec<TimeBound>,
     accessed: Vec<TimeBound>,
-    found: Mutex<Found>,
+    interned: Mutex<Interned>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
-    classes: Vec<Arc<Class>>,
-    class_of: HashMap<Box<[u32]>, Option<ClassId>>,
-    sets: Vec<Set>,
-    set_of: HashMap<Set, SetId>,
+struct Interned {
+    classes: Vec<Arc<KeyClass>>,
+    class_of: HashMap<Box<[u32]>, Option<KeyClassId>>,
+    sets: Vec<ViewSet>,
+    set_of: HashMap<ViewSet, ViewSetId>,
 }
 
 impl Matcher {
-    /// Of views by number, with their rules.
+    /// Builds a matcher from the numbers of views and their rules.
     pub(super) fn new<'v>(views: impl Iterator<Item = (u32, &'v [Rule])>) -> Self {
         let mut rules_on_keys: Vec<Vec<Pattern>> = Vec::new();
         let mut number_of: HashMap<String, u32> = HashMap::new();
-        let mut wants = Vec::new();
+        let mut view_rules = Vec::new();
         for (view, rules) in views {
-            let mut keys = Vec::new();
+            let mut key_rules = Vec::new();
             for rule in rules {
                 if let Rule::Object(patterns) = rule {
                     let number = number_of.entry(rule.to_string()).or_insert_with(|| {
                         rules_on_keys.push(patterns.clone());
                         (rules_on_keys.len() - 1) as u32
                     });
-                    keys.push(*number);
+                    key_rules.push(*number);
                 }
             }
-            let is_rest = |rule: &&Rule| !matches!(rule, Rule::Object(_) | Rule::Container(_));
-            let rest: Vec<Rule> = rules.iter().filter(is_rest).cloned().collect();
-            wants.push(Wants { view, keys, needs: Needs::of(&rest), rest });
+            let is_other = |rule: &&Rule| !matches!(rule, Rule::Object(_) | Rule::Container(_));
+            let other_rules: Vec<Rule> = rules.iter().filter(is_other).cloned().collect();
+            view_rules.push(ViewRules { view, key_rules, needs: Needs::of(&other_rules), other_rules });
         }
-        let all = || wants.iter().flat_map(|wants| &wants.rest);
+        let all = || view_rules.iter().flat_map(|view: &ViewRules| &view.other_rules);
         let modified = distinct(all().filter_map(|rule| match rule {
             Rule::Modified(bound) => Some(bound),
             _ => None,
@@ -125,93 +132,93 @@ impl Matcher {
             Rule::Accessed(bound) => Some(bound),
             _ => None,
         }));
-        let mut found = Found::default();
-        found.intern(&[]);
+        let mut interned = Interned::default();
+        interned.intern(&[]);
         let keys = KeyRules::new(&rules_on_keys);
-        Self { wants, keys, modified, accessed, found: Mutex::new(found) }
+        Self { views: view_rules, keys, modified, accessed, interned: Mutex::new(interned) }
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn interned(&self) -> std::sync::MutexGuard<'_, Interned> {
+        self.interned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The class of a key; `None` if no view wants it.
-    pub(super) fn class_of(&self, key: &[u8], scratch: &mut Vec<u32>) -> Option<ClassId> {
+    /// Returns the class of a key; `None` if no view wants it. `scratch` is overwritten.
+    pub(super) fn class_of(&self, key: &[u8], scratch: &mut Vec<u32>) -> Option<KeyClassId> {
         self.keys.find(key, scratch);
-        let mut found = self.found();
-        if let Some(class) = found.class_of.get(scratch.as_slice()) {
+        let mut interned = self.interned();
+        if let Some(class) = interned.class_of.get(scratch.as_slice()) {
             return *class;
         }
         let class = self.new_class(scratch);
         let id = class.map(|class| {
-            found.classes.push(Arc::new(class));
-            ClassId((found.classes.len() - 1) as u32)
+            interned.classes.push(Arc::new(class));
+            KeyClassId((interned.classes.len() - 1) as u32)
         });
-        found.class_of.insert(scratch.as_slice().into(), id);
+        interned.class_of.insert(scratch.as_slice().into(), id);
         id
     }
 
-    pub(super) fn class(&self, id: ClassId) -> Arc<Class> {
-        Arc::clone(&self.found().classes[id.0 as usize])
+    pub(super) fn class(&self, id: KeyClassId) -> Arc<KeyClass> {
+        Arc::clone(&self.interned().classes[id.0 as usize])
     }
 
-    pub(super) fn set(&self, id: SetId) -> Set {
-        Arc::clone(&self.found().sets[id.0 as usize])
+    pub(super) fn set(&self, id: ViewSetId) -> ViewSet {
+        Arc::clone(&self.interned().sets[id.0 as usize])
     }
 
-    /// Appends of the sets that are not there yet, by number, whether a view is in them.
-    pub(super) fn add_sets_with(&self, view: u32, is_in: &mut Vec<bool>) {
-        let found = self.found();
-        let new = &found.sets[is_in.len()..];
+    /// Extends `is_in`, which is indexed by set id and says whether `view` is in the set, to all sets found so far.
+    pub(super) fn extend_membership(&self, view: u32, is_in: &mut Vec<bool>) {
+        let interned = self.interned();
+        let new = &interned.sets[is_in.len()..];
         is_in.extend(new.iter().map(|set| set.binary_search(&view).is_ok()));
     }
 
-    /// How many sets were found so far.
+    /// Returns the number of distinct sets found so far.
     pub(super) fn set_count(&self) -> usize {
-        self.found().sets.len()
+        self.interned().sets.len()
     }
 
-    /// Whether time alone can change a set.
+    /// Returns whether the passing of time alone can change an object's set.
     pub(super) fn has_ages(&self) -> bool {
         self.modified.iter().chain(&self.accessed).any(TimeBound::is_age)
     }
 
-    pub(super) fn moment(&self, now: Timestamp) -> Moment {
-        Moment { now, modified: cuts(&self.modified, now), accessed: cuts(&self.accessed, now) }
+    pub(super) fn time_cuts(&self, now: Timestamp) -> TimeCuts {
+        TimeCuts { now, modified: cuts(&self.modified, now), accessed: cuts(&self.accessed, now) }
     }
 
-    fn new_class(&self, keys: &[u32]) -> Option<Class> {
-        let is_kept = |key: &u32| keys.binary_search(key).is_ok();
-        let of = |wants: &Wants| wants.keys.iter().all(is_kept);
-        let wants: Vec<u32> =
-            (0..).zip(&self.wants).filter(|(_, wants)| of(wants)).map(|(place, _)| place).collect();
-        (!wants.is_empty()).then(|| self.class_with(wants))
+    fn new_class(&self, keys: &[u32]) -> Option<KeyClass> {
+        let is_matched = |key: &u32| keys.binary_search(key).is_ok();
+        let may_show = |view: &ViewRules| view.key_rules.iter().all(is_matched);
+        let views: Vec<u32> =
+            (0..).zip(&self.views).filter(|(_, view)| may_show(view)).map(|(index, _)| index).collect();
+        (!views.is_empty()).then(|| self.class_with(views))
     }
 
-    fn class_with(&self, wants: Vec<u32>) -> Class {
-        let mut class = Class {
+    fn class_with(&self, views: Vec<u32>) -> KeyClass {
+        let mut class = KeyClass {
             needs: Needs::default(),
             sizes: Vec::new(),
             content_type: None,
             properties: Vec::new(),
             tags: Vec::new(),
-            wants: Vec::new(),
+            views: Vec::new(),
         };
         let (mut properties, mut tags) = (BTreeMap::new(), BTreeMap::new());
-        for place in &wants {
-            let wants = &self.wants[*place as usize];
-            class.needs = class.needs.and(wants.needs);
-            for rule in &wants.rest {
+        for index in &views {
+            let view = &self.views[*index as usize];
+            class.needs = class.needs.union(view.needs);
+            for rule in &view.other_rules {
                 match rule {
                     Rule::Size(bound) => class.sizes.extend(bound.cuts()),
                     Rule::ContentType(types) => {
                         class.content_type.get_or_insert_default().add_patterns(types);
                     }
                     Rule::Property(name, values) => {
-                        properties.entry(name.clone()).or_insert_with(Wishes::default).add(values);
+                        properties.entry(name.clone()).or_insert_with(ValuePredicates::default).add(values);
                     }
                     Rule::Tag(name, values) => {
-                        tags.entry(name.clone()).or_insert_with(Wishes::default).add(values);
+                        tags.entry(name.clone()).or_insert_with(ValuePredicates::default).add(values);
                     }
                     Rule::Container(_) | Rule::Object(_) | Rule::Modified(_) | Rule::Accessed(_) => {}
                 }
@@ -221,13 +228,13 @@ impl Matcher {
         class.sizes.dedup();
         class.properties = properties.into_iter().collect();
         class.tags = tags.into_iter().collect();
-        class.wants = wants;
+        class.views = views;
         class
     }
 
-    /// The set of an object, by asking the rulesets. Its properties and tags count as not there where they are not known, and
-    /// rulesets that need them do not show it.
-    pub(super) fn ask(&self, class: &Class, object: &There<'_>, now: Timestamp) -> SetId {
+    /// Computes the set of an object by evaluating the rules of all views. A view that needs properties, tags or a
+    /// type that are not known does not show the object.
+    pub(super) fn match_rules(&self, class: &KeyClass, object: &LiveObject<'_>, now: Timestamp) -> ViewSetId {
         let map = |pairs: Option<Pairs<'_>>| pairs.map(Pairs::to_map).unwrap_or_default();
         let (properties, tags): (_, Tags) = (map(object.properties), map(object.tags));
         let state = ObjectState {
@@ -240,53 +247,60 @@ impl Matcher {
             properties: &properties,
             tags: &tags,
         };
-        let wants = class.wants.iter().map(|place| &self.wants[*place as usize]);
-        let shown = wants.filter(|wants| {
-            wants.needs.are_met(object) && wants.rest.iter().all(|rule| rule.holds(&state, now))
+        let views = class.views.iter().map(|index| &self.views[*index as usize]);
+        let showing = views.filter(|view| {
+            view.needs.are_met_by(object) && view.other_rules.iter().all(|rule| rule.holds(&state, now))
         });
-        let set: Vec<u32> = shown.map(|wants| wants.view).collect();
-        self.found().intern(&set)
+        let set: Vec<u32> = showing.map(|view| view.view).collect();
+        self.interned().intern(&set)
     }
 }
 
-impl Found {
-    fn intern(&mut self, set: &[u32]) -> SetId {
+impl Interned {
+    fn intern(&mut self, set: &[u32]) -> ViewSetId {
         if let Some(id) = self.set_of.get(set) {
             return *id;
         }
-        let set: Set = set.into();
-        let id = SetId(self.sets.len() as u32);
+        let set: ViewSet = set.into();
+        let id = ViewSetId(self.sets.len() as u32);
         self.sets.push(Arc::clone(&set));
         self.set_of.insert(set, id);
         id
     }
 }
 
-impl Class {
-    /// Appends what the class's rules can tell apart of an object: of equal outlines the rulesets say the same, at one moment and
-    /// at all whose cuts have the same order.
-    pub(super) fn outline(&self, object: &There<'_>, moment: &Moment, into: &mut Vec<u32>) {
+impl KeyClass {
+    /// Appends the object's signature. For objects with equal signatures all rules give equal answers, at one moment
+    /// and at all moments whose cuts have the same order.
+    pub(super) fn append_signature(
+        &self,
+        object: &LiveObject<'_>,
+        time_cuts: &TimeCuts,
+        into: &mut Vec<u32>,
+    ) {
         into.push(self.sizes.partition_point(|cut| *cut <= object.size_bytes) as u32);
-        into.push(between(&moment.modified, object.modified));
-        into.push(object.accessed.map_or(UNKNOWN, |accessed| between(&moment.accessed, accessed)));
+        into.push(index_between(&time_cuts.modified, object.modified));
+        into.push(object.accessed.map_or(UNKNOWN, |accessed| index_between(&time_cuts.accessed, accessed)));
         if let Some(types) = &self.content_type {
             match object.content_type {
                 None => into.push(UNKNOWN),
-                Some(content_type) => types.outline(content_type, into),
+                Some(content_type) => types.append_signature(content_type, into),
             }
         }
-        for (wishes, pairs) in [(&self.properties, object.properties), (&self.tags, object.tags)] {
+        for (predicates, pairs) in [(&self.properties, object.properties), (&self.tags, object.tags)] {
             match pairs {
                 None => into.push(UNKNOWN),
                 Some(pairs) => {
-                    wishes.iter().for_each(|(name, wishes)| wishes.outline(pairs.get(name), into));
+                    predicates
+                        .iter()
+                        .for_each(|(name, predicates)| predicates.append_signature(pairs.get(name), into));
                 }
             }
         }
     }
 }
 
-/// In an outline: nobody said.
+/// Signature of a value that is not known.
 const UNKNOWN: u32 = u32::MAX;
 
 impl Needs {
@@ -304,7 +318,7 @@ impl Needs {
         needs
     }
 
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(super) fn union(self, other: Self) -> Self {
         Self {
             properties: self.properties || other.properties,
             content_type: self.content_type || other.content_type,
@@ -313,7 +327,7 @@ impl Needs {
         }
     }
 
-    /// As one byte of a file.
+    /// Returns the needs as one byte for a file.
     pub(super) fn bits(self) -> u8 {
         let flags = [self.properties, self.content_type, self.tags, self.accessed];
         (0..).zip(flags).map(|(bit, is_set)| u8::from(is_set) << bit).sum()
@@ -324,25 +338,25 @@ impl Needs {
         Self { properties: has(0), content_type: has(1), tags: has(2), accessed: has(3) }
     }
 
-    /// Whether everything that is needed is known of the object.
-    pub(super) fn are_met(self, object: &There<'_>) -> bool {
+    /// Returns whether the needed metadata of the object is known.
+    pub(super) fn are_met_by(self, object: &LiveObject<'_>) -> bool {
         (!self.properties || object.properties.is_some())
             && (!self.content_type || object.content_type.is_some())
             && (!self.tags || object.tags.is_some())
     }
 }
 
-impl Moment {
-    /// Whether outlines mean the same at both moments.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+impl TimeCuts {
+    /// Returns whether signatures have the same meaning at both moments.
+    pub(super) fn has_same_order(&self, other: &Self) -> bool {
         let same = |left: &[Cut], right: &[Cut]| {
             left.iter().zip(right).all(|(left, right)| (left.1, left.2) == (right.1, right.2))
         };
         same(&self.modified, &other.modified) && same(&self.accessed, &other.accessed)
     }
 
-    /// Ranges of times of which answers may differ at the two moments: of `modified`, and of `accessed`.
-    pub(super) fn differs(&self, other: &Self) -> [Vec<(Timestamp, Timestamp)>; 2] {
+    /// Returns the ranges of `modified` and of `accessed` times for which answers may differ between the two moments.
+    pub(super) fn changed_ranges(&self, other: &Self) -> [Vec<(Timestamp, Timestamp)>; 2] {
         let ranges = |left: &[Cut], right: &[Cut]| {
             let mut right: Vec<Cut> = right.to_vec();
             let mut left: Vec<Cut> = left.to_vec();
@@ -370,6 +384,6 @@ fn cuts(bounds: &[TimeBound], now: Timestamp) -> Vec<Cut> {
     cuts
 }
 
-fn between(cuts: &[Cut], time: Timestamp) -> u32 {
+fn index_between(cuts: &[Cut], time: Timestamp) -> u32 {
     cuts.partition_point(|cut| cut.0 <= time) as u32
 }

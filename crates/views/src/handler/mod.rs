@@ -1,13 +1,14 @@
-//! The event handler: which objects are in which views, kept true by hints.
+//! The event handler: tracks which objects are in which views, from event hints, bucket listings and HEAD requests.
 //!
-//! Owns the state of the objects of the containers that some ruleset names, in memory, divided by the hash of container and key
-//! into shards behind a lock each; who is right when hints, listings and looks differ; and what changed since when. From
+//! Owns the state of all objects in containers that some ruleset names. The state is in memory, divided into shards
+//! by the hash of container and key; each shard has a lock of its own. Owns also the rules for conflicts between
+//! hints, listings and HEAD results, and the history of changes from which clients are served. From
 //! `../shared/papers/delvefs.txt`, section III-C.
 //!
 //! Refuses: to know where hints come from, what a client does with a view, what time it is.
 //!
-//! Invariants: what a hint says is applied or noted before it is acknowledged; the store is right, and whoever may be wrong is
-//! looked at; no lock is held while something waits.
+//! Invariants: a hint is applied or logged before it is acknowledged; the store is authoritative, and an object whose
+//! state is in doubt is verified by a HEAD request; no lock is held across an await.
 
 mod change_log;
 mod container;
@@ -34,7 +35,7 @@ use container::{Container, View};
 use hashbrown::{HashMap, HashSet};
 pub use hint_sink::Ear;
 use shard::Shard;
-use state_dir::Keeper;
+use state_dir::StateDir;
 #[cfg(feature = "fuzz")]
 pub use state_fuzz::state as fuzz_state;
 use stats::Counts;
@@ -43,95 +44,96 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, Clock, Entropy};
 use tokio::sync::watch;
-use verify::Looks;
+use verify::VerifyQueue;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What a handler is made of.
+/// The dependencies and settings of a [`Handler`].
 #[derive(Debug)]
 pub struct HandlerParts {
-    /// Whose objects they are.
+    /// The buckets whose objects are tracked.
     pub buckets: Arc<dyn Buckets>,
-    /// What time it is.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// For the name of this life of the state.
+    /// Source of the random epoch, which identifies one history of the state.
     pub entropy: Entropy,
-    /// Where the state is kept; in memory only if `None`.
+    /// Directory of the persistent state; `None` keeps the state in memory only.
     pub dir: Option<PathBuf>,
-    /// The rest.
+    /// Further settings.
     pub config: HandlerConfig,
 }
 
-/// What a handler must be told.
+/// Settings of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HandlerConfig {
-    /// Somebody says when objects are read: by hints, or as `file-atime` in their user metadata. Otherwise rulesets that ask for
-    /// it are refused.
+    /// Whether access times of objects are known, from access events or from `file-atime` in user metadata. If not,
+    /// rulesets with rules on access times are refused.
     pub knows_accessed: bool,
 }
 
-/// Why a handler does not start.
+/// Reason why a handler cannot use its state directory.
 #[derive(Debug, thiserror::Error)]
-#[error("the state of views in {dir}: {what}")]
+#[error("cannot use the event handler's state directory {dir}: {what}")]
 pub struct HandlerError {
     dir: String,
     what: String,
 }
 
-/// Who knows what the views of many clients show.
+/// The event handler: the state of objects and views that many clients share.
 #[derive(Debug)]
 pub struct Handler {
-    me: std::sync::Weak<Self>,
+    weak_self: std::sync::Weak<Self>,
     buckets: Arc<dyn Buckets>,
     clock: Arc<dyn Clock>,
     config: HandlerConfig,
     epoch: u64,
-    /// How often the state was gone on with.
-    life: u32,
-    /// Which start of the machine this is.
+    /// Number of this process run: 1 for a new state, one more for each start on an existing state.
+    incarnation: u32,
+    /// The machine's boot id. After another boot, unsynced log writes may be missing.
     boot: Vec<u8>,
     shards: Box<[Mutex<Shard>]>,
     registry: Mutex<Registry>,
-    looks: Looks,
-    keeper: Option<Keeper>,
+    verify_queue: VerifyQueue,
+    state_dir: Option<StateDir>,
     counts: Counts,
-    /// How often something changed.
+    /// Counter that is incremented when any view may have changed.
     news: watch::Sender<u64>,
 }
 
-/// Views and containers.
+/// All views and containers.
 #[derive(Debug, Default)]
 struct Registry {
-    /// By number; `None` where one was forgotten.
+    /// Views, indexed by number; `None` for a forgotten view.
     views: Vec<Option<Arc<View>>>,
     by_text: HashMap<String, u32>,
     containers: Arc<Containers>,
-    /// How many there ever were, forgotten ones too: the number of the next.
+    /// Number of the next container. Numbers of forgotten containers are not used again.
     container_count: u32,
-    /// There is a view that names containers by patterns.
+    /// Whether some view names containers by a pattern.
     has_patterns: bool,
-    /// Buckets of which somebody spoke and that no view names, while there are patterns.
-    strangers: HashSet<Box<str>>,
+    /// Negative cache, used while `has_patterns`: buckets that hints named and that no view wants.
+    unwanted_buckets: HashSet<Box<str>>,
 }
 
 type Containers = HashMap<Arc<str>, Arc<Container>>;
 
-/// The state is divided into so many parts: enough that threads seldom meet, and few enough that a cursor is small.
+/// Number of shards: large enough that threads rarely contend, small enough that a cursor, which has two versions per
+/// shard, stays short.
 const SHARDS: usize = 64;
-// A bit of each: see `Unkept`.
+// `UnwrittenShards` has one bit per shard.
 const _: () = assert!(SHARDS <= u64::BITS as usize);
 
 impl Handler {
-    /// A handler with the state that it had when it ended, if that was kept.
+    /// Starts a handler, from the persistent state in `parts.dir` if there is one.
     ///
     /// # Errors
-    /// If what is kept cannot be read or written.
+    /// If the state directory cannot be read or written.
     pub async fn start(parts: HandlerParts) -> Result<Arc<Self>, HandlerError> {
         let dir = parts.dir.clone().unwrap_or_default();
         let restored = store::blocking(move || Ok(restore::restore(parts))).await;
-        let (handler, looks) = restored.map_err(|error| HandlerError::new(&dir, error.to_string()))??;
-        handler.resume(looks).await;
+        let (handler, pending) = restored.map_err(|error| HandlerError::new(&dir, error.to_string()))??;
+        handler.resume_pending_work(pending).await;
         let weak = Arc::downgrade(&handler);
-        tokio::spawn(store::supervise("upkeep of views", move || maintenance::take_care(weak.clone())));
+        tokio::spawn(store::supervise("maintenance of views", move || maintenance::run(weak.clone())));
         Ok(handler)
     }
 
@@ -151,23 +153,23 @@ impl Handler {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who wait for news.
-    fn say_news(&self) {
+    /// Wakes the receivers of [`Views::news`](crate::Views::news).
+    fn notify_changed(&self) {
         self.news.send_modify(|count| *count += 1);
     }
 
-    /// Itself, for what goes on after a call ended.
-    fn me(&self) -> Option<Arc<Self>> {
-        self.me.upgrade()
+    /// Returns an owning reference to this handler, for tasks that outlive the call that spawns them.
+    fn arc_self(&self) -> Option<Arc<Self>> {
+        self.weak_self.upgrade()
     }
 }
 
-/// The part of the state that a hash belongs to; not by the bits that tables use.
+/// Returns the shard of a hash. Uses the upper half of the hash, because hash tables use the lower bits.
 fn shard_of(hash: u64) -> usize {
     (hash >> 32) as usize % SHARDS
 }
 
-/// Of a key in a container.
+/// Returns the hash of a key in a container.
 fn hash(container: u32, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, u64::from(container))
 }

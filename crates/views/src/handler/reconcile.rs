@@ -1,129 +1,131 @@
-//! What a hint, a listing or a look makes of what is known of an object.
+//! Reconciles the known state of an object with a hint, an entry of a listing, or the result of a HEAD request.
 //!
-//! Owns the judgement who is right: of two hints the one with the greater order; between a hint and a listing of the same time,
-//! or where an order cannot tell, nobody: then somebody has to look.
+//! Owns the rules for conflicts. Of two hints, the one with the greater order is the later one. If a hint and a
+//! listing are of the same time, or if orders cannot be compared, neither is trusted and the object has to be
+//! verified by a HEAD request.
 
-use super::change_log::{Mark, Pen};
+use super::change_log::{ChangeLog, RecordKind};
 use super::matcher::Needs;
-use super::object_record::{Known, Pairs, There};
+use super::object_record::{LiveObject, ObjectRecord, Pairs};
 use super::table::{Seen, Table};
 use events::{Hint, Order, What};
 use std::time::Duration;
 use store::{ListEntry, ObjectMeta, Tags, Timestamp};
 
-/// What came of a hint, or of an entry of a listing.
+/// Result of applying a hint or an entry of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The state is another.
+pub(super) enum ApplyOutcome {
+    /// The known state was replaced.
     Applied,
-    /// It said what was known.
+    /// The hint or entry says what was known already.
     Repeated,
-    /// Something later was known.
+    /// The known state is later than the hint.
     Late,
     /// No view wants the object.
     Unwanted,
-    /// Somebody has to look at the object.
-    Look,
+    /// The object has to be verified by a HEAD request.
+    Verify,
 }
 
-/// By how much a source's clock may be ahead of this one.
+/// Maximum time by which a source's clock may be ahead of this one.
 const AHEAD_MAX: Duration = Duration::from_secs(2);
 
-/// Orders whose lengths in bits differ by more than this are of sources of different kinds.
+/// Two orders whose lengths in bits differ by more than this are from sources of different kinds and cannot be
+/// compared.
 const KIND_BITS: u32 = 4;
 
-/// An object seen in the store, by HEAD and where need be by its tags.
+/// Result of a HEAD request, with the object's tags if a view needs them.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct HeadResult {
     pub(super) meta: ObjectMeta,
     pub(super) tags: Option<Tags>,
 }
 
 impl Table {
-    /// Takes what a hint says, unless it cannot be believed. `listing` is the number of the listing that runs.
-    pub(super) fn hear(
+    /// Applies a hint, unless it cannot be trusted. `listing` is the number of the listing in progress.
+    pub(super) fn apply_hint(
         &mut self,
         hash: u64,
         hint: &Hint<'_>,
         now: Timestamp,
         listing: Option<u32>,
-        pen: &mut Pen,
-    ) -> Outcome {
-        let seen = listing.map(Seen::ByEventDuring);
+        log: &mut ChangeLog,
+    ) -> ApplyOutcome {
+        let seen = listing.map(Seen::ByHintDuring);
         let slot = self.find(hash, &hint.key);
         let class = match slot {
             Some(slot) => Some(self.class_of_slot(slot)),
             None => self.class_of(&hint.key),
         };
-        let Some(class) = class else { return Outcome::Unwanted };
+        let Some(class) = class else { return ApplyOutcome::Unwanted };
         let needs = self.class(class).needs;
-        let record = slot.map(|slot| self.lend_record(slot));
-        let known = record.as_deref().and_then(Known::read);
+        let record = slot.map(|slot| self.take_record(slot));
+        let known = record.as_deref().and_then(ObjectRecord::read);
         let mut packed = std::mem::take(&mut self.packed);
         packed.clear();
-        let outcome = match judge(known.as_ref(), hint, needs, self.doubts, now) {
-            Judged::So(next) => {
+        let outcome = match decide(known.as_ref(), hint, needs, self.trust_limits, now) {
+            Decision::Replace(next) => {
                 next.pack(&mut packed);
-                Outcome::Applied
+                ApplyOutcome::Applied
             }
-            Judged::Not(outcome) => outcome,
+            Decision::Keep(outcome) => outcome,
         };
         if let (Some(slot), Some(record)) = (slot, record) {
-            self.give_back(slot, record);
+            self.return_record(slot, record);
         }
         match outcome {
-            Outcome::Applied => self.put_packed(slot, hash, class, &packed, seen, pen),
-            Outcome::Look => self.note_look(&hint.key, pen),
-            Outcome::Repeated | Outcome::Late | Outcome::Unwanted => {}
+            ApplyOutcome::Applied => self.put_packed(slot, hash, class, &packed, seen, log),
+            ApplyOutcome::Verify => self.log_verify_pending(&hint.key, log),
+            ApplyOutcome::Repeated | ApplyOutcome::Late | ApplyOutcome::Unwanted => {}
         }
         self.packed = packed;
         outcome
     }
 
-    /// Writes down that somebody has to look.
-    pub(super) fn note_look(&mut self, key: &[u8], pen: &mut Pen) {
+    /// Logs that an object has to be verified, so that a restarted handler verifies it.
+    pub(super) fn log_verify_pending(&mut self, key: &[u8], log: &mut ChangeLog) {
         let mut record = Vec::new();
-        Known { key, order: None, there: None }.pack(&mut record);
-        pen.write(Mark::Look, self.container, &record);
+        ObjectRecord { key, order: None, live: None }.pack(&mut record);
+        log.append(RecordKind::VerifyPending, self.container, &record);
     }
 
-    /// Takes an entry of a listing. Whoever changed the object while the listing ran may know better.
-    pub(super) fn list(
+    /// Applies an entry of a listing. A hint that arrived while the listing ran may be later than the entry.
+    pub(super) fn apply_entry(
         &mut self,
         hash: u64,
         entry: &ListEntry,
         listing: u32,
-        always_looks: bool,
-        pen: &mut Pen,
-    ) -> Outcome {
-        let ListEntry::Object { object, size_bytes } = entry else { return Outcome::Unwanted };
+        verify_metadata: bool,
+        log: &mut ChangeLog,
+    ) -> ApplyOutcome {
+        let ListEntry::Object { object, size_bytes } = entry else { return ApplyOutcome::Unwanted };
         let key = object.key.as_bytes();
-        let Some(class) = self.class_of(key) else { return Outcome::Unwanted };
+        let Some(class) = self.class_of(key) else { return ApplyOutcome::Unwanted };
         let needs = self.class(class).needs;
         let slot = self.find(hash, key);
         let seen = Some(Seen::InListing(listing));
         let modified = object.last_modified.unwrap_or_default();
         if let Some(slot) = slot {
-            let is_same = self.known(slot).there.is_some_and(|there| {
-                there.etag == object.etag.as_str()
-                    && there.size_bytes == *size_bytes
-                    && is_same_second(there.modified, modified)
+            let is_same = self.known(slot).live.is_some_and(|live| {
+                live.etag == object.etag.as_str()
+                    && live.size_bytes == *size_bytes
+                    && is_same_second(live.modified, modified)
             });
-            let is_known = self.known(slot).there.is_some_and(|there| needs.are_met(&there));
-            // A listing says nothing of metadata, which may be other than it was known to be.
-            let may_differ = always_looks && self.known(slot).there.is_some_and(|there| there.has_metadata());
+            let is_known = self.known(slot).live.is_some_and(|live| needs.are_met_by(&live));
+            // A listing does not show metadata, which may have changed if hints were lost.
+            let may_differ = verify_metadata && self.known(slot).live.is_some_and(|live| live.has_metadata());
             if is_same && is_known && !may_differ {
-                self.see(slot, seen);
-                return Outcome::Repeated;
+                self.set_seen(slot, seen);
+                return ApplyOutcome::Repeated;
             }
-            if is_same || self.seen(slot) == Some(Seen::ByEventDuring(listing)) {
-                self.see(slot, seen);
-                self.note_look(key, pen);
-                return Outcome::Look;
+            if is_same || self.seen(slot) == Some(Seen::ByHintDuring(listing)) {
+                self.set_seen(slot, seen);
+                self.log_verify_pending(key, log);
+                return ApplyOutcome::Verify;
             }
         }
         let etag = object.etag.as_str();
-        let there = There {
+        let live = LiveObject {
             size_bytes: *size_bytes,
             modified,
             etag,
@@ -132,118 +134,121 @@ impl Table {
             properties: None,
             tags: None,
         };
-        let is_enough = needs.are_met(&there);
+        let is_enough = needs.are_met_by(&live);
         if is_enough || slot.is_none() {
-            self.put(hash, class, &Known { key, order: None, there: Some(there) }, seen, pen);
+            self.put(hash, class, &ObjectRecord { key, order: None, live: Some(live) }, seen, log);
         }
         if is_enough {
-            return Outcome::Applied;
+            return ApplyOutcome::Applied;
         }
         if let Some(slot) = self.find(hash, key) {
-            self.see(slot, seen);
+            self.set_seen(slot, seen);
         }
-        self.note_look(key, pen);
-        Outcome::Look
+        self.log_verify_pending(key, log);
+        ApplyOutcome::Verify
     }
 
-    /// The listing is over: what it did not show is gone, unless somebody said meanwhile that it is there. Returns the keys of
-    /// which nobody knows.
-    pub(super) fn sweep(&mut self, listing: u32, pen: &mut Pen) -> Vec<Box<[u8]>> {
-        let mut doubtful = Vec::new();
-        for slot in self.all() {
+    /// Ends a listing: removes the objects that it did not return, except those that a hint announced while it ran.
+    /// Returns the keys of the exceptions, which have to be verified.
+    pub(super) fn remove_unlisted(&mut self, listing: u32, log: &mut ChangeLog) -> Vec<Box<[u8]>> {
+        let mut unverified = Vec::new();
+        for slot in self.live_slots() {
             match self.seen(slot) {
                 Some(Seen::InListing(last)) if last == listing => {}
-                Some(Seen::ByEventDuring(last)) if last == listing => {
+                Some(Seen::ByHintDuring(last)) if last == listing => {
                     let key: Box<[u8]> = self.known(slot).key.into();
-                    self.note_look(&key, pen);
-                    doubtful.push(key);
+                    self.log_verify_pending(&key, log);
+                    unverified.push(key);
                 }
                 _ => {
                     let (class, known) = (self.class_of_slot(slot), self.known(slot));
                     let (key, order): (Box<[u8]>, _) = (known.key.into(), known.order);
                     let hash = super::hash(self.container, &key);
-                    self.put(hash, class, &Known { key: &key, order, there: None }, None, pen);
+                    self.put(hash, class, &ObjectRecord { key: &key, order, live: None }, None, log);
                 }
             }
         }
-        doubtful
+        unverified
     }
 
-    /// Takes what somebody saw in the store, where a hint could not be believed. What is known must be what was known when the
-    /// look began.
-    pub(super) fn look(
+    /// Applies the result of a HEAD request. The caller ensures that the known state is still the one from before the
+    /// request. `unverified_hint` is the hint that caused the request.
+    pub(super) fn apply_head(
         &mut self,
         hash: u64,
         key: &[u8],
-        looked: Option<&Looked>,
-        doubt: Option<&Doubt>,
+        head: Option<&HeadResult>,
+        unverified_hint: Option<&UnverifiedHint>,
         listing: Option<u32>,
-        pen: &mut Pen,
-    ) -> Outcome {
-        let Some(class) = self.class_of(key) else { return Outcome::Unwanted };
+        log: &mut ChangeLog,
+    ) -> ApplyOutcome {
+        let Some(class) = self.class_of(key) else { return ApplyOutcome::Unwanted };
         let slot = self.find(hash, key);
         let known = slot.map(|slot| self.known(slot));
-        let old = known.and_then(|known| known.there);
-        let there = looked.map(|looked| looked.there(old.and_then(|there| there.accessed)));
-        // What was seen has the place of the hint that says the same; if none does, or a later one was heard meanwhile, that of what
-        // was known of the same bytes. What is gone may have been there and gone meanwhile.
-        let had = known.and_then(|known| known.order);
-        let said = doubt.filter(|doubt| doubt.is_of(there.as_ref())).map(|doubt| doubt.order);
-        let is_gone_still = said.is_some() && old.is_none() && there.is_none();
-        let order = match said {
-            Some(said) if Some(said) >= had => Some(said),
-            _ if is_gone_still || is_same_version(old.as_ref(), there.as_ref()) => had,
+        let old = known.and_then(|known| known.live);
+        let live = head.map(|head| head.live_object(old.and_then(|live| live.accessed)));
+        // Order of the new record:
+        // - that of the hint, if the HEAD result confirms the hint and no later hint was applied meanwhile;
+        // - else the known order, if the HEAD result shows the known version or confirms a known removal;
+        // - else none. Two states in which the object is absent are not known to be the same removal: the object may
+        // have been stored and removed in between.
+        let known_order = known.and_then(|known| known.order);
+        let confirmed = unverified_hint.filter(|hint| hint.matches(live.as_ref())).map(|hint| hint.order);
+        let is_removal_confirmed = confirmed.is_some() && old.is_none() && live.is_none();
+        let order = match confirmed {
+            Some(order) if Some(order) >= known_order => Some(order),
+            _ if is_removal_confirmed || is_same_version(old.as_ref(), live.as_ref()) => known_order,
             _ => None,
         };
-        let next = Known { key, order, there };
+        let next = ObjectRecord { key, order, live };
         if known == Some(next) {
-            return Outcome::Repeated;
+            return ApplyOutcome::Repeated;
         }
         let mut packed = Vec::new();
         next.pack(&mut packed);
-        self.put_packed(slot, hash, class, &packed, listing.map(Seen::ByEventDuring), pen);
-        Outcome::Applied
+        self.put_packed(slot, hash, class, &packed, listing.map(Seen::ByHintDuring), log);
+        ApplyOutcome::Applied
     }
 }
 
-/// The hint that could not be believed.
+/// A hint that was not trusted, kept until its object is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Doubt {
+pub(super) struct UnverifiedHint {
     pub(super) order: u128,
-    /// The tag and the time of what was stored, as far as it says.
+    /// The etag and time that a hint of a stored object gives; `None` for a removal.
     stored: Option<(Option<Box<str>>, Option<Timestamp>)>,
 }
 
-impl Doubt {
-    pub(super) fn of(hint: &Hint<'_>, now: Timestamp) -> Option<Self> {
+impl UnverifiedHint {
+    pub(super) fn new(hint: &Hint<'_>, now: Timestamp) -> Option<Self> {
         let stored = || (hint.said.etag.as_deref().map(Box::from), hint.time);
-        Some(Self { order: place(hint, now)?.0, stored: (hint.what != What::Removed).then(stored) })
+        Some(Self { order: trusted_order(hint, now)?.0, stored: (hint.what != What::Removed).then(stored) })
     }
 
-    /// Whether the hint says what was seen.
-    fn is_of(&self, there: Option<&There<'_>>) -> bool {
-        match (&self.stored, there) {
+    /// Returns whether a HEAD result confirms the hint.
+    fn matches(&self, live: Option<&LiveObject<'_>>) -> bool {
+        match (&self.stored, live) {
             (None, None) => true,
-            (Some((Some(etag), time)), Some(there)) => {
-                **etag == *there.etag && time.is_none_or(|time| is_same_second(time, there.modified))
+            (Some((Some(etag), time)), Some(live)) => {
+                **etag == *live.etag && time.is_none_or(|time| is_same_second(time, live.modified))
             }
             _ => false,
         }
     }
 }
 
-fn is_same_version(left: Option<&There<'_>>, right: Option<&There<'_>>) -> bool {
+fn is_same_version(left: Option<&LiveObject<'_>>, right: Option<&LiveObject<'_>>) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => left.etag == right.etag && is_same_second(left.modified, right.modified),
         _ => false,
     }
 }
 
-impl Looked {
-    fn there(&self, accessed: Option<Timestamp>) -> There<'_> {
+impl HeadResult {
+    fn live_object(&self, accessed: Option<Timestamp>) -> LiveObject<'_> {
         let meta = &self.meta;
         let user = &meta.attributes.user;
-        There {
+        LiveObject {
             size_bytes: meta.size_bytes,
             modified: meta.object.last_modified.unwrap_or_default(),
             etag: meta.object.etag.as_str(),
@@ -255,178 +260,184 @@ impl Looked {
     }
 }
 
-/// User metadata in which AWS's tools and Tenon keep when a file was read, in nanoseconds (`vfs`, headers).
+/// User metadata in which AWS's tools and Tenon keep the access time, in nanoseconds (`vfs`, headers).
 const ATIME: &str = "file-atime";
 
 fn read_atime(text: &str) -> Option<Timestamp> {
     text.strip_suffix("ns").unwrap_or(text).parse().ok().map(Timestamp)
 }
 
-/// When it is not believed that an object of which nothing is known is new.
+/// Limits up to which a hint that announces an unknown object is verified instead of trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Doubts {
-    /// The greatest order of what is gone and forgotten.
-    pub(super) removed_floor: Option<u128>,
-    /// Until when, by the sources' clocks, hints may be of before the last listing, and what undid them lost.
-    pub(super) until: Option<Timestamp>,
+pub(super) struct TrustLimits {
+    /// Greatest order of the tombstones that were dropped. A hint of an unknown object with an order up to this may
+    /// be older than the removal of that object.
+    pub(super) forgotten_order_max: Option<u128>,
+    /// Time, by the sources' clocks, up to which hints may be older than the last listing. A later hint that removes
+    /// the object may be lost.
+    pub(super) hints_lost_until: Option<Timestamp>,
 }
 
-/// What a hint makes of what is known.
+/// Effect of a hint on the known state.
 #[derive(Debug)]
-enum Judged<'a> {
-    So(Known<'a>),
-    Not(Outcome),
+enum Decision<'a> {
+    Replace(ObjectRecord<'a>),
+    Keep(ApplyOutcome),
 }
 
-/// A hint's place in the order of its object, if it can be believed. Most orders are times: after one that is ahead of all
-/// that is true would be taken for late, once the source's clock is put back.
-fn place(hint: &Hint<'_>, now: Timestamp) -> Option<Order> {
+/// Returns the order of a hint, unless the source's clock is ahead. Most orders are times: if one from the future
+/// were stored, all later hints would count as late once the source's clock is corrected.
+fn trusted_order(hint: &Hint<'_>, now: Timestamp) -> Option<Order> {
     hint.order.filter(|_| hint.time.is_none_or(|time| time <= now.after(AHEAD_MAX)))
 }
 
-fn judge<'a>(
-    known: Option<&Known<'a>>,
+fn decide<'a>(
+    known: Option<&ObjectRecord<'a>>,
     hint: &'a Hint<'_>,
     needs: Needs,
-    doubts: Doubts,
+    trust_limits: TrustLimits,
     now: Timestamp,
-) -> Judged<'a> {
-    let there = known.and_then(|known| known.there);
+) -> Decision<'a> {
+    let live = known.and_then(|known| known.live);
     if hint.what == What::Read {
-        return read(known, there, hint, needs, now);
+        return apply_read(known, live, hint, needs, now);
     }
-    let look = Judged::Not(Outcome::Look);
-    let Some(Order(order)) = place(hint, now) else { return look };
-    let is_same = there.is_some_and(|there| hint.said.etag.as_deref() == Some(there.etag));
-    let is_doubtful = there.is_none() && hint.what == What::Stored && hint.time <= doubts.until;
+    let verify = Decision::Keep(ApplyOutcome::Verify);
+    let Some(Order(order)) = trusted_order(hint, now) else { return verify };
+    let is_same = live.is_some_and(|live| hint.said.etag.as_deref() == Some(live.etag));
+    let may_be_removed_since =
+        live.is_none() && hint.what == What::Stored && hint.time <= trust_limits.hints_lost_until;
     match known.map(|known| known.order) {
-        Some(Some(last)) if !is_one_kind(order, last) => return look,
+        Some(Some(last)) if !is_same_kind(order, last) => return verify,
         Some(Some(last)) if order < last => {
-            let is_unclear = hint.time.is_some_and(|ended| may_end_after(order, ended, last));
-            return if is_unclear { look } else { Judged::Not(Outcome::Late) };
+            let may_be_later = hint.time.is_some_and(|ended| may_end_after(order, ended, last));
+            return if may_be_later { verify } else { Decision::Keep(ApplyOutcome::Late) };
         }
         Some(Some(last)) if order == last => {
             return match hint.what {
-                What::Stored if is_same => Judged::Not(Outcome::Repeated),
-                What::Removed if there.is_none() => Judged::Not(Outcome::Repeated),
-                _ => look,
+                What::Stored if is_same => Decision::Keep(ApplyOutcome::Repeated),
+                What::Removed if live.is_none() => Decision::Keep(ApplyOutcome::Repeated),
+                _ => verify,
             };
         }
-        // It was not there when the container was listed, and this may be of before.
-        Some(Some(_)) | None if is_doubtful => return look,
+        // The last listing did not show the object, and the hint may be older than the listing.
+        Some(Some(_)) | None if may_be_removed_since => return verify,
         Some(Some(last))
-            if order > last && there.is_some_and(|there| may_end_after(last, there.modified, order)) =>
+            if order > last && live.is_some_and(|live| may_end_after(last, live.modified, order)) =>
         {
-            return look;
+            return verify;
         }
         Some(Some(_)) => {}
-        // The store said so, nobody knows when: a hint of the same bytes has their place, and knows no tags of later.
+        // The known state comes from the store, so its order is not known. A hint of the same bytes and metadata
+        // supplies the order. The hint's tags are not used, because the known ones may be later.
         Some(None) => {
-            let is_told = |there: &There<'_>| is_same && says_the_same(hint, there, needs);
-            return match there.filter(|there| hint.what == What::Stored && is_told(there)) {
-                Some(there) if hint.time.is_some_and(|time| is_same_second(time, there.modified)) => {
-                    Judged::So(Known {
+            let is_described = |live: &LiveObject<'_>| is_same && has_known_metadata(hint, live, needs);
+            return match live.filter(|live| hint.what == What::Stored && is_described(live)) {
+                Some(live) if hint.time.is_some_and(|time| is_same_second(time, live.modified)) => {
+                    Decision::Replace(ObjectRecord {
                         key: &hint.key,
                         order: Some(order),
-                        there: Some(described(there, hint)),
+                        live: Some(with_metadata(live, hint)),
                     })
                 }
-                _ => look,
+                _ => verify,
             };
         }
-        None if doubts.removed_floor.is_some_and(|floor| order <= floor) => return look,
+        None if trust_limits.forgotten_order_max.is_some_and(|floor| order <= floor) => return verify,
         None => {}
     }
     let next = match hint.what {
         What::Removed => Some(None),
-        What::Changed => there.and_then(|there| changed(there, hint, needs)).map(Some),
-        _ => stored(there, hint, needs).map(Some),
+        What::Changed => live.and_then(|live| after_change(live, hint, needs)).map(Some),
+        _ => after_store(live, hint, needs).map(Some),
     };
-    next.map_or(look, |there| Judged::So(Known { key: &hint.key, order: Some(order), there }))
+    next.map_or(verify, |live| Decision::Replace(ObjectRecord { key: &hint.key, order: Some(order), live }))
 }
 
-/// Whether a hint of the same bytes says the metadata that is known, of what is needed: a copy of an object onto itself changes
-/// that alone, perhaps within the same second.
-fn says_the_same(hint: &Hint<'_>, there: &There<'_>, needs: Needs) -> bool {
+/// Returns whether a hint of the same bytes also gives the known metadata, as far as views need it. A copy of an
+/// object onto itself changes only metadata, perhaps within the same second.
+fn has_known_metadata(hint: &Hint<'_>, live: &LiveObject<'_>, needs: Needs) -> bool {
     let said = &hint.said;
-    let properties = said.properties.as_deref().map(Pairs::Said);
+    let properties = said.properties.as_deref().map(Pairs::List);
     let content_type = said.content_type.as_deref().map(Some);
-    let tags = said.tags.as_deref().map(Pairs::Said);
-    (!needs.properties || properties == there.properties)
-        && (!needs.content_type || content_type == there.content_type)
-        && (!needs.tags || tags == there.tags)
+    let tags = said.tags.as_deref().map(Pairs::List);
+    (!needs.properties || properties == live.properties)
+        && (!needs.content_type || content_type == live.content_type)
+        && (!needs.tags || tags == live.tags)
 }
 
-/// Somebody read the object, which changes nothing but that.
-fn read<'a>(
-    known: Option<&Known<'a>>,
-    there: Option<There<'a>>,
+/// Applies a hint of a read, which changes only the access time.
+fn apply_read<'a>(
+    known: Option<&ObjectRecord<'a>>,
+    live: Option<LiveObject<'a>>,
     hint: &Hint<'_>,
     needs: Needs,
     now: Timestamp,
-) -> Judged<'a> {
+) -> Decision<'a> {
     let at = hint.time.unwrap_or(now);
-    match (known, there) {
-        _ if !needs.accessed => Judged::Not(Outcome::Unwanted),
-        (Some(known), Some(there)) if there.accessed < Some(at) => {
-            Judged::So(Known { there: Some(There { accessed: Some(at), ..there }), ..*known })
-        }
-        _ => Judged::Not(Outcome::Repeated),
+    match (known, live) {
+        _ if !needs.accessed => Decision::Keep(ApplyOutcome::Unwanted),
+        (Some(known), Some(live)) if live.accessed < Some(at) => Decision::Replace(ObjectRecord {
+            live: Some(LiveObject { accessed: Some(at), ..live }),
+            ..*known
+        }),
+        _ => Decision::Keep(ApplyOutcome::Repeated),
     }
 }
 
-/// What a hint says of bytes that are new, if it is all that is needed.
-fn stored<'a>(old: Option<There<'a>>, hint: &'a Hint<'_>, needs: Needs) -> Option<There<'a>> {
+/// Returns the object that a hint of a PUT describes, if the hint has all metadata that views need.
+fn after_store<'a>(old: Option<LiveObject<'a>>, hint: &'a Hint<'_>, needs: Needs) -> Option<LiveObject<'a>> {
     let said = &hint.said;
-    let properties = said.properties.as_deref().map(Pairs::Said);
+    let properties = said.properties.as_deref().map(Pairs::List);
     let atime = properties.and_then(|pairs| pairs.get(ATIME)).and_then(read_atime);
-    let there = There {
+    let live = LiveObject {
         size_bytes: said.size_bytes?,
         modified: hint.time?,
         etag: said.etag.as_deref()?,
         accessed: atime.max(old.and_then(|old| old.accessed)),
         content_type: said.content_type.as_deref().map(Some),
         properties,
-        tags: said.tags.as_deref().map(Pairs::Said),
+        tags: said.tags.as_deref().map(Pairs::List),
     };
-    needs.are_met(&there).then_some(there)
+    needs.are_met_by(&live).then_some(live)
 }
 
-/// The same object, with what was not known of it besides.
-fn described<'a>(there: There<'a>, hint: &'a Hint<'_>) -> There<'a> {
-    There {
-        content_type: there.content_type.or(hint.said.content_type.as_deref().map(Some)),
-        properties: there.properties.or(hint.said.properties.as_deref().map(Pairs::Said)),
-        ..there
+/// Returns the object with the type and properties of a hint, where they were not known.
+fn with_metadata<'a>(live: LiveObject<'a>, hint: &'a Hint<'_>) -> LiveObject<'a> {
+    LiveObject {
+        content_type: live.content_type.or(hint.said.content_type.as_deref().map(Some)),
+        properties: live.properties.or(hint.said.properties.as_deref().map(Pairs::List)),
+        ..live
     }
 }
 
-/// The same bytes with other metadata, if the hint says that they are the same and it is not of later ones: what was not said is
-/// not known any more.
-fn changed<'a>(old: There<'a>, hint: &'a Hint<'_>, needs: Needs) -> Option<There<'a>> {
+/// Returns the object with the metadata of a hint of a change, if the hint names the same bytes and has all metadata
+/// that views need. Metadata that the hint does not give is not known any more.
+fn after_change<'a>(old: LiveObject<'a>, hint: &'a Hint<'_>, needs: Needs) -> Option<LiveObject<'a>> {
     let said = &hint.said;
     let is_same = said.etag.as_deref() == Some(old.etag);
-    let there = There {
+    let live = LiveObject {
         content_type: said.content_type.as_deref().map(Some),
-        properties: said.properties.as_deref().map(Pairs::Said),
-        tags: said.tags.as_deref().map(Pairs::Said),
+        properties: said.properties.as_deref().map(Pairs::List),
+        tags: said.tags.as_deref().map(Pairs::List),
         ..old
     };
-    (is_same && needs.are_met(&there)).then_some(there)
+    (is_same && needs.are_met_by(&live)).then_some(live)
 }
 
-/// Whether a change with an order, which had ended at a time, may have ended after another one began, so that their orders do not
-/// tell which came last: MinIO's order is the nanosecond in which an object began to be stored, and an event's time is later than
-/// the end of that. Other orders are no such times, or are given when a change ends.
+/// Returns whether a change that ended at `ended` may have ended after another one began, so that their orders do not
+/// tell which came last. MinIO's order is the time, in nanoseconds, at which the PUT began, and an event's time is
+/// later than the end of the PUT. Other orders are not such times, or are assigned when a change ends.
 fn may_end_after(order: u128, ended: Timestamp, began: u128) -> bool {
-    u128::try_from(ended.0).is_ok_and(|ended| is_one_kind(order, ended) && began < ended)
+    u128::try_from(ended.0).is_ok_and(|ended| is_same_kind(order, ended) && began < ended)
 }
 
-fn is_one_kind(order: u128, other: u128) -> bool {
+fn is_same_kind(order: u128, other: u128) -> bool {
     (128 - order.leading_zeros()).abs_diff(128 - other.leading_zeros()) <= KIND_BITS
 }
 
-/// Stores say times of listings, looks and events to the second, the millisecond or better.
+/// Returns whether two times are less than a second apart: stores give times of listings, HEAD results and events in
+/// seconds, milliseconds or finer units.
 fn is_same_second(left: Timestamp, right: Timestamp) -> bool {
     left.0.abs_diff(right.0) < 1_000_000_000
 }

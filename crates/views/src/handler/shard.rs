@@ -1,58 +1,59 @@
-//! A part of the state behind one lock: a table for each container.
+//! A shard of the state, behind one lock: a table of objects for each container.
 
-use super::change_log::{Page, Pen};
-use super::matcher::{Matcher, Moment};
+use super::change_log::{ChangeLog, LogBuffer};
+use super::matcher::{Matcher, TimeCuts};
 use super::table::Table;
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct Shard {
     tables: Vec<Option<Box<Table>>>,
-    pub(super) pen: Pen,
+    pub(super) log: ChangeLog,
 }
 
 impl Shard {
-    pub(super) fn new(version: u64, page: Option<Page>) -> Self {
-        Self { tables: Vec::new(), pen: Pen::new(version, page) }
+    pub(super) fn new(version: u64, buffer: Option<LogBuffer>) -> Self {
+        Self { tables: Vec::new(), log: ChangeLog::new(version, buffer) }
     }
 
-    /// The table of a container, with what numbers its changes; `None` before rulesets were put in force.
-    pub(super) fn table(&mut self, container: u32) -> Option<(&mut Table, &mut Pen)> {
+    /// Returns the table of a container and the log of its changes; `None` before the container's first matcher was
+    /// set.
+    pub(super) fn table(&mut self, container: u32) -> Option<(&mut Table, &mut ChangeLog)> {
         let table = self.tables.get_mut(container as usize)?.as_deref_mut()?;
-        Some((table, &mut self.pen))
+        Some((table, &mut self.log))
     }
 
-    /// Nobody wants to know of a container any more.
+    /// Drops the table of a container that no view names any more.
     pub(super) fn forget(&mut self, container: u32) {
         if let Some(table) = self.tables.get_mut(container as usize) {
             *table = None;
         }
     }
 
-    /// Nobody knows what was gone before a version.
-    pub(super) fn forget_until(&mut self, version: u64) {
-        self.tables.iter_mut().flatten().for_each(|table| table.forget_until(version));
+    /// Notes that departures up to a version are not known.
+    pub(super) fn set_departures_floor(&mut self, version: u64) {
+        self.tables.iter_mut().flatten().for_each(|table| table.set_departures_floor(version));
     }
 
-    /// Up to which version nobody knows what left views of a container.
-    pub(super) fn left_floor(&self, container: u32) -> u64 {
+    /// Returns the version up to which departures from a container's views are not known.
+    pub(super) fn departures_floor(&self, container: u32) -> u64 {
         let table = self.tables.get(container as usize).and_then(Option::as_deref);
-        table.map_or(0, |table| table.left_floor)
+        table.map_or(0, |table| table.departures_floor)
     }
 
     pub(super) fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.iter().filter_map(|table| table.as_deref())
     }
 
-    /// Puts rulesets in force.
-    pub(super) fn switch(&mut self, container: u32, matcher: &Arc<Matcher>, moment: &Arc<Moment>) {
+    /// Sets the matcher of a container, and finds the views of its objects anew.
+    pub(super) fn set_matcher(&mut self, container: u32, matcher: &Arc<Matcher>, time_cuts: &Arc<TimeCuts>) {
         let place = container as usize;
         if self.tables.len() <= place {
             self.tables.resize_with(place + 1, || None);
         }
         match &mut self.tables[place] {
-            Some(table) => table.switch(matcher, moment, &mut self.pen),
-            none => *none = Some(Box::new(Table::new(container, Arc::clone(matcher), Arc::clone(moment)))),
+            Some(table) => table.set_matcher(matcher, time_cuts, &mut self.log),
+            none => *none = Some(Box::new(Table::new(container, Arc::clone(matcher), Arc::clone(time_cuts)))),
         }
     }
 }

@@ -1,60 +1,60 @@
-//! What can be said of a handler.
+//! Statistics of a handler.
 
-use super::reconcile::Outcome;
+use super::reconcile::ApplyOutcome;
 use super::{Handler, SHARDS, View};
 use crate::{Unlisted, ViewId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How a handler is.
+/// State of a handler, in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HandlerStats {
-    /// By number.
+    /// The views, in the order of their numbers.
     pub views: Vec<ViewStats>,
-    /// Containers that some view names.
+    /// Number of containers that some view names.
     pub containers: usize,
-    /// Those of them that cannot be listed.
+    /// Those containers that cannot be listed.
     pub unlisted: Vec<Unlisted>,
-    /// Objects of them that some view may show.
+    /// Number of known objects in the containers; each matches the rules on keys of some view.
     pub objects: usize,
-    /// Sets of views that objects are in.
+    /// Number of distinct sets of views that objects are in.
     pub sets: usize,
-    /// About the memory that the objects take, in bytes.
+    /// Approximate memory of the objects, in bytes.
     pub memory_bytes: usize,
-    /// What came of hints since the start.
+    /// Outcomes of hints since the start.
     pub hints: HintCounts,
-    /// How long it took in all to find out what comes of them, and in which views their objects are.
+    /// Total time spent finding the outcomes of hints, and the views of their objects.
     pub matching: Duration,
-    /// Objects that wait to be looked at, or are.
+    /// Number of objects that are being verified or queued for verification.
     pub looks: usize,
-    /// Bytes of the log since the last snapshot.
+    /// Length of the log since the last snapshot, in bytes.
     pub log_bytes: u64,
 }
 
-/// How a view is.
+/// State of a view, in numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewStats {
-    /// Which.
+    /// The view.
     pub view: ViewId,
-    /// Its rules as they would stand in a file.
+    /// Its rules, as YAML.
     pub rules: String,
-    /// Objects that it shows.
+    /// Number of objects that the view shows.
     pub objects: usize,
 }
 
-/// What came of hints.
+/// Outcomes of hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HintCounts {
-    /// Believed.
+    /// Applied to the known state.
     pub applied: u64,
-    /// They said what was known.
+    /// Said what was known already.
     pub repeated: u64,
-    /// Something later was known.
+    /// Older than the known state.
     pub late: u64,
-    /// No view wants the object.
+    /// Dropped: no view wants the object.
     pub unwanted: u64,
-    /// Somebody had to look at the object.
+    /// Not trusted: the object was verified in the store.
     pub looked: u64,
 }
 
@@ -69,13 +69,13 @@ pub(super) struct Counts {
 }
 
 impl HintCounts {
-    pub(super) fn add(&mut self, outcome: Outcome) {
+    pub(super) fn add(&mut self, outcome: ApplyOutcome) {
         let count = match outcome {
-            Outcome::Applied => &mut self.applied,
-            Outcome::Repeated => &mut self.repeated,
-            Outcome::Late => &mut self.late,
-            Outcome::Unwanted => &mut self.unwanted,
-            Outcome::Look => &mut self.looked,
+            ApplyOutcome::Applied => &mut self.applied,
+            ApplyOutcome::Repeated => &mut self.repeated,
+            ApplyOutcome::Late => &mut self.late,
+            ApplyOutcome::Unwanted => &mut self.unwanted,
+            ApplyOutcome::Verify => &mut self.looked,
         };
         *count += 1;
     }
@@ -109,7 +109,8 @@ impl Counts {
 }
 
 impl Handler {
-    /// How it is. Objects count as they were when somebody last asked for changes: time alone may have shown or hidden some since.
+    /// Returns the handler's statistics. A view's objects are counted as of the last request for its changes; if it
+    /// has rules on ages, others may match by now.
     pub fn stats(&self) -> HandlerStats {
         let (views, containers) = {
             let registry = self.registry();
@@ -119,7 +120,7 @@ impl Handler {
             containers: containers.len(),
             hints: self.counts.get(),
             matching: Duration::from_nanos(self.counts.matching_ns.load(Ordering::Relaxed)),
-            looks: self.looks.count(),
+            looks: self.verify_queue.count(),
             log_bytes: self.log_bytes(),
             ..HandlerStats::default()
         };
@@ -130,7 +131,7 @@ impl Handler {
         }
         for shard in 0..SHARDS {
             for table in self.shard_at(shard).tables() {
-                stats.objects += table.live();
+                stats.objects += table.live_count();
                 stats.memory_bytes += table.memory_bytes();
                 for (set, count) in table.set_sizes() {
                     for view in set.iter() {

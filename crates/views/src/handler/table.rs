@@ -1,16 +1,17 @@
-//! The objects of one container in one shard, with the views that each is in, and what changed in which order.
+//! The objects of one container in one shard, with the views that each is in, in the order of their changes.
 //!
-//! Owns the state. Objects of one set of views are a list in the order of their versions, so that what changed in a view is read
-//! from the ends of the lists of the sets that it is in, and a change moves its object to the end of one list, however many
-//! views see it. Keys that left a set are kept beside, so many as [`Table::kept`] says.
+//! Owns the state. Objects in the same set of views form a linked list in the order of their versions. The changes of
+//! a view are read from the ends of the lists of those sets that contain the view. A change moves its object to the
+//! end of one list, however many views see the object. Departures, which are keys that left a set, are kept in a
+//! queue of bounded length ([`Table::history_max`]).
 //!
-//! Refuses: to ask a store, to wait. Invariants: a live object is in the list of its set; versions ascend in a list; `by_modified`
-//! and `by_accessed` are full where the matcher has ages and empty elsewhere.
+//! Refuses: to ask a store, to wait. Invariants: a live object is in the list of its set; versions ascend along a
+//! list; `by_modified` and `by_accessed` hold all live objects if the matcher has rules on ages, else none.
 
-use super::change_log::{Mark, Pen};
-use super::matcher::{Class, ClassId, Matcher, Moment, Set, SetId};
-use super::object_record::{Known, There, key_of};
-use super::reconcile::Doubts;
+use super::change_log::{ChangeLog, RecordKind};
+use super::matcher::{KeyClass, KeyClassId, Matcher, TimeCuts, ViewSet, ViewSetId};
+use super::object_record::{LiveObject, ObjectRecord, key_of};
+use super::reconcile::TrustLimits;
 use hashbrown::{HashMap, HashTable};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,42 +21,42 @@ use store::Timestamp;
 pub(super) struct Table {
     pub(super) container: u32,
     pub(super) matcher: Arc<Matcher>,
-    moment: Arc<Moment>,
-    classes: HashMap<ClassId, Arc<Class>>,
-    /// Sets by class and outline.
-    sets: HashMap<Box<[u32]>, SetId>,
+    time_cuts: Arc<TimeCuts>,
+    classes: HashMap<KeyClassId, Arc<KeyClass>>,
+    /// Sets by signature, which begins with the class.
+    sets: HashMap<Box<[u32]>, ViewSetId>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     index: HashTable<u32>,
-    lists: HashMap<SetId, List>,
-    /// What is gone, for as long as a late hint might bring it back.
-    removed: List,
-    live: usize,
-    left: VecDeque<Left>,
-    /// Of the newest that is not in `left` any more.
-    pub(super) left_floor: u64,
-    pub(super) doubts: Doubts,
+    lists: HashMap<ViewSetId, List>,
+    /// Absent objects, kept because a late hint might announce them again.
+    tombstones: List,
+    live_count: usize,
+    departures: VecDeque<Departure>,
+    /// Version of the newest departure that is not in `departures` any more.
+    pub(super) departures_floor: u64,
+    pub(super) trust_limits: TrustLimits,
     by_modified: BTreeSet<(Timestamp, u32)>,
     by_accessed: BTreeSet<(Timestamp, u32)>,
     record_bytes: usize,
     scratch: Vec<u8>,
     pub(super) packed: Vec<u8>,
-    outline: Vec<u32>,
+    signature: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Slot {
     record: Box<[u8]>,
     version: u64,
-    class: ClassId,
-    set: SetId,
-    /// What the last listing had to do with it: see [`Seen`].
+    class: KeyClassId,
+    set: ViewSetId,
+    /// How the object was last seen during a listing: encodes [`Seen`].
     seen: u32,
     previous: u32,
     next: u32,
 }
 
-/// Slots by number from the one that changed longest ago.
+/// A doubly linked list of slots, from the one that changed longest ago.
 #[derive(Debug, Clone, Copy)]
 struct List {
     head: u32,
@@ -65,21 +66,21 @@ struct List {
 
 /// A key that left a set of views.
 #[derive(Debug)]
-struct Left {
+struct Departure {
     version: u64,
     key: Box<[u8]>,
-    /// `None`: nobody knows which.
-    from: Option<Set>,
+    /// The set; `None` if it is not known, so that it may be any.
+    from: Option<ViewSet>,
 }
 
-/// When an object was seen, by the number of a listing; 0 while none runs.
+/// How an object was last seen, with the number of the listing that ran then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     InListing(u32),
-    ByEventDuring(u32),
+    ByHintDuring(u32),
 }
 
-/// One change of a view.
+/// A change in a view: a slot that it shows, or a key that left it.
 #[derive(Debug)]
 pub(super) enum Change {
     Shown(u32),
@@ -88,60 +89,64 @@ pub(super) enum Change {
 
 const NONE: u32 = u32::MAX;
 
-/// So many keys that are gone, or left a set, are kept of a small table.
-const KEPT_MIN: usize = 1024;
+/// Minimum for the number of departures, and of tombstones, that a table keeps.
+const HISTORY_MIN: usize = 1024;
 
 impl Table {
-    pub(super) fn new(container: u32, matcher: Arc<Matcher>, moment: Arc<Moment>) -> Self {
+    pub(super) fn new(container: u32, matcher: Arc<Matcher>, time_cuts: Arc<TimeCuts>) -> Self {
         Self {
             container,
             matcher,
-            moment,
+            time_cuts,
             classes: HashMap::new(),
             sets: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
             lists: HashMap::new(),
-            removed: List::EMPTY,
-            live: 0,
-            left: VecDeque::new(),
-            left_floor: 0,
-            doubts: Doubts::default(),
+            tombstones: List::EMPTY,
+            live_count: 0,
+            departures: VecDeque::new(),
+            departures_floor: 0,
+            trust_limits: TrustLimits::default(),
             by_modified: BTreeSet::new(),
             by_accessed: BTreeSet::new(),
             record_bytes: 0,
             scratch: Vec::new(),
             packed: Vec::new(),
-            outline: Vec::new(),
+            signature: Vec::new(),
         }
     }
 
-    pub(super) fn moment(&self) -> &Arc<Moment> {
-        &self.moment
+    pub(super) fn time_cuts(&self) -> &Arc<TimeCuts> {
+        &self.time_cuts
     }
 
-    pub(super) fn live(&self) -> usize {
-        self.live
+    pub(super) fn live_count(&self) -> usize {
+        self.live_count
     }
 
-    /// About the memory that it takes, in bytes.
+    /// Returns the approximate memory of the table, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        // What an allocator adds to a record.
-        const BESIDE: usize = 16;
-        let ordered = (self.by_modified.len() + self.by_accessed.len()) * 24;
-        let left: usize = self.left.iter().map(|left| left.key.len() + BESIDE + size_of::<Left>()).sum();
+        // Overhead of an allocation for a record.
+        const ALLOCATION_OVERHEAD: usize = 16;
+        let time_indexes = (self.by_modified.len() + self.by_accessed.len()) * 24;
+        let departures: usize = self
+            .departures
+            .iter()
+            .map(|departure| departure.key.len() + ALLOCATION_OVERHEAD + size_of::<Departure>())
+            .sum();
         self.record_bytes
-            + (self.slots.len() - self.free.len()) * BESIDE
+            + (self.slots.len() - self.free.len()) * ALLOCATION_OVERHEAD
             + self.slots.capacity() * size_of::<Slot>()
             + self.index.allocation_size()
-            + ordered
-            + left
+            + time_indexes
+            + departures
             + self.sets.len() * 96
     }
 
-    /// The sets that there are objects of, and how many.
-    pub(super) fn set_sizes(&self) -> impl Iterator<Item = (Set, usize)> {
+    /// Returns the sets that have objects, with the number of their objects.
+    pub(super) fn set_sizes(&self) -> impl Iterator<Item = (ViewSet, usize)> {
         let filled = self.lists.iter().filter(|(_, list)| list.count > 0);
         filled.map(|(set, list)| (self.matcher.set(*set), list.count))
     }
@@ -150,12 +155,12 @@ impl Table {
         self.index.find(hash, |slot| key_of(&self.slots[*slot as usize].record) == key).copied()
     }
 
-    pub(super) fn known(&self, slot: u32) -> Known<'_> {
+    pub(super) fn known(&self, slot: u32) -> ObjectRecord<'_> {
         let record = &self.slots[slot as usize].record;
-        Known::read(record).unwrap_or(Known { key: key_of(record), order: None, there: None })
+        ObjectRecord::read(record).unwrap_or(ObjectRecord { key: key_of(record), order: None, live: None })
     }
 
-    pub(super) fn class_of_slot(&self, slot: u32) -> ClassId {
+    pub(super) fn class_of_slot(&self, slot: u32) -> KeyClassId {
         self.slots[slot as usize].class
     }
 
@@ -167,80 +172,87 @@ impl Table {
         Seen::read(self.slots[slot as usize].seen)
     }
 
-    pub(super) fn see(&mut self, slot: u32, seen: Option<Seen>) {
+    pub(super) fn set_seen(&mut self, slot: u32, seen: Option<Seen>) {
         self.slots[slot as usize].seen = seen.map_or(0, Seen::number);
     }
 
-    /// The class of a key that nothing may be known of; `None` if no view wants it.
-    pub(super) fn class_of(&mut self, key: &[u8]) -> Option<ClassId> {
-        let mut scratch = std::mem::take(&mut self.outline);
+    /// Returns the class of a key, whether or not its object is known; `None` if no view wants the key.
+    pub(super) fn class_of(&mut self, key: &[u8]) -> Option<KeyClassId> {
+        let mut scratch = std::mem::take(&mut self.signature);
         let class = self.matcher.class_of(key, &mut scratch);
-        self.outline = scratch;
+        self.signature = scratch;
         class
     }
 
-    pub(super) fn class(&mut self, id: ClassId) -> &Class {
+    pub(super) fn class(&mut self, id: KeyClassId) -> &KeyClass {
         self.classes.entry(id).or_insert_with(|| self.matcher.class(id))
     }
 
-    /// Makes an object what is known of it now.
+    /// Replaces the known state of an object.
     pub(super) fn put(
         &mut self,
         hash: u64,
-        class: ClassId,
-        known: &Known<'_>,
+        class: KeyClassId,
+        known: &ObjectRecord<'_>,
         seen: Option<Seen>,
-        pen: &mut Pen,
+        log: &mut ChangeLog,
     ) {
         let mut record = std::mem::take(&mut self.scratch);
         record.clear();
         known.pack(&mut record);
         let slot = self.find(hash, known.key);
-        self.put_packed(slot, hash, class, &record, seen, pen);
+        self.put_packed(slot, hash, class, &record, seen, log);
         self.scratch = record;
     }
 
-    /// The same of a packed record, whose slot was found.
+    /// Like `put`, for a packed record whose slot the caller has looked up.
     pub(super) fn put_packed(
         &mut self,
         slot: Option<u32>,
         hash: u64,
-        class: ClassId,
+        class: KeyClassId,
         record: &[u8],
         seen: Option<Seen>,
-        pen: &mut Pen,
+        log: &mut ChangeLog,
     ) {
-        let version = pen.write(Mark::Object, self.container, record);
-        let slot = self.place(slot, hash, class, record, version);
+        let version = log.append(RecordKind::Object, self.container, record);
+        let slot = self.store_record(slot, hash, class, record, version);
         if seen.is_some() {
-            self.see(slot, seen);
+            self.set_seen(slot, seen);
         }
-        self.forget(seen.is_some());
+        self.prune_history(seen.is_some());
     }
 
-    /// The same of a record that a snapshot or, in the order of versions, the log has.
-    pub(super) fn put_back(&mut self, hash: u64, record: &[u8], version: u64, is_log: bool) {
+    /// Loads a record of a snapshot or, in the order of versions, of the log.
+    pub(super) fn load_record(&mut self, hash: u64, record: &[u8], version: u64, is_log: bool) {
         let key = key_of(record);
         let Some(class) = self.class_of(key) else { return };
         let slot = self.find(hash, key);
         if is_log && slot.is_some() {
-            // Nobody knows which views it was in by then.
-            self.left.push_back(Left { version, key: key.into(), from: None });
+            // The set that the object left is not known, because the matcher of that time is not.
+            self.departures.push_back(Departure { version, key: key.into(), from: None });
         }
-        self.place(slot, hash, class, record, version);
-        self.forget(false);
+        self.store_record(slot, hash, class, record, version);
+        self.prune_history(false);
     }
 
-    pub(super) fn forget_until(&mut self, version: u64) {
-        self.left_floor = version;
+    pub(super) fn set_departures_floor(&mut self, version: u64) {
+        self.departures_floor = version;
     }
 
-    fn place(&mut self, slot: Option<u32>, hash: u64, class: ClassId, record: &[u8], version: u64) -> u32 {
-        let there = Known::read(record).and_then(|known| known.there);
-        let set = there.map_or(SetId::NONE, |there| self.set_of(class, &there));
+    fn store_record(
+        &mut self,
+        slot: Option<u32>,
+        hash: u64,
+        class: KeyClassId,
+        record: &[u8],
+        version: u64,
+    ) -> u32 {
+        let live = ObjectRecord::read(record).and_then(|known| known.live);
+        let set = live.map_or(ViewSetId::NONE, |live| self.set_of(class, &live));
         let slot = match slot {
             Some(slot) => {
-                self.take_out(slot, version, there.is_some().then_some(set));
+                self.detach(slot, version, live.is_some().then_some(set));
                 slot
             }
             None => self.new_slot(hash, record, class),
@@ -253,25 +265,25 @@ impl Table {
             found.record = record.into();
         }
         (found.version, found.class, found.set) = (version, class, set);
-        self.put_in(slot, there.is_some());
+        self.attach(slot, live.is_some());
         slot
     }
 
-    /// Lends the record of a slot, which is not to be found until it is given back.
-    pub(super) fn lend_record(&mut self, slot: u32) -> Box<[u8]> {
+    /// Takes the record out of a slot, without a copy. `find` does not find the slot until the record is returned.
+    pub(super) fn take_record(&mut self, slot: u32) -> Box<[u8]> {
         std::mem::take(&mut self.slots[slot as usize].record)
     }
 
-    pub(super) fn give_back(&mut self, slot: u32, record: Box<[u8]>) {
+    pub(super) fn return_record(&mut self, slot: u32, record: Box<[u8]>) {
         self.slots[slot as usize].record = record;
     }
 
-    fn new_slot(&mut self, hash: u64, record: &[u8], class: ClassId) -> u32 {
+    fn new_slot(&mut self, hash: u64, record: &[u8], class: KeyClassId) -> u32 {
         let new = Slot {
             record: record.into(),
             version: 0,
             class,
-            set: SetId::NONE,
+            set: ViewSetId::NONE,
             seen: 0,
             previous: NONE,
             next: NONE,
@@ -294,53 +306,55 @@ impl Table {
         slot
     }
 
-    /// Out of its list and orders; what is left is noted where the next set, if any, is another.
-    fn take_out(&mut self, slot: u32, version: u64, next: Option<SetId>) {
+    /// Removes a slot from its list and from the indexes of times. Records a departure if `next`, the object's next
+    /// set, is another set or none.
+    fn detach(&mut self, slot: u32, version: u64, next: Option<ViewSetId>) {
         let found = &self.slots[slot as usize];
-        let known = Known::read(&found.record);
-        let there = known.and_then(|known| known.there);
-        if let Some(there) = there {
-            let (modified, accessed) = (there.modified, there.accessed);
-            if found.set != SetId::NONE && next != Some(found.set) {
+        let known = ObjectRecord::read(&found.record);
+        let live = known.and_then(|known| known.live);
+        if let Some(live) = live {
+            let (modified, accessed) = (live.modified, live.accessed);
+            if found.set != ViewSetId::NONE && next != Some(found.set) {
                 let from = Some(self.matcher.set(found.set));
-                self.left.push_back(Left { version, key: key_of(&found.record).into(), from });
+                self.departures.push_back(Departure { version, key: key_of(&found.record).into(), from });
             }
             if self.matcher.has_ages() {
                 self.by_modified.remove(&(modified, slot));
                 accessed.map(|accessed| self.by_accessed.remove(&(accessed, slot)));
             }
-            self.live -= 1;
+            self.live_count -= 1;
         }
-        self.unlink(slot, there.is_some());
+        self.unlink(slot, live.is_some());
     }
 
-    fn put_in(&mut self, slot: u32, is_there: bool) {
-        self.link(slot, is_there);
-        if is_there {
-            self.live += 1;
+    fn attach(&mut self, slot: u32, is_live: bool) {
+        self.link(slot, is_live);
+        if is_live {
+            self.live_count += 1;
             if self.matcher.has_ages() {
-                self.order(slot);
+                self.index_times(slot);
             }
         }
     }
 
-    fn order(&mut self, slot: u32) {
-        let Some(there) = Known::read(&self.slots[slot as usize].record).and_then(|known| known.there) else {
+    fn index_times(&mut self, slot: u32) {
+        let Some(live) = ObjectRecord::read(&self.slots[slot as usize].record).and_then(|known| known.live)
+        else {
             return;
         };
-        let (modified, accessed) = (there.modified, there.accessed);
+        let (modified, accessed) = (live.modified, live.accessed);
         self.by_modified.insert((modified, slot));
         accessed.map(|accessed| self.by_accessed.insert((accessed, slot)));
     }
 
-    fn list_of(&mut self, slot: u32, is_there: bool) -> &mut List {
+    fn list_of(&mut self, slot: u32, is_live: bool) -> &mut List {
         let set = self.slots[slot as usize].set;
-        if is_there { self.lists.entry(set).or_insert(List::EMPTY) } else { &mut self.removed }
+        if is_live { self.lists.entry(set).or_insert(List::EMPTY) } else { &mut self.tombstones }
     }
 
-    fn unlink(&mut self, slot: u32, is_there: bool) {
+    fn unlink(&mut self, slot: u32, is_live: bool) {
         let Slot { previous, next, .. } = self.slots[slot as usize];
-        let list = self.list_of(slot, is_there);
+        let list = self.list_of(slot, is_live);
         list.count -= 1;
         if previous == NONE {
             list.head = next
@@ -356,8 +370,8 @@ impl Table {
         }
     }
 
-    fn link(&mut self, slot: u32, is_there: bool) {
-        let list = self.list_of(slot, is_there);
+    fn link(&mut self, slot: u32, is_live: bool) {
+        let list = self.list_of(slot, is_live);
         let last = list.tail;
         list.count += 1;
         list.tail = slot;
@@ -370,27 +384,29 @@ impl Table {
         (found.previous, found.next) = (last, NONE);
     }
 
-    /// How many keys that are gone, or left a set, are kept.
-    fn kept(&self) -> usize {
-        KEPT_MIN.max(self.live / 4)
+    /// Returns how many departures, and how many tombstones, are kept.
+    fn history_max(&self) -> usize {
+        HISTORY_MIN.max(self.live_count / 4)
     }
 
-    /// Forgets what is gone longest. While a listing runs it needs to know what went meanwhile.
-    fn forget(&mut self, is_listing: bool) {
-        let kept = self.kept();
-        while self.left.len() > kept {
-            self.left_floor = self.left.pop_front().map_or(self.left_floor, |left| left.version);
+    /// Drops the oldest departures and tombstones. While a listing is in progress, tombstones stay: an entry of the
+    /// listing may be older than the removal.
+    fn prune_history(&mut self, is_listing: bool) {
+        let history_max = self.history_max();
+        while self.departures.len() > history_max {
+            self.departures_floor =
+                self.departures.pop_front().map_or(self.departures_floor, |departure| departure.version);
         }
-        while !is_listing && self.removed.count > kept {
-            self.drop_removed(self.removed.head);
+        while !is_listing && self.tombstones.count > history_max {
+            self.drop_tombstone(self.tombstones.head);
         }
     }
 
-    fn drop_removed(&mut self, slot: u32) {
+    fn drop_tombstone(&mut self, slot: u32) {
         self.unlink(slot, false);
         let record = std::mem::take(&mut self.slots[slot as usize].record);
-        let order = Known::read(&record).and_then(|known| known.order);
-        self.doubts.removed_floor = self.doubts.removed_floor.max(order);
+        let order = ObjectRecord::read(&record).and_then(|known| known.order);
+        self.trust_limits.forgotten_order_max = self.trust_limits.forgotten_order_max.max(order);
         self.drop_record(slot, &record);
     }
 
@@ -404,30 +420,36 @@ impl Table {
         self.free.push(slot);
     }
 
-    fn set_of(&mut self, class: ClassId, there: &There<'_>) -> SetId {
-        let mut outline = std::mem::take(&mut self.outline);
-        outline.clear();
-        outline.push(class.0);
+    fn set_of(&mut self, class: KeyClassId, live: &LiveObject<'_>) -> ViewSetId {
+        let mut signature = std::mem::take(&mut self.signature);
+        signature.clear();
+        signature.push(class.0);
         let rules = self.classes.entry(class).or_insert_with(|| self.matcher.class(class));
-        rules.outline(there, &self.moment, &mut outline);
-        let set = match self.sets.get(outline.as_slice()) {
+        rules.append_signature(live, &self.time_cuts, &mut signature);
+        let set = match self.sets.get(signature.as_slice()) {
             Some(set) => *set,
             None => {
-                let set = self.matcher.ask(rules, there, self.moment.now);
-                self.sets.insert(outline.as_slice().into(), set);
+                let set = self.matcher.match_rules(rules, live, self.time_cuts.now);
+                self.sets.insert(signature.as_slice().into(), set);
                 set
             }
         };
-        self.outline = outline;
+        self.signature = signature;
         set
     }
 
-    /// Other rulesets are in force: finds all sets anew, and drops what no view wants any more.
-    pub(super) fn switch(&mut self, matcher: &Arc<Matcher>, moment: &Arc<Moment>, pen: &mut Pen) {
-        // What time alone changed is said of the rulesets that there were; of these nothing else changes.
-        self.advance(&Arc::new(self.matcher.moment(moment.now)), pen);
+    /// Sets another matcher: finds the sets of all objects anew, and drops objects that no view wants any more.
+    pub(super) fn set_matcher(
+        &mut self,
+        matcher: &Arc<Matcher>,
+        time_cuts: &Arc<TimeCuts>,
+        log: &mut ChangeLog,
+    ) {
+        // First applies the passing of time to the old rules, so that departures are recorded. Changing the matcher
+        // itself moves no object into or out of a view that is in both.
+        self.advance(&Arc::new(self.matcher.time_cuts(time_cuts.now)), log);
         self.matcher = Arc::clone(matcher);
-        self.moment = Arc::clone(moment);
+        self.time_cuts = Arc::clone(time_cuts);
         self.classes.clear();
         self.sets.clear();
         self.by_modified.clear();
@@ -436,46 +458,46 @@ impl Table {
         let mut slots: Vec<u32> = lists.values().flat_map(|list| self.walk(*list)).collect();
         slots.sort_unstable_by_key(|slot| self.slots[*slot as usize].version);
         for slot in slots {
-            self.switch_slot(slot);
+            self.reclassify_slot(slot);
         }
-        for slot in self.all_removed() {
+        for slot in self.tombstone_slots() {
             let record = std::mem::take(&mut self.slots[slot as usize].record);
             let class = self.class_of(key_of(&record));
             self.slots[slot as usize].record = record;
             match class {
                 Some(class) => self.slots[slot as usize].class = class,
-                None => self.drop_removed(slot),
+                None => self.drop_tombstone(slot),
             }
         }
     }
 
-    fn switch_slot(&mut self, slot: u32) {
+    fn reclassify_slot(&mut self, slot: u32) {
         let record = std::mem::take(&mut self.slots[slot as usize].record);
-        let there = Known::read(&record).and_then(|known| known.there);
+        let live = ObjectRecord::read(&record).and_then(|known| known.live);
         let Some(class) = self.class_of(key_of(&record)) else {
-            self.live -= 1;
+            self.live_count -= 1;
             return self.drop_record(slot, &record);
         };
         self.slots[slot as usize].class = class;
-        let set = there.map_or(SetId::NONE, |there| self.set_of(class, &there));
+        let set = live.map_or(ViewSetId::NONE, |live| self.set_of(class, &live));
         let found = &mut self.slots[slot as usize];
         (found.record, found.set) = (record, set);
         self.link(slot, true);
         if self.matcher.has_ages() {
-            self.order(slot);
+            self.index_times(slot);
         }
     }
 
-    /// Time went by, or back: finds anew the sets that this can change.
-    pub(super) fn advance(&mut self, moment: &Arc<Moment>, pen: &mut Pen) {
-        if !self.matcher.has_ages() || self.moment == *moment {
+    /// Moves to another moment: finds anew the sets of the objects that this can change.
+    pub(super) fn advance(&mut self, time_cuts: &Arc<TimeCuts>, log: &mut ChangeLog) {
+        if !self.matcher.has_ages() || self.time_cuts == *time_cuts {
             return;
         }
-        let [modified, accessed] = self.moment.differs(moment);
-        if !self.moment.is_like(moment) {
+        let [modified, accessed] = self.time_cuts.changed_ranges(time_cuts);
+        if !self.time_cuts.has_same_order(time_cuts) {
             self.sets.clear();
         }
-        self.moment = Arc::clone(moment);
+        self.time_cuts = Arc::clone(time_cuts);
         let mut slots = BTreeSet::new();
         for (order, ranges) in [(&self.by_modified, modified), (&self.by_accessed, accessed)] {
             for (from, to) in ranges {
@@ -483,29 +505,30 @@ impl Table {
             }
         }
         for slot in slots {
-            self.flip(slot, pen);
+            self.refresh_set(slot, log);
         }
-        self.forget(true);
+        self.prune_history(true);
     }
 
-    /// A record says so, too: clients that have not heard of it yet do not find out otherwise after a restart.
-    fn flip(&mut self, slot: u32, pen: &mut Pen) {
+    /// Finds the set of an object anew. A change is logged as a record of the object: otherwise clients that do not
+    /// know of the change yet would not learn of it after a restart.
+    fn refresh_set(&mut self, slot: u32, log: &mut ChangeLog) {
         let record = std::mem::take(&mut self.slots[slot as usize].record);
         let class = self.slots[slot as usize].class;
-        let there = Known::read(&record).and_then(|known| known.there);
-        let set = there.map(|there| self.set_of(class, &there));
-        let is_other = set != Some(self.slots[slot as usize].set);
-        let version = is_other.then(|| pen.write(Mark::Object, self.container, &record));
+        let live = ObjectRecord::read(&record).and_then(|known| known.live);
+        let set = live.map(|live| self.set_of(class, &live));
+        let is_changed = set != Some(self.slots[slot as usize].set);
+        let version = is_changed.then(|| log.append(RecordKind::Object, self.container, &record));
         self.slots[slot as usize].record = record;
         if let (Some(set), Some(version)) = (set, version) {
-            self.take_out(slot, version, Some(set));
+            self.detach(slot, version, Some(set));
             let found = &mut self.slots[slot as usize];
             (found.version, found.set) = (version, set);
-            self.put_in(slot, true);
+            self.attach(slot, true);
         }
     }
 
-    /// What changed in a view since a version. Of version 0 everything that is there.
+    /// Appends the changes of a view since a version; for version 0, everything that the view shows.
     pub(super) fn changes(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {
         for (_, list) in self.lists.iter().filter(|(set, _)| is_set(is_in, **set)) {
             let mut at = list.tail;
@@ -516,16 +539,16 @@ impl Table {
             }
         }
         if since > 0 {
-            self.gone(view, is_in, since, into);
+            self.departures_since(view, is_in, since, into);
         }
     }
 
-    fn gone(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {
+    fn departures_since(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {
         let mut seen = HashSet::new();
-        for left in self.left.iter().rev().take_while(|left| left.version > since) {
-            let was_in = left.from.as_ref().is_none_or(|set| set.binary_search(&view).is_ok());
-            if was_in && seen.insert(&left.key) && !self.is_shown(&left.key, is_in) {
-                into.push((left.version, self.container, Change::Gone(left.key.clone())));
+        for departure in self.departures.iter().rev().take_while(|departure| departure.version > since) {
+            let was_in = departure.from.as_ref().is_none_or(|set| set.binary_search(&view).is_ok());
+            if was_in && seen.insert(&departure.key) && !self.is_shown(&departure.key, is_in) {
+                into.push((departure.version, self.container, Change::Gone(departure.key.clone())));
             }
         }
     }
@@ -534,18 +557,18 @@ impl Table {
         let slot = self.find(super::hash(self.container, key), key);
         slot.is_some_and(|slot| {
             let slot = &self.slots[slot as usize];
-            slot.set != SetId::NONE && is_set(is_in, slot.set)
+            slot.set != ViewSetId::NONE && is_set(is_in, slot.set)
         })
     }
 
-    /// All live objects by slot.
-    pub(super) fn all(&self) -> Vec<u32> {
+    /// Returns the slots of all live objects.
+    pub(super) fn live_slots(&self) -> Vec<u32> {
         self.lists.values().flat_map(|list| self.walk(*list)).collect()
     }
 
-    /// What is gone, by slot.
-    pub(super) fn all_removed(&self) -> Vec<u32> {
-        self.walk(self.removed).collect()
+    /// Returns the slots of all tombstones.
+    pub(super) fn tombstone_slots(&self) -> Vec<u32> {
+        self.walk(self.tombstones).collect()
     }
 
     pub(super) fn record(&self, slot: u32) -> &[u8] {
@@ -566,7 +589,7 @@ impl Seen {
     fn number(self) -> u32 {
         match self {
             Self::InListing(listing) => listing * 2,
-            Self::ByEventDuring(listing) => listing * 2 + 1,
+            Self::ByHintDuring(listing) => listing * 2 + 1,
         }
     }
 
@@ -574,11 +597,11 @@ impl Seen {
         match (number / 2, number % 2) {
             (0, _) => None,
             (listing, 0) => Some(Self::InListing(listing)),
-            (listing, _) => Some(Self::ByEventDuring(listing)),
+            (listing, _) => Some(Self::ByHintDuring(listing)),
         }
     }
 }
 
-fn is_set(is_in: &[bool], set: SetId) -> bool {
+fn is_set(is_in: &[bool], set: ViewSetId) -> bool {
     is_in.get(set.0 as usize).copied().unwrap_or(false)
 }

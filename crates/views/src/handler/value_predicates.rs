@@ -1,23 +1,23 @@
-//! What many rules want of one text: a property's value, a tag's, a type.
+//! Predicates of many rules on one text: the value of a property or a tag, or a type.
 
 use crate::{Pattern, Wanted};
 use hashbrown::HashMap;
 
-/// The texts that rules can tell apart.
+/// The literals and patterns that rules compare a text with.
 #[derive(Debug, Default)]
-pub(super) struct Wishes {
-    /// Texts without wildcards, by number from 1.
+pub(super) struct ValuePredicates {
+    /// Literal texts, numbered from 1.
     literals: HashMap<Box<str>, u32>,
     patterns: Vec<Pattern>,
 }
 
-/// In an outline: there is no such text.
+/// Signature of an absent text.
 const ABSENT: u32 = u32::MAX - 1;
 
-/// In an outline: what follows is of something else.
+/// End of a text's part of a signature.
 const END: u32 = u32::MAX - 2;
 
-impl Wishes {
+impl ValuePredicates {
     pub(super) fn add(&mut self, wanted: &[Wanted]) {
         for wanted in wanted {
             if let Wanted::Like(pattern) = wanted {
@@ -41,8 +41,8 @@ impl Wishes {
         }
     }
 
-    /// Appends which of the wishes the text fulfils.
-    pub(super) fn outline(&self, text: Option<&str>, into: &mut Vec<u32>) {
+    /// Appends which of the predicates the text satisfies. Texts with equal signatures satisfy the same predicates.
+    pub(super) fn append_signature(&self, text: Option<&str>, into: &mut Vec<u32>) {
         let Some(text) = text else { return into.push(ABSENT) };
         into.push(self.literals.get(text).copied().unwrap_or(0));
         let matched = (0..).zip(&self.patterns).filter(|(_, pattern)| pattern.matches(text.as_bytes()));
