@@ -183,7 +183,7 @@ fn s282_nonsense_harms_nobody_else() {
     let at = told.handler.first_line();
     fs::write(told.home.path("wrong.yaml"), "all:\n  contaner: x\n").unwrap();
     let wrong = told.home.tenon(["views", "list", "wrong.yaml", "--handler", &at]);
-    assert!(wrong.err.contains("wrong.yaml:2:3: 'contaner' is no rule"), "{wrong:?}");
+    assert!(wrong.err.contains("wrong.yaml:2:3: 'contaner' is not a rule"), "{wrong:?}");
     fs::write(told.home.path("none.yaml"), "none:\n  container: no-such-bucket\n").unwrap();
     let missing = told.home.refused(["views", "list", "none.yaml", "--handler", &at]);
     assert!(missing.contains("no-such-bucket"), "{missing}");

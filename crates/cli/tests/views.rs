@@ -40,7 +40,7 @@ fn what_is_wrong_with_rulesets_is_said_with_its_place() {
     assert_eq!(said.code, 1);
     assert_eq!(
         said.err,
-        "rules.yaml:2:3: 'contaner' is no rule; do you mean 'container'?\n\
+        "rules.yaml:2:3: 'contaner' is not a rule; do you mean 'container'?\n\
          rules.yaml:1:1: ruleset 'Gecko' does not say which container; add `container: BUCKET`\n\
          tenon: rules.yaml has 2 problems\n"
     );

@@ -1,4 +1,4 @@
-//! What a client of rulesets asks for, and what it hears.
+//! The interface between an event handler and its clients: views, their changes, and errors.
 
 use crate::{ObjectState, Ruleset};
 use std::collections::BTreeMap;
@@ -7,65 +7,68 @@ use std::sync::Arc;
 use store::{ETag, ObjectKey, Tags, Timestamp};
 use tokio::sync::watch;
 
-/// Who knows which objects match rulesets: a handler in this process, or one behind an address.
+/// An event handler, as its clients see it: in this process, or behind an address.
 #[async_trait::async_trait]
 pub trait Views: Send + Sync + std::fmt::Debug {
-    /// Wants to see what matches a ruleset. The same ruleset again is the same view; the first that names a container waits for
-    /// its listing.
+    /// Opens the view of a ruleset. Equal rulesets have the same view. The first view that names a container waits
+    /// until the container is listed.
     ///
     /// # Errors
     /// If the handler cannot be reached, or cannot list the container.
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError>;
 
-    /// What changed in a view since a cursor that came from here, or the beginning of everything; about `limit` objects at most.
+    /// Returns the changes of a view since a cursor from this handler, or the whole content without a cursor; about
+    /// `limit` objects at most.
     ///
     /// # Errors
     /// If the handler cannot be reached, or does not know the view: open it again.
     async fn changes(&self, view: ViewId, since: Option<&Cursor>, limit: usize)
     -> Result<Changes, ViewError>;
 
-    /// A number that becomes another with whatever changes in any view, but by age alone; `None`: only who asks hears of changes.
+    /// Returns a counter that changes whenever any view changes, except by age alone. `None`: clients learn of
+    /// changes only by asking.
     fn news(&self) -> Option<watch::Receiver<u64>> {
         None
     }
 }
 
-/// A view by its handler's number: equal rulesets have one.
+/// Id of a view, given by its handler; equal rulesets have the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(pub u64);
 
-/// How far a client has come in the changes of a view. Only the handler that gave it can read it.
+/// Position of a client in the changes of a view. Only the handler that issued it can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// Which life of the handler's state: of another one everything is new.
+    /// Epoch of the handler's state. A client with a cursor of another epoch has to begin anew.
     pub epoch: u64,
-    /// How far in each of its parts.
+    /// Position in each part of the handler's state.
     pub versions: Arc<[u64]>,
 }
 
-/// Some of what changed.
+/// One page of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// Where to go on.
+    /// Cursor for the next request.
     pub cursor: Cursor,
-    /// What the client knew is to be forgotten first: this is the beginning of everything.
+    /// Whether this is the first page of the whole content. The client has to forget what it knew first.
     pub is_beginning: bool,
-    /// There is more after the cursor already. While a beginning has more, what is not said yet may be there.
+    /// Whether more changes are available already. While the whole content has more pages, objects that were not
+    /// returned yet may be in the view.
     pub has_more: bool,
-    /// Objects that match now, in no order.
+    /// Objects that match now, in no particular order.
     pub shown: Vec<Arc<Shown>>,
     /// Objects that do not match any more.
     pub gone: Vec<ObjectName>,
-    /// Containers of the view that cannot be read: of each there is what was known before, or nothing.
+    /// Containers of the view that cannot be read. The view shows their objects as last known, or none.
     pub unlisted: Vec<Unlisted>,
 }
 
-/// A container that cannot be read. It is tried again.
+/// A container that cannot be read. The handler tries again in the background.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unlisted {
-    /// Which.
+    /// The bucket's name.
     pub container: String,
-    /// What the store says.
+    /// The store's error.
     pub why: String,
 }
 
@@ -84,30 +87,30 @@ pub struct ObjectName {
     pub key: ObjectKey,
 }
 
-/// An object that a view shows, as it was last heard of.
+/// An object that a view shows, in its last known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Which.
+    /// The bucket and key.
     pub name: ObjectName,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// Which bytes.
+    /// The store's tag of the bytes.
     pub etag: ETag,
-    /// When it was stored.
+    /// Time of the last modification.
     pub modified: Timestamp,
-    /// `Content-Type`, where it is known.
+    /// `Content-Type`; `None` if it is not known, or the object has none.
     pub content_type: Option<String>,
-    /// User metadata, where it is known: no ruleset may have asked.
+    /// User metadata; `None` if it is not known, because no ruleset needed it.
     pub properties: Option<BTreeMap<String, String>>,
-    /// Tags, where they are known.
+    /// Tags; `None` if they are not known.
     pub tags: Option<Tags>,
 }
 
-/// What is not known of an object is empty to rules.
+/// Properties or tags of an object of which they are not known, as rules see them.
 static NONE: BTreeMap<String, String> = BTreeMap::new();
 
 impl Shown {
-    /// The object as rules see it, last read then.
+    /// Returns the object as rules see it. `accessed` is the time of its last read.
     pub fn state(&self, accessed: Option<Timestamp>) -> ObjectState<'_> {
         ObjectState {
             container: &self.name.container,
@@ -122,24 +125,24 @@ impl Shown {
     }
 }
 
-/// Why a view does not say what it shows.
+/// Reason why a view cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The handler cannot be reached.
     #[error("the event handler cannot be reached: {0}")]
     Unreachable(String),
-    /// The handler does not know the view (any more).
+    /// The handler does not know the view, or not any more.
     #[error("the event handler does not know this view")]
     Unknown,
-    /// The store refuses what the ruleset needs, or is not there.
+    /// The store cannot be read, or refuses what the ruleset needs.
     #[error("container '{container}': {source}")]
     Store {
         /// The bucket.
         container: String,
-        /// What it said.
+        /// The store's error.
         source: store::StoreError,
     },
-    /// The ruleset asks for what nobody can know here.
+    /// The handler refuses the request, for example because it does not know what the ruleset asks for.
     #[error("{0}")]
     Refused(String),
 }

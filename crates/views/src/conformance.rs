@@ -1,28 +1,28 @@
-//! What every [`Views`] does, whoever keeps it: run by the handler, and by a client of one elsewhere.
+//! Conformance suite of [`Views`]: run on the handler in this process and on clients of one elsewhere.
 
 use crate::{Changes, Cursor, Ruleset, ViewError, ViewId, Views, read};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The bucket of the suite; there is no other.
+/// The only bucket of the suite.
 pub const CONTAINER: &str = "bucket";
 
-/// Objects of which the views under test hear. Each call returns when they have.
+/// The store under test. Each call returns when the views have seen its effect.
 #[async_trait::async_trait]
 pub trait World: Send + Sync {
-    /// Who is asked.
+    /// Returns the views under test.
     fn views(&self) -> &dyn Views;
 
-    /// Stores an object of so many bytes with these properties.
+    /// Stores an object of this size with these properties.
     async fn put(&self, key: &str, size_bytes: u64, properties: &[(&str, &str)]);
 
     /// Removes an object.
     async fn remove(&self, key: &str);
 }
 
-/// Runs all of it, in a world in which nothing is yet.
+/// Runs the suite. The store must be empty.
 ///
 /// # Panics
-/// Where the views do otherwise.
+/// If the views violate the interface.
 pub async fn run(world: &dyn World) {
     let green = ruleset("green: {container: bucket, properties: {color: green}}");
     let large = ruleset("large: {container: bucket, object: '**/*.fq', size: '>100'}");
@@ -34,14 +34,14 @@ pub async fn run(world: &dyn World) {
     second.expect(world, &["d/b.fq"]).await;
     equal_rulesets_are_one_view(world, &green, &first).await;
     objects_enter_change_and_leave(world, &mut first, &mut second).await;
-    long_changes_come_in_parts(world, &mut first, &green).await;
-    another_life_begins_anew(world, &mut first).await;
-    what_cannot_be_is_said(world).await;
+    long_changes_come_in_pages(world, &mut first, &green).await;
+    a_cursor_of_another_epoch_begins_anew(world, &mut first).await;
+    errors_are_reported(world).await;
 }
 
 async fn equal_rulesets_are_one_view(world: &dyn World, ruleset: &Ruleset, client: &Client) {
-    let again = world.views().open(ruleset).await;
-    assert_eq!(said(again), client.view, "the same ruleset is the same view");
+    let reopened = world.views().open(ruleset).await;
+    assert_eq!(expect_ok(reopened), client.view, "equal rulesets have the same view");
 }
 
 async fn objects_enter_change_and_leave(world: &dyn World, green: &mut Client, large: &mut Client) {
@@ -49,7 +49,7 @@ async fn objects_enter_change_and_leave(world: &dyn World, green: &mut Client, l
     green.expect(world, &["a.fq", "d/b.fq"]).await;
     world.put("d/b.fq", 2000, &[("color", "green")]).await;
     large.expect(world, &["d/b.fq"]).await;
-    assert_eq!(large.sizes["d/b.fq"], 2000, "what is stored anew is said again");
+    assert_eq!(large.sizes["d/b.fq"], 2000, "an overwritten object is reported again");
     world.put("d/b.fq", 50, &[("color", "red")]).await;
     green.expect(world, &["a.fq"]).await;
     large.expect(world, &[]).await;
@@ -59,7 +59,7 @@ async fn objects_enter_change_and_leave(world: &dyn World, green: &mut Client, l
     green.expect(world, &[]).await;
 }
 
-async fn long_changes_come_in_parts(world: &dyn World, client: &mut Client, ruleset: &Ruleset) {
+async fn long_changes_come_in_pages(world: &dyn World, client: &mut Client, ruleset: &Ruleset) {
     let keys: Vec<String> = (0..50).map(|number| format!("n/{number}")).collect();
     for key in &keys {
         world.put(key, 1, &[("color", "green")]).await;
@@ -77,33 +77,33 @@ async fn long_changes_come_in_parts(world: &dyn World, client: &mut Client, rule
     client.expect(world, &["n/0"]).await;
 }
 
-async fn another_life_begins_anew(world: &dyn World, client: &mut Client) {
+async fn a_cursor_of_another_epoch_begins_anew(world: &dyn World, client: &mut Client) {
     let cursor = client.cursor.take();
     client.cursor = cursor.map(|cursor| Cursor { epoch: cursor.epoch ^ 1, ..cursor });
     client.sizes.insert("long-gone".to_owned(), 1);
     client.expect(world, &["n/0"]).await;
 }
 
-async fn what_cannot_be_is_said(world: &dyn World) {
+async fn errors_are_reported(world: &dyn World) {
     let unknown = world.views().changes(ViewId(u64::MAX), None, 10).await;
     assert!(matches!(unknown, Err(ViewError::Unknown)), "{unknown:?}");
     let missing = world.views().open(&ruleset("missing: {container: not-there}")).await;
-    let says = missing.map_err(|error| error.to_string());
-    assert!(says.as_ref().is_err_and(|says| says.contains("container 'not-there'")), "{says:?}");
+    let message = missing.map_err(|error| error.to_string());
+    assert!(message.as_ref().is_err_and(|message| message.contains("container 'not-there'")), "{message:?}");
 }
 
 fn ruleset(text: &str) -> Ruleset {
     match read(text).map(<[Ruleset; 1]>::try_from) {
         Ok(Ok([ruleset])) => ruleset,
-        other => panic!("one ruleset is not {other:?}"),
+        other => panic!("expected one ruleset, read {other:?}"),
     }
 }
 
-fn said<T>(answer: Result<T, ViewError>) -> T {
-    answer.unwrap_or_else(|error| panic!("the views say: {error}"))
+fn expect_ok<T>(answer: Result<T, ViewError>) -> T {
+    answer.unwrap_or_else(|error| panic!("the views failed: {error}"))
 }
 
-/// What somebody knows who asks again and again.
+/// A client that follows a view.
 struct Client {
     view: ViewId,
     cursor: Option<Cursor>,
@@ -113,18 +113,21 @@ struct Client {
 
 impl Client {
     async fn open(world: &dyn World, ruleset: &Ruleset) -> Self {
-        let view = said(world.views().open(ruleset).await);
+        let view = expect_ok(world.views().open(ruleset).await);
         Self { view, cursor: None, limit: 1000, sizes: BTreeMap::new() }
     }
 
-    /// Asks to the end, and then knows these objects and no others.
+    /// Reads all changes, and asserts that the view shows exactly these keys.
     async fn expect(&mut self, world: &dyn World, keys: &[&str]) {
         loop {
-            let asked = world.views().changes(self.view, self.cursor.as_ref(), self.limit).await;
-            let changes = said(asked);
-            assert!(self.cursor.is_some() || changes.is_beginning, "without a cursor there is a beginning");
+            let result = world.views().changes(self.view, self.cursor.as_ref(), self.limit).await;
+            let changes = expect_ok(result);
+            assert!(
+                self.cursor.is_some() || changes.is_beginning,
+                "a request without a cursor returns the whole content"
+            );
             let has_more = changes.has_more;
-            self.take(changes);
+            self.apply(changes);
             if !has_more {
                 break;
             }
@@ -133,7 +136,7 @@ impl Client {
         assert_eq!(known, keys.iter().copied().collect());
     }
 
-    fn take(&mut self, changes: Changes) {
+    fn apply(&mut self, changes: Changes) {
         if changes.is_beginning {
             self.sizes.clear();
         }

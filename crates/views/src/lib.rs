@@ -1,12 +1,12 @@
-//! Directories that are queries: who sees which objects.
+//! Directories that are queries: which objects a user sees in which directory.
 //!
-//! Owns the word ruleset: what a file of them says ([`read`]), and whether an object matches one ([`Ruleset::matches`]).
-//! From `../shared/papers/delvefs.txt`, section III-D.
+//! Owns rulesets: the syntax of a file of rulesets ([`read`]), and whether an object matches one
+//! ([`Ruleset::matches`]). From `../shared/papers/delvefs.txt`, section III-D.
 //!
 //! Refuses: to read files, to ask a store, to know what time it is.
 //!
-//! Invariants: whether an object matches is a function of the ruleset, of what is known of the object, and of a moment;
-//! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
+//! Invariants: whether an object matches is a function of the ruleset, of the known state of the object, and of a
+//! moment; [`Ruleset::explain`] and [`Ruleset::matches`] always agree.
 
 mod changes;
 #[cfg(any(test, feature = "conformance"))]

@@ -1,9 +1,10 @@
-//! What a client may see of what a handler elsewhere shows: a handler knows what its own credentials may read.
+//! Restricts the views of a handler elsewhere to what the client may read: a handler knows what its own credentials
+//! may read.
 //!
-//! Owns the judgement which objects are shown to a client: those of containers that its own credentials may open.
+//! Owns the check which objects a client sees: those in containers that its own credentials may open.
 //!
-//! Refuses: to judge objects one by one. Invariants: nothing is shown before its container was judged; where a judgement becomes
-//! another, views begin anew in one step.
+//! Refuses: to check single objects. Invariants: no object is shown before its container was checked; when the result
+//! for a container changes, clients get the whole content of their views anew.
 
 use crate::{Changes, Cursor, Ruleset, Unlisted, ViewError, ViewId, Views, containers};
 use futures_util::future::join_all;
@@ -13,12 +14,12 @@ use std::time::Duration;
 use store::{Buckets, Clock, StoreError, Timestamp};
 use tokio::sync::watch;
 
-/// What may be seen is judged again after so long, when somebody looks.
-const SEEN_FOR: Duration = Duration::from_secs(30);
-/// The same of what may not be seen.
-const HIDDEN_FOR: Duration = Duration::from_secs(10);
+/// A container that may be opened is checked again after this time, when a client asks.
+const ALLOWED_TTL: Duration = Duration::from_secs(30);
+/// A container that may not be opened is checked again after this time, when a client asks.
+const DENIED_TTL: Duration = Duration::from_secs(10);
 
-/// Views, of which a client sees what it may.
+/// Views, restricted to the containers that some credentials may open.
 #[derive(Debug)]
 pub struct Permitted {
     views: Arc<dyn Views>,
@@ -29,22 +30,22 @@ pub struct Permitted {
 
 #[derive(Debug, Default)]
 struct State {
-    opened: HashMap<ViewId, Arc<Ruleset>>,
-    /// By container.
+    rulesets: HashMap<ViewId, Arc<Ruleset>>,
+    /// Results of the checks, by container.
     verdicts: BTreeMap<Arc<str>, Verdict>,
-    /// How often a verdict became another.
-    turns: u64,
+    /// Number of changes of a result. Part of every cursor, so that a change invalidates all cursors.
+    verdict_changes: u64,
 }
 
 #[derive(Debug)]
 struct Verdict {
-    /// Or why not.
+    /// Whether the container may be opened; if not, the reason.
     may_see: Result<(), String>,
     at: Timestamp,
 }
 
 impl Permitted {
-    /// What credentials of some buckets may see of views.
+    /// Restricts `views` to the buckets that the credentials of `buckets` may open.
     pub fn new(views: Arc<dyn Views>, buckets: Arc<dyn Buckets>, clock: Arc<dyn Clock>) -> Self {
         Self { views, buckets, clock, state: Mutex::default() }
     }
@@ -53,13 +54,13 @@ impl Permitted {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn judge(&self, containers: Vec<Arc<str>>) {
-        let judged = join_all(containers.into_iter().map(|container| async move {
-            let said = self.buckets.open(&container).await.map(drop);
-            (container, said)
+    async fn check(&self, containers: Vec<Arc<str>>) {
+        let checked = join_all(containers.into_iter().map(|container| async move {
+            let result = self.buckets.open(&container).await.map(drop);
+            (container, result)
         }));
-        for (container, said) in judged.await {
-            self.state().note(container, said, self.clock.now());
+        for (container, result) in checked.await {
+            self.state().record(container, result, self.clock.now());
         }
     }
 }
@@ -68,7 +69,7 @@ impl Permitted {
 impl Views for Permitted {
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError> {
         let view = self.views.open(ruleset).await?;
-        self.state().opened.insert(view, Arc::new(ruleset.clone()));
+        self.state().rulesets.insert(view, Arc::new(ruleset.clone()));
         Ok(view)
     }
 
@@ -78,18 +79,18 @@ impl Views for Permitted {
         since: Option<&Cursor>,
         limit: usize,
     ) -> Result<Changes, ViewError> {
-        let ruleset = self.state().opened.get(&view).cloned().ok_or(ViewError::Unknown)?;
-        let old = self.state().old(&ruleset, self.clock.now());
-        self.judge(old).await;
-        let turns = self.state().turns;
-        let since = since.and_then(|since| without_turns(since, turns));
+        let ruleset = self.state().rulesets.get(&view).cloned().ok_or(ViewError::Unknown)?;
+        let expired = self.state().expired(&ruleset, self.clock.now());
+        self.check(expired).await;
+        let verdict_changes = self.state().verdict_changes;
+        let since = since.and_then(|since| without_verdict_changes(since, verdict_changes));
         let mut changes = self.views.changes(view, since.as_ref(), limit).await?;
-        let new = self.state().unjudged(&changes);
-        self.judge(new).await;
+        let unchecked = self.state().unchecked(&changes);
+        self.check(unchecked).await;
         let state = self.state();
         changes.shown.retain(|shown| state.may_see(&shown.name.container));
         changes.unlisted.extend(state.hidden(&ruleset));
-        changes.cursor = with_turns(&changes.cursor, turns);
+        changes.cursor = with_verdict_changes(&changes.cursor, verdict_changes);
         Ok(changes)
     }
 
@@ -99,29 +100,31 @@ impl Views for Permitted {
 }
 
 impl State {
-    /// Containers of a view that were judged long ago.
-    fn old(&self, ruleset: &Ruleset, now: Timestamp) -> Vec<Arc<str>> {
-        let old = self.of(ruleset).filter(|(_, verdict)| !verdict.is_recent(now));
-        old.map(|(container, _)| Arc::clone(container)).collect()
+    /// Returns the containers of a view whose check has expired.
+    fn expired(&self, ruleset: &Ruleset, now: Timestamp) -> Vec<Arc<str>> {
+        let expired = self.verdicts_of(ruleset).filter(|(_, verdict)| !verdict.is_recent(now));
+        expired.map(|(container, _)| Arc::clone(container)).collect()
     }
 
-    /// Containers that nobody has judged yet.
-    fn unjudged(&self, changes: &Changes) -> Vec<Arc<str>> {
+    /// Returns the containers of changes that were not checked yet.
+    fn unchecked(&self, changes: &Changes) -> Vec<Arc<str>> {
         let named: BTreeSet<&Arc<str>> = changes.shown.iter().map(|shown| &shown.name.container).collect();
         named.into_iter().filter(|name| !self.verdicts.contains_key(*name)).cloned().collect()
     }
 
-    /// What could not be judged stays as it was, and is hidden if it was nothing.
-    fn note(&mut self, container: Arc<str>, said: Result<(), StoreError>, at: Timestamp) {
+    /// Records the result of a check. If the check itself failed, the previous result stays; without one, the
+    /// container is hidden.
+    fn record(&mut self, container: Arc<str>, result: Result<(), StoreError>, at: Timestamp) {
         let before = self.verdicts.remove(&container).map(|verdict| verdict.may_see);
-        let was_seen = before.as_ref().map(Result::is_ok);
-        let is_judgement = matches!(&said, Ok(()) | Err(StoreError::Denied(_) | StoreError::NoSuchBucket(_)));
+        let was_allowed = before.as_ref().map(Result::is_ok);
+        let is_conclusive =
+            matches!(&result, Ok(()) | Err(StoreError::Denied(_) | StoreError::NoSuchBucket(_)));
         let may_see = match before {
-            Some(before) if !is_judgement => before,
-            _ => said.map_err(|error| error.to_string()),
+            Some(before) if !is_conclusive => before,
+            _ => result.map_err(|error| error.to_string()),
         };
-        if was_seen.is_some_and(|was_seen| was_seen != may_see.is_ok()) {
-            self.turns += 1;
+        if was_allowed.is_some_and(|was_allowed| was_allowed != may_see.is_ok()) {
+            self.verdict_changes += 1;
         }
         self.verdicts.insert(container, Verdict { may_see, at });
     }
@@ -130,37 +133,37 @@ impl State {
         self.verdicts.get(container).is_some_and(|verdict| verdict.may_see.is_ok())
     }
 
-    /// What is left out of a view, and why.
+    /// Returns the hidden containers of a view, with the reasons.
     fn hidden(&self, ruleset: &Ruleset) -> Vec<Unlisted> {
-        let hidden = self.of(ruleset).filter_map(|(container, verdict)| {
+        let hidden = self.verdicts_of(ruleset).filter_map(|(container, verdict)| {
             let why = verdict.may_see.clone().err()?;
             Some(Unlisted { container: container.to_string(), why })
         });
         hidden.collect()
     }
 
-    /// What was judged of the containers that a ruleset names.
-    fn of<'s>(&'s self, ruleset: &'s Ruleset) -> impl Iterator<Item = (&'s Arc<str>, &'s Verdict)> {
-        let names = |container: &str| containers(&ruleset.rules).any(|name| name.names(container));
-        self.verdicts.iter().filter(move |(container, _)| names(container))
+    /// Returns the results for the containers that a ruleset names.
+    fn verdicts_of<'s>(&'s self, ruleset: &'s Ruleset) -> impl Iterator<Item = (&'s Arc<str>, &'s Verdict)> {
+        let is_named = |container: &str| containers(&ruleset.rules).any(|name| name.names(container));
+        self.verdicts.iter().filter(move |(container, _)| is_named(container))
     }
 }
 
 impl Verdict {
     fn is_recent(&self, now: Timestamp) -> bool {
-        let lasts = if self.may_see.is_ok() { SEEN_FOR } else { HIDDEN_FOR };
-        // A clock that was put back says nothing.
-        self.at <= now && now.since(self.at) < lasts
+        let ttl = if self.may_see.is_ok() { ALLOWED_TTL } else { DENIED_TTL };
+        // If the clock was set back, the check counts as expired.
+        self.at <= now && now.since(self.at) < ttl
     }
 }
 
-/// A cursor that is good for as long as all verdicts are as they were.
-fn with_turns(cursor: &Cursor, turns: u64) -> Cursor {
-    let versions = cursor.versions.iter().copied().chain([turns]);
+/// Adds the number of changes of results to a cursor, which is valid while that number stays the same.
+fn with_verdict_changes(cursor: &Cursor, verdict_changes: u64) -> Cursor {
+    let versions = cursor.versions.iter().copied().chain([verdict_changes]);
     Cursor { epoch: cursor.epoch, versions: versions.collect() }
 }
 
-fn without_turns(cursor: &Cursor, turns: u64) -> Option<Cursor> {
+fn without_verdict_changes(cursor: &Cursor, verdict_changes: u64) -> Option<Cursor> {
     let (last, versions) = cursor.versions.split_last()?;
-    (*last == turns).then(|| Cursor { epoch: cursor.epoch, versions: versions.into() })
+    (*last == verdict_changes).then(|| Cursor { epoch: cursor.epoch, versions: versions.into() })
 }

@@ -1,27 +1,27 @@
-//! YAML as a tree whose nodes know where they stand, and whose mappings keep repeated keys, which rulesets use.
+//! YAML as a tree whose nodes have positions, and whose mappings keep repeated keys, which rulesets use.
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, options};
 use std::fmt;
 
-/// Rulesets are four levels deep; a file that is deeper is none, and must not exhaust the stack.
+/// Maximum nesting depth; rulesets need four levels. Deeper input is refused, so that it cannot exhaust the stack.
 const DEPTH_MAX: usize = 16;
 
-/// Where something stands in a text.
+/// A position in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
 }
 
-/// What is wrong at a place, and what would be right.
+/// A problem in a file of rulesets, with its position and a correction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {says}")]
 pub struct Problem {
-    /// Where.
+    /// The position.
     pub place: Place,
-    /// What.
+    /// The message.
     pub says: String,
 }
 
@@ -33,17 +33,17 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 pub(crate) enum Value {
-    Nothing,
+    Null,
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text; keys may be repeated.
+    /// Entries in the order of the text; keys may be repeated.
     Map(Vec<(Node, Node)>),
 }
 
-/// The documents of a text, without empty ones.
+/// Parses a text. Returns its documents, without empty ones.
 pub(crate) fn documents(text: &str) -> Result<Vec<Node>, Problem> {
     let events = Parser::new_from_str_with_options(text, options! { emit_comments: false });
-    let mut reader = Reader { events, text };
+    let mut reader = NodeReader { events, text };
     let mut documents = Vec::new();
     while let Some((event, span)) = reader.next()? {
         if let Event::DocumentStart(..) | Event::DocumentEnd | Event::StreamStart | Event::StreamEnd = event {
@@ -51,25 +51,25 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Node>, Problem> {
         }
         documents.push(reader.node(event, &span, DEPTH_MAX)?);
     }
-    documents.retain(|document| !matches!(document.value, Value::Nothing));
+    documents.retain(|document| !matches!(document.value, Value::Null));
     Ok(documents)
 }
 
-struct Reader<'a> {
+struct NodeReader<'a> {
     events: Parser<'a, StrInput<'a>>,
     text: &'a str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> NodeReader<'a> {
     fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, Problem> {
         self.events.next().transpose().map_err(|error| {
             let place = place(error.marker());
-            let hint = hint(self.text, place).unwrap_or_default();
-            Problem { place, says: format!("this is not YAML: {}{hint}", error.info()) }
+            let advice = quoting_advice(self.text, place).unwrap_or_default();
+            Problem { place, says: format!("invalid YAML: {}{advice}", error.info()) }
         })
     }
 
-    /// The next node of a collection, or `None` at its end.
+    /// Returns the next node of a collection, or `None` at its end.
     fn child(&mut self, depth: usize) -> Result<Option<Node>, Problem> {
         match self.next()? {
             None | Some((Event::SequenceEnd | Event::MappingEnd, _)) => Ok(None),
@@ -79,12 +79,12 @@ impl<'a> Reader<'a> {
 
     fn node(&mut self, event: Event<'_>, span: &Span, depth: usize) -> Result<Node, Problem> {
         let place = place(&span.start);
-        let wrong = |says: &str| Problem { place, says: says.to_owned() };
-        let Some(depth) = depth.checked_sub(1) else { return Err(wrong("no ruleset is as deep as this")) };
+        let problem = |says: &str| Problem { place, says: says.to_owned() };
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(problem("the file is nested too deeply for rulesets"));
+        };
         let value = match event {
-            Event::Scalar(text, ScalarStyle::Plain, ..) if matches!(&*text, "" | "~" | "null") => {
-                Value::Nothing
-            }
+            Event::Scalar(text, ScalarStyle::Plain, ..) if matches!(&*text, "" | "~" | "null") => Value::Null,
             Event::Scalar(text, ..) => Value::Text(text.into_owned()),
             Event::SequenceStart(..) => {
                 let mut items = Vec::new();
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
                 }
                 Value::Map(entries)
             }
-            _ => return Err(wrong("aliases (*name) are not for rulesets; write the value out")),
+            _ => return Err(problem("aliases (*name) are not supported; write the value out")),
         };
         Ok(Node { place, value })
     }
@@ -111,8 +111,9 @@ fn place(marker: &granit_parser::Marker) -> Place {
     Place { line: marker.line(), column: marker.col() + 1 }
 }
 
-/// In YAML a value that begins with `>` is a folded text, one that begins with `*` an alias and one with `!` a tag.
-fn hint(text: &str, place: Place) -> Option<String> {
+/// Returns advice to quote a value, if one near `place` begins with a character that is special in YAML: `>` begins a
+/// folded text, `*` an alias, and `!` a tag.
+fn quoting_advice(text: &str, place: Place) -> Option<String> {
     let near = text.lines().take(place.line).skip(place.line.saturating_sub(2));
     let value = near.filter_map(|line| line.split_once(": ")).map(|(_, value)| value.trim());
     let special = value.filter(|value| value.starts_with(['>', '*', '!', '[', '%', '@'])).last()?;

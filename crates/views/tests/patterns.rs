@@ -32,7 +32,7 @@ fn stars_of_keys_stay_within_a_directory() {
     assert!(Pattern::of_value("a*").unwrap().matches(b"a/b"));
     for wrong in ["[", "[z-a]", "a{b", "\\"] {
         assert!(
-            Pattern::of_key(wrong).unwrap_err().starts_with(&format!("'{wrong}' is no pattern")),
+            Pattern::of_key(wrong).unwrap_err().starts_with(&format!("'{wrong}' is not a pattern")),
             "{wrong}"
         );
     }

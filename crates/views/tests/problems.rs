@@ -26,16 +26,16 @@ Gecko:
 Empty:
 ";
     let expected = [
-        "2:3: 'contaner' is no rule; do you mean 'container'?",
-        "3:9: 'big' is no size; write it like \">10MiB\" or \"<=4096\"",
+        "2:3: 'contaner' is not a rule; do you mean 'container'?",
+        "3:9: 'big' is not a size; write it like \">10MiB\" or \"<=4096\"",
         "4:13: '7 days' needs < or > before the time, as in \"<7 days\"",
-        "5:20: '[' is no pattern: unclosed character class; missing ']'",
+        "5:20: '[' is not a pattern: unclosed character class; missing ']'",
         "6:15: 'properties' needs names and values, as in `properties: {color: black}`",
         "1:1: ruleset 'Gecko' does not say which container; add `container: BUCKET`",
         "7:1: there is a ruleset 'Gecko' already, at 1:1",
-        "9:3: 'flavour' is no rule; there are account, container, object, size, modified, accessed, properties, tags, \
+        "9:3: 'flavour' is not a rule; the rules are account, container, object, size, modified, accessed, properties, tags, \
          content_type, directories, recency, output",
-        "11:3: 'size' is said twice; write its values as a list",
+        "11:3: 'size' appears twice; write its values as a list",
         "12:1: '../up' cannot be the name of a directory",
         "14:1: ruleset 'Empty' has no rules; write at least `container: BUCKET` below it",
     ];
@@ -63,7 +63,7 @@ fn what_is_no_file_of_rulesets_is_refused() {
         ("just text", "1:1: a ruleset begins with its name"),
         ("- a\n- b\n", "1:1: a ruleset begins with its name"),
         ("a: &x\n  container: b\nc: *x\n", "3:4: aliases"),
-        ("a:\n  container: [[b]]\n", "2:15: 'container' is one text"),
+        ("a:\n  container: [[b]]\n", "2:15: 'container' must be one text"),
         ("a:\n  container: []\n", "2:14: 'container' has no value"),
         ("a:\n  container:\n", "2:"),
         ("a: {container: b", "1:"),

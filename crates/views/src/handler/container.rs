@@ -58,7 +58,8 @@ pub(super) struct Listing {
     pub(super) number: u32,
     /// Receives the result of the listing in progress.
     pub(super) running: Option<watch::Receiver<Option<Result<(), StoreError>>>>,
-    /// What was listed: the rules on keys as text, and the metadata that was read for the objects that match them.
+    /// Coverage of the listings so far: rules on keys as text, and the metadata that was read for the objects that
+    /// match them.
     pub(super) covered: Vec<(String, Needs)>,
     /// Whether the known state may be wrong since the last listing, because hints were lost or an object could not be
     /// verified.
@@ -121,7 +122,10 @@ impl View {
             Rule::Object(keys) => Some(keys),
             _ => None,
         });
-        keys.map_or_else(|| vec![String::new()], |keys| keys.iter().map(|key| key.beginning().0).collect())
+        keys.map_or_else(
+            || vec![String::new()],
+            |keys| keys.iter().map(|key| key.literal_prefix().0).collect(),
+        )
     }
 }
 

@@ -5,7 +5,7 @@
 //! component.
 
 use crate::Pattern;
-use crate::ruleset::pattern::WILD;
+use crate::ruleset::pattern::WILDCARDS;
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use hashbrown::HashMap;
 
@@ -111,7 +111,7 @@ impl Globs {
 /// Returns the first path component of a pattern, if it is literal and more follows it.
 fn literal_first_component(pattern: &str) -> Option<&str> {
     let (first, _) = pattern.split_once('/')?;
-    (!first.contains(WILD)).then_some(first)
+    (!first.contains(WILDCARDS)).then_some(first)
 }
 
 /// Returns whether a `GlobSet`, which normalises its input as a path, sees the key unchanged.

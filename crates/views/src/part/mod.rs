@@ -1,9 +1,11 @@
-//! Several handlers, each of a part of all objects.
+//! Several handlers, each for a part of all objects.
 //!
-//! A handler of a part is one that hears and lists nothing else ([`Part::of_hints`], [`Part::of_buckets`]): it need not know that
-//! there are others. A client asks one of each part ([`Union`]). See `docs/decisions/0037-every-handler-hears-all.md`.
+//! The handler of a part receives hints of, and lists, only the objects of its part ([`Part::of_hints`],
+//! [`Part::of_buckets`]). It need not know of the other handlers. A client asks one handler of each part ([`Union`]).
+//! See `docs/decisions/0037-every-handler-hears-all.md`.
 //!
-//! Invariant: every object belongs to exactly one of so many parts, and to the same one for everybody.
+//! Invariant: for a given number of parts, every object belongs to exactly one of them, and to the same one in every
+//! process.
 
 mod part_buckets;
 mod part_sink;
@@ -20,29 +22,29 @@ use std::sync::Arc;
 use store::Buckets;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// One of some parts: `2/3` is the second of three.
+/// One of several parts: `2/3` is the second of three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part {
-    /// From 0.
+    /// Index of the part, from 0.
     index: u64,
     count: u64,
 }
 
 impl Part {
-    /// The only one of one.
+    /// The only part, with all objects.
     pub const ALL: Self = Self { index: 0, count: 1 };
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     pub fn count(self) -> usize {
         self.count as usize
     }
 
-    /// Which one it is, from 0.
+    /// Returns the index of the part, from 0.
     pub fn index(self) -> usize {
         self.index as usize
     }
 
-    /// Whether an object belongs to it.
+    /// Returns whether an object belongs to the part.
     pub fn has(self, container: &str, key: &[u8]) -> bool {
         if self.count == 1 {
             return true;
@@ -54,7 +56,7 @@ impl Part {
         hash.digest() % self.count == self.index
     }
 
-    /// Hands on the hints of objects that belong to it.
+    /// Returns a sink that passes the hints of the part's objects on to `sink`.
     pub fn of_hints(self, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
         if self == Self::ALL {
             return sink;
@@ -62,7 +64,7 @@ impl Part {
         Arc::new(PartSink { part: self, sink })
     }
 
-    /// The buckets, whose listings show what belongs to it.
+    /// Returns the buckets with listings that have only the part's objects.
     pub fn of_buckets(self, buckets: Arc<dyn Buckets>) -> Arc<dyn Buckets> {
         if self == Self::ALL {
             return buckets;
@@ -75,12 +77,12 @@ impl FromStr for Part {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no part; the second of three is 2/3");
-        let (index, count) = text.split_once('/').ok_or_else(wrong)?;
+        let malformed = || format!("'{text}' is not a part; write, for example, 2/3 for the second of three");
+        let (index, count) = text.split_once('/').ok_or_else(malformed)?;
         let (index, count): (u64, u64) =
-            (index.parse().map_err(|_| wrong())?, count.parse().map_err(|_| wrong())?);
+            (index.parse().map_err(|_| malformed())?, count.parse().map_err(|_| malformed())?);
         let is_part = (1..=1024).contains(&count) && (1..=count).contains(&index);
-        if is_part { Ok(Self { index: index - 1, count }) } else { Err(wrong()) }
+        if is_part { Ok(Self { index: index - 1, count }) } else { Err(malformed()) }
     }
 }
 

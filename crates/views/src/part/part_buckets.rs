@@ -1,4 +1,4 @@
-//! What a part lists.
+//! Buckets whose listings return only the objects of one part.
 
 use super::Part;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Buckets for PartBuckets {
     }
 }
 
-/// A bucket of which listings show a part; whoever asks for an object by its key has it.
+/// A bucket whose listings return only the objects of one part. Requests for single keys are not restricted.
 #[derive(Debug)]
 struct PartStore {
     part: Part,

@@ -1,4 +1,4 @@
-//! What a part hears.
+//! A sink that passes on only the hints of objects of one part.
 
 use super::Part;
 use events::{Hint, Sink, SinkError};

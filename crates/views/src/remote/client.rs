@@ -1,4 +1,4 @@
-//! A handler behind one of several addresses.
+//! Client of a handler that can be reached at one of several addresses.
 
 use super::Token;
 use super::wire::{Failure, Opened, Page, cursor_text};
@@ -15,82 +15,82 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::s3::{ConfigError, HttpClient, http_client};
 
-/// How long a connection may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// How long an answer may take; a handler that has to list a bucket says "not yet" sooner.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// Between two questions whether a bucket is listed, each of which the handler takes its time for.
-const ASKED_EVERY: Duration = Duration::from_millis(100);
-/// More than any answer: 10,000 objects with all the metadata that S3 lets them have.
+/// Timeout for establishing a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for an answer. A handler that is still listing a bucket says so earlier.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Wait between two requests for a view whose bucket is being listed; the handler delays each answer itself.
+const LISTING_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum length of an answer: more than 10,000 objects with all the metadata that S3 allows.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
-/// An answer that was lost on the way is asked for once more at the same address.
+/// Attempts at one address; the second is for an answer that was lost on the way.
 const ATTEMPTS: usize = 2;
 
-/// Where a handler is, and how it is asked.
+/// Addresses of a handler, and how to connect.
 #[derive(Debug, Clone)]
 pub struct RemoteConfig {
-    /// `http://host:port` or `https://host:port`; where the first does not answer the next is asked.
+    /// Addresses, as `http://host:port` or `https://host:port`. If one does not answer, the next is asked.
     pub addresses: Vec<String>,
-    /// Of which part of all objects it is.
+    /// The part of all objects that the handler has.
     pub part: Part,
-    /// The secret that it shares with its clients.
+    /// The secret that the handler shares with its clients.
     pub token: Option<Token>,
-    /// A PEM file of certificates to trust besides the machine's.
+    /// A PEM file of certificates to trust besides those of the machine.
     pub ca_bundle: Option<PathBuf>,
 }
 
-/// Why a handler cannot be asked, by what was configured.
+/// Error in the configuration of a client.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// Not an address of a handler.
-    #[error("'{0}' is no address of a handler: write http://HOST:PORT or https://HOST:PORT")]
+    /// An address is malformed.
+    #[error("'{0}' is not the address of a handler; write http://HOST:PORT or https://HOST:PORT")]
     Address(String),
-    /// Certificates.
+    /// The certificates cannot be used.
     #[error(transparent)]
     Certificates(#[from] ConfigError),
-    /// The token.
-    #[error("the handler's token cannot be sent")]
+    /// The token cannot be sent as a header.
+    #[error("the handler's token cannot be sent in an HTTP header")]
     Token,
 }
 
-/// The client of handlers that are each as good as the others.
+/// Client of several equivalent handlers.
 #[derive(Debug)]
 pub struct RemoteViews {
     addresses: Vec<Uri>,
-    /// What is asked to open a view.
+    /// Path of the request that opens a view.
     open_path: String,
     authorization: Option<HeaderValue>,
     client: HttpClient<Full<Bytes>>,
-    /// The one that answered last.
+    /// Index of the address that answered last.
     current: AtomicUsize,
-    known: Mutex<Known>,
+    view_numbers: Mutex<ViewNumbers>,
 }
 
-/// Views by numbers of this client's own, as every handler has others.
+/// Views, numbered by this client, because every handler numbers them differently.
 #[derive(Debug, Default)]
-struct Known {
+struct ViewNumbers {
     rulesets: Vec<String>,
-    /// By address and number.
-    there: HashMap<(usize, u64), u64>,
+    /// The handler's number of a view, by index of the address and this client's number.
+    at_address: HashMap<(usize, u64), u64>,
 }
 
-/// What a handler is asked for.
-enum Wish {
+/// A request to a handler.
+enum HandlerRequest {
     Open(u64),
-    /// Of a view, by a query.
+    /// The changes of a view, with the query string.
     Changes(u64, String),
     Report,
 }
 
-/// What came of asking one address.
-enum Answer {
-    Said(StatusCode, Bytes),
-    /// It does not answer, or is in trouble.
-    Dead(String),
+/// Result of a request to one address.
+enum Reply {
+    Received(StatusCode, Bytes),
+    /// The handler cannot be reached or has an internal error.
+    Failed(String),
 }
 
 impl RemoteViews {
-    /// A client; it connects when it is asked.
+    /// Returns a client. Connections are made on the first request.
     ///
     /// # Errors
     /// If an address or the certificates cannot be used.
@@ -101,7 +101,7 @@ impl RemoteViews {
             return Err(RemoteError::Address(String::new()));
         }
         let is_tls = addresses.iter().any(|address| address.scheme_str() == Some("https"));
-        let client = http_client(CONNECT_WITHIN, config.ca_bundle.as_deref(), is_tls)?;
+        let client = http_client(CONNECT_TIMEOUT, config.ca_bundle.as_deref(), is_tls)?;
         let authorization = config.token.as_ref().map(|token| {
             let mut value = HeaderValue::from_str(&token.header()).map_err(|_| RemoteError::Token)?;
             value.set_sensitive(true);
@@ -115,67 +115,75 @@ impl RemoteViews {
             authorization,
             client,
             current: AtomicUsize::new(0),
-            known: Mutex::default(),
+            view_numbers: Mutex::default(),
         })
     }
 
-    /// What a handler says of itself, as JSON.
+    /// Returns the handler's report about itself, as JSON.
     ///
     /// # Errors
-    /// If none can be reached.
+    /// If no handler can be reached.
     pub async fn report(&self) -> Result<String, ViewError> {
-        let body = self.anywhere(&Wish::Report).await?;
-        String::from_utf8(body.into()).map_err(|_| nonsense())
+        let body = self.send_to_any(&HandlerRequest::Report).await?;
+        String::from_utf8(body.into()).map_err(|_| malformed_answer())
     }
 
-    /// Asks the address that answered last, and then the others.
-    async fn anywhere(&self, wish: &Wish) -> Result<Bytes, ViewError> {
+    /// Sends a request to the address that answered last, then to the others until one answers.
+    async fn send_to_any(&self, request: &HandlerRequest) -> Result<Bytes, ViewError> {
         let first = self.current.load(Ordering::Relaxed);
         let mut why = String::new();
         for step in 0..self.addresses.len() {
-            let at = (first + step) % self.addresses.len();
+            let index = (first + step) % self.addresses.len();
             for _ in 0..ATTEMPTS {
-                match self.at(at, wish).await {
+                match self.send_to(index, request).await {
                     Ok(answer) => {
-                        self.current.store(at, Ordering::Relaxed);
+                        self.current.store(index, Ordering::Relaxed);
                         return answer;
                     }
-                    Err(error) => why = format!("{}: {error}", self.addresses[at]),
+                    Err(error) => why = format!("{}: {error}", self.addresses[index]),
                 }
             }
         }
         Err(ViewError::Unreachable(why))
     }
 
-    async fn at(&self, at: usize, wish: &Wish) -> Result<Result<Bytes, ViewError>, String> {
-        match wish {
-            Wish::Open(view) => {
-                let opened = self.open_at(at, *view).await?;
+    async fn send_to(
+        &self,
+        index: usize,
+        request: &HandlerRequest,
+    ) -> Result<Result<Bytes, ViewError>, String> {
+        match request {
+            HandlerRequest::Open(view) => {
+                let opened = self.open_at(index, *view).await?;
                 Ok(opened.map(|_| Bytes::new()))
             }
-            Wish::Changes(view, query) => self.changes_at(at, *view, query).await,
-            Wish::Report => self.ask(at, Method::GET, "/v1/report", String::new()).await,
+            HandlerRequest::Changes(view, query) => self.changes_at(index, *view, query).await,
+            HandlerRequest::Report => self.ask(index, Method::GET, "/v1/report", String::new()).await,
         }
     }
 
-    /// The number that a handler gives a ruleset, which may have to be listed for first.
-    async fn open_at(&self, at: usize, view: u64) -> Result<Result<u64, ViewError>, String> {
-        let ruleset = usize::try_from(view).ok().and_then(|view| self.known().rulesets.get(view).cloned());
+    /// Opens a view at an address. Returns the handler's number of the view. Waits while the handler lists the
+    /// bucket.
+    async fn open_at(&self, index: usize, view: u64) -> Result<Result<u64, ViewError>, String> {
+        let ruleset =
+            usize::try_from(view).ok().and_then(|view| self.view_numbers().rulesets.get(view).cloned());
         let Some(ruleset) = ruleset else { return Ok(Err(ViewError::Unknown)) };
         loop {
-            match self.exchange(at, Method::POST, &self.open_path, ruleset.clone()).await {
-                Answer::Dead(why) => return Err(why),
-                // A listing has an end; who waits for it is told that it goes on.
-                Answer::Said(StatusCode::ACCEPTED, _) => tokio::time::sleep(ASKED_EVERY).await,
-                Answer::Said(status, body) => {
-                    let body = judged(status, body);
-                    let opened =
-                        body.and_then(|body| serde_json::from_slice::<Opened>(&body).map_err(|_| nonsense()));
-                    let there = opened.map(|opened| opened.view);
-                    if let Ok(there) = there {
-                        self.known().there.insert((at, view), there);
+            match self.exchange(index, Method::POST, &self.open_path, ruleset.clone()).await {
+                Reply::Failed(why) => return Err(why),
+                // The bucket is being listed. There is no timeout, because listings end and the handler answers
+                // meanwhile.
+                Reply::Received(StatusCode::ACCEPTED, _) => tokio::time::sleep(LISTING_POLL_INTERVAL).await,
+                Reply::Received(status, body) => {
+                    let body = check_status(status, body);
+                    let opened = body.and_then(|body| {
+                        serde_json::from_slice::<Opened>(&body).map_err(|_| malformed_answer())
+                    });
+                    let number = opened.map(|opened| opened.view);
+                    if let Ok(number) = number {
+                        self.view_numbers().at_address.insert((index, view), number);
                     }
-                    return Ok(there);
+                    return Ok(number);
                 }
             }
         }
@@ -183,34 +191,34 @@ impl RemoteViews {
 
     async fn ask(
         &self,
-        at: usize,
+        index: usize,
         method: Method,
         path: &str,
         body: String,
     ) -> Result<Result<Bytes, ViewError>, String> {
-        match self.exchange(at, method, path, body).await {
-            Answer::Said(status, body) => Ok(judged(status, body)),
-            Answer::Dead(why) => Err(why),
+        match self.exchange(index, method, path, body).await {
+            Reply::Received(status, body) => Ok(check_status(status, body)),
+            Reply::Failed(why) => Err(why),
         }
     }
 
-    async fn exchange(&self, at: usize, method: Method, path: &str, body: String) -> Answer {
-        match tokio::time::timeout(ANSWER_WITHIN, self.send(at, method, path, body)).await {
-            Ok(Ok((status, _))) if is_in_trouble(status) => Answer::Dead(status.to_string()),
-            Ok(Ok((status, body))) => Answer::Said(status, body),
-            Ok(Err(why)) => Answer::Dead(why),
-            Err(_) => Answer::Dead("no answer in time".to_owned()),
+    async fn exchange(&self, index: usize, method: Method, path: &str, body: String) -> Reply {
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.send(index, method, path, body)).await {
+            Ok(Ok((status, _))) if is_handler_failure(status) => Reply::Failed(status.to_string()),
+            Ok(Ok((status, body))) => Reply::Received(status, body),
+            Ok(Err(why)) => Reply::Failed(why),
+            Err(_) => Reply::Failed("no answer in time".to_owned()),
         }
     }
 
     async fn send(
         &self,
-        at: usize,
+        index: usize,
         method: Method,
         path: &str,
         body: String,
     ) -> Result<(StatusCode, Bytes), String> {
-        let root = self.addresses[at].to_string();
+        let root = self.addresses[index].to_string();
         let uri = format!("{}{path}", root.trim_end_matches('/'));
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = method;
@@ -220,33 +228,33 @@ impl RemoteViews {
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        let answer = self.client.request(request).await.map_err(|error| innermost(&error))?;
+        let answer = self.client.request(request).await.map_err(|error| root_cause(&error))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn view_numbers(&self) -> MutexGuard<'_, ViewNumbers> {
+        self.view_numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What changed, at one address; the view is opened there if it is not.
+    /// Requests changes from one address. Opens the view there first if it is not open.
     async fn changes_at(
         &self,
-        at: usize,
+        index: usize,
         view: u64,
         query: &str,
     ) -> Result<Result<Bytes, ViewError>, String> {
-        let path = |there: u64| format!("/v1/views/{there}/changes?{query}");
-        let there = self.known().there.get(&(at, view)).copied();
-        if let Some(there) = there {
-            match self.ask(at, Method::GET, &path(there), String::new()).await? {
+        let path = |number: u64| format!("/v1/views/{number}/changes?{query}");
+        let number = self.view_numbers().at_address.get(&(index, view)).copied();
+        if let Some(number) = number {
+            match self.ask(index, Method::GET, &path(number), String::new()).await? {
                 Err(ViewError::Unknown) => {}
                 answer => return Ok(answer),
             }
         }
-        match self.open_at(at, view).await? {
-            Ok(there) => self.ask(at, Method::GET, &path(there), String::new()).await,
+        match self.open_at(index, view).await? {
+            Ok(number) => self.ask(index, Method::GET, &path(number), String::new()).await,
             Err(error) => Ok(Err(error)),
         }
     }
@@ -255,8 +263,8 @@ impl RemoteViews {
 #[async_trait::async_trait]
 impl Views for RemoteViews {
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError> {
-        let view = self.known().number(&ruleset.to_yaml());
-        self.anywhere(&Wish::Open(view)).await?;
+        let view = self.view_numbers().number(&ruleset.to_yaml());
+        self.send_to_any(&HandlerRequest::Open(view)).await?;
         Ok(ViewId(view))
     }
 
@@ -268,37 +276,37 @@ impl Views for RemoteViews {
     ) -> Result<Changes, ViewError> {
         let since = since.map(|since| format!("&since={}", cursor_text(since))).unwrap_or_default();
         let query = format!("limit={limit}{since}");
-        let body = self.anywhere(&Wish::Changes(view.0, query)).await?;
-        let page: Page = serde_json::from_slice(&body).map_err(|_| nonsense())?;
-        page.read().ok_or_else(nonsense)
+        let body = self.send_to_any(&HandlerRequest::Changes(view.0, query)).await?;
+        let page: Page = serde_json::from_slice(&body).map_err(|_| malformed_answer())?;
+        page.read().ok_or_else(malformed_answer)
     }
 }
 
-impl Known {
+impl ViewNumbers {
     fn number(&mut self, ruleset: &str) -> u64 {
         let known = self.rulesets.iter().position(|known| known == ruleset);
-        let at = known.unwrap_or_else(|| {
+        let number = known.unwrap_or_else(|| {
             self.rulesets.push(ruleset.to_owned());
             self.rulesets.len() - 1
         });
-        at as u64
+        number as u64
     }
 }
 
 fn address(text: &str) -> Result<Uri, RemoteError> {
-    let wrong = || RemoteError::Address(text.to_owned());
-    let uri: Uri = text.parse().map_err(|_| wrong())?;
+    let malformed = || RemoteError::Address(text.to_owned());
+    let uri: Uri = text.parse().map_err(|_| malformed())?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
     let has_host = uri.host().is_some_and(|host| !host.is_empty());
-    if is_http && has_host && uri.query().is_none() { Ok(uri) } else { Err(wrong()) }
+    if is_http && has_host && uri.query().is_none() { Ok(uri) } else { Err(malformed()) }
 }
 
-/// Another may do better, and this one later.
-fn is_in_trouble(status: StatusCode) -> bool {
+/// Returns whether the handler is overloaded or failing, so that another address should be tried.
+fn is_handler_failure(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
-fn judged(status: StatusCode, body: Bytes) -> Result<Bytes, ViewError> {
+fn check_status(status: StatusCode, body: Bytes) -> Result<Bytes, ViewError> {
     if status.is_success() {
         return Ok(body);
     }
@@ -306,15 +314,17 @@ fn judged(status: StatusCode, body: Bytes) -> Result<Bytes, ViewError> {
     Err(failure.map_or_else(|_| ViewError::Refused(format!("the handler answers {status}")), ViewError::from))
 }
 
-fn nonsense() -> ViewError {
-    ViewError::Refused("the handler's answer makes no sense: is it of another version?".to_owned())
+fn malformed_answer() -> ViewError {
+    ViewError::Refused(
+        "the handler's answer is malformed; check that client and handler have the same version".to_owned(),
+    )
 }
 
-/// The innermost cause: the outer ones say that something went wrong.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
+/// Returns the innermost cause of an error; the outer ones only say that a request failed.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut root_cause = error;
+    while let Some(source) = root_cause.source() {
+        root_cause = source;
     }
-    innermost.to_string()
+    root_cause.to_string()
 }

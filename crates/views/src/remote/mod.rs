@@ -1,11 +1,11 @@
-//! A handler for clients elsewhere: [`Views`](crate::Views) over HTTP.
+//! Serves a handler to clients in other processes: [`Views`](crate::Views) over HTTP.
 //!
-//! Owns the protocol (`docs/format.md`, "A handler over HTTP"), its server in front of any `Views` and its client.
+//! Owns the protocol (`docs/format.md`, "A handler over HTTP"), a server for any `Views`, and the client.
 //!
-//! Refuses: to know what is behind the seam; to wait for a handler without end.
+//! Refuses: to know how the views are implemented; to wait for a handler without a timeout.
 //!
-//! Invariants: who has not the token hears nothing; bodies, connections, waits and attempts are bounded; a client believes no
-//! answer of which it does not understand all.
+//! Invariants: a client without the token learns nothing; bodies, connections, waits and attempts are bounded; a
+//! client discards an answer that it cannot decode completely.
 
 mod client;
 mod server;
@@ -22,26 +22,27 @@ pub use wire::fuzz_messages;
 pub struct Token(String);
 
 impl Token {
-    /// From a line of a file: what a header can hold, without spaces.
+    /// Parses a token from a line of a file: printable ASCII without spaces, which a header can hold.
     ///
     /// # Errors
-    /// What is wrong with it, without saying it.
+    /// What is wrong with the token, without the token itself.
     pub fn new(text: &str) -> Result<Self, &'static str> {
         match text.trim() {
             "" => Err("the token is empty"),
             token if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                Err("a token is one word of printable ASCII")
+                Err("a token must be one word of printable ASCII")
             }
             token => Ok(Self(token.to_owned())),
         }
     }
 
-    /// The value of the header `Authorization`.
+    /// Returns the value of the header `Authorization`.
     fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
 
-    /// Whether this is the value of the header; how long that takes does not say how much of it is right.
+    /// Returns whether `value` is the value of the header. Takes constant time, so that the duration does not tell
+    /// how much of `value` is right.
     fn is_header(&self, value: &[u8]) -> bool {
         let header = self.header();
         let differs = header.bytes().zip(value).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));

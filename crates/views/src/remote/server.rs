@@ -1,4 +1,4 @@
-//! The handler as a server: how many may ask at once.
+//! The server of a handler. Bounds the number of connections and concurrent requests.
 
 use super::Token;
 use super::service::{Service, refused};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Connections at the same time; more wait to be taken.
+/// Maximum number of connections; further ones wait to be accepted.
 const CONNECTIONS_MAX: u32 = 4096;
-/// Requests that are answered at the same time; more are told to come again.
+/// Maximum number of requests that are answered at once; further ones are refused with 503.
 const REQUESTS_MAX: usize = 1024;
 
-/// What a server says of itself and its handler, as JSON.
+/// Returns the report of a server about itself and its handler, as JSON.
 #[derive(Clone)]
 pub struct Report(pub Arc<dyn Fn() -> String + Send + Sync>);
 
@@ -28,32 +28,32 @@ impl fmt::Debug for Report {
     }
 }
 
-/// What is served, and to whom.
+/// Settings of a server.
 #[derive(Debug)]
 pub struct Served {
-    /// Who is asked.
+    /// The views.
     pub views: Arc<dyn Views>,
-    /// What it says of itself.
+    /// The report about itself.
     pub report: Report,
-    /// Of which part of all objects it is.
+    /// The part of all objects that the handler has.
     pub part: Part,
-    /// What clients must know; everybody who reaches the address may ask if `None`.
+    /// The token that clients must send; `None` lets every client ask.
     pub token: Option<Token>,
-    /// HTTPS instead of HTTP.
+    /// Settings for HTTPS; `None` serves HTTP.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// A handler that listens. It ends when it is dropped or stopped.
+/// A running server. It stops when it is stopped or dropped.
 #[derive(Debug)]
 pub struct RemoteServer {
     listener: Listener,
 }
 
 impl RemoteServer {
-    /// Listens at an address and serves from then on; port 0 takes a free one.
+    /// Starts a server on an address; port 0 picks a free port.
     ///
     /// # Errors
-    /// If the address cannot be listened at.
+    /// If the server cannot listen on the address.
     pub async fn start(served: Served, address: SocketAddr) -> Result<Self, ListenError> {
         let Served { views, report, part, token, tls } = served;
         let service = Service::new(views, report, part, token);
@@ -61,8 +61,11 @@ impl RemoteServer {
         let answer = move |request, _| {
             let (service, requests) = (service.clone(), requests.clone());
             async move {
-                let Ok(_place) = requests.try_acquire() else {
-                    return refused(StatusCode::SERVICE_UNAVAILABLE, "too many ask; come again");
+                let Ok(_permit) = requests.try_acquire() else {
+                    return refused(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "too many concurrent requests; try again later",
+                    );
                 };
                 service.answer(request).await
             }
@@ -71,15 +74,16 @@ impl RemoteServer {
         Ok(Self { listener: Listener::start(address, limits, tls, answer).await? })
     }
 
-    /// The URL of its root.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         self.listener.url()
     }
 
-    /// Takes no more connections and requests; those under way have `patience` to end.
+    /// Stops the server: accepts no more connections and requests, and waits for those in progress for at most
+    /// `patience`.
     pub async fn stop(&self, patience: Duration) {
         if !self.listener.stop(patience).await {
-            tracing::warn!("requests to the handler were cut off");
+            tracing::warn!("requests to the handler were aborted at shutdown");
         }
     }
 }

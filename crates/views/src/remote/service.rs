@@ -1,4 +1,4 @@
-//! One request, and its answer.
+//! Answers one HTTP request.
 
 use super::wire::{Failure, Opened, Page, read_cursor};
 use super::{Report, Token};
@@ -15,16 +15,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A file of rulesets is smaller, and this is one ruleset.
+/// Maximum length of a ruleset in a request.
 const RULESET_BYTES_MAX: usize = 1 << 20;
-/// How long the body of a request may take.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// A bucket whose listing takes longer is answered for by "not yet", so that clients can tell a long listing from a dead handler.
-const LISTED_WITHIN: Duration = Duration::from_secs(10);
-/// Objects of one answer.
+/// Timeout for the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum wait for the listing of a bucket. Afterwards the answer is "not yet", so that clients can tell a long
+/// listing from a dead handler.
+const LISTING_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Maximum number of objects in an answer.
 const OBJECTS_MAX: usize = 10_000;
 
-/// What it comes to when somebody opens a view.
+/// The shared result of opening a view.
 type Opening = Shared<BoxFuture<'static, Result<ViewId, Arc<ViewError>>>>;
 
 #[derive(Debug)]
@@ -33,7 +34,8 @@ pub(super) struct Service {
     report: Report,
     part: Part,
     token: Option<Token>,
-    /// Rulesets that wait for a listing, by their text: it goes on when who asked is told "not yet".
+    /// Views that are being opened, by the text of the ruleset. The listing goes on after a client was answered "not
+    /// yet".
     opening: Mutex<HashMap<String, Opening>>,
 }
 
@@ -43,8 +45,8 @@ impl Service {
     }
 
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        if !self.is_allowed(&request) {
-            return refused(StatusCode::UNAUTHORIZED, "this needs the handler's token");
+        if !self.is_authorized(&request) {
+            return refused(StatusCode::UNAUTHORIZED, "this request needs the handler's token");
         }
         let path = request.uri().path().to_owned();
         let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -55,33 +57,36 @@ impl Service {
                 self.changes(view, &query).await
             }
             (&Method::GET, ["v1", "report"]) => json(StatusCode::OK, (self.report.0)().into()),
-            _ => refused(StatusCode::NOT_FOUND, "a handler of views has no such path"),
+            _ => refused(StatusCode::NOT_FOUND, "the handler has no such path"),
         }
     }
 
-    fn is_allowed(&self, request: &Request<Incoming>) -> bool {
+    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
         let Some(token) = &self.token else { return true };
         request.headers().get(AUTHORIZATION).is_some_and(|value| token.is_header(value.as_bytes()))
     }
 
     async fn open(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        if let Some(says) = self.is_misnamed(request.uri().query()) {
-            return refused(StatusCode::UNPROCESSABLE_ENTITY, &says);
+        if let Some(message) = self.part_mismatch(request.uri().query()) {
+            return refused(StatusCode::UNPROCESSABLE_ENTITY, &message);
         }
         let body = Limited::new(request.into_body(), RULESET_BYTES_MAX).collect();
-        let Ok(Ok(body)) = tokio::time::timeout(BODY_WITHIN, body).await else {
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, "no ruleset is as long as this, or takes as long");
+        let Ok(Ok(body)) = tokio::time::timeout(BODY_TIMEOUT, body).await else {
+            return refused(StatusCode::PAYLOAD_TOO_LARGE, "the ruleset is too long, or was sent too slowly");
         };
         self.open_ruleset(&body.to_bytes()).await
     }
 
-    /// What is to be said to a client that takes this for the handler of another part: the rest would be seen by nobody.
-    fn is_misnamed(&self, query: Option<&str>) -> Option<String> {
+    /// Returns an error message if the client takes this for the handler of another part. Otherwise the objects of
+    /// that part would silently be missing.
+    fn part_mismatch(&self, query: Option<&str>) -> Option<String> {
         let asked = query.and_then(|query| query.strip_prefix("part=")).unwrap_or("1/1");
         let own = self.part.to_string();
         (asked != own).then(|| {
             let name = if self.part == Part::ALL { String::new() } else { format!("{own}=") };
-            format!("this handler has part {own} of all objects, not {asked}: name it as --handler {name}URL")
+            format!(
+                "this handler has part {own} of all objects, not {asked}; name it with --handler {name}URL"
+            )
         })
     }
 
@@ -90,15 +95,15 @@ impl Service {
         let Some(Ok([ruleset])) = rulesets.map(<[Ruleset; 1]>::try_from) else {
             return refused(StatusCode::BAD_REQUEST, "the body must be one ruleset");
         };
-        match tokio::time::timeout(LISTED_WITHIN, self.opening(ruleset)).await {
-            Ok(Ok(view)) => said(&Opened { view: view.0 }),
-            Ok(Err(error)) => failed(&error),
+        match tokio::time::timeout(LISTING_WAIT_MAX, self.open_shared(ruleset)).await {
+            Ok(Ok(view)) => ok_json(&Opened { view: view.0 }),
+            Ok(Err(error)) => view_error(&error),
             Err(_) => json(StatusCode::ACCEPTED, Bytes::from_static(b"{}")),
         }
     }
 
-    /// Opens a view, or joins whoever does.
-    fn opening(self: &Arc<Self>, ruleset: Ruleset) -> Opening {
+    /// Opens a view, or shares the result of a call that is opening the same one.
+    fn open_shared(self: &Arc<Self>, ruleset: Ruleset) -> Opening {
         let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let text = ruleset.to_yaml();
         if let Some(known) = opening.get(&text) {
@@ -117,36 +122,36 @@ impl Service {
     }
 
     async fn changes(&self, view: &str, query: &str) -> Response<Full<Bytes>> {
-        let Ok(view) = view.parse() else { return failed(&ViewError::Unknown) };
+        let Ok(view) = view.parse() else { return view_error(&ViewError::Unknown) };
         let (mut since, mut limit) = (None, OBJECTS_MAX);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("since", text)) => match read_cursor(text) {
                     Some(cursor) => since = Some(cursor),
-                    None => return refused(StatusCode::BAD_REQUEST, "'since' is no cursor of a handler"),
+                    None => return refused(StatusCode::BAD_REQUEST, "'since' is not a cursor of a handler"),
                 },
                 Some(("limit", text)) => match text.parse() {
                     Ok(wanted) => limit = OBJECTS_MAX.min(wanted),
-                    Err(_) => return refused(StatusCode::BAD_REQUEST, "'limit' is no number"),
+                    Err(_) => return refused(StatusCode::BAD_REQUEST, "'limit' is not a number"),
                 },
-                _ => return refused(StatusCode::BAD_REQUEST, "there are 'since' and 'limit'"),
+                _ => return refused(StatusCode::BAD_REQUEST, "the parameters are 'since' and 'limit'"),
             }
         }
         match self.views.changes(ViewId(view), since.as_ref(), limit.max(1)).await {
-            Ok(changes) => said(&Page::new(&changes)),
-            Err(error) => failed(&error),
+            Ok(changes) => ok_json(&Page::new(&changes)),
+            Err(error) => view_error(&error),
         }
     }
 }
 
-fn said(body: &impl serde::Serialize) -> Response<Full<Bytes>> {
+fn ok_json(body: &impl serde::Serialize) -> Response<Full<Bytes>> {
     match serde_json::to_vec(body) {
         Ok(body) => json(StatusCode::OK, body.into()),
         Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
-fn failed(error: &ViewError) -> Response<Full<Bytes>> {
+fn view_error(error: &ViewError) -> Response<Full<Bytes>> {
     let status = match error {
         ViewError::Unknown => StatusCode::NOT_FOUND,
         ViewError::Unreachable(_) => StatusCode::BAD_GATEWAY,
@@ -155,7 +160,7 @@ fn failed(error: &ViewError) -> Response<Full<Bytes>> {
     with_failure(status, &Failure::from(error))
 }
 
-/// A request that is wrong in itself, or one too many.
+/// Returns the answer to a malformed or refused request.
 pub(super) fn refused(status: StatusCode, says: &str) -> Response<Full<Bytes>> {
     with_failure(status, &Failure { kind: "refused".to_owned(), says: says.to_owned(), container: None })
 }
@@ -177,7 +182,7 @@ mod tests {
     use crate::{Changes, Cursor};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Lists for a minute.
+    /// Views that need a minute to open.
     #[derive(Debug, Default)]
     struct Slow(AtomicUsize);
 
@@ -194,9 +199,9 @@ mod tests {
         }
     }
 
-    /// However often, and by however many, it is asked for meanwhile, it is listed once.
+    /// However often clients ask for the view meanwhile, it is opened once.
     #[tokio::test(start_paused = true)]
-    async fn a_long_listing_is_told_from_a_dead_handler() {
+    async fn a_long_listing_is_distinguished_from_a_dead_handler() {
         let slow = Arc::new(Slow::default());
         let service = Service::new(slow.clone(), Report(Arc::new(String::new)), Part::ALL, None);
         let ruleset = b"set: {container: bucket}";

@@ -1,4 +1,4 @@
-//! What is said over HTTP, as JSON.
+//! The messages of the protocol, as JSON.
 
 use crate::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
@@ -8,37 +8,37 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, StoreError, Tags, Timestamp};
 
-/// What of a key's bytes is in percent form: what no text of JSON can hold as it is, and the sign itself.
+/// Bytes of a key that are percent-encoded: those that JSON text cannot hold as they are, and `%`.
 const KEY: AsciiSet = CONTROLS.add(b'%');
 
-/// The answer to a ruleset.
+/// The answer to a request that opens a view.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Opened {
     pub(super) view: u64,
 }
 
-/// Some of what changed in a view.
+/// One page of changes of a view.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Page {
     cursor: String,
     beginning: bool,
     more: bool,
-    /// Buckets, which objects name by their place here.
+    /// Buckets; objects refer to them by index.
     containers: Vec<String>,
     shown: Vec<Row>,
     gone: Vec<(usize, String)>,
-    /// Buckets that cannot be read, and why.
+    /// Buckets that cannot be read, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unlisted: Vec<(String, String)>,
 }
 
-/// An object: bucket, key, size, etag, nanoseconds of its storing, type, properties, tags.
+/// An object: index of the bucket, key, size, etag, modification time in nanoseconds, type, properties, tags.
 type Row = (usize, String, u64, String, i64, Option<String>, Option<BTreeMap<String, String>>, Option<Tags>);
 
-/// What went wrong.
+/// An error.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
-    /// One of a few words, or one that is newer than whoever reads it.
+    /// Kind of the error. A newer peer may send kinds that are not known here.
     pub(super) kind: String,
     pub(super) says: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,11 +47,11 @@ pub(super) struct Failure {
 
 impl Page {
     pub(super) fn new(changes: &Changes) -> Self {
-        let mut containers = Containers::default();
-        let row = |shown: &Arc<Shown>, containers: &mut Containers| -> Row {
+        let mut buckets = BucketTable::default();
+        let row = |shown: &Arc<Shown>, buckets: &mut BucketTable| -> Row {
             let object = shown.as_ref().clone();
             (
-                containers.place(&shown.name.container),
+                buckets.index_of(&shown.name.container),
                 key_text(&shown.name.key),
                 shown.size_bytes,
                 shown.etag.as_str().to_owned(),
@@ -61,22 +61,22 @@ impl Page {
                 object.tags,
             )
         };
-        let shown = changes.shown.iter().map(|shown| row(shown, &mut containers)).collect();
-        let gone = changes.gone.iter().map(|name| (containers.place(&name.container), key_text(&name.key)));
+        let shown = changes.shown.iter().map(|shown| row(shown, &mut buckets)).collect();
+        let gone = changes.gone.iter().map(|name| (buckets.index_of(&name.container), key_text(&name.key)));
         let gone = gone.collect();
         let unlisted = changes.unlisted.iter().map(|one| (one.container.clone(), one.why.clone()));
         Self {
             cursor: cursor_text(&changes.cursor),
             beginning: changes.is_beginning,
             more: changes.has_more,
-            containers: containers.0.iter().map(|name| name.to_string()).collect(),
+            containers: buckets.0.iter().map(|name| name.to_string()).collect(),
             shown,
             gone,
             unlisted: unlisted.collect(),
         }
     }
 
-    /// What it says; `None` where it makes no sense.
+    /// Decodes the page; `None` if it is malformed.
     pub(super) fn read(self) -> Option<Changes> {
         let containers: Vec<Arc<str>> = self.containers.iter().map(|name| name.as_str().into()).collect();
         let name = |at: usize, key: &str| {
@@ -101,13 +101,13 @@ impl Page {
     }
 }
 
-/// The buckets of a page, which are few.
+/// The buckets of a page; few enough for a linear search.
 #[derive(Default)]
-struct Containers(Vec<Arc<str>>);
+struct BucketTable(Vec<Arc<str>>);
 
-impl Containers {
-    fn place(&mut self, container: &Arc<str>) -> usize {
-        // Neighbours are of one bucket.
+impl BucketTable {
+    fn index_of(&mut self, container: &Arc<str>) -> usize {
+        // Consecutive objects are mostly of one bucket, so the search begins at the last one.
         let known = self.0.iter().rposition(|known| Arc::ptr_eq(known, container) || known == container);
         known.unwrap_or_else(|| {
             self.0.push(container.clone());
@@ -120,11 +120,11 @@ fn key_text(key: &ObjectKey) -> String {
     percent_encode(key.as_bytes(), &KEY).to_string()
 }
 
-/// A cursor as text: epoch and versions in hexadecimal, with `-` between them.
+/// Writes a cursor as text: epoch and versions in hexadecimal, with `-` between them.
 pub(super) fn cursor_text(cursor: &Cursor) -> String {
     let mut text = format!("{:x}", cursor.epoch);
     for version in &*cursor.versions {
-        // A text takes all that is written to it.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "-{version:x}");
     }
     text
@@ -188,7 +188,7 @@ impl From<Failure> for ViewError {
     }
 }
 
-/// Bytes as each message of the protocol, for the fuzz target.
+/// Decodes the bytes as each message of the protocol, for the fuzz target.
 #[cfg(feature = "fuzz")]
 pub fn fuzz_messages(bytes: &[u8]) {
     drop(serde_json::from_slice::<Opened>(bytes));
@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_heard(
+        fn a_page_survives_encoding(
             keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..8), 0..6),
             sizes in proptest::collection::vec(any::<(u64, i64)>(), 6),
             versions in proptest::collection::vec(any::<u64>(), 0..4),
@@ -240,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn no_cursor_ends_the_program(text in "\\PC{0,40}") {
+        fn no_text_of_a_cursor_panics(text in "\\PC{0,40}") {
             if let Some(cursor) = read_cursor(&text) {
                 prop_assert_eq!(read_cursor(&cursor_text(&cursor)).unwrap(), cursor);
             }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_the_same_on_the_other_side() {
+    fn an_error_survives_encoding() {
         let store = |source| ViewError::Store { container: "b".into(), source };
         for error in [
             ViewError::Unknown,

@@ -8,7 +8,7 @@ use store::Timestamp;
 /// A bound on the length of an object: `>10MiB`, `<=4096`, `=0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeBound {
-    how: Comparison,
+    comparison: Comparison,
     bytes: u64,
     written: String,
 }
@@ -16,15 +16,15 @@ pub struct SizeBound {
 /// A bound on a time: `<7 days` is within the last seven days, `>2026-01-31` is after that day began (UTC).
 #[derive(Debug, Clone)]
 pub struct TimeBound {
-    how: Comparison,
-    than: Moment,
+    comparison: Comparison,
+    reference: Reference,
     written: String,
 }
 
-/// What a time is compared with.
+/// The time that a bound compares with.
 #[derive(Debug, Clone)]
-enum Moment {
-    /// So long before the moment at which is asked.
+enum Reference {
+    /// This long before the moment of the comparison.
     Ago(Span),
     At(Timestamp),
 }
@@ -39,56 +39,64 @@ enum Comparison {
 }
 
 impl SizeBound {
-    /// A number of bytes, with `B`, `kB` to `TB` (1,000s) or `KiB` to `TiB` (1,024s), after `<`, `<=`, `>`, `>=` or `=`.
+    /// Parses a number of bytes, with `B`, `kB` to `TB` (1,000s) or `KiB` to `TiB` (1,024s), after `<`, `<=`, `>`,
+    /// `>=` or `=`.
     pub fn new(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no size; write it like \">10MiB\" or \"<=4096\"");
-        let (how, size) = Comparison::split(text);
-        let bytes = size_bytes(size).ok_or_else(wrong)?;
-        Ok(Self { how: how.unwrap_or(Comparison::Equal), bytes, written: text.trim().to_owned() })
+        let malformed = || format!("'{text}' is not a size; write it like \">10MiB\" or \"<=4096\"");
+        let (comparison, size) = Comparison::split(text);
+        let bytes = parse_size(size).ok_or_else(malformed)?;
+        Ok(Self {
+            comparison: comparison.unwrap_or(Comparison::Equal),
+            bytes,
+            written: text.trim().to_owned(),
+        })
     }
 
-    /// Whether a length is within the bound.
+    /// Returns whether a length is within the bound.
     pub fn holds(&self, size_bytes: u64) -> bool {
-        self.how.holds(size_bytes, self.bytes)
+        self.comparison.holds(size_bytes, self.bytes)
     }
 
-    /// Lengths between which the answer is the same: each cuts what is below from itself and what is above.
+    /// Returns the cut points of the bound. Each separates smaller lengths from itself and greater ones; between cut
+    /// points the answer is the same.
     pub(crate) fn cuts(&self) -> [u64; 2] {
         [self.bytes, self.bytes.saturating_add(1)]
     }
 }
 
 impl TimeBound {
-    /// An age (`<7 days`, `>36h`, `<P1Y`) or a moment (`>=2026-01-31`, `<2026-01-31T12:00:00Z`).
+    /// Parses an age (`<7 days`, `>36h`, `<P1Y`) or a moment (`>=2026-01-31`, `<2026-01-31T12:00:00Z`).
     pub fn new(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no time; write it like \"<7 days\" or \">2026-01-31\"");
-        let (how, than) = Comparison::split(text);
-        let how = how.filter(|how| *how != Comparison::Equal);
-        let how = how.ok_or_else(|| format!("'{text}' needs < or > before the time, as in \"<7 days\""))?;
-        let than = moment(than).ok_or_else(wrong)?;
-        Ok(Self { how, than, written: text.trim().to_owned() })
+        let malformed = || format!("'{text}' is not a time; write it like \"<7 days\" or \">2026-01-31\"");
+        let (comparison, reference) = Comparison::split(text);
+        let comparison = comparison.filter(|comparison| *comparison != Comparison::Equal);
+        let comparison =
+            comparison.ok_or_else(|| format!("'{text}' needs < or > before the time, as in \"<7 days\""))?;
+        let reference = parse_reference(reference).ok_or_else(malformed)?;
+        Ok(Self { comparison, reference, written: text.trim().to_owned() })
     }
 
-    /// Whether a time is within the bound at a moment: an age is less the later the time is.
+    /// Returns whether a time is within the bound at the moment `now`. Of two times, the later one has the smaller
+    /// age.
     pub fn holds(&self, time: Timestamp, now: Timestamp) -> bool {
-        match &self.than {
-            Moment::At(moment) => self.how.holds(time, *moment),
-            Moment::Ago(span) => self.how.holds(before(now, span), time),
+        match &self.reference {
+            Reference::At(moment) => self.comparison.holds(time, *moment),
+            Reference::Ago(span) => self.comparison.holds(before(now, span), time),
         }
     }
 
-    /// Times between which the answer is the same at a moment.
+    /// Returns the cut points of the bound at the moment `now`; between them the answer is the same.
     pub(crate) fn cuts(&self, now: Timestamp) -> [Timestamp; 2] {
-        let than = match &self.than {
-            Moment::At(moment) => *moment,
-            Moment::Ago(span) => before(now, span),
+        let reference = match &self.reference {
+            Reference::At(moment) => *moment,
+            Reference::Ago(span) => before(now, span),
         };
-        [than, Timestamp(than.0.saturating_add(1))]
+        [reference, Timestamp(reference.0.saturating_add(1))]
     }
 
-    /// Whether the answer changes as time goes by.
+    /// Returns whether the answer changes as time passes.
     pub(crate) fn is_age(&self) -> bool {
-        matches!(self.than, Moment::Ago(_))
+        matches!(self.reference, Reference::Ago(_))
     }
 }
 
@@ -102,8 +110,9 @@ impl Comparison {
             (">", Self::More),
             ("=", Self::Equal),
         ];
-        let found = signs.into_iter().find_map(|(sign, how)| Some((how, text.strip_prefix(sign)?)));
-        found.map_or((None, text), |(how, rest)| (Some(how), rest.trim()))
+        let found =
+            signs.into_iter().find_map(|(sign, comparison)| Some((comparison, text.strip_prefix(sign)?)));
+        found.map_or((None, text), |(comparison, rest)| (Some(comparison), rest.trim()))
     }
 
     fn holds<T: Ord>(self, left: T, right: T) -> bool {
@@ -117,7 +126,7 @@ impl Comparison {
     }
 }
 
-fn size_bytes(text: &str) -> Option<u64> {
+fn parse_size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = (text[..digits].trim(), text[digits..].trim());
     let unit: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -139,22 +148,22 @@ fn size_bytes(text: &str) -> Option<u64> {
     Some((number * unit as f64) as u64)
 }
 
-fn moment(text: &str) -> Option<Moment> {
+fn parse_reference(text: &str) -> Option<Reference> {
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
-        return Some(Moment::At(timestamp(at)));
+        return Some(Reference::At(timestamp(at)));
     }
     if let Ok(day) = text.parse::<civil::Date>() {
-        return Some(Moment::At(timestamp(day.to_zoned(TimeZone::UTC).ok()?.timestamp())));
+        return Some(Reference::At(timestamp(day.to_zoned(TimeZone::UTC).ok()?.timestamp())));
     }
     let span: Span = text.parse().ok()?;
-    (!span.is_negative()).then_some(Moment::Ago(span))
+    (!span.is_negative()).then_some(Reference::Ago(span))
 }
 
 fn timestamp(at: jiff::Timestamp) -> Timestamp {
     Timestamp::from_system_time(at.into())
 }
 
-/// By the calendar, in UTC; what lies before all times is the first.
+/// Subtracts a span by the calendar, in UTC. The result is at least the earliest timestamp.
 fn before(now: Timestamp, span: &Span) -> Timestamp {
     let now = jiff::Timestamp::from_nanosecond(i128::from(now.0)).map(|now| now.to_zoned(TimeZone::UTC));
     let then = now.and_then(|now: Zoned| now.checked_sub(*span));

@@ -1,4 +1,4 @@
-//! A ruleset: who wants to see which objects, and as what.
+//! Rulesets: rules on objects, and the directory that shows the objects that match them.
 
 pub(crate) mod bound;
 pub(crate) mod pattern;
@@ -12,43 +12,43 @@ use std::fmt;
 use std::time::Duration;
 use store::{Tags, Timestamp};
 
-/// The rules that an object must keep, all of them, to be a file of a directory.
+/// A directory and the rules that objects must match, all of them, to be its files.
 #[derive(Debug, Clone)]
 pub struct Ruleset {
     /// The directory's name.
     pub name: String,
-    /// The first is of the container.
+    /// The rules; the first is on the container.
     pub rules: Vec<Rule>,
-    /// Whether objects that say in which directory they are lie in that one.
+    /// Whether objects lie in the subdirectory that their property `tenon-directory` names.
     pub directories: bool,
-    /// For how long what a client knows is recent; its own setting if `None`.
+    /// How long a client may use a listing without asking again; `None` is the client's default.
     pub recency: Option<Duration>,
-    /// The properties that a file made here gets besides those that the rules ask for.
+    /// The properties that a new file gets besides those that the rules ask for.
     pub output: BTreeMap<String, String>,
 }
 
-/// What an object must be like.
+/// A condition on an object.
 #[derive(Debug, Clone)]
 pub enum Rule {
-    /// In a container (bucket) with one of these names, as [`store::accounts`] says them.
+    /// The container (bucket) has one of these names, in the form of [`store::accounts`].
     Container(Vec<Pattern>),
-    /// Under one of these keys.
+    /// The key matches one of these patterns.
     Object(Vec<Pattern>),
-    /// So long.
+    /// The length is within this bound.
     Size(SizeBound),
-    /// Stored then.
+    /// The time of the last modification is within this bound.
     Modified(TimeBound),
-    /// Last read then. An object of which that is not known does not keep it.
+    /// The time of the last read is within this bound. An object whose last read is not known does not match.
     Accessed(TimeBound),
-    /// With one of these values in a property, which is user metadata of S3.
+    /// The property, which is user metadata of S3, has one of these values.
     Property(String, Vec<Wanted>),
-    /// With one of these values in a tag.
+    /// The tag has one of these values.
     Tag(String, Vec<Wanted>),
-    /// Of one of these types.
+    /// The type matches one of these patterns.
     ContentType(Vec<Pattern>),
 }
 
-/// The names of containers that rules ask for.
+/// Returns the patterns of container names in rules.
 pub fn containers(rules: &[Rule]) -> impl Iterator<Item = &Pattern> {
     let names = rules.iter().filter_map(|rule| match rule {
         Rule::Container(names) => Some(names),
@@ -57,16 +57,16 @@ pub fn containers(rules: &[Rule]) -> impl Iterator<Item = &Pattern> {
     names.flatten()
 }
 
-/// What a property or a tag may be.
+/// A value that a rule accepts for a property or a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// There and like this.
+    /// The value exists and matches the pattern.
     Like(Pattern),
-    /// Not there.
+    /// The property or tag does not exist.
     Absent,
 }
 
-/// What is known of an object.
+/// The known state of an object, as rules see it.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectState<'a> {
     /// Its bucket.
@@ -75,11 +75,11 @@ pub struct ObjectState<'a> {
     pub key: &'a [u8],
     /// Its length.
     pub size_bytes: u64,
-    /// When it was stored.
+    /// Time of the last modification.
     pub modified: Timestamp,
-    /// When it was last read, where that is known.
+    /// Time of the last read, if known.
     pub accessed: Option<Timestamp>,
-    /// Its type, where it has one.
+    /// Its type, if it has one.
     pub content_type: Option<&'a str>,
     /// Its user metadata.
     pub properties: &'a BTreeMap<String, String>,
@@ -87,24 +87,24 @@ pub struct ObjectState<'a> {
     pub tags: &'a Tags,
 }
 
-/// Why an object is seen or not: one rule.
+/// Result of one rule for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// The rule, as text.
     pub rule: String,
-    /// What the object has there, as text.
+    /// The object's value that the rule checks, as text.
     pub found: String,
-    /// Whether the object keeps the rule.
+    /// Whether the object matches the rule.
     pub holds: bool,
 }
 
 impl Ruleset {
-    /// Whether an object is seen at a moment.
+    /// Returns whether an object matches all rules at a moment.
     pub fn matches(&self, object: &ObjectState<'_>, now: Timestamp) -> bool {
         self.rules.iter().all(|rule| rule.holds(object, now))
     }
 
-    /// Whether time alone changes what is seen.
+    /// Returns whether the passing of time alone changes which objects match.
     pub fn has_ages(&self) -> bool {
         let is_age = |rule: &Rule| match rule {
             Rule::Modified(bound) | Rule::Accessed(bound) => bound.is_age(),
@@ -113,7 +113,7 @@ impl Ruleset {
         self.rules.iter().any(is_age)
     }
 
-    /// The same, rule by rule.
+    /// Returns the result of each rule, for the same question as [`Ruleset::matches`].
     pub fn explain(&self, object: &ObjectState<'_>, now: Timestamp) -> Vec<Reason> {
         let reason = |rule: &Rule| Reason {
             rule: rule.to_string(),
@@ -146,8 +146,8 @@ impl Rule {
             Self::Container(_) => object.container.to_owned(),
             Self::Object(_) => String::from_utf8_lossy(object.key).into_owned(),
             Self::Size(_) => object.size_bytes.to_string(),
-            Self::Modified(_) => time(object.modified),
-            Self::Accessed(_) => object.accessed.map_or_else(|| "not known".to_owned(), time),
+            Self::Modified(_) => time_text(object.modified),
+            Self::Accessed(_) => object.accessed.map_or_else(|| "not known".to_owned(), time_text),
             Self::Property(name, _) => text(object.properties.get(name).map(String::as_str)),
             Self::Tag(name, _) => text(object.tags.get(name).map(String::as_str)),
             Self::ContentType(_) => text(object.content_type),
@@ -155,7 +155,7 @@ impl Rule {
     }
 }
 
-/// How the absence of a property reads.
+/// Text for a property that does not exist.
 const NOTHING: &str = "none";
 
 fn matches_any(patterns: &[Pattern], text: &[u8]) -> bool {
@@ -170,7 +170,7 @@ fn is_wanted(values: &[Wanted], found: Option<&String>) -> bool {
     })
 }
 
-fn time(time: Timestamp) -> String {
+fn time_text(time: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(time.0))
         .map_or_else(|_| NOTHING.to_owned(), |time| time.to_string())
 }
@@ -178,14 +178,14 @@ fn time(time: Timestamp) -> String {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Container(names) => write!(f, "container {}", either(names)),
-            Self::Object(keys) => write!(f, "object {}", either(keys)),
+            Self::Container(names) => write!(f, "container {}", alternatives(names)),
+            Self::Object(keys) => write!(f, "object {}", alternatives(keys)),
             Self::Size(bound) => write!(f, "size {bound}"),
             Self::Modified(bound) => write!(f, "modified {bound}"),
             Self::Accessed(bound) => write!(f, "accessed {bound}"),
-            Self::Property(name, values) => write!(f, "property {name}: {}", either(values)),
-            Self::Tag(name, values) => write!(f, "tag {name}: {}", either(values)),
-            Self::ContentType(types) => write!(f, "content_type {}", either(types)),
+            Self::Property(name, values) => write!(f, "property {name}: {}", alternatives(values)),
+            Self::Tag(name, values) => write!(f, "tag {name}: {}", alternatives(values)),
+            Self::ContentType(types) => write!(f, "content_type {}", alternatives(types)),
         }
     }
 }
@@ -199,6 +199,6 @@ impl fmt::Display for Wanted {
     }
 }
 
-fn either<T: fmt::Display>(values: &[T]) -> String {
+fn alternatives<T: fmt::Display>(values: &[T]) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(" or ")
 }

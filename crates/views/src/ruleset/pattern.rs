@@ -1,79 +1,82 @@
-//! Texts with wildcards.
+//! Patterns: texts with wildcards.
 
 use globset::GlobBuilder;
 use regex::bytes::{Regex, RegexBuilder};
 use std::fmt;
 use store::accounts::{account_of, in_account};
 
-/// A text in which `*` stands for any characters, `?` for one, `[a-z]` for one of these, and `{a,b}` for either.
+/// A pattern in which `*` matches any characters, `?` one character, `[a-z]` one of these, and `{a,b}` either text.
 ///
-/// Of object keys `*` and `?` leave out `/`, and `**` between slashes stands for any number of directories; a key is its
-/// exact bytes, which need not be UTF-8.
+/// In patterns of object keys, `*` and `?` do not match `/`, and `**` between slashes matches any number of
+/// directories. A key is its exact bytes, which need not be UTF-8.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     written: String,
     regex: Regex,
 }
 
-/// What makes a text more than itself.
-pub(crate) const WILD: [char; 6] = ['*', '?', '[', '{', '}', '\\'];
+/// Characters with a special meaning in patterns.
+pub(crate) const WILDCARDS: [char; 6] = ['*', '?', '[', '{', '}', '\\'];
 
 impl Pattern {
-    /// Of keys of objects.
+    /// Compiles a pattern of object keys.
     pub fn of_key(text: &str) -> Result<Self, String> {
         Self::new(text, true)
     }
 
-    /// Of values, where `/` is a character like any other.
+    /// Compiles a pattern of values, in which `/` is an ordinary character.
     pub fn of_value(text: &str) -> Result<Self, String> {
         Self::new(text, false)
     }
 
-    /// Of containers of an account; a text may say another: `ACCOUNT:BUCKET`.
+    /// Compiles a pattern of container names of `account`; the text may name another account: `ACCOUNT:BUCKET`.
     pub fn of_container(account: Option<&str>, text: &str) -> Result<Self, String> {
-        let (own, bucket) = account_of(text);
-        if own.is_some_and(|own| own.is_empty() || own.contains(WILD)) {
-            return Err(format!("'{text}' does not say which account: that takes a name, without wildcards"));
+        let (named_account, bucket) = account_of(text);
+        if named_account.is_some_and(|name| name.is_empty() || name.contains(WILDCARDS)) {
+            return Err(format!(
+                "'{text}' has a wildcard or nothing in place of an account; write the account's name"
+            ));
         }
-        Self::of_value(&in_account(own.or(account), bucket))
+        Self::of_value(&in_account(named_account.or(account), bucket))
     }
 
     fn new(text: &str, is_path: bool) -> Result<Self, String> {
         let glob = GlobBuilder::new(text).literal_separator(is_path).backslash_escape(true).build();
-        let glob = glob.map_err(|error| format!("'{text}' is no pattern: {}", error.kind()))?;
+        let glob = glob.map_err(|error| format!("'{text}' is not a pattern: {}", error.kind()))?;
         let regex = RegexBuilder::new(glob.regex()).dot_matches_new_line(true).unicode(false).build();
-        let regex = regex.map_err(|_| format!("'{text}' is too large for a pattern"))?;
+        let regex = regex.map_err(|_| format!("the pattern '{text}' is too large"))?;
         Ok(Self { written: text.to_owned(), regex })
     }
 
-    /// Whether all of the text is what the pattern stands for.
+    /// Returns whether the pattern matches the whole text.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.regex.is_match(text)
     }
 
-    /// The account whose containers it stands for.
+    /// Returns the account of a pattern of container names.
     pub fn account(&self) -> Option<&str> {
         account_of(&self.written).0
     }
 
-    /// Whether a container is what the pattern stands for. No wildcard stands for an account.
+    /// Returns whether a pattern of container names matches a container. Wildcards do not match accounts.
     pub fn names(&self, container: &str) -> bool {
         self.account() == account_of(container).0 && self.matches(container.as_bytes())
     }
 
-    /// As it was written.
+    /// Returns the pattern as it was written.
     pub(crate) fn written(&self) -> &str {
         &self.written
     }
 
-    /// The text, where the pattern stands for only one.
+    /// Returns the only text that the pattern matches, if it has no wildcards.
     pub fn only_text(&self) -> Option<String> {
-        let (text, is_all) = self.beginning();
+        let (text, is_all) = self.literal_prefix();
         is_all.then_some(text)
     }
 
-    /// What is before the first wildcard, with which every text that it stands for begins, and whether that is all.
-    pub(crate) fn beginning(&self) -> (String, bool) {
+    /// Returns the literal prefix of every text that the pattern matches, and whether this prefix is the whole
+    /// pattern.
+    pub(crate) fn literal_prefix(&self) -> (String, bool) {
         let mut text = String::new();
         let mut characters = self.written.chars();
         while let Some(character) = characters.next() {

@@ -1,56 +1,56 @@
-//! From a ruleset to a file, which reads as the same ruleset.
+//! Writes rulesets as YAML, which reads as the same rulesets.
 
 use super::{Rule, Ruleset, Wanted};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 
-/// Rulesets as the text of a file.
+/// Writes rulesets as the text of a file.
 pub fn write(rulesets: &[Ruleset]) -> String {
     rulesets.iter().map(Ruleset::to_yaml).collect()
 }
 
-/// The rules as they stand below a ruleset's name. Rules that are written alike mean the same.
+/// Writes rules as they appear below a ruleset's name. Rules with equal texts are equal.
 pub(crate) fn write_rules(text: &mut String, rules: &[Rule]) {
-    for (word, values) in values_by_word(rules) {
-        say(text, word, &list(values));
+    for (word, values) in values_by_keyword(rules) {
+        write_entry(text, word, &list(values));
     }
     for (word, of) in [("properties", named(rules, is_property)), ("tags", named(rules, is_tag))] {
         if !of.is_empty() {
             let entries = of.into_iter().map(|(name, wanted)| (name, alternatives(wanted)));
-            say(text, word, &mapping(entries));
+            write_entry(text, word, &mapping(entries));
         }
     }
 }
 
 impl Ruleset {
-    /// The ruleset as YAML, one text for one ruleset: what [`read`](crate::read) makes the same of. Several after each other are a
-    /// file of several.
+    /// Writes the ruleset as YAML. Equal rulesets have equal texts, [`read`](crate::read) returns the ruleset again,
+    /// and several texts joined are a file of several rulesets.
     pub fn to_yaml(&self) -> String {
         let mut text = format!("{}:\n", Quoted(&self.name));
         write_rules(&mut text, &self.rules);
         if !self.directories {
-            say(&mut text, "directories", "off");
+            write_entry(&mut text, "directories", "off");
         }
         if let Some(recency) = self.recency {
             let recency = SignedDuration::try_from(recency).unwrap_or(SignedDuration::MAX);
-            say(&mut text, "recency", &recency.to_string());
+            write_entry(&mut text, "recency", &recency.to_string());
         }
         if !self.output.is_empty() {
             let output = self.output.iter().map(|(name, value)| (name, Quoted(value).to_string()));
-            say(&mut text, "output", &mapping(output));
+            write_entry(&mut text, "output", &mapping(output));
         }
         text
     }
 }
 
-fn say(text: &mut String, word: &str, value: &str) {
-    // A text takes all that is written to it.
+fn write_entry(text: &mut String, word: &str, value: &str) {
+    // Writing to a `String` cannot fail.
     let _ = writeln!(text, "  {word}: {value}");
 }
 
-/// The rules that have no names, each word once, in the order of the rules.
-fn values_by_word(rules: &[Rule]) -> Vec<(&'static str, Vec<String>)> {
+/// Returns the rules that have no names: each keyword once, in the order of the rules, with its values.
+fn values_by_keyword(rules: &[Rule]) -> Vec<(&'static str, Vec<String>)> {
     let mut words: Vec<(&'static str, Vec<String>)> = Vec::new();
     for rule in rules {
         let (word, said) = match rule {
@@ -70,7 +70,7 @@ fn values_by_word(rules: &[Rule]) -> Vec<(&'static str, Vec<String>)> {
     words
 }
 
-/// A name and what it may be.
+/// The name of a property or tag, and the values that a rule accepts.
 type Named<'r> = (&'r String, &'r Vec<Wanted>);
 
 fn is_property(rule: &Rule) -> Option<Named<'_>> {

@@ -67,7 +67,7 @@ async fn what_is_no_handler_is_told_so() {
             ca_bundle: None,
         };
         let error = RemoteViews::new(&config).unwrap_err().to_string();
-        assert!(error.contains("is no address of a handler"), "{error}");
+        assert!(error.contains("is not the address of a handler"), "{error}");
     }
     let listener = tokio::net::TcpListener::bind(ANY).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -80,7 +80,7 @@ async fn what_is_no_handler_is_told_so() {
     });
     let opened = tokio::time::timeout(Duration::from_secs(10), client(&[url], None).open(&ruleset())).await;
     assert!(
-        matches!(&opened, Ok(Err(ViewError::Refused(says))) if says.contains("makes no sense")),
+        matches!(&opened, Ok(Err(ViewError::Refused(says))) if says.contains("is malformed")),
         "{opened:?}"
     );
 }
