@@ -1,26 +1,27 @@
-//! One ruleset's directory: asked for when it is looked at, and no more often than its recency says.
+//! This client's copy of one view. The handler is asked when a user looks at the view, but no more often than its
+//! recency requires.
 //!
-//! Invariants: of several who look at one time one asks; a handler that is lost is asked again, and until it answers there is
-//! what was there.
+//! Invariants: concurrent users share one request; a handler that does not answer is asked again, and until it
+//! answers the view shows its last known content.
 
 use super::journal::Move;
-use super::move_worker::End;
+use super::move_worker::MoveEnd;
 use super::naming::EntryName;
-use super::overlay::Told;
-use super::path_index::{Entry, Names};
-use super::{DIRECTORY_PROPERTY, Lost, News, Place, Stale, TreeError, TreeParts, ViewStatus};
+use super::overlay::Overlay;
+use super::path_index::{Entry, PathIndex};
+use super::{DIRECTORY_PROPERTY, LocalChange, Lost, Place, Stale, TreeError, TreeParts, ViewStatus};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, Unlisted, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use store::{Claims, Clock, Timestamp};
 use tokio::sync::{Notify, watch};
 
-/// Objects asked for at once.
-const PAGE: usize = 8192;
-/// A handler that is lost is asked again after so long, so that not everybody who looks waits for it.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Who looks at a view that is known waits so long for an answer, and then goes on with what there is.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Number of objects requested at once.
+const PAGE_OBJECTS: usize = 8192;
+/// Wait before a handler that did not answer is asked again, so that not every user waits for it.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Maximum wait of a user for an answer, if older content of the view is known.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Branch {
@@ -28,81 +29,84 @@ pub(super) struct Branch {
     recency: Duration,
     views: Arc<dyn Views>,
     clock: Arc<dyn Clock>,
-    /// Where the handler says when something changes.
+    /// Counter that changes with every change at the handler, if the handler has one.
     news: Option<watch::Receiver<u64>>,
-    /// Who passes on what is stale.
-    stirred: Arc<Notify>,
-    turn: Claims<()>,
+    /// Wakes the task that passes on stale names.
+    stale_notify: Arc<Notify>,
+    /// Held during a request to the handler.
+    asking: Claims<()>,
     state: RwLock<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    told: Told,
+    overlay: Overlay,
     view: Option<ViewId>,
     cursor: Option<Cursor>,
-    /// How often the handler was begun to be asked.
-    asked: u64,
-    /// When the last answer was asked for that came, and what the handler's number was then.
-    known: Option<Timestamp>,
-    heard: Option<u64>,
+    /// Number of requests for changes that were begun.
+    ask_count: u64,
+    /// Time at which the last successful request began; `None` if there was none.
+    known_at: Option<Timestamp>,
+    /// The handler's counter when that request began.
+    known_news: Option<u64>,
+    /// If the handler does not answer: since when and why, and when it is asked again.
     lost: Option<(Lost, Timestamp)>,
-    /// What it said cannot be read.
+    /// Containers that the handler cannot read.
     unlisted: Vec<Unlisted>,
-    /// Somebody asks for longer than others wait: nobody else does meanwhile.
-    is_late: bool,
+    /// Whether a request takes longer than users wait. No other request is begun meanwhile.
+    is_answer_late: bool,
 }
 
 impl Branch {
     pub(super) fn new(
         ruleset: Arc<Ruleset>,
         parts: &TreeParts,
-        stirred: Arc<Notify>,
+        stale_notify: Arc<Notify>,
         moves: &[Move],
     ) -> Self {
-        let told = Told::new(Names::new(ruleset.directories), moves);
+        let overlay = Overlay::new(PathIndex::new(ruleset.directories), moves);
         let state = RwLock::new(State {
-            told,
+            overlay,
             view: None,
             cursor: None,
-            asked: 0,
-            known: None,
-            heard: None,
+            ask_count: 0,
+            known_at: None,
+            known_news: None,
             lost: None,
             unlisted: Vec::new(),
-            is_late: false,
+            is_answer_late: false,
         });
         let recency = ruleset.recency.unwrap_or(parts.recency);
         let (views, clock) = (parts.views.clone(), parts.clock.clone());
-        // What time alone changes nobody says.
+        // Changes by age alone do not change the handler's counter.
         let news = views.news().filter(|_| !ruleset.has_ages());
-        Self { ruleset, recency, views, clock, news, stirred, turn: Claims::default(), state }
+        Self { ruleset, recency, views, clock, news, stale_notify, asking: Claims::default(), state }
     }
 
     pub(super) fn recency(&self) -> Duration {
         self.recency
     }
 
-    pub(super) fn names<T>(&self, look: impl FnOnce(&Names) -> T) -> T {
-        look(&self.read().told.names)
+    pub(super) fn with_index<T>(&self, read: impl FnOnce(&PathIndex) -> T) -> T {
+        read(&self.read().overlay.index)
     }
 
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Names) -> T) -> T {
-        let changed = change(&mut self.write().told.names);
-        self.stirred.notify_one();
+    pub(super) fn change_index<T>(&self, change: impl FnOnce(&mut PathIndex) -> T) -> T {
+        let changed = change(&mut self.write().overlay.index);
+        self.stale_notify.notify_one();
         changed
     }
 
-    /// The directories in which something happened, each once, with so many names at most.
+    /// Takes the directories with stale names: each once, with at most `limit` names in all.
     pub(super) fn take_stale(&self, limit: usize) -> Vec<Stale> {
-        let mut stale = self.write().told.take_stale(limit);
+        let mut stale = self.write().overlay.take_stale(limit);
         let name = self.ruleset.name.as_bytes();
         stale.iter_mut().for_each(|stale| stale.directory.insert(0, name.into()));
         stale
     }
 
     pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {
-        self.names(|names| names.find(path))
+        self.with_index(|index| index.find(path))
     }
 
     pub(super) fn list(
@@ -111,77 +115,80 @@ impl Branch {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Option<Vec<(EntryName, Entry)>> {
-        self.names(|names| names.list(path, after, limit))
+        self.with_index(|index| index.list(path, after, limit))
     }
 
-    /// Whether no other object of the view is at a place: what is there would be the file itself.
+    /// Returns whether a place is free, or holds the object that a file made there would replace: one with the same
+    /// key in the same directory.
     pub(super) fn is_free(&self, place: &Place) -> bool {
         let object = ObjectName { container: place.container.as_str().into(), key: place.key.clone() };
         let directory = place.properties.get(DIRECTORY_PROPERTY);
-        self.names(|names| {
-            let there = names.get(&object).map(|shown| shown.properties.as_ref());
-            there.is_none_or(|properties| {
-                properties.and_then(|said| said.get(DIRECTORY_PROPERTY)) == directory
+        self.with_index(|index| {
+            let occupant = index.get(&object).map(|shown| shown.properties.as_ref());
+            occupant.is_none_or(|properties| {
+                properties.and_then(|properties| properties.get(DIRECTORY_PROPERTY)) == directory
             })
         })
     }
 
-    /// Takes what this client did to objects, as one step. What it does not say is as it was.
-    pub(super) fn tell(&self, news: &[News]) {
+    /// Applies changes by this client, in one step. Properties and tags that are not known keep their last known
+    /// values.
+    pub(super) fn apply_local(&self, changes: &[LocalChange]) {
         let now = self.clock.now();
         let mut state = self.write();
-        for (object, shown) in news {
-            let shown = shown.clone().map(|shown| match state.told.names.get(object) {
-                Some(known) => with_known(shown, known),
+        for (object, shown) in changes {
+            let shown = shown.clone().map(|shown| match state.overlay.index.get(object) {
+                Some(known) => with_known_metadata(shown, known),
                 None => shown,
             });
             let shown = shown.filter(|shown| self.would_show(shown, now));
             if shown.is_some() || self.could_show(object) {
-                state.told.tell(object, shown, now);
+                state.overlay.apply_local(object, shown, now);
             }
         }
         drop(state);
-        self.stirred.notify_one();
+        self.stale_notify.notify_one();
     }
 
-    /// This client begins to change an object.
+    /// Notes that this client begins to change an object.
     pub(super) fn begin_change(&self, object: &ObjectName) {
-        self.write().told.begin_change(object);
+        self.write().overlay.begin_change(object);
     }
 
-    /// A change that began has ended.
+    /// Notes that a change has ended.
     pub(super) fn end_change(&self, object: &ObjectName) {
-        self.write().told.end_change(object);
+        self.write().overlay.end_change(object);
     }
 
-    /// Shows objects where they are to lie, and with them the directories that were made here, as one step.
-    pub(super) fn move_all(&self, moves: &[Move], made: Option<[&[&[u8]]; 2]>) {
-        let told = &mut self.write().told;
+    /// Shows objects in the directories that they are being moved to, and with them the directories that were made
+    /// here, in one step.
+    pub(super) fn begin_moves(&self, moves: &[Move], made: Option<[&[&[u8]]; 2]>) {
+        let overlay = &mut self.write().overlay;
         if let Some([from, to]) = made {
-            told.names.move_made(from, to);
+            overlay.index.move_made_directories(from, to);
         }
-        moves.iter().for_each(|one| told.begin_move(one));
-        self.stirred.notify_one();
+        moves.iter().for_each(|one| overlay.begin_move(one));
+        self.stale_notify.notify_one();
     }
 
-    /// A move has ended: from now on the object lies where it says.
-    pub(super) fn has_moved(&self, one: &Move, end: &End) {
-        self.write().told.end_move(one);
+    /// Ends a move: from now on the object's own property counts.
+    pub(super) fn end_move(&self, one: &Move, end: &MoveEnd) {
+        self.write().overlay.end_move(one);
         match end {
-            End::Says(shown) => self.tell(&[(one.object.clone(), Some(shown.clone()))]),
-            End::Gone => {
-                self.write().told.heard(&one.object, None);
-                self.stirred.notify_one();
+            MoveEnd::Placed(shown) => self.apply_local(&[(one.object.clone(), Some(shown.clone()))]),
+            MoveEnd::Gone => {
+                self.write().overlay.apply_remote(&one.object, None);
+                self.stale_notify.notify_one();
             }
         }
     }
 
-    /// Whether the ruleset shows an object that somebody here has just had in hand.
+    /// Returns whether the ruleset matches an object that this client has just accessed.
     fn would_show(&self, shown: &Shown, now: Timestamp) -> bool {
         self.ruleset.matches(&shown.state(Some(now)), now)
     }
 
-    /// Whether the handler may say that an object is seen: it may be late.
+    /// Returns whether the handler may report an object as shown, perhaps late: whether its container and key match.
     fn could_show(&self, object: &ObjectName) -> bool {
         self.ruleset.rules.iter().all(|rule| match rule {
             Rule::Container(names) => names.iter().any(|name| name.names(&object.container)),
@@ -194,81 +201,82 @@ impl Branch {
         let state = self.read();
         ViewStatus {
             name: self.ruleset.name.clone(),
-            objects: state.told.names.len(),
-            known: state.known,
+            objects: state.overlay.index.len(),
+            known: state.known_at,
             lost: state.lost.as_ref().map(|(lost, _)| lost.clone()),
             unlisted: state.unlisted.clone(),
         }
     }
 
-    /// Sees to it that what is here is as recent as it must be, if the handler answers. An error if it never did.
+    /// Brings the content up to date as far as its recency requires and the handler answers. Fails only if the
+    /// handler has never answered.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), TreeError> {
-        let Some(asked) = self.needs_asking() else { return Ok(()) };
-        let is_known = self.read().known.is_some();
-        let mut asking = Box::pin(Arc::clone(self).ask_in_turn(asked));
+        let Some(ask_count) = self.ask_count_if_due() else { return Ok(()) };
+        let is_known = self.read().known_at.is_some();
+        let mut request = Box::pin(Arc::clone(self).ask_in_turn(ask_count));
         if !is_known {
-            return asking.await;
+            return request.await;
         }
-        if let Ok(outcome) = tokio::time::timeout(PATIENCE, &mut asking).await {
+        if let Ok(outcome) = tokio::time::timeout(ANSWER_WAIT_MAX, &mut request).await {
             return outcome;
         }
-        self.is_late();
-        tokio::spawn(asking);
+        self.mark_late();
+        tokio::spawn(request);
         Ok(())
     }
 
-    /// The handler takes its time.
-    fn is_late(&self) {
+    /// Notes that the handler does not answer in time.
+    fn mark_late(&self) {
         let now = self.clock.now();
         let mut state = self.write();
-        if !std::mem::replace(&mut state.is_late, true) && state.lost.is_none() {
+        if !std::mem::replace(&mut state.is_answer_late, true) && state.lost.is_none() {
             let why = "the handler does not answer".to_owned();
             state.lost = Some((Lost { since: now, why }, now));
         }
     }
 
-    /// Takes what changed, if somebody has looked at the view before. Failures are met by who looks next.
+    /// Fetches changes, if a user has looked at the view before. An error is reported to the next user.
     pub(super) async fn follow(self: &Arc<Self>) {
-        let asked = {
+        let ask_count = {
             let state = self.read();
-            state.known.map(|_| state.asked).filter(|_| !self.is_all(state.heard))
+            state.known_at.map(|_| state.ask_count).filter(|_| !self.is_up_to_date(state.known_news))
         };
-        if let Some(asked) = asked {
-            Arc::clone(self).ask_in_turn(asked).await.ok();
+        if let Some(ask_count) = ask_count {
+            Arc::clone(self).ask_in_turn(ask_count).await.ok();
         }
     }
 
-    /// Whether something this client did is believed more than the handler, for a time.
-    pub(super) fn believes(&self) -> bool {
-        self.read().told.believes()
+    /// Returns whether a local change may still take precedence over the handler's state.
+    pub(super) fn has_pending(&self) -> bool {
+        self.read().overlay.has_pending()
     }
 
-    /// Ends what was believed long enough.
-    pub(super) fn settle(&self) {
+    /// Ends the precedence of local changes that have expired.
+    pub(super) fn expire_pending(&self) {
         let now = self.clock.now();
-        self.write().told.settle(now);
+        self.write().overlay.expire_pending(now);
     }
 
-    /// Asks, unless somebody began to since it had been asked so often.
-    async fn ask_in_turn(self: Arc<Self>, asked: u64) -> Result<(), TreeError> {
-        let _turn = self.turn.claim(&()).await;
-        if self.read().asked > asked {
-            // Who had the turn began to ask after this call did.
-            return self.standing();
+    /// Fetches changes, unless another call began to since `ask_count` was read.
+    async fn ask_in_turn(self: Arc<Self>, ask_count: u64) -> Result<(), TreeError> {
+        let _asking = self.asking.claim(&()).await;
+        if self.read().ask_count > ask_count {
+            // Another call began to fetch after this one was made, so its result counts for both.
+            return self.current_error();
         }
         let began = self.clock.now();
-        let heard = self.news.as_ref().map(|news| *news.borrow());
-        self.write().asked += 1;
-        let outcome = self.ask().await;
+        let known_news = self.news.as_ref().map(|news| *news.borrow());
+        self.write().ask_count += 1;
+        let outcome = self.fetch_changes().await;
         let mut state = self.write();
-        state.is_late = false;
+        state.is_answer_late = false;
         match outcome {
-            Ok(()) => (state.known, state.heard, state.lost) = (Some(began), heard, None),
+            Ok(()) => (state.known_at, state.known_news, state.lost) = (Some(began), known_news, None),
             Err(error) => {
                 let now = self.clock.now();
                 let since = state.lost.take().map_or(now, |(lost, _)| lost.since);
-                state.lost = Some((Lost { since, why: error.to_string() }, now.after(AGAIN)));
-                if state.known.is_none() {
+                state.lost = Some((Lost { since, why: error.to_string() }, now.after(RETRY_AFTER)));
+                if state.known_at.is_none() {
                     return Err(TreeError::View(error));
                 }
             }
@@ -276,102 +284,108 @@ impl Branch {
         Ok(())
     }
 
-    /// How often somebody has asked so far, if somebody should again.
-    fn needs_asking(&self) -> Option<u64> {
+    /// Returns the number of requests so far, if another one is due.
+    fn ask_count_if_due(&self) -> Option<u64> {
         let now = self.clock.now();
         let state = self.read();
-        // A clock that was put back says nothing.
+        // If the clock was set back, the content does not count as recent.
         let is_recent = |known: Timestamp| known <= now && now.since(known) < self.recency;
-        let waits = |again: Timestamp| now < again && again <= now.after(AGAIN);
-        let is_known = state.known.is_some();
-        let is_said_to_be =
-            |known: Timestamp| known <= now && now.since(known) < AGAIN && self.is_all(state.heard);
-        let goes_on = state.is_late
-            || state.known.is_some_and(|known| is_recent(known) || is_said_to_be(known))
-            || (is_known && state.lost.as_ref().is_some_and(|(_, again)| waits(*again)));
-        (!goes_on).then_some(state.asked)
+        let is_waiting = |retry_at: Timestamp| now < retry_at && retry_at <= now.after(RETRY_AFTER);
+        let is_known = state.known_at.is_some();
+        let is_reported_current = |known: Timestamp| {
+            known <= now && now.since(known) < RETRY_AFTER && self.is_up_to_date(state.known_news)
+        };
+        let is_usable = state.is_answer_late
+            || state.known_at.is_some_and(|known| is_recent(known) || is_reported_current(known))
+            || (is_known && state.lost.as_ref().is_some_and(|(_, retry_at)| is_waiting(*retry_at)));
+        (!is_usable).then_some(state.ask_count)
     }
 
-    /// Whether the handler says that nothing has changed since it said a number.
-    fn is_all(&self, heard: Option<u64>) -> bool {
-        self.news.as_ref().is_some_and(|news| heard == Some(*news.borrow()))
+    /// Returns whether the handler's counter is still `known_news`, so that nothing has changed.
+    fn is_up_to_date(&self, known_news: Option<u64>) -> bool {
+        self.news.as_ref().is_some_and(|news| known_news == Some(*news.borrow()))
     }
 
-    fn standing(&self) -> Result<(), TreeError> {
+    fn current_error(&self) -> Result<(), TreeError> {
         let state = self.read();
         match &state.lost {
-            Some((lost, _)) if state.known.is_none() => {
+            Some((lost, _)) if state.known_at.is_none() => {
                 Err(TreeError::View(ViewError::Unreachable(lost.why.clone())))
             }
             _ => Ok(()),
         }
     }
 
-    /// Fetches what changed, to the end.
-    async fn ask(&self) -> Result<(), ViewError> {
-        let mut anew: Option<Names> = None;
+    /// Fetches all pages of changes.
+    async fn fetch_changes(&self) -> Result<(), ViewError> {
+        let mut new_index: Option<PathIndex> = None;
         let mut cursor = self.read().cursor.clone();
         loop {
-            let mut changes = self.page(cursor.as_ref()).await?;
+            let mut changes = self.fetch_page(cursor.as_ref()).await?;
             let unlisted = std::mem::take(&mut changes.unlisted);
             cursor = Some(changes.cursor.clone());
             let has_more = changes.has_more;
             if changes.is_beginning {
-                anew = Some(Names::new(self.ruleset.directories));
+                new_index = Some(PathIndex::new(self.ruleset.directories));
             }
-            match &mut anew {
-                Some(names) => fill(names, changes),
-                None => self.hear(changes),
+            match &mut new_index {
+                Some(index) => add_to_index(index, changes),
+                None => self.apply_changes(changes),
             }
             if !has_more {
-                self.is_without(unlisted);
+                self.note_unlisted(unlisted);
                 break;
             }
         }
         let mut state = self.write();
-        if let Some(names) = anew {
-            state.told.begin_anew(names);
+        if let Some(index) = new_index {
+            state.overlay.replace_all(index);
         }
         state.cursor = cursor;
         let now = self.clock.now();
-        state.told.settle(now);
-        if state.told.is_stirred() {
-            self.stirred.notify_one();
+        state.overlay.expire_pending(now);
+        if state.overlay.has_stale() {
+            self.stale_notify.notify_one();
         }
         Ok(())
     }
 
-    /// Takes note of what cannot be read, and says so where that is news.
-    fn is_without(&self, unlisted: Vec<Unlisted>) {
+    /// Records the containers that cannot be read, and logs new ones.
+    fn note_unlisted(&self, unlisted: Vec<Unlisted>) {
         let mut state = self.write();
         for Unlisted { container, why } in unlisted.iter().filter(|one| !state.unlisted.contains(one)) {
-            tracing::warn!(view = self.ruleset.name, container, why, "a view is without a container");
+            tracing::warn!(
+                view = self.ruleset.name,
+                container,
+                why,
+                "a container of the view cannot be read"
+            );
         }
         state.unlisted = unlisted;
     }
 
-    async fn page(&self, cursor: Option<&Cursor>) -> Result<Changes, ViewError> {
+    async fn fetch_page(&self, cursor: Option<&Cursor>) -> Result<Changes, ViewError> {
         let known = self.read().view;
         if let Some(view) = known {
-            match self.views.changes(view, cursor, PAGE).await {
+            match self.views.changes(view, cursor, PAGE_OBJECTS).await {
                 Err(ViewError::Unknown) => {}
                 answer => return answer,
             }
         }
         let view = self.views.open(&self.ruleset).await?;
         self.write().view = Some(view);
-        self.views.changes(view, cursor, PAGE).await
+        self.views.changes(view, cursor, PAGE_OBJECTS).await
     }
 
-    /// Takes a part of what changed, as one step.
-    fn hear(&self, changes: Changes) {
+    /// Applies one page of changes, in one step.
+    fn apply_changes(&self, changes: Changes) {
         let mut state = self.write();
         for object in &changes.gone {
-            state.told.heard(object, None);
+            state.overlay.apply_remote(object, None);
         }
         for shown in changes.shown {
             let name = shown.name.clone();
-            state.told.heard(&name, Some(shown));
+            state.overlay.apply_remote(&name, Some(shown));
         }
         state.cursor = Some(changes.cursor);
     }
@@ -385,8 +399,8 @@ impl Branch {
     }
 }
 
-/// What is new of an object, with the metadata that is known besides.
-fn with_known(shown: Arc<Shown>, known: &Shown) -> Arc<Shown> {
+/// Returns an object with the properties and tags that are known already, where it has none.
+fn with_known_metadata(shown: Arc<Shown>, known: &Shown) -> Arc<Shown> {
     if shown.properties.is_some() && shown.tags.is_some() {
         return shown;
     }
@@ -396,7 +410,7 @@ fn with_known(shown: Arc<Shown>, known: &Shown) -> Arc<Shown> {
     Arc::new(shown)
 }
 
-fn fill(names: &mut Names, changes: Changes) {
-    changes.gone.iter().for_each(|object| names.remove(object));
-    changes.shown.into_iter().for_each(|shown| names.put(shown));
+fn add_to_index(index: &mut PathIndex, changes: Changes) {
+    changes.gone.iter().for_each(|object| index.remove(object));
+    changes.shown.into_iter().for_each(|shown| index.put(shown));
 }

@@ -1,4 +1,5 @@
-//! Changes of objects that are under way: what the handler says meanwhile may be of before them or of after.
+//! Changes of objects that are in progress. A state that the handler reports meanwhile may be from before the change
+//! or after it.
 
 use super::branch::Branch;
 use super::naming::EntryName;
@@ -6,8 +7,8 @@ use crate::ObjectName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A change of an object by this client, until it is dropped. What the handler says of the object while this exists is not lost
-/// when the tree is told what came of the change.
+/// Guard for a change of an object by this client, which lasts until the guard is dropped. States of the object that
+/// the handler reports meanwhile are not lost when the tree is notified of the change.
 #[derive(Debug)]
 #[must_use = "a change ends when this is dropped"]
 pub struct Changing {

@@ -1,13 +1,14 @@
-//! One directory of a view: which name leads to which object.
+//! One directory of a view: the objects and directories that its names lead to.
 //!
-//! Invariants: every object has exactly one name; of several with one plain name the least has it, unless a directory or another's
-//! longer name is called so; the others have longer names. A name that led somewhere and does so no more, or leads elsewhere, or
-//! to an object that changed, is noted until somebody takes note of it.
+//! Invariants: every object has exactly one name. Of several objects with one plain name (namesakes), the least has
+//! the plain name, unless a directory has it, or another object has it as its longer name; the others have longer
+//! names. A name that changed, so that it leads to another entry, to a changed object or to nothing, is in `stale`
+//! until it is taken.
 
 use super::naming::{self, EntryName};
 use super::path_index::DirectoryId;
 use crate::{ObjectName, Shown};
-use std::collections::btree_map::Entry as Place;
+use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,22 +16,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// Where it lies, and as what; the top lies nowhere.
+    /// Parent directory, and the name in it; `None` for the top directory.
     pub(super) parent: Option<(DirectoryId, EntryName)>,
-    /// Somebody made it here, so it stays when it is empty.
+    /// Whether this client made the directory, so that it stays while it is empty.
     pub(super) is_made: bool,
-    /// Another one whenever something changes in it.
+    /// Version; changes with every change in the directory.
     pub(super) version: u64,
-    /// Names that do not stand any more for what they stood for.
+    /// Names that do not lead to what they led to when they were last taken.
     stale: BTreeSet<EntryName>,
-    /// Somebody came to an object by its longer name while it had the plain one.
-    is_called_longer: AtomicBool,
+    /// Whether a lookup found an object by its longer name while it had the plain one.
+    used_longer_name: AtomicBool,
     slots: BTreeMap<EntryName, Slot>,
-    /// The objects of one plain name and what they are called, where that is not simply one object and its plain name.
+    /// Namesakes and their names, by plain name; except where a single object has its plain name.
     namesakes: HashMap<EntryName, BTreeMap<ObjectName, EntryName>>,
 }
 
-/// What a name leads to.
+/// Entry of a name.
 #[derive(Debug, Clone)]
 pub(super) enum Slot {
     Directory(DirectoryId),
@@ -46,24 +47,26 @@ impl Directory {
         self.slots.is_empty()
     }
 
-    /// What is called so, or was before a namesake went.
+    /// Finds an entry by its name, or by the longer name that the object would have if it had a namesake.
     pub(super) fn find(&self, name: &[u8]) -> Option<&Slot> {
         if let Some(slot) = self.slots.get(name) {
             return Some(slot);
         }
-        let plain = naming::shortened(name)?;
+        let plain = naming::plain_name_of_longer(name)?;
         let slot = self.slots.get(&*plain)?;
-        let is_it = match slot {
-            Slot::File(shown) => naming::longer(&shown.name, &plain).take(2).any(|longer| *longer == *name),
+        let is_longer_name = match slot {
+            Slot::File(shown) => {
+                naming::longer_names(&shown.name, &plain).take(2).any(|longer| *longer == *name)
+            }
             Slot::Directory(_) => false,
         };
-        if is_it {
-            self.is_called_longer.store(true, Ordering::Relaxed);
+        if is_longer_name {
+            self.used_longer_name.store(true, Ordering::Relaxed);
         }
-        is_it.then_some(slot)
+        is_longer_name.then_some(slot)
     }
 
-    /// The directory that is called so.
+    /// Returns the directory of a name.
     pub(super) fn directory(&self, name: &[u8]) -> Option<DirectoryId> {
         match self.slots.get(name)? {
             Slot::Directory(id) => Some(*id),
@@ -71,32 +74,32 @@ impl Directory {
         }
     }
 
-    /// In the order of names, after one.
+    /// Returns the entries after a name, in the order of names.
     pub(super) fn after(&self, after: Option<&[u8]>) -> impl Iterator<Item = (&EntryName, &Slot)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.slots.range::<[u8], _>((from, Bound::Unbounded))
     }
 
-    /// Some of the names that do not stand any more for what they stood for, once; and whether there are more.
+    /// Takes up to `limit` stale names. Returns them, and whether there are more.
     pub(super) fn take_stale(&mut self, limit: usize) -> (Vec<EntryName>, bool) {
         let taken = std::iter::from_fn(|| self.stale.pop_first()).take(limit).collect();
         (taken, !self.stale.is_empty())
     }
 
-    /// Takes an object in, or what is newly known of it.
+    /// Adds an object, or replaces its known state.
     pub(super) fn put(&mut self, plain: &EntryName, shown: Arc<Shown>) {
         if let Some(name) = self.name_of(plain, &shown.name) {
             self.set(name, Slot::File(shown));
         } else if self.namesakes.contains_key(plain) || self.slots.contains_key(plain) {
-            self.group(plain);
-            self.name_longer(plain, shown);
+            self.form_group(plain);
+            self.give_longer_name(plain, shown);
             self.promote(plain);
         } else {
             self.set(plain.clone(), Slot::File(shown));
         }
     }
 
-    /// Lets an object go.
+    /// Removes an object.
     pub(super) fn remove(&mut self, plain: &EntryName, object: &ObjectName) {
         let Some(name) = self.name_of(plain, object) else { return };
         self.clear(&name);
@@ -110,16 +113,16 @@ impl Directory {
         self.promote(plain);
     }
 
-    /// A directory has its name whatever else is called so.
+    /// Adds a directory. It always gets its name; an object that has the name gets a longer one.
     pub(super) fn put_directory(&mut self, name: &EntryName, id: DirectoryId) {
         let before = self.set(name.clone(), Slot::Directory(id));
         if let Some(Slot::File(shown)) = before
-            && let Some(plain) = naming::plain(&shown.name)
+            && let Some(plain) = naming::plain_name(&shown.name)
         {
             if *plain == **name {
                 self.namesakes.entry(plain.clone()).or_default();
             }
-            self.name_longer(&plain, shown);
+            self.give_longer_name(&plain, shown);
         }
     }
 
@@ -128,14 +131,14 @@ impl Directory {
         self.promote(name);
     }
 
-    /// Lets a name lead somewhere; returns to what it led.
+    /// Makes a name lead to an entry. Returns the previous entry.
     fn set(&mut self, name: EntryName, slot: Slot) -> Option<Slot> {
         match self.slots.entry(name) {
-            Place::Vacant(vacant) => {
+            MapEntry::Vacant(vacant) => {
                 vacant.insert(slot);
                 None
             }
-            Place::Occupied(mut occupied) => {
+            MapEntry::Occupied(mut occupied) => {
                 let name = occupied.key().clone();
                 let before = occupied.insert(slot);
                 self.note_stale(name, &before);
@@ -144,7 +147,7 @@ impl Directory {
         }
     }
 
-    /// Lets a name lead nowhere; returns to what it led.
+    /// Removes a name. Returns its entry.
     fn clear(&mut self, name: &EntryName) -> Option<Slot> {
         let before = self.slots.remove(name)?;
         self.note_stale(name.clone(), &before);
@@ -153,14 +156,14 @@ impl Directory {
 
     fn note_stale(&mut self, name: EntryName, before: &Slot) {
         if let Slot::File(shown) = before
-            && self.is_called_longer.load(Ordering::Relaxed)
+            && self.used_longer_name.load(Ordering::Relaxed)
         {
-            self.stale.extend(naming::longer(&shown.name, &name).take(2));
+            self.stale.extend(naming::longer_names(&shown.name, &name).take(2));
         }
         self.stale.insert(name);
     }
 
-    /// What an object that is here is called.
+    /// Returns the name of an object, if it is in the directory.
     fn name_of(&self, plain: &EntryName, object: &ObjectName) -> Option<EntryName> {
         if let Some(group) = self.namesakes.get(plain) {
             return group.get(object).cloned();
@@ -171,28 +174,28 @@ impl Directory {
         }
     }
 
-    /// Makes namesakes of whatever has the plain name.
-    fn group(&mut self, plain: &EntryName) {
+    /// Starts a group of namesakes with the object that has the plain name, if any.
+    fn form_group(&mut self, plain: &EntryName) {
         if self.namesakes.contains_key(plain) {
             return;
         }
         let holder = match self.slots.get(plain) {
-            Some(Slot::File(shown)) if naming::plain(&shown.name).as_ref() == Some(plain) => Some(shown),
+            Some(Slot::File(shown)) if naming::plain_name(&shown.name).as_ref() == Some(plain) => Some(shown),
             _ => None,
         };
         let group = holder.map(|shown| (shown.name.clone(), plain.clone())).into_iter().collect();
         self.namesakes.insert(plain.clone(), group);
     }
 
-    /// Calls an object by the first longer name that is free.
-    fn name_longer(&mut self, plain: &EntryName, shown: Arc<Shown>) {
-        let free = naming::longer(&shown.name, plain).find(|name| !self.slots.contains_key(name));
-        let Some(name) = free else { unreachable!("there are more names than objects") };
+    /// Gives an object the first longer name that is free.
+    fn give_longer_name(&mut self, plain: &EntryName, shown: Arc<Shown>) {
+        let free = naming::longer_names(&shown.name, plain).find(|name| !self.slots.contains_key(name));
+        let Some(name) = free else { unreachable!("the longer names of an object are unlimited") };
         self.namesakes.entry(plain.clone()).or_default().insert(shown.name.clone(), name.clone());
         self.set(name, Slot::File(shown));
     }
 
-    /// Gives a plain name to the least of those that want it.
+    /// Gives a plain name to the least object of its group, if no other entry has it.
     fn promote(&mut self, plain: &EntryName) {
         let Some(group) = self.namesakes.get(plain) else { return };
         let Some((least, name)) = group.first_key_value() else { return };
@@ -210,7 +213,7 @@ impl Directory {
                 group.insert(least, plain.clone());
             }
             if let Some(holder) = holder {
-                self.name_longer(plain, holder);
+                self.give_longer_name(plain, holder);
             }
         }
         if self.namesakes.get(plain).is_some_and(|group| group.len() == 1) {

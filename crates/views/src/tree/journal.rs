@@ -1,8 +1,10 @@
-//! Which objects are to lie in another directory, on disk: lines appended to one file.
+//! The journal of moves: one file, to which lines are appended, with the objects that are to be moved to another
+//! directory.
 //!
-//! A line is JSON: `{"container", "key", "from": [...], "to"}` when a move begins, and `{"container", "key", "done": to}` when it has
-//! ended (`docs/format.md`). Of one object the last line that begins counts. Invariant: a line counts whole or not at all; a last
-//! one without its end was promised to nobody.
+//! A line is JSON: `{"container", "key", "from": [...], "to"}` when a move begins, and `{"container", "key", "done":
+//! to}` when it has ended (`docs/format.md`). Of several lines that begin a move of one object, the last counts.
+//! Invariant: a line counts completely or not at all; an incomplete last line belongs to a rename that was not
+//! acknowledged.
 
 use crate::ObjectName;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
@@ -13,24 +15,25 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use store::ObjectKey;
 
-/// What of a key's bytes is in percent form.
+/// Bytes of a key that are percent-encoded.
 const KEY: AsciiSet = CONTROLS.add(b'%');
-/// A shorter file is not emptied when nothing is under way.
+/// Length from which the file is truncated when no move is left.
 const EMPTIED_BYTES_MIN: u64 = 1 << 20;
 
-/// An object that is to lie in another directory.
+/// A move of an object to another directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) object: ObjectName,
-    /// The directories that it may say it lies in, as long as it says nothing newer; `None` is the top.
+    /// The directories that the object's property may name for the move to be made; another one is newer than the
+    /// move. `None` is the top directory.
     pub(super) from: Vec<Option<String>>,
-    /// Where it is to lie.
+    /// The new directory; `None` is the top directory.
     pub(super) to: Option<String>,
 }
 
 pub(super) type Moves = BTreeMap<ObjectName, Move>;
 
-/// The file, open at its end.
+/// The journal, open for appending.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
@@ -53,7 +56,7 @@ enum Step {
 }
 
 impl Journal {
-    /// Opens the file in a directory, both made if they are missing; what it says is under way.
+    /// Opens the journal in a directory, creating both if necessary. Returns it with the moves that have not ended.
     pub(super) fn open(dir: &Path) -> io::Result<(Self, Moves)> {
         fs::create_dir_all(dir)?;
         let path = dir.join("directories");
@@ -89,7 +92,7 @@ impl Journal {
         })
     }
 
-    /// Says that a move has ended. It does no harm if that is lost.
+    /// Records that a move has ended. Losing this record does no harm.
     pub(super) fn done(&mut self, one: &Move, is_last: bool) -> io::Result<()> {
         if is_last && self.bytes >= EMPTIED_BYTES_MIN {
             self.file.set_len(0)?;
@@ -102,7 +105,7 @@ impl Journal {
 
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(text) {
-            // Half a line would hide what comes after it.
+            // An incomplete line would make the lines after it unreadable.
             self.cut_to(self.bytes)?;
             return Err(error);
         }
@@ -118,7 +121,8 @@ impl Journal {
     }
 }
 
-/// Takes one more move of an object into account: it may be at any place on the way.
+/// Adds a move. If the object has an earlier one, it may still be in any of that move's directories, so these are
+/// added to `from`.
 pub(super) fn merge(moves: &mut Moves, mut one: Move) {
     if let Some(before) = moves.remove(&one.object) {
         one.from.extend(before.from.into_iter().chain([before.to]));
@@ -146,8 +150,8 @@ fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
     for (number, text) in bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
         let damaged = || {
             let says = format!(
-                "{}: line {} is damaged; remove the file, and directories that were renamed \
-                 last may have their old names",
+                "{}: line {} is damaged; remove the file, after which directories that were \
+                 renamed last may have their old names",
                 path.display(),
                 number + 1
             );
@@ -169,7 +173,8 @@ fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
     Ok(moves)
 }
 
-/// Bytes as a journal, for the fuzz target: what it says is under way is written as a journal that says the same.
+/// Reads the bytes as a journal, for the fuzz target. The moves that it has are written as a journal that reads as
+/// the same moves.
 #[cfg(feature = "fuzz")]
 pub fn fuzz_moves(bytes: &[u8]) {
     let path = Path::new("directories");
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_and_has_not_ended_comes_back() {
+    fn unfinished_moves_are_restored() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, moves) = Journal::open(dir.path()).unwrap();
         assert!(moves.is_empty());
@@ -198,7 +203,7 @@ mod tests {
         let again = a_move("k2", None, Some("c"));
         journal.begin(std::slice::from_ref(&again)).unwrap();
         journal.done(&one, false).unwrap();
-        // An end that is not of the last move is none.
+        // The end of an earlier move of the object does not end the last one.
         journal.done(&two, false).unwrap();
         fs::OpenOptions::new()
             .append(true)
@@ -224,7 +229,7 @@ mod tests {
     /// A rename(2) failed because the journal could not be synced, its lines stayed in the file, and the next mount carried
     /// the rename out.
     #[test]
-    fn a_move_whose_record_was_not_synced_does_not_come_back() {
+    fn a_move_whose_record_was_not_synced_is_not_restored() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(dir.path()).unwrap();
         let (kept, failed) = (a_move("kept", None, Some("a")), a_move("failed", None, Some("a")));
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_of_what_has_ended_is_emptied() {
+    fn a_long_file_without_unfinished_moves_is_emptied() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(dir.path()).unwrap();
         let moves: Vec<_> =

@@ -1,12 +1,13 @@
-//! One client's directories: a view for each ruleset, with names and directories of its own.
+//! The directories of one client: a view for each ruleset, with the names and subdirectories in it.
 //!
-//! Owns what objects are called in a view ([`naming`]), in which of its directories they lie ([`DIRECTORY_PROPERTY`]), how recent
-//! a view is, and where a file lies that is made in one ([`Place`]).
+//! Owns the names of objects in a view ([`naming`]), the directory that each lies in ([`DIRECTORY_PROPERTY`]), when
+//! the handler is asked for changes, and the place of new files ([`Place`]).
 //!
 //! Refuses: to know which objects match (the handler does), or what a file is.
 //!
-//! Invariants: a path of a file leads to one object, and every object has one path in each view that shows it; what this client did
-//! is seen in its own views at once; a handler that is lost takes nothing away.
+//! Invariants: a path of a file leads to one object, and every object has one path in each view that shows it;
+//! changes by this client are visible in its own views at once; a handler that does not answer removes nothing from
+//! the views.
 
 mod branch;
 mod changing;
@@ -26,7 +27,7 @@ use events::Sink;
 use futures_util::future::join_all;
 #[cfg(feature = "fuzz")]
 pub use journal::fuzz_moves;
-use move_worker::Follower;
+use move_worker::MoveWorker;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
 pub use path_index::Entry;
 pub use place::Place;
@@ -41,152 +42,154 @@ use store::{Buckets, Claims, Clock, Timestamp};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-/// What a tree is made of.
+/// The dependencies and settings of a [`Tree`].
 #[derive(Debug)]
 pub struct TreeParts {
-    /// Who knows which objects match.
+    /// The event handler, which knows which objects match.
     pub views: Arc<dyn Views>,
-    /// The views, of different names.
+    /// The rulesets of the views; their names differ.
     pub rulesets: Vec<Ruleset>,
-    /// For how long what is known is recent, where a ruleset does not say it.
+    /// Maximum age of a view's content before the handler is asked again, for rulesets that do not set it.
     pub recency: Duration,
-    /// What time it is.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Where the objects are, which are told of renames.
+    /// The buckets, in which moves rewrite the directory property of objects.
     pub buckets: Arc<dyn Buckets>,
-    /// The handler of this process, if there is one: it is told which objects were told of renames, as nobody else may tell it.
+    /// The handler of this process, if there is one. It gets a hint of every object that a move rewrote, because
+    /// there may be no other event of it.
     pub handler: Option<Arc<dyn Sink>>,
-    /// Where renames under way are kept, in a directory of this tree's own; in memory only if `None`.
+    /// Directory of the journal of moves, for this tree only; `None` keeps it in memory.
     pub dir: Option<PathBuf>,
 }
 
-/// How often somebody sees whether what this client did was believed long enough.
-const SETTLED_EVERY: Duration = Duration::from_secs(1);
+/// Interval between checks for local changes that have expired.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What this client did to an object: what it is like now, or that it is gone.
-type News = (ObjectName, Option<Arc<Shown>>);
+/// An object that this client changed, with its new state; `None` if it is gone.
+type LocalChange = (ObjectName, Option<Arc<Shown>>);
 
-/// Directories that rulesets fill. Paths are names from the tree's root, in which the views lie by their names.
+/// Directories that rulesets fill. The root holds one directory for each view. A path is a list of names from the
+/// root.
 #[derive(Debug)]
 pub struct Tree {
     branches: Arc<BTreeMap<EntryName, Arc<Branch>>>,
-    follower: Arc<Follower>,
-    following: AbortHandle,
-    /// Where the handler says when something changes.
+    move_worker: Arc<MoveWorker>,
+    move_task: AbortHandle,
+    /// Counter that changes with every change at the handler, if the handler has one.
     news: Option<watch::Receiver<u64>>,
-    /// The last of its numbers that was followed.
-    followed: AtomicU64,
-    stirred: Arc<Notify>,
-    /// One rename at a time.
+    /// Value of that counter at the last `follow`.
+    followed_news: AtomicU64,
+    stale_notify: Arc<Notify>,
+    /// Held during a rename, so that one runs at a time.
     renaming: Claims<()>,
 }
 
-/// A directory in which something happened, for who remembers what its names led to.
+/// A directory with stale names, for a cache of directory entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stale {
-    /// Its path.
+    /// Path of the directory.
     pub directory: Vec<EntryName>,
-    /// Names that lead elsewhere by now, or nowhere, or to a file that changed; `None`: any, here and below. Those that led nowhere
-    /// before are not among them.
+    /// Names that changed: they lead to another file or directory, to a file that changed, or to nothing. New names
+    /// are not included. `None`: every name in and below the directory.
     pub names: Option<Vec<EntryName>>,
 }
 
-/// How a view stands.
+/// Status of a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewStatus {
-    /// The view.
+    /// Name of the view.
     pub name: String,
-    /// How many objects it shows, as far as is known.
+    /// Number of objects that it shows, as far as known.
     pub objects: usize,
-    /// When the handler was last asked with success; `None` if nobody has looked at the view yet.
+    /// Time of the last successful request to the handler; `None` before the first.
     pub known: Option<Timestamp>,
-    /// The handler does not answer.
+    /// Set while the handler does not answer.
     pub lost: Option<Lost>,
-    /// Containers that cannot be read, as it last said.
+    /// Containers that the handler could not read at the last request.
     pub unlisted: Vec<Unlisted>,
 }
 
 /// A handler that does not answer. Its clients go on with what they have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// When it was first found so.
+    /// Time of the first request that failed.
     pub since: Timestamp,
-    /// What it came to the last time.
+    /// Error of the last request.
     pub why: String,
 }
 
-/// Why something cannot be done in a tree.
+/// Error of an operation on a tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// Nothing has this path (`ENOENT`).
+    /// There is no entry of this path (`ENOENT`).
     #[error("there is no such file or directory in the view")]
     NotFound,
-    /// Something has it (`EEXIST`).
-    #[error("something in the view has this name")]
+    /// There is an entry of this path already (`EEXIST`).
+    #[error("the view has an entry of this name already")]
     Exists,
-    /// It is not empty (`ENOTEMPTY`).
+    /// The directory is not empty (`ENOTEMPTY`).
     #[error("the directory is not empty")]
     NotEmpty,
-    /// It is a file (`ENOTDIR`).
-    #[error("this is a file")]
+    /// The path leads to a file (`ENOTDIR`).
+    #[error("this is a file, not a directory")]
     NotDirectory,
-    /// It is a directory (`EISDIR`).
-    #[error("this is a directory")]
+    /// The path leads to a directory (`EISDIR`).
+    #[error("this is a directory, not a file")]
     IsDirectory,
-    /// The view could never show it; holds the reason (`EINVAL`).
+    /// The view could never show the result; holds the reason (`EINVAL`).
     #[error("{0}")]
     Invalid(String),
-    /// Only a copy and a removal can do it (`EXDEV`).
-    #[error("this cannot be renamed in one step")]
+    /// Only a copy and a removal can do this (`EXDEV`).
+    #[error("this cannot be renamed in one step; copy it and remove the original")]
     Elsewhere,
-    /// Renames cannot be kept (`EIO`).
-    #[error("the journal of directories cannot be written: {0}")]
+    /// The journal of moves cannot be written (`EIO`).
+    #[error("cannot write the journal of directory renames: {0}")]
     State(io::Error),
-    /// Rulesets say which views there are (`EPERM`).
-    #[error("views are made and removed in the file of rulesets")]
+    /// The views themselves are defined by the rulesets (`EPERM`).
+    #[error("views cannot be made, renamed or removed here; edit the file of rulesets")]
     Fixed,
-    /// The handler says nothing, and never did (`EIO`).
+    /// The handler has never answered (`EIO`).
     #[error(transparent)]
     View(#[from] ViewError),
 }
 
 impl Tree {
-    /// The views of some rulesets; none is asked for before somebody looks at it. Renames that were under way go on, for as long as
-    /// the tree is there.
+    /// Starts the views of rulesets. The handler is asked for a view when a user first looks at it. Moves in the
+    /// journal are continued while the tree exists.
     ///
     /// # Errors
-    /// If the directory cannot be read or written, or is damaged.
+    /// If the directory cannot be read or written, or its journal is damaged.
     pub async fn start(parts: TreeParts) -> io::Result<Self> {
         let (clock, dir, handler) = (parts.clock.clone(), parts.dir.clone(), parts.handler.clone());
-        let follower = Arc::new(Follower::open(parts.buckets.clone(), handler, clock, dir).await?);
-        let (moves, stirred) = (follower.moves(), Arc::new(Notify::new()));
+        let move_worker = Arc::new(MoveWorker::open(parts.buckets.clone(), handler, clock, dir).await?);
+        let (moves, stale_notify) = (move_worker.moves(), Arc::new(Notify::new()));
         let branch = |ruleset: &Ruleset| {
             let name = ruleset.name.as_bytes().into();
-            let branch = Branch::new(Arc::new(ruleset.clone()), &parts, stirred.clone(), &moves);
+            let branch = Branch::new(Arc::new(ruleset.clone()), &parts, stale_notify.clone(), &moves);
             (name, Arc::new(branch))
         };
         let branches: Arc<BTreeMap<_, _>> = Arc::new(parts.rulesets.iter().map(branch).collect());
-        let (mover, trees) = (follower.clone(), branches.clone());
-        let follow = move || mover.clone().run(trees.clone());
-        let following = tokio::spawn(store::supervise("moves of views", follow)).abort_handle();
+        let (worker, worker_branches) = (move_worker.clone(), branches.clone());
+        let run = move || worker.clone().run(worker_branches.clone());
+        let move_task = tokio::spawn(store::supervise("moves of views", run)).abort_handle();
         let news = parts.views.news();
-        let (followed, renaming) = (AtomicU64::new(0), Claims::default());
-        Ok(Self { branches, follower, following, news, followed, stirred, renaming })
+        let (followed_news, renaming) = (AtomicU64::new(0), Claims::default());
+        Ok(Self { branches, move_worker, move_task, news, followed_news, stale_notify, renaming })
     }
 
-    /// Asks for all views, as if somebody looked at each. What fails is met by who does.
+    /// Brings all views up to date, as if a user looked at each. An error is reported to the next user of the view.
     pub async fn look_at_all(&self) {
         join_all(self.branches.values().map(Branch::refresh)).await;
     }
 
-    /// What is under a path.
+    /// Returns the entry of a path.
     ///
     /// # Errors
     /// If the handler has never answered.
     pub async fn find(&self, path: &[&[u8]]) -> Result<Option<Entry>, TreeError> {
         let Some((name, path)) = path.split_first() else { return Ok(Some(Entry::Directory)) };
         let Some(branch) = self.branches.get(*name) else { return Ok(None) };
-        // Rulesets say that the view itself is there.
+        // The view's own directory exists whether or not the handler answers.
         if path.is_empty() {
             return Ok(Some(Entry::Directory));
         }
@@ -194,7 +197,7 @@ impl Tree {
         Ok(branch.find(path))
     }
 
-    /// The entries of a directory after a name, in the order of names, at most `limit`; none at the end.
+    /// Returns the entries of a directory after a name, in the order of names: at most `limit`, and none at the end.
     ///
     /// # Errors
     /// [`TreeError::NotFound`], [`TreeError::NotDirectory`], or that the handler has never answered.
@@ -204,9 +207,9 @@ impl Tree {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<(EntryName, Entry)>, TreeError> {
-        let Some((_, path)) = directory.split_first() else { return Ok(self.top(after, limit)) };
+        let Some((_, path)) = directory.split_first() else { return Ok(self.list_views(after, limit)) };
         let branch = self.branch(directory)?;
-        // What is listed in several steps is as recent as the first.
+        // A listing in several calls asks the handler only at the first.
         if after.is_none() {
             branch.refresh().await?;
         }
@@ -216,11 +219,13 @@ impl Tree {
         })
     }
 
-    /// Where a file that is made under a path lies, and what it gets.
+    /// Returns the bucket, key and metadata for a new file of this path.
     ///
     /// # Errors
-    /// [`TreeError::Invalid`] if the view could not show it; [`TreeError::NotFound`] or [`TreeError::NotDirectory`] of the directory that it
-    /// is made in; [`TreeError::IsDirectory`]; [`TreeError::Exists`] where its key is another object's, which the view shows elsewhere.
+    /// [`TreeError::Invalid`] if the view could not show the file; [`TreeError::NotFound`] or
+    /// [`TreeError::NotDirectory`] if the parent directory does not exist or is a file; [`TreeError::IsDirectory`] if
+    /// the path leads to a directory; [`TreeError::Exists`] if its key belongs to an object that the view shows in
+    /// another directory.
     pub async fn place(&self, path: &[&[u8]]) -> Result<Place, TreeError> {
         let branch = self.branch(path)?;
         let Some((name, directory)) = path[1..].split_last() else { return Err(TreeError::IsDirectory) };
@@ -236,21 +241,24 @@ impl Tree {
         free.ok_or(TreeError::Exists)
     }
 
-    /// Makes a directory, which is this client's own until something lies in it.
+    /// Makes a directory. It is known to this client only, until an object lies in it.
     ///
     /// # Errors
-    /// [`TreeError::Exists`], [`TreeError::NotFound`] or [`TreeError::NotDirectory`] of the one that it is made in, [`TreeError::Invalid`] where
-    /// the ruleset has no directories, [`TreeError::Fixed`] beside the views.
+    /// [`TreeError::Exists`]; [`TreeError::NotFound`] or [`TreeError::NotDirectory`] if the parent directory does not
+    /// exist or is a file; [`TreeError::Invalid`] if the ruleset has no directories; [`TreeError::Fixed`] in the
+    /// root.
     pub async fn make_directory(&self, path: &[&[u8]]) -> Result<(), TreeError> {
-        let (branch, path) = self.inside(path)?;
+        let (branch, path) = self.branch_and_path(path)?;
         if !branch.ruleset.directories {
             let name = &branch.ruleset.name;
-            return Err(TreeError::Invalid(format!("'{name}' shows no directories (`directories: off`)")));
+            return Err(TreeError::Invalid(format!(
+                "the ruleset '{name}' has no directories (`directories: off`)"
+            )));
         }
         branch.refresh().await?;
-        branch.change(|names| {
-            names.expect_vacant(path)?;
-            names.make(path);
+        branch.change_index(|index| {
+            index.expect_vacant(path)?;
+            index.make_directory(path);
             Ok(())
         })
     }
@@ -258,33 +266,36 @@ impl Tree {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`TreeError::NotFound`], [`TreeError::NotDirectory`], [`TreeError::NotEmpty`], [`TreeError::Fixed`] for a view.
+    /// [`TreeError::NotFound`], [`TreeError::NotDirectory`], [`TreeError::NotEmpty`], [`TreeError::Fixed`] for a
+    /// view.
     pub async fn remove_directory(&self, path: &[&[u8]]) -> Result<(), TreeError> {
-        let (branch, path) = self.inside(path)?;
+        let (branch, path) = self.branch_and_path(path)?;
         branch.refresh().await?;
-        branch.change(|names| {
-            names.expect_empty(path)?;
-            names.unmake(path);
+        branch.change_index(|index| {
+            index.expect_empty(path)?;
+            index.unmake_directory(path);
             Ok(())
         })
     }
 
-    /// This client begins to change an object: of what it is told until the returned value is dropped, the handler may know more.
+    /// Notes that this client begins to change an object. Until the returned guard is dropped, states of the object
+    /// that the handler reports are kept, as they may be later than the change.
     pub fn changing(&self, object: &ObjectName) -> Changing {
         Changing::begin(&self.branches, object)
     }
 
-    /// Takes it that this client stored an object, or changed it: every view shows it, or does not, from now on.
+    /// Notes that this client stored or changed an object. Every view shows it, or not, from now on.
     pub fn told_stored(&self, shown: Shown) {
-        self.tell(&[(shown.name.clone(), Some(Arc::new(shown)))]);
+        self.apply_local(&[(shown.name.clone(), Some(Arc::new(shown)))]);
     }
 
-    /// Takes it that this client removed an object.
+    /// Notes that this client removed an object.
     pub fn told_removed(&self, object: &ObjectName) {
-        self.tell(&[(object.clone(), None)]);
+        self.apply_local(&[(object.clone(), None)]);
     }
 
-    /// A number that another content of a directory never had, as recent as the view must be.
+    /// Returns the version of a directory, after bringing the view up to date: no other content of the directory has
+    /// the same version.
     ///
     /// # Errors
     /// [`TreeError::NotFound`], or that the handler has never answered.
@@ -292,36 +303,38 @@ impl Tree {
         let Some((_, path)) = directory.split_first() else { return Ok(0) };
         let branch = self.branch(directory)?;
         branch.refresh().await?;
-        branch.names(|names| names.version(path)).ok_or(TreeError::NotFound)
+        branch.with_index(|index| index.version(path)).ok_or(TreeError::NotFound)
     }
 
-    /// Waits until something may be stale, and takes what changed in the views that somebody has looked at. For one who waits.
+    /// Waits until names may be stale, then fetches the changes of views that a user has looked at. Must not be
+    /// called concurrently.
     pub async fn follow(&self) {
-        let followed = self.followed.load(Ordering::Relaxed);
-        let said = async {
+        let followed_news = self.followed_news.load(Ordering::Relaxed);
+        let handler_news = async {
             match self.news.clone() {
-                // The handler lives as long as the tree.
-                Some(mut news) => news.wait_for(|news| *news != followed).await.map_or(0, |news| *news),
+                // The sender is part of the handler, which lives as long as the tree.
+                Some(mut news) => news.wait_for(|news| *news != followed_news).await.map_or(0, |news| *news),
                 None => std::future::pending().await,
             }
         };
-        let settled = async {
-            match self.branches.values().any(|branch| branch.believes()) {
-                true => tokio::time::sleep(SETTLED_EVERY).await,
+        let expiry = async {
+            match self.branches.values().any(|branch| branch.has_pending()) {
+                true => tokio::time::sleep(EXPIRY_INTERVAL).await,
                 false => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = self.stirred.notified() => {}
-            () = settled => self.branches.values().for_each(|branch| branch.settle()),
-            news = said => self.followed.store(news, Ordering::Relaxed),
+            () = self.stale_notify.notified() => {}
+            () = expiry => self.branches.values().for_each(|branch| branch.expire_pending()),
+            news = handler_news => self.followed_news.store(news, Ordering::Relaxed),
         }
         for branch in self.branches.values() {
             branch.follow().await;
         }
     }
 
-    /// The directories in which something happened, each once, with so many names at most; none is the end.
+    /// Takes the directories with stale names: each once, with at most `limit` names in all. An empty result means
+    /// that there are no more.
     pub fn take_stale(&self, limit: usize) -> Vec<Stale> {
         let mut all: Vec<Stale> = Vec::new();
         for branch in self.branches.values() {
@@ -331,33 +344,33 @@ impl Tree {
         all
     }
 
-    /// For how long what is known of the view of a path is recent.
+    /// Returns the maximum age of the content of the view in which a path lies.
     pub fn recency(&self, path: &[&[u8]]) -> Duration {
         let branch = path.first().and_then(|name| self.branches.get(*name));
         branch.map_or(Duration::MAX, |branch| branch.recency())
     }
 
-    /// How many objects do not say yet that they were renamed with their directory.
+    /// Returns the number of objects whose directory property has not been rewritten yet after a rename.
     pub fn following(&self) -> usize {
-        self.follower.len()
+        self.move_worker.len()
     }
 
-    /// Objects that the store refuses to move with their directory, with its words. They are shown here where they were
-    /// put, and are tried again when they are moved again or in the next mount.
+    /// Returns the objects that the store refuses to move with their directory, with its errors. The views show them
+    /// in the new directory. They are tried again when they are moved again, or by the next mount.
     pub fn refused(&self) -> Vec<(ObjectName, String)> {
-        self.follower.refused()
+        self.move_worker.refused()
     }
 
-    /// How the views stand, in the order of their names.
+    /// Returns the status of the views, in the order of their names.
     pub fn status(&self) -> Vec<ViewStatus> {
         self.branches.values().map(|branch| branch.status()).collect()
     }
 
-    fn tell(&self, news: &[News]) {
-        self.branches.values().for_each(|branch| branch.tell(news));
+    fn apply_local(&self, changes: &[LocalChange]) {
+        self.branches.values().for_each(|branch| branch.apply_local(changes));
     }
 
-    fn top(&self, after: Option<&[u8]>, limit: usize) -> Vec<(EntryName, Entry)> {
+    fn list_views(&self, after: Option<&[u8]>, limit: usize) -> Vec<(EntryName, Entry)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let names = self.branches.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, _)| name);
         names.take(limit).map(|name| (name.clone(), Entry::Directory)).collect()
@@ -368,8 +381,8 @@ impl Tree {
         self.branches.get(*name).ok_or(TreeError::NotFound)
     }
 
-    /// The branch, and the path in it, of what is not a view itself, or beside one.
-    fn inside<'a, 'p>(
+    /// Returns the branch of a path inside a view, and the rest of the path.
+    fn branch_and_path<'a, 'p>(
         &'a self,
         path: &'p [&'p [u8]],
     ) -> Result<(&'a Arc<Branch>, &'p [&'p [u8]]), TreeError> {
@@ -382,7 +395,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // What is under way goes on with the next tree.
-        self.following.abort();
+        // The next tree continues the moves from the journal.
+        self.move_task.abort();
     }
 }

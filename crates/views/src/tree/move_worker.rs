@@ -1,8 +1,9 @@
-//! Objects follow their directory: what a rename shows at once, each object says some time later.
+//! Rewrites the directory property of objects after a rename. The views show a rename at once; this worker makes each
+//! object's own metadata agree with it some time later.
 //!
-//! An object says in its metadata where it lies, which a copy onto itself inside the store changes. Invariants: what is to follow is
-//! on disk before anybody sees it; an object that says something newer is left alone; only the newest of several moves of an
-//! object is made.
+//! The property is user metadata; it is changed by a copy of the object onto itself inside the store. Invariants: a
+//! move is in the journal before any view shows it; an object whose property was set to something newer is left
+//! alone; of several moves of one object only the newest is made.
 
 use super::branch::Branch;
 use super::changing::Changing;
@@ -20,46 +21,47 @@ use std::time::Duration;
 use store::{Buckets, Clock, CopyOptions, ObjectMeta, Precondition, StoreError, blocking};
 use tokio::sync::Notify;
 
-/// Objects copied at the same time.
-const AT_ONCE: usize = 16;
-/// Somebody who changes an object again and again is followed so often, and then later.
+/// Maximum number of objects that are copied at once.
+const MOVES_IN_PARALLEL: usize = 16;
+/// Attempts for an object that other clients change at the same time; afterwards it is tried again later.
 const ATTEMPTS_MAX: usize = 8;
-/// The first and the longest wait after a failure, in which the store's client has tried for a while already.
-const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// First and longest wait after a failure. The store's client has retried for a while before.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// What is to follow.
+/// Makes the moves of a tree in the background.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct MoveWorker {
     buckets: Arc<dyn Buckets>,
     handler: Option<Arc<dyn Sink>>,
     clock: Arc<dyn Clock>,
     journal: Option<Arc<Mutex<Journal>>>,
     moves: Mutex<Moves>,
-    /// Moves that the store refused for good, with its words. They stay in `moves`, so that their objects are shown where
-    /// they were put, and are tried again when they are moved again or when the next process opens the journal.
+    /// Moves that the store refused for good, with its errors. They stay in `moves`, so that their objects are shown
+    /// in the new directory. They are tried again when their objects are moved again, or when the next process opens
+    /// the journal.
     refused: Mutex<BTreeMap<ObjectName, String>>,
     begun: Notify,
 }
 
-/// What became of a move.
-enum Outcome {
-    Ends(End),
-    /// The store did not do it now, and may later.
+/// Result of the attempts to make a move.
+enum MoveOutcome {
+    Ends(MoveEnd),
+    /// A temporary failure; the move is tried again later.
     Later(StoreError),
-    /// The store will not do it.
+    /// The store refuses the move.
     Refused(StoreError),
 }
 
-/// How a move ends.
-pub(super) enum End {
-    /// The object says where it lies: there, or elsewhere because another client has moved it.
-    Says(Arc<Shown>),
-    /// The object is gone.
+/// How a move ended.
+pub(super) enum MoveEnd {
+    /// The object's property names a directory: the new one, or another one that another client set meanwhile.
+    Placed(Arc<Shown>),
+    /// The object does not exist any more.
     Gone,
 }
 
-impl Follower {
-    /// With what was under way when the last one ended, if there is a directory to keep that in.
+impl MoveWorker {
+    /// Opens the journal in `dir`, if there is one, and continues the moves that it has.
     pub(super) async fn open(
         buckets: Arc<dyn Buckets>,
         handler: Option<Arc<dyn Sink>>,
@@ -77,7 +79,7 @@ impl Follower {
         Ok(Self { buckets, handler, clock, journal, moves, refused, begun: Notify::new() })
     }
 
-    /// Everything that is under way.
+    /// Returns all moves that have not ended.
     pub(super) fn moves(&self) -> Vec<Move> {
         self.lock().values().cloned().collect()
     }
@@ -87,7 +89,7 @@ impl Follower {
         self.lock().len() - locked(&self.refused).len()
     }
 
-    /// Returns the objects whose moves the store has refused, with its words.
+    /// Returns the objects whose moves the store has refused, with its errors.
     pub(super) fn refused(&self) -> Vec<(ObjectName, String)> {
         locked(&self.refused).iter().map(|(name, error)| (name.clone(), error.clone())).collect()
     }
@@ -98,27 +100,28 @@ impl Follower {
         all.values().filter(|one| !refused.contains_key(&one.object)).cloned().collect()
     }
 
-    /// Takes moves on, which then survive the end of the process. Returns each as it is now to be made.
+    /// Adds moves, which from then on survive the end of the process. Returns each merged with earlier moves of the
+    /// same object.
     pub(super) async fn begin(&self, moves: Vec<Move>) -> io::Result<Vec<Move>> {
         if let Some(journal) = self.journal.clone() {
             let moves = moves.clone();
             blocking(move || locked(&journal).begin(&moves)).await?;
         }
         let mut all = self.lock();
-        let taken = moves.into_iter().map(|one| {
+        let merged = moves.into_iter().map(|one| {
             let object = one.object.clone();
             locked(&self.refused).remove(&object);
             journal::merge(&mut all, one);
             all.get(&object).cloned()
         });
-        let taken = taken.collect::<Option<_>>().unwrap_or_default();
+        let merged = merged.collect::<Option<_>>().unwrap_or_default();
         self.begun.notify_one();
-        Ok(taken)
+        Ok(merged)
     }
 
-    /// Makes moves for as long as it is let.
+    /// Makes moves until the task is aborted.
     pub(super) async fn run(self: Arc<Self>, branches: Arc<BTreeMap<EntryName, Arc<Branch>>>) {
-        let mut wait = WAITS.0;
+        let mut backoff = BACKOFF.0;
         loop {
             let begun = self.begun.notified();
             let moves = self.due();
@@ -126,42 +129,45 @@ impl Follower {
                 begun.await;
                 continue;
             }
-            let followed = futures_util::stream::iter(moves).map(|one| self.follow(one, &branches));
-            let all = followed.buffer_unordered(AT_ONCE).fold(true, async |all, one| all && one).await;
-            wait = if all { WAITS.0 } else { WAITS.1.min(wait * 2) };
+            let results = futures_util::stream::iter(moves).map(|one| self.make_move(one, &branches));
+            let all = results
+                .buffer_unordered(MOVES_IN_PARALLEL)
+                .fold(true, async |all, is_done| all && is_done)
+                .await;
+            backoff = if all { BACKOFF.0 } else { BACKOFF.1.min(backoff * 2) };
             if !all {
-                // What begins meanwhile waits for the first wait only.
+                // New moves wait only for the shortest time.
                 tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    () = async { begun.await; tokio::time::sleep(WAITS.0).await } => {}
+                    () = tokio::time::sleep(backoff) => {}
+                    () = async { begun.await; tokio::time::sleep(BACKOFF.0).await } => {}
                 }
             }
         }
     }
 
-    /// Makes one move; false if it has to be made later.
-    async fn follow(&self, one: Move, branches: &Arc<BTreeMap<EntryName, Arc<Branch>>>) -> bool {
+    /// Makes one move. Returns false if it has to be tried again later.
+    async fn make_move(&self, one: Move, branches: &Arc<BTreeMap<EntryName, Arc<Branch>>>) -> bool {
         let _changing = Changing::begin(branches, &one.object);
-        let end = match self.outcome(&one).await {
-            Outcome::Ends(end) => end,
-            Outcome::Later(error) => {
-                tracing::debug!(key = %one.object.key, %error, "an object follows its directory later");
+        let end = match self.attempt_with_retries(&one).await {
+            MoveOutcome::Ends(end) => end,
+            MoveOutcome::Later(error) => {
+                tracing::debug!(key = %one.object.key, %error, "cannot move the object to its renamed directory yet; retrying");
                 return false;
             }
-            Outcome::Refused(error) => {
+            MoveOutcome::Refused(error) => {
                 self.refuse(&one, &error);
                 return true;
             }
         };
-        branches.values().for_each(|branch| branch.has_moved(&one, &end));
-        self.tell(&one.object).await;
-        self.end(&one).await;
+        branches.values().for_each(|branch| branch.end_move(&one, &end));
+        self.notify_handler(&one.object).await;
+        self.finish(&one).await;
         true
     }
 
-    /// Lets the handler look at what followed. It must know before the journal forgets: otherwise who comes after this process is
-    /// shown where the object was.
-    async fn tell(&self, object: &ObjectName) {
+    /// Gives the handler a hint of an object that was moved. The handler must have it before the journal forgets the
+    /// move: otherwise the next process would show the object in its old directory.
+    async fn notify_handler(&self, object: &ObjectName) {
         let Some(handler) = &self.handler else { return };
         let hint = Hint {
             bucket: Cow::Borrowed(&object.container),
@@ -172,14 +178,14 @@ impl Follower {
             said: Said::default(),
         };
         if let Err(error) = handler.take(&[hint]).await {
-            tracing::warn!(key = %object.key, %error, "the handler hears by other ways that an object was moved");
+            tracing::warn!(key = %object.key, %error, "cannot give the handler a hint of a moved object; it learns of the move from other events");
         }
     }
 
-    async fn end(&self, one: &Move) {
+    async fn finish(&self, one: &Move) {
         let is_last = {
             let mut all = self.lock();
-            // Moved again meanwhile, it goes on.
+            // If the object was moved again meanwhile, the newer move remains.
             if all.get(&one.object).is_none_or(|newest| newest.to != one.to) {
                 return;
             }
@@ -188,14 +194,14 @@ impl Follower {
         };
         if let Some(journal) = self.journal.clone() {
             let one = one.clone();
-            // What is said again does no harm.
+            // If the entry is lost, the next process repeats the move, which does no harm.
             if let Err(error) = blocking(move || locked(&journal).done(&one, is_last)).await {
-                tracing::warn!(%error, "the journal of directories cannot be written");
+                tracing::warn!(%error, "cannot write the journal of directory renames");
             }
         }
     }
 
-    /// Keeps a move that the store refuses, unless a newer one of its object has begun.
+    /// Keeps a move that the store refuses, unless a newer move of the same object has begun.
     fn refuse(&self, one: &Move, error: &StoreError) {
         let all = self.lock();
         if all.get(&one.object).is_some_and(|newest| newest.to == one.to) {
@@ -205,26 +211,27 @@ impl Follower {
         }
     }
 
-    async fn outcome(&self, one: &Move) -> Outcome {
+    async fn attempt_with_retries(&self, one: &Move) -> MoveOutcome {
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(one).await {
-                Ok(shown) => return Outcome::Ends(End::Says(Arc::new(shown))),
+                Ok(shown) => return MoveOutcome::Ends(MoveEnd::Placed(Arc::new(shown))),
                 Err(StoreError::PreconditionFailed(_)) => {}
-                Err(StoreError::NotFound(_)) => return Outcome::Ends(End::Gone),
-                Err(error) if error.is_retryable() => return Outcome::Later(error),
-                Err(error) => return Outcome::Refused(error),
+                Err(StoreError::NotFound(_)) => return MoveOutcome::Ends(MoveEnd::Gone),
+                Err(error) if error.is_retryable() => return MoveOutcome::Later(error),
+                Err(error) => return MoveOutcome::Refused(error),
             }
         }
-        Outcome::Later(StoreError::PreconditionFailed(one.object.key.clone()))
+        MoveOutcome::Later(StoreError::PreconditionFailed(one.object.key.clone()))
     }
 
-    /// Lets an object say where it lies, if it is as it was when it was looked at. Returns what it says then.
+    /// Sets the directory property of an object, unless the object changes between HEAD and copy, or names a
+    /// directory that the move does not expect. Returns the object as it is afterwards.
     async fn attempt(&self, one: &Move) -> Result<Shown, StoreError> {
         let store = self.buckets.open(&one.object.container).await?;
         let mut found = store.head(&one.object.key).await?;
-        let says = found.attributes.user.get(DIRECTORY_PROPERTY).cloned();
-        if says == one.to || !one.from.contains(&says) {
-            return Ok(self.shown(&one.object, found));
+        let current = found.attributes.user.get(DIRECTORY_PROPERTY).cloned();
+        if current == one.to || !one.from.contains(&current) {
+            return Ok(self.to_shown(&one.object, found));
         }
         match one.to.clone() {
             Some(to) => found.attributes.user.insert(DIRECTORY_PROPERTY.to_owned(), to),
@@ -237,10 +244,10 @@ impl Follower {
             ..CopyOptions::default()
         };
         found.object = store.copy(&found.object, &one.object.key, options).await?;
-        Ok(self.shown(&one.object, found))
+        Ok(self.to_shown(&one.object, found))
     }
 
-    fn shown(&self, object: &ObjectName, found: ObjectMeta) -> Shown {
+    fn to_shown(&self, object: &ObjectName, found: ObjectMeta) -> Shown {
         Shown {
             name: object.clone(),
             size_bytes: found.size_bytes,
@@ -257,11 +264,11 @@ impl Follower {
     }
 }
 
-/// What an object shows while it has not followed yet: itself, where it is to lie.
-pub(super) fn moved(moving: &HashMap<ObjectName, Move>, shown: Arc<Shown>) -> Arc<Shown> {
+/// Returns an object as the views show it: with the directory of its pending move, if there is one.
+pub(super) fn with_pending_move(moving: &HashMap<ObjectName, Move>, shown: Arc<Shown>) -> Arc<Shown> {
     let Some(one) = moving.get(&shown.name) else { return shown };
-    let says = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY));
-    if !one.from.iter().any(|from| from.as_ref() == says) {
+    let current = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY));
+    if !one.from.iter().any(|from| from.as_ref() == current) {
         return shown;
     }
     let mut shown = Arc::unwrap_or_clone(shown);

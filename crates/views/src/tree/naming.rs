@@ -1,42 +1,44 @@
-//! What objects are called in a view, and in which of its directories they say they lie.
+//! Names of objects in a view, and the directory that their property names.
 
 use crate::{ObjectName, Shown};
 use std::sync::Arc;
 use store::names::{NAME_BYTES_MAX, key_to_path};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The property in which an object says in which directory of its views it lies: names with `/` between them, what is no
-/// printable ASCII, and `%`, in percent form.
+/// The property in which an object names the directory of its views that it lies in: components with `/` between
+/// them, in which bytes other than printable ASCII, and `%`, are percent-encoded.
 pub const DIRECTORY_PROPERTY: &str = "tenon-directory";
 
-/// More than this behind the last `.` is no extension.
+/// Maximum length of an extension, with its `.`; longer ones are part of the stem.
 const EXTENSION_BYTES_MAX: usize = 16;
-/// Digits of the hash in a longer name: enough for thousands of namesakes, and then all of them.
-const DIGITS: [usize; 2] = [8, 16];
+/// Numbers of hash digits in a longer name: enough for thousands of namesakes, then the whole hash.
+const TAG_DIGITS: [usize; 2] = [8, 16];
 
 /// A name in a directory. Cloning is cheap.
 pub type EntryName = Arc<[u8]>;
 
-/// What an object is called where nothing else is called so: the last component of its key. `None` for the marker of a
-/// directory, which is no file.
-pub(crate) fn plain(name: &ObjectName) -> Option<EntryName> {
+/// Returns the plain name of an object, the last component of its key. `None` for the marker of a directory, which is
+/// not a file.
+pub(crate) fn plain_name(name: &ObjectName) -> Option<EntryName> {
     let last = key_to_path(&name.key).pop().filter(|last| !last.is_empty())?;
     Some(last.into())
 }
 
-/// What an object is called where something else has its name: the first of these that is free. An object always has the same.
-pub(crate) fn longer(object: &ObjectName, plain: &[u8]) -> impl Iterator<Item = EntryName> {
+/// Returns the names of an object whose plain name is taken, in the order in which they are tried. They depend only
+/// on the object.
+pub(crate) fn longer_names(object: &ObjectName, plain: &[u8]) -> impl Iterator<Item = EntryName> {
     let hash = format!("{:016x}", hash(object));
-    let hashed = DIGITS.map(|digits| format!("~{}", &hash[..digits]));
+    let hashed = TAG_DIGITS.map(|digits| format!("~{}", &hash[..digits]));
     let numbered = (2_u64..).map(move |number| format!("~{hash}-{number}"));
-    hashed.into_iter().chain(numbered).map(|tag| tagged(plain, &tag))
+    hashed.into_iter().chain(numbered).map(|tag| with_tag(plain, &tag))
 }
 
-/// The name that was made longer, if it is one.
-pub(crate) fn shortened(name: &[u8]) -> Option<Vec<u8>> {
-    let (stem, extension) = split(name);
+/// Returns the plain name of which `name` is a longer name, if it has that form.
+pub(crate) fn plain_name_of_longer(name: &[u8]) -> Option<Vec<u8>> {
+    let (stem, extension) = split_extension(name);
     let at = stem.iter().rposition(|&byte| byte == b'~')?;
-    let is_tag = DIGITS.contains(&(stem.len() - at - 1)) && stem[at + 1..].iter().all(u8::is_ascii_hexdigit);
+    let is_tag =
+        TAG_DIGITS.contains(&(stem.len() - at - 1)) && stem[at + 1..].iter().all(u8::is_ascii_hexdigit);
     is_tag.then(|| [&stem[..at], extension].concat())
 }
 
@@ -48,14 +50,14 @@ fn hash(object: &ObjectName) -> u64 {
     hash.digest()
 }
 
-fn tagged(plain: &[u8], tag: &str) -> EntryName {
-    let (stem, extension) = split(plain);
+fn with_tag(plain: &[u8], tag: &str) -> EntryName {
+    let (stem, extension) = split_extension(plain);
     let room = NAME_BYTES_MAX - tag.len() - extension.len();
-    [cut(stem, room), tag.as_bytes(), extension].concat().into()
+    [truncate(stem, room), tag.as_bytes(), extension].concat().into()
 }
 
-/// A name before and from its last `.`.
-fn split(name: &[u8]) -> (&[u8], &[u8]) {
+/// Splits a name before the `.` of its extension.
+fn split_extension(name: &[u8]) -> (&[u8], &[u8]) {
     let dot = name.iter().rposition(|&byte| byte == b'.');
     match dot.filter(|&at| at > 0 && name.len() - at <= EXTENSION_BYTES_MAX) {
         Some(at) => name.split_at(at),
@@ -63,8 +65,8 @@ fn split(name: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The beginning, without half a character.
-fn cut(name: &[u8], len: usize) -> &[u8] {
+/// Returns at most `len` bytes of a name, without a partial UTF-8 character.
+fn truncate(name: &[u8], len: usize) -> &[u8] {
     let mut len = len.min(name.len());
     while len < name.len() && len > 0 && name[len] & 0xc0 == 0x80 {
         len -= 1;
@@ -72,34 +74,34 @@ fn cut(name: &[u8], len: usize) -> &[u8] {
     &name[..len]
 }
 
-/// In which directory an object says it lies. What is no path is the top.
+/// Returns the directory that an object names; the top directory if it names none or an invalid one.
 pub(crate) fn directory_of(shown: &Shown) -> Vec<EntryName> {
-    let said = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY));
-    said.and_then(|said| read_directory(said)).unwrap_or_default()
+    let property = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY));
+    property.and_then(|property| decode_directory(property)).unwrap_or_default()
 }
 
-fn read_directory(said: &str) -> Option<Vec<EntryName>> {
-    let decoded = said.split('/').filter(|name| !name.is_empty()).map(|name| {
+fn decode_directory(property: &str) -> Option<Vec<EntryName>> {
+    let decoded = property.split('/').filter(|name| !name.is_empty()).map(|name| {
         let name: Vec<u8> = percent_encoding::percent_decode_str(name).collect();
-        is_name(&name).then(|| name.into())
+        is_valid_name(&name).then(|| name.into())
     });
     decoded.collect()
 }
 
-/// Whether a directory can have an entry of this name.
-pub(crate) fn is_name(name: &[u8]) -> bool {
+/// Returns whether a directory can have an entry of this name.
+pub(crate) fn is_valid_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && name.len() <= NAME_BYTES_MAX
         && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }
 
-/// A directory as an object says it; `None` for the top, of which it says nothing.
-pub(crate) fn written_directory(path: &[impl AsRef<[u8]>]) -> Option<String> {
-    let names: Vec<String> = path.iter().map(|name| encoded(name.as_ref())).collect();
+/// Returns the value of the property for a directory; `None` for the top directory, for which there is no property.
+pub(crate) fn encode_directory(path: &[impl AsRef<[u8]>]) -> Option<String> {
+    let names: Vec<String> = path.iter().map(|name| encode_component(name.as_ref())).collect();
     (!names.is_empty()).then(|| names.join("/"))
 }
 
-fn encoded(name: &[u8]) -> String {
+fn encode_component(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for &byte in name {
         match byte {
@@ -108,7 +110,7 @@ fn encoded(name: &[u8]) -> String {
             _ => out.push_str(&format!("%{byte:02X}")),
         }
     }
-    // A header's value has no space at its ends.
+    // The value of a header cannot begin or end with a space.
     if let Some(rest) = out.strip_prefix(' ') {
         out = format!("%20{rest}");
     }
@@ -128,29 +130,29 @@ mod tests {
     }
 
     #[test]
-    fn names_are_last_components_and_those_of_namesakes_are_longer() {
+    fn names_are_last_components_and_namesakes_get_longer_ones() {
         let name = object("a/b/reads.fq");
-        let plain_name = plain(&name).unwrap();
-        assert_eq!(&*plain_name, b"reads.fq");
-        let longer: Vec<_> = longer(&name, &plain_name).take(3).collect();
+        let reads = plain_name(&name).unwrap();
+        assert_eq!(&*reads, b"reads.fq");
+        let longer: Vec<_> = longer_names(&name, &reads).take(3).collect();
         let text: Vec<_> = longer.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
         assert!(text[0].starts_with("reads~") && text[0].ends_with(".fq") && text[0].len() == 17, "{text:?}");
         assert!(text[1].starts_with(&text[0][..14]) && text[1].len() == 25, "{text:?}");
         assert!(text[2].ends_with("-2.fq"), "{text:?}");
-        assert_eq!(shortened(&longer[0]).unwrap(), b"reads.fq");
-        assert_eq!(shortened(&longer[1]).unwrap(), b"reads.fq");
+        assert_eq!(plain_name_of_longer(&longer[0]).unwrap(), b"reads.fq");
+        assert_eq!(plain_name_of_longer(&longer[1]).unwrap(), b"reads.fq");
         for plain in ["reads.fq", "reads~12.fq", "reads~1234567g.fq", "~"] {
-            assert_eq!(shortened(plain.as_bytes()), None);
+            assert_eq!(plain_name_of_longer(plain.as_bytes()), None);
         }
-        assert_eq!(plain(&object("a/b/")), None);
-        assert_eq!(&*plain(&object("a/..")).unwrap(), b"%!..");
+        assert_eq!(plain_name(&object("a/b/")), None);
+        assert_eq!(&*plain_name(&object("a/..")).unwrap(), b"%!..");
     }
 
     #[test]
     fn longer_names_fit_a_directory() {
         for (key, end) in [("ü".repeat(127), ""), (format!("{}.fastq", "x".repeat(249)), ".fastq")] {
             let name = object(&key);
-            for long in longer(&name, key.as_bytes()).take(3) {
+            for long in longer_names(&name, key.as_bytes()).take(3) {
                 assert!(long.len() <= NAME_BYTES_MAX, "{}", long.len());
                 assert!(std::str::from_utf8(&long).unwrap().ends_with(end));
             }
@@ -158,15 +160,16 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_written_so_that_headers_can_say_them() {
+    fn directories_are_encoded_for_headers() {
         let path: Vec<&[u8]> = vec![b"usr", b" 100% ", "ü".as_bytes(), b"a\nb"];
-        let written = written_directory(&path).unwrap();
+        let written = encode_directory(&path).unwrap();
         assert_eq!(written, "usr/%20100%25%20/%C3%BC/a%0Ab");
-        let read: Vec<Vec<u8>> = read_directory(&written).unwrap().iter().map(|name| name.to_vec()).collect();
+        let read: Vec<Vec<u8>> =
+            decode_directory(&written).unwrap().iter().map(|name| name.to_vec()).collect();
         assert_eq!(read, path);
-        assert_eq!(read_directory("/a//b/").unwrap().len(), 2);
-        assert_eq!(read_directory("a/../b"), None);
-        assert_eq!(read_directory("a%2Fb"), None);
-        assert_eq!(written_directory(&[] as &[&[u8]]), None);
+        assert_eq!(decode_directory("/a//b/").unwrap().len(), 2);
+        assert_eq!(decode_directory("a/../b"), None);
+        assert_eq!(decode_directory("a%2Fb"), None);
+        assert_eq!(encode_directory(&[] as &[&[u8]]), None);
     }
 }

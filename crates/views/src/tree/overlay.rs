@@ -1,200 +1,205 @@
-//! What a view shows: what the handler said, and over it what this client did and the handler has not heard yet.
+//! What a view shows: the state that the handler reported, overlaid with this client's own changes that the handler
+//! has not confirmed yet.
 
 use super::Stale;
 use super::journal::Move;
-use super::move_worker::moved;
+use super::move_worker::with_pending_move;
 use super::naming::directory_of;
-use super::path_index::Names;
+use super::path_index::PathIndex;
 use crate::{ObjectName, Shown};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use store::Timestamp;
 
-/// For so long the handler may say otherwise than this client did: events take their time. Then it is believed.
-const GRACE: Duration = Duration::from_secs(10);
+/// Time during which this client's change takes precedence over a handler that says otherwise, because events take
+/// time. Afterwards the handler's state counts.
+const LOCAL_PRECEDENCE: Duration = Duration::from_secs(10);
 
-/// Names, and what the handler does not know of them yet.
+/// An index of what the view shows, and the local changes in it.
 #[derive(Debug)]
-pub(super) struct Told {
-    pub(super) names: Names,
-    told: HashMap<ObjectName, Belief>,
-    ends: VecDeque<(Timestamp, ObjectName)>,
+pub(super) struct Overlay {
+    pub(super) index: PathIndex,
+    pending: HashMap<ObjectName, PendingChange>,
+    expiries: VecDeque<(Timestamp, ObjectName)>,
     /// Objects that this client is changing.
-    changing: HashMap<ObjectName, UnderWay>,
-    /// What is to lie in another directory than it says.
-    moving: HashMap<ObjectName, Move>,
-    /// All was replaced, and nobody took note of it yet.
-    is_anew: bool,
+    in_progress: HashMap<ObjectName, InProgress>,
+    /// Moves of objects whose directory property has not been rewritten yet.
+    moves: HashMap<ObjectName, Move>,
+    /// Whether the whole content was replaced since the last `take_stale`.
+    is_replaced: bool,
 }
 
-/// Changes of an object by this client that have not ended.
+/// Changes of an object by this client that are in progress.
 #[derive(Debug, Default)]
-struct UnderWay {
+struct InProgress {
     changes: usize,
-    /// The last word of the handler about the object since the first of these changes began.
-    heard: Option<Option<Arc<Shown>>>,
+    /// The last state that the handler reported since the first of these changes began; the inner `None` is absence.
+    remote: Option<Option<Arc<Shown>>>,
 }
 
-/// What this client did to an object.
+/// A change of an object by this client that the handler has not confirmed.
 #[derive(Debug)]
-struct Belief {
-    /// `None`: it is not to be seen any more.
+struct PendingChange {
+    /// The object after the change; `None` if the view does not show it any more.
     shown: Option<Arc<Shown>>,
-    /// The last word of the handler about the object since this client changed it.
-    heard: Option<Option<Arc<Shown>>>,
-    until: Timestamp,
+    /// The last state that the handler reported since the change; the inner `None` is absence.
+    remote: Option<Option<Arc<Shown>>>,
+    expires_at: Timestamp,
 }
 
-impl Told {
-    pub(super) fn new(names: Names, moves: &[Move]) -> Self {
-        let moving = moves.iter().map(|one| (one.object.clone(), one.clone())).collect();
-        let (told, ends, changing) = (HashMap::new(), VecDeque::new(), HashMap::new());
-        Self { names, told, ends, changing, moving, is_anew: false }
+impl Overlay {
+    pub(super) fn new(index: PathIndex, moves: &[Move]) -> Self {
+        let moves = moves.iter().map(|one| (one.object.clone(), one.clone())).collect();
+        let (pending, expiries, in_progress) = (HashMap::new(), VecDeque::new(), HashMap::new());
+        Self { index, pending, expiries, in_progress, moves, is_replaced: false }
     }
 
-    /// Takes what the handler says: an object that matches now, or one that does not.
-    pub(super) fn heard(&mut self, object: &ObjectName, said: Option<Arc<Shown>>) {
-        if let Some(under_way) = self.changing.get_mut(object) {
-            under_way.heard = Some(said.clone());
+    /// Applies a state that the handler reports: the object, or `None` if it does not match.
+    pub(super) fn apply_remote(&mut self, object: &ObjectName, remote: Option<Arc<Shown>>) {
+        if let Some(in_progress) = self.in_progress.get_mut(object) {
+            in_progress.remote = Some(remote.clone());
         }
-        if let Some(belief) = self.told.get_mut(object) {
-            if !confirms(&said, &belief.shown) {
-                belief.heard = Some(said);
+        if let Some(pending) = self.pending.get_mut(object) {
+            if !confirms(&remote, &pending.shown) {
+                pending.remote = Some(remote);
                 return;
             }
-            self.told.remove(object);
+            self.pending.remove(object);
         }
-        self.show(object, said);
+        self.show(object, remote);
     }
 
-    /// This client begins to change an object.
+    /// Notes that this client begins to change an object.
     pub(super) fn begin_change(&mut self, object: &ObjectName) {
-        self.changing.entry(object.clone()).or_default().changes += 1;
+        self.in_progress.entry(object.clone()).or_default().changes += 1;
     }
 
-    /// A change has ended, and was told if it was made.
+    /// Notes that a change has ended. If it took effect, `apply_local` was called before.
     pub(super) fn end_change(&mut self, object: &ObjectName) {
-        let Some(under_way) = self.changing.get_mut(object) else { return };
-        under_way.changes = under_way.changes.saturating_sub(1);
-        if under_way.changes == 0 {
-            self.changing.remove(object);
+        let Some(in_progress) = self.in_progress.get_mut(object) else { return };
+        in_progress.changes = in_progress.changes.saturating_sub(1);
+        if in_progress.changes == 0 {
+            self.in_progress.remove(object);
         }
     }
 
-    /// Takes what this client did. Where an object is gone, its directory stays. What the handler has said while that was under
-    /// way may be later, and is believed when this client's own word ends.
-    pub(super) fn tell(&mut self, object: &ObjectName, shown: Option<Arc<Shown>>, now: Timestamp) {
-        let meanwhile = self.changing.get(object).and_then(|under_way| under_way.heard.clone());
+    /// Applies a change by this client. If the object is gone, its directory stays. A state that the handler reported
+    /// while the change was in progress may be later than the change; it is shown when this change expires.
+    pub(super) fn apply_local(&mut self, object: &ObjectName, shown: Option<Arc<Shown>>, now: Timestamp) {
+        let meanwhile = self.in_progress.get(object).and_then(|in_progress| in_progress.remote.clone());
         match &shown {
             Some(shown) => self.put(shown.clone()),
-            None => self.names.remove_and_keep_directory(object),
+            None => self.index.remove_and_keep_directory(object),
         }
-        let until = now.after(GRACE);
-        self.ends.push_back((until, object.clone()));
-        let before = self.told.remove(object).and_then(|before| before.heard);
-        let heard = meanwhile.or(before);
-        self.told.insert(object.clone(), Belief { shown, heard, until });
+        let expires_at = now.after(LOCAL_PRECEDENCE);
+        self.expiries.push_back((expires_at, object.clone()));
+        let before = self.pending.remove(object).and_then(|before| before.remote);
+        let remote = meanwhile.or(before);
+        self.pending.insert(object.clone(), PendingChange { shown, remote, expires_at });
     }
 
-    /// Believes the handler of whatever it had the time to hear of.
-    pub(super) fn settle(&mut self, now: Timestamp) {
-        while let Some((_, object)) = self.ends.pop_front_if(|(until, _)| is_over(*until, now)) {
-            // What was told again meanwhile has another end.
-            if self.told.get(&object).is_some_and(|belief| is_over(belief.until, now))
-                && let Some(Belief { heard: Some(heard), .. }) = self.told.remove(&object)
+    /// Ends the precedence of changes that have expired: shows the states that the handler reported instead.
+    pub(super) fn expire_pending(&mut self, now: Timestamp) {
+        while let Some((_, object)) =
+            self.expiries.pop_front_if(|(expires_at, _)| has_expired(*expires_at, now))
+        {
+            // A later change of the object expires later.
+            if self.pending.get(&object).is_some_and(|pending| has_expired(pending.expires_at, now))
+                && let Some(PendingChange { remote: Some(remote), .. }) = self.pending.remove(&object)
             {
-                self.show(&object, heard);
+                self.show(&object, remote);
             }
         }
     }
 
-    /// Whether something this client did is believed more than the handler, for a time.
-    pub(super) fn believes(&self) -> bool {
-        !self.ends.is_empty()
+    /// Returns whether a local change may still take precedence over the handler's state.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.expiries.is_empty()
     }
 
-    /// Replaces all that the handler said.
-    pub(super) fn begin_anew(&mut self, mut names: Names) {
-        self.names.made_paths().iter().for_each(|path| names.make(path));
-        names.go_on_from(&self.names);
-        // Of what showed nothing so far nobody remembers anything.
-        match self.names.is_bare() {
-            true => names.forget_stale(),
-            false => self.is_anew = true,
+    /// Replaces the whole state that the handler reported.
+    pub(super) fn replace_all(&mut self, mut index: PathIndex) {
+        self.index.made_directories().iter().for_each(|path| index.make_directory(path));
+        index.continue_versions_of(&self.index);
+        // If the view had no content before, no names can be cached anywhere.
+        match self.index.has_no_content() {
+            true => index.clear_stale(),
+            false => self.is_replaced = true,
         }
-        self.names = names;
-        for (object, under_way) in &mut self.changing {
-            under_way.heard = Some(self.names.get(object).cloned());
+        self.index = index;
+        for (object, in_progress) in &mut self.in_progress {
+            in_progress.remote = Some(self.index.get(object).cloned());
         }
-        for (object, belief) in &mut self.told {
-            belief.heard = Some(self.names.get(object).cloned());
-            match &belief.shown {
-                Some(shown) => self.names.put(shown.clone()),
-                None => self.names.remove(object),
+        for (object, pending) in &mut self.pending {
+            pending.remote = Some(self.index.get(object).cloned());
+            match &pending.shown {
+                Some(shown) => self.index.put(shown.clone()),
+                None => self.index.remove(object),
             }
         }
-        let moving: Vec<ObjectName> = self.moving.keys().cloned().collect();
-        moving.iter().for_each(|object| self.show_anew(object));
+        let moves: Vec<ObjectName> = self.moves.keys().cloned().collect();
+        moves.iter().for_each(|object| self.reshow(object));
     }
 
-    /// Shows an object where it is to lie from now on.
+    /// Shows an object in the directory that it is being moved to.
     pub(super) fn begin_move(&mut self, one: &Move) {
-        self.moving.insert(one.object.clone(), one.clone());
-        self.show_anew(&one.object);
+        self.moves.insert(one.object.clone(), one.clone());
+        self.reshow(&one.object);
     }
 
-    /// From now on an object lies where it says, if that was its newest move. Nothing is shown otherwise before somebody says so.
+    /// Ends a move, if it is the object's newest: from now on the object's own property counts. What is shown does
+    /// not change here.
     pub(super) fn end_move(&mut self, one: &Move) {
-        if self.moving.get(&one.object).is_some_and(|newest| newest.to == one.to) {
-            self.moving.remove(&one.object);
+        if self.moves.get(&one.object).is_some_and(|newest| newest.to == one.to) {
+            self.moves.remove(&one.object);
         }
     }
 
-    /// The directories in which something happened, each once, with so many names at most.
+    /// Takes the directories with stale names: each once, with at most `limit` names in all.
     pub(super) fn take_stale(&mut self, limit: usize) -> Vec<Stale> {
-        if !std::mem::take(&mut self.is_anew) {
-            return self.names.take_stale(limit);
+        if !std::mem::take(&mut self.is_replaced) {
+            return self.index.take_stale(limit);
         }
-        self.names.forget_stale();
+        self.index.clear_stale();
         vec![Stale { directory: Vec::new(), names: None }]
     }
 
-    /// Whether something happened that nobody took note of.
-    pub(super) fn is_stirred(&self) -> bool {
-        self.is_anew || self.names.is_stirred()
+    /// Returns whether there are stale names that were not taken yet.
+    pub(super) fn has_stale(&self) -> bool {
+        self.is_replaced || self.index.has_stale()
     }
 
-    fn show_anew(&mut self, object: &ObjectName) {
-        if let Some(shown) = self.names.get(object).cloned() {
+    fn reshow(&mut self, object: &ObjectName) {
+        if let Some(shown) = self.index.get(object).cloned() {
             self.put(shown);
         }
     }
 
-    fn show(&mut self, object: &ObjectName, said: Option<Arc<Shown>>) {
-        match said {
+    fn show(&mut self, object: &ObjectName, remote: Option<Arc<Shown>>) {
+        match remote {
             Some(shown) => self.put(shown),
-            None => self.names.remove(object),
+            None => self.index.remove(object),
         }
     }
 
     fn put(&mut self, shown: Arc<Shown>) {
-        self.names.put(moved(&self.moving, shown));
+        self.index.put(with_pending_move(&self.moves, shown));
     }
 }
 
-/// Whether a belief has ended; also where the clock was put back.
-fn is_over(until: Timestamp, now: Timestamp) -> bool {
-    until <= now || now.after(GRACE) < until
+/// Returns whether a time has passed. A time that is too far ahead counts as passed, too: the clock was set back.
+fn has_expired(expires_at: Timestamp, now: Timestamp) -> bool {
+    expires_at <= now || now.after(LOCAL_PRECEDENCE) < expires_at
 }
 
-/// Whether the handler has heard of what was told, or of what came after it.
-fn confirms(said: &Option<Arc<Shown>>, told: &Option<Arc<Shown>>) -> bool {
-    match (said, told) {
+/// Returns whether a reported state confirms a local change, or is later than the change.
+fn confirms(remote: &Option<Arc<Shown>>, local: &Option<Arc<Shown>>) -> bool {
+    match (remote, local) {
         (None, None) => true,
-        (Some(said), Some(told)) => {
-            said.modified > told.modified
-                || (said.etag == told.etag && directory_of(said) == directory_of(told))
+        (Some(remote), Some(local)) => {
+            remote.modified > local.modified
+                || (remote.etag == local.etag && directory_of(remote) == directory_of(local))
         }
         _ => false,
     }

@@ -1,7 +1,7 @@
-//! What a view shows, by path: directories and the objects in them. Pure; who fills it is the branch.
+//! The entries of a view, by path: directories and the objects in them. Pure; the branch fills it.
 //!
-//! Invariants: an object lies in one directory, the one that it says; a directory other than the top is there as long as
-//! something lies in or below it, or it was made here.
+//! Invariants: an object lies in the one directory that its property names; a directory other than the top exists as
+//! long as an object lies in or below it, or while this client has made it.
 
 use super::directory::{Directory, Slot};
 use super::naming::{self, EntryName};
@@ -10,13 +10,13 @@ use crate::{ObjectName, Shown};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// One of the directories of a view.
+/// Id of a directory of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DirectoryId(u64);
 
 const TOP: DirectoryId = DirectoryId(0);
 
-/// What a path leads to.
+/// Entry of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A directory.
@@ -26,14 +26,14 @@ pub enum Entry {
 }
 
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct PathIndex {
     has_directories: bool,
     directories: HashMap<DirectoryId, Directory>,
     objects: HashMap<ObjectName, Placed>,
-    last: u64,
-    /// Counts what happens in directories.
+    last_id: u64,
+    /// Number of changes in directories so far; the source of versions.
     changes: u64,
-    /// The directories in which something did, until somebody takes note of it.
+    /// Directories with changes since `take_stale` last took all of theirs.
     changed: HashSet<DirectoryId>,
 }
 
@@ -43,21 +43,21 @@ struct Placed {
     directory: DirectoryId,
 }
 
-impl Names {
-    /// With directories, or all in the top.
+impl PathIndex {
+    /// Creates an index with directories, or with all objects in the top directory.
     pub(super) fn new(has_directories: bool) -> Self {
         let directories = [(TOP, Directory::default())].into();
         Self {
             has_directories,
             directories,
             objects: HashMap::new(),
-            last: 0,
+            last_id: 0,
             changes: 0,
             changed: HashSet::new(),
         }
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(super) fn len(&self) -> usize {
         self.objects.len()
     }
@@ -66,34 +66,35 @@ impl Names {
         self.objects.get(object).map(|placed| &placed.shown)
     }
 
-    /// Shows an object, where it says now that it lies.
+    /// Adds an object, or replaces its known state, in the directory that it names now.
     pub(super) fn put(&mut self, shown: Arc<Shown>) {
-        let Some(plain) = naming::plain(&shown.name) else { return };
+        let Some(plain) = naming::plain_name(&shown.name) else { return };
         let path = if self.has_directories { naming::directory_of(&shown) } else { Vec::new() };
-        let directory = self.made_way(&path);
+        let directory = self.ensure_path(&path);
         let name = shown.name.clone();
         let placed = Placed { shown: shown.clone(), directory };
         let before = self.objects.insert(name.clone(), placed).map(|before| before.directory);
-        // It arrives before it leaves: else a directory above both could be forgotten.
-        self.changing(directory).put(&plain, shown);
+        // The object is added before it is removed from its old directory: otherwise a common parent could be dropped
+        // as empty.
+        self.changed_directory(directory).put(&plain, shown);
         if let Some(before) = before.filter(|before| *before != directory) {
-            self.leave(before, &plain, &name);
+            self.remove_from(before, &plain, &name);
         }
     }
 
-    /// Lets an object go.
+    /// Removes an object.
     pub(super) fn remove(&mut self, object: &ObjectName) {
         let Some(placed) = self.objects.remove(object) else { return };
-        if let Some(plain) = naming::plain(object) {
-            self.leave(placed.directory, &plain, object);
+        if let Some(plain) = naming::plain_name(object) {
+            self.remove_from(placed.directory, &plain, object);
         }
     }
 
-    /// Lets an object go; its directory stays.
+    /// Removes an object and keeps its directory.
     pub(super) fn remove_and_keep_directory(&mut self, object: &ObjectName) {
         if let Some(placed) = self.objects.get(object) {
             let directory = placed.directory;
-            self.at_mut(directory).is_made = true;
+            self.directory_mut(directory).is_made = true;
         }
         self.remove(object);
     }
@@ -104,7 +105,7 @@ impl Names {
         directory.find(name).map(entry)
     }
 
-    /// The entries of a directory, in the order of names, after one; `None` if there is no such directory.
+    /// Returns the entries of a directory after a name, in the order of names; `None` if there is no such directory.
     pub(super) fn list(
         &self,
         path: &[&[u8]],
@@ -116,19 +117,19 @@ impl Names {
         Some(entries.map(|(name, slot)| (name.clone(), entry(slot))).collect())
     }
 
-    /// A number that no other content of a directory had; `None` if there is no such directory.
+    /// Returns the version of a directory, which no other content of it has; `None` if there is no such directory.
     pub(super) fn version(&self, path: &[&[u8]]) -> Option<u64> {
         Some(self.directories.get(&self.directory(path)?)?.version)
     }
 
-    /// Goes on where others end: no directory has a version that one of theirs had.
-    pub(super) fn go_on_from(&mut self, others: &Self) {
+    /// Raises all versions above those of another index, so that no directory gets a version that it had there.
+    pub(super) fn continue_versions_of(&mut self, others: &Self) {
         let by = others.changes + 1;
         self.changes += by;
         self.directories.values_mut().for_each(|directory| directory.version += by);
     }
 
-    /// The directories in which something happened, each once, with so many names at most.
+    /// Takes the directories with stale names: each once, with at most `limit` names in all.
     pub(super) fn take_stale(&mut self, limit: usize) -> Vec<Stale> {
         let (mut stale, mut room) = (Vec::new(), limit);
         let changed: Vec<DirectoryId> = self.changed.iter().copied().take(limit).collect();
@@ -136,7 +137,7 @@ impl Names {
             if room == 0 {
                 break;
             }
-            // Of one that is gone the directory above says so.
+            // A removed directory is stale as a name in its parent.
             let Some(directory) = self.directories.get_mut(&id) else {
                 self.changed.remove(&id);
                 continue;
@@ -151,17 +152,17 @@ impl Names {
         stale
     }
 
-    pub(super) fn is_stirred(&self) -> bool {
+    pub(super) fn has_stale(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// Whether nothing is there, not even a directory.
-    pub(super) fn is_bare(&self) -> bool {
+    /// Returns whether there are neither objects nor directories.
+    pub(super) fn has_no_content(&self) -> bool {
         self.objects.is_empty() && self.directories.len() == 1
     }
 
-    /// Nobody needs to know what happened so far.
-    pub(super) fn forget_stale(&mut self) {
+    /// Discards all stale names.
+    pub(super) fn clear_stale(&mut self) {
         for id in self.changed.drain() {
             if let Some(directory) = self.directories.get_mut(&id) {
                 directory.take_stale(usize::MAX);
@@ -169,11 +170,11 @@ impl Names {
         }
     }
 
-    /// Whether something new can have a path.
+    /// Checks that a new directory can have a path.
     pub(super) fn expect_vacant(&self, path: &[&[u8]]) -> Result<(), TreeError> {
         let Some((name, above)) = path.split_last() else { return Err(TreeError::Exists) };
-        if !naming::is_name(name) {
-            return Err(TreeError::Invalid("no directory can have this name".to_owned()));
+        if !naming::is_valid_name(name) {
+            return Err(TreeError::Invalid("this name is not valid for a directory".to_owned()));
         }
         match (self.find(above), self.find(path)) {
             (None, _) => Err(TreeError::NotFound),
@@ -183,7 +184,7 @@ impl Names {
         }
     }
 
-    /// Whether an empty directory has a path.
+    /// Checks that a path leads to an empty directory.
     pub(super) fn expect_empty(&self, path: &[&[u8]]) -> Result<(), TreeError> {
         match (self.find(path), self.list(path, None, 1)) {
             (None, _) => Err(TreeError::NotFound),
@@ -193,8 +194,8 @@ impl Names {
         }
     }
 
-    /// The directories that were made here.
-    pub(super) fn made_paths(&self) -> Vec<Vec<EntryName>> {
+    /// Returns the paths of directories that this client made.
+    pub(super) fn made_directories(&self) -> Vec<Vec<EntryName>> {
         let made = self.directories.iter().filter(|(_, directory)| directory.is_made);
         made.map(|(id, _)| self.path_of(*id)).collect()
     }
@@ -207,40 +208,41 @@ impl Names {
         path
     }
 
-    /// Makes a directory, and those above it.
-    pub(super) fn make(&mut self, path: &[impl AsRef<[u8]>]) {
+    /// Makes a directory and its missing parents.
+    pub(super) fn make_directory(&mut self, path: &[impl AsRef<[u8]>]) {
         let path: Vec<EntryName> = path.iter().map(|name| name.as_ref().into()).collect();
-        let directory = self.made_way(&path);
-        self.at_mut(directory).is_made = true;
+        let directory = self.ensure_path(&path);
+        self.directory_mut(directory).is_made = true;
     }
 
-    /// Removes a directory, if it is empty.
-    pub(super) fn unmake(&mut self, path: &[&[u8]]) {
+    /// Removes a directory that this client made, if it is empty.
+    pub(super) fn unmake_directory(&mut self, path: &[&[u8]]) {
         if let Some(directory) = self.directory(path) {
-            self.at_mut(directory).is_made = false;
+            self.directory_mut(directory).is_made = false;
             self.forget_empty(directory);
         }
     }
 
-    /// Moves the directories that were made here in or below a path; what lies in them follows.
-    pub(super) fn move_made(&mut self, from: &[&[u8]], to: &[&[u8]]) {
-        let mut made = self.made_paths();
+    /// Moves the directories that this client made, in or below `from`, to `to`. The objects in them are moved
+    /// separately.
+    pub(super) fn move_made_directories(&mut self, from: &[&[u8]], to: &[&[u8]]) {
+        let mut made = self.made_directories();
         made.retain(|path| {
             path.len() >= from.len() && path.iter().zip(from).all(|(name, from)| **name == **from)
         });
-        // The deepest first: those above are empty when their turn comes.
+        // The deepest come first, so that parents are empty when their turn comes.
         made.sort_by_key(|path| std::cmp::Reverse(path.len()));
         for path in made {
             let moved: Vec<&[u8]> =
                 to.iter().copied().chain(path[from.len()..].iter().map(|name| &**name)).collect();
-            self.make(&moved);
+            self.make_directory(&moved);
             let path: Vec<&[u8]> = path.iter().map(|name| &**name).collect();
-            self.unmake(&path);
+            self.unmake_directory(&path);
         }
     }
 
-    /// The objects in and below a directory, each with the directories between.
-    pub(super) fn beneath(&self, path: &[&[u8]]) -> Vec<(Vec<EntryName>, Arc<Shown>)> {
+    /// Returns the objects in and below a directory, each with the path from that directory to its own.
+    pub(super) fn objects_below(&self, path: &[&[u8]]) -> Vec<(Vec<EntryName>, Arc<Shown>)> {
         let mut found = Vec::new();
         let mut left: Vec<(DirectoryId, Vec<EntryName>)> = Vec::new();
         left.extend(self.directory(path).map(|top| (top, Vec::new())));
@@ -262,49 +264,49 @@ impl Names {
         path.iter().try_fold(TOP, |at, name| self.directories.get(&at)?.directory(name))
     }
 
-    /// The directory of a path, made with those above it as far as they are missing.
-    fn made_way(&mut self, path: &[EntryName]) -> DirectoryId {
+    /// Returns the directory of a path. Makes it and its parents where they are missing.
+    fn ensure_path(&mut self, path: &[EntryName]) -> DirectoryId {
         path.iter().fold(TOP, |at, name| {
             let there = self.directories.get(&at).and_then(|at| at.directory(name));
-            there.unwrap_or_else(|| self.made(at, name))
+            there.unwrap_or_else(|| self.add_directory(at, name))
         })
     }
 
-    fn made(&mut self, parent: DirectoryId, name: &EntryName) -> DirectoryId {
-        self.last += 1;
-        let id = DirectoryId(self.last);
+    fn add_directory(&mut self, parent: DirectoryId, name: &EntryName) -> DirectoryId {
+        self.last_id += 1;
+        let id = DirectoryId(self.last_id);
         self.directories.insert(id, Directory::within(parent, name.clone()));
-        self.changing(parent).put_directory(name, id);
+        self.changed_directory(parent).put_directory(name, id);
         id
     }
 
-    fn leave(&mut self, directory: DirectoryId, plain: &EntryName, object: &ObjectName) {
-        self.changing(directory).remove(plain, object);
+    fn remove_from(&mut self, directory: DirectoryId, plain: &EntryName, object: &ObjectName) {
+        self.changed_directory(directory).remove(plain, object);
         self.forget_empty(directory);
     }
 
-    /// Forgets a directory that has no reason to be there, and those above it that have no other.
+    /// Removes a directory that is empty and was not made by this client, and then parents to which the same applies.
     fn forget_empty(&mut self, mut id: DirectoryId) {
         while let Some(directory) = self.directories.get(&id).filter(|at| at.is_empty() && !at.is_made)
             && let Some((parent, name)) = directory.parent.clone()
         {
             self.directories.remove(&id);
-            self.changing(parent).remove_directory(&name);
+            self.changed_directory(parent).remove_directory(&name);
             id = parent;
         }
     }
 
-    /// A directory in which something is about to change.
-    fn changing(&mut self, id: DirectoryId) -> &mut Directory {
+    /// Returns a directory for a change, with a new version and marked as changed.
+    fn changed_directory(&mut self, id: DirectoryId) -> &mut Directory {
         self.changes += 1;
         self.changed.insert(id);
         let version = self.changes;
-        let directory = self.at_mut(id);
+        let directory = self.directory_mut(id);
         directory.version = version;
         directory
     }
 
-    fn at_mut(&mut self, id: DirectoryId) -> &mut Directory {
+    fn directory_mut(&mut self, id: DirectoryId) -> &mut Directory {
         self.directories.entry(id).or_default()
     }
 }
@@ -336,10 +338,10 @@ mod tests {
         })
     }
 
-    fn stale(names: &mut Names) -> Vec<(String, Vec<String>)> {
+    fn stale(index: &mut PathIndex) -> Vec<(String, Vec<String>)> {
         let text = |name: &EntryName| String::from_utf8_lossy(name).into_owned();
         let path = |path: &[EntryName]| path.iter().map(text).collect::<Vec<_>>().join("/");
-        let stale = names.take_stale(9).into_iter();
+        let stale = index.take_stale(9).into_iter();
         let mut all: Vec<_> = stale
             .map(|one| (path(&one.directory), one.names.unwrap_or_default().iter().map(text).collect()))
             .collect();
@@ -352,25 +354,25 @@ mod tests {
     }
 
     #[test]
-    fn what_led_nowhere_is_not_stale_and_every_content_has_a_version_of_its_own() {
-        let mut names = Names::new(true);
-        names.put(shown("a", "d", 1));
-        assert_eq!(stale(&mut names), [of("", &[]), of("d", &[])]);
-        assert_eq!(stale(&mut names), []);
-        let first = names.version(&[b"d"]);
-        names.put(shown("a", "d", 2));
-        assert_eq!(stale(&mut names), [of("d", &["a"])]);
-        assert!(names.version(&[b"d"]) > first && names.version(&[b"x"]).is_none());
-        names.put(shown("a", "", 2));
-        assert_eq!(stale(&mut names), [of("", &["d"])], "of a directory that is gone the one above says so");
-        names.put(shown("x/a", "", 3));
-        assert_eq!(stale(&mut names), [of("", &[])]);
-        names.remove(&shown("a", "", 2).name);
-        let [(_, top)] = &stale(&mut names)[..] else { panic!("one directory") };
+    fn new_names_are_not_stale_and_every_content_has_its_own_version() {
+        let mut index = PathIndex::new(true);
+        index.put(shown("a", "d", 1));
+        assert_eq!(stale(&mut index), [of("", &[]), of("d", &[])]);
+        assert_eq!(stale(&mut index), []);
+        let first = index.version(&[b"d"]);
+        index.put(shown("a", "d", 2));
+        assert_eq!(stale(&mut index), [of("d", &["a"])]);
+        assert!(index.version(&[b"d"]) > first && index.version(&[b"x"]).is_none());
+        index.put(shown("a", "", 2));
+        assert_eq!(stale(&mut index), [of("", &["d"])], "a removed directory is stale in its parent");
+        index.put(shown("x/a", "", 3));
+        assert_eq!(stale(&mut index), [of("", &[])]);
+        index.remove(&shown("a", "", 2).name);
+        let [(_, top)] = &stale(&mut index)[..] else { panic!("one directory") };
         assert!(top.len() == 2 && top[0] == "a" && top[1].starts_with("a~"), "{top:?}");
-        let mut others = Names::new(true);
+        let mut others = PathIndex::new(true);
         others.put(shown("a", "", 1));
-        others.go_on_from(&names);
-        assert!(others.version(&[]) > names.version(&[]));
+        others.continue_versions_of(&index);
+        assert!(others.version(&[]) > index.version(&[]));
     }
 }

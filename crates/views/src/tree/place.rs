@@ -1,50 +1,51 @@
-//! Where a file lies that is made in a view, and what it gets so that the view shows it.
+//! Finds the bucket, key and metadata for a new file of a view, such that the view shows it.
 
-use super::naming::{DIRECTORY_PROPERTY, is_name, written_directory};
+use super::naming::{DIRECTORY_PROPERTY, encode_directory, is_valid_name};
 use crate::{ObjectState, Pattern, Rule, Ruleset, Wanted};
 use std::collections::BTreeMap;
 use store::names::KeyPrefix;
 use store::{ObjectKey, Tags, Timestamp};
 
-/// Words of `output` that are no properties: the bucket, and the type, of what is made.
+/// Names in `output` that are not properties: the bucket and the type of new files.
 const CONTAINER: &str = "container";
 const CONTENT_TYPE: &str = "content_type";
 
-/// What becomes of a file that is made in a view.
+/// The object of a new file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Its bucket.
     pub container: String,
     /// Its key.
     pub key: ObjectKey,
-    /// User metadata that it gets.
+    /// Its user metadata.
     pub properties: BTreeMap<String, String>,
-    /// Tags that it gets.
+    /// Its tags.
     pub tags: Tags,
-    /// `Content-Type`, where the ruleset asks for one.
+    /// Its `Content-Type`, if the ruleset asks for one.
     pub content_type: Option<String>,
 }
 
-/// Where a file of this name in this directory of a view may lie: the first place that is free is its own. Why there is none, if
-/// the view could not show it.
+/// Returns the places for a new file; the caller takes the first that is free. Fails with the reason if the view
+/// could not show the file at any place.
 pub(super) fn places(ruleset: &Ruleset, directory: &[&[u8]], name: &[u8]) -> Result<Vec<Place>, String> {
-    if !is_name(name) {
-        return Err("no file can have this name".to_owned());
+    if !is_valid_name(name) {
+        return Err("this name is not valid for a file".to_owned());
     }
-    let place = described(ruleset, directory)?;
-    let keys = keys(ruleset, directory, name);
+    let place = template(ruleset, directory)?;
+    let keys = candidate_keys(ruleset, directory, name);
     let placed = keys.into_iter().map(|key| Place { key, ..place.clone() });
-    let (kept, not): (Vec<_>, Vec<_>) =
-        placed.map(|place| (breach(ruleset, &place), place)).partition(|(breach, _)| breach.is_none());
-    if !kept.is_empty() {
-        return Ok(kept.into_iter().map(|(_, place)| place).collect());
+    let (valid, invalid): (Vec<_>, Vec<_>) = placed
+        .map(|place| (violation(ruleset, &place), place))
+        .partition(|(violation, _)| violation.is_none());
+    if !valid.is_empty() {
+        return Ok(valid.into_iter().map(|(_, place)| place).collect());
     }
-    let breach = not.into_iter().find_map(|(breach, _)| breach);
-    Err(breach.unwrap_or_else(|| "no key of an object is as long as this path".to_owned()))
+    let violation = invalid.into_iter().find_map(|(violation, _)| violation);
+    Err(violation.unwrap_or_else(|| "the object's key would be too long for this path".to_owned()))
 }
 
-/// All of a place but the key.
-fn described(ruleset: &Ruleset, directory: &[&[u8]]) -> Result<Place, String> {
+/// Returns a place without a key.
+fn template(ruleset: &Ruleset, directory: &[&[u8]]) -> Result<Place, String> {
     let output = |word: &str| ruleset.output.get(word).cloned();
     let (mut container, mut content_type) = (output(CONTAINER), output(CONTENT_TYPE));
     let mut properties = ruleset.output.clone();
@@ -61,30 +62,30 @@ fn described(ruleset: &Ruleset, directory: &[&[u8]]) -> Result<Place, String> {
             _ => {}
         }
     }
-    if let Some(directory) = written_directory(directory) {
+    if let Some(directory) = encode_directory(directory) {
         properties.insert(DIRECTORY_PROPERTY.to_owned(), directory);
     }
     let container = container.ok_or_else(|| {
         let name = &ruleset.name;
-        format!("'{name}' does not say in which bucket new files lie; add `output: {{container: BUCKET}}`")
+        format!("the ruleset '{name}' does not say in which bucket new files lie; add `output: {{container: BUCKET}}`")
     })?;
-    // The key comes later; any is one until then.
+    // The key is replaced by the caller; it cannot be empty.
     let key = ObjectKey::try_from("-").map_err(|error| error.to_string())?;
     Ok(Place { container, key, properties, tags, content_type })
 }
 
-/// The keys that a file of this name could have, best first: in its directory, or beside all others where patterns ask for that.
-fn keys(ruleset: &Ruleset, directory: &[&[u8]], name: &[u8]) -> Vec<ObjectKey> {
+/// Returns the candidate keys for a file, best first: with its directory, then without, as some patterns require.
+fn candidate_keys(ruleset: &Ruleset, directory: &[&[u8]], name: &[u8]) -> Vec<ObjectKey> {
     let patterns = ruleset.rules.iter().find_map(|rule| match rule {
         Rule::Object(patterns) => Some(patterns.as_slice()),
         _ => None,
     });
     let prefixes: Vec<String> = match patterns {
-        Some(patterns) => patterns.iter().map(folder).collect(),
+        Some(patterns) => patterns.iter().map(directory_prefix).collect(),
         None => vec![String::new()],
     };
-    let deep = prefixes.iter().filter_map(|prefix| key(prefix, directory, name));
-    let flat = prefixes.iter().filter_map(|prefix| key(prefix, &[], name));
+    let deep = prefixes.iter().filter_map(|prefix| join_key(prefix, directory, name));
+    let flat = prefixes.iter().filter_map(|prefix| join_key(prefix, &[], name));
     let mut keys: Vec<ObjectKey> = deep.collect();
     if !directory.is_empty() {
         keys.extend(flat);
@@ -92,15 +93,15 @@ fn keys(ruleset: &Ruleset, directory: &[&[u8]], name: &[u8]) -> Vec<ObjectKey> {
     keys
 }
 
-/// The directories that a pattern begins with, each with its `/`.
-fn folder(pattern: &Pattern) -> String {
-    let (mut prefix, _) = pattern.beginning();
+/// Returns the literal directories at the beginning of a pattern, with the last `/`.
+fn directory_prefix(pattern: &Pattern) -> String {
+    let (mut prefix, _) = pattern.literal_prefix();
     prefix.truncate(prefix.rfind('/').map_or(0, |at| at + 1));
     prefix
 }
 
-/// The key whose path in the bucket ends with these names; it is escaped where it is no path.
-fn key(prefix: &str, directory: &[&[u8]], name: &[u8]) -> Option<ObjectKey> {
+/// Joins names to a key. Names that cannot be part of a path are escaped.
+fn join_key(prefix: &str, directory: &[&[u8]], name: &[u8]) -> Option<ObjectKey> {
     let mut at = KeyPrefix::root(prefix.as_bytes());
     for name in directory {
         at = at.child_dir(name).ok()?;
@@ -108,8 +109,9 @@ fn key(prefix: &str, directory: &[&[u8]], name: &[u8]) -> Option<ObjectKey> {
     at.child_key(name).ok()
 }
 
-/// The rule that a new file at a place does not keep, if it could not by what it is called and described by.
-fn breach(ruleset: &Ruleset, place: &Place) -> Option<String> {
+/// Returns a message about the first rule that a new file at a place would violate. Rules on length and times do not
+/// count.
+fn violation(ruleset: &Ruleset, place: &Place) -> Option<String> {
     let object = ObjectState {
         container: &place.container,
         key: place.key.as_bytes(),
@@ -120,26 +122,26 @@ fn breach(ruleset: &Ruleset, place: &Place) -> Option<String> {
         properties: &place.properties,
         tags: &place.tags,
     };
-    // Length and times are what becomes of the file.
-    let is_given = |rule: &&Rule| !matches!(rule, Rule::Size(_) | Rule::Modified(_) | Rule::Accessed(_));
-    let broken = ruleset.rules.iter().filter(is_given).find(|rule| !rule.holds(&object, Timestamp(0)))?;
-    let says = match broken {
-        Rule::Property(name, _) => format!("; say what new files get: `output: {{{name}: VALUE}}`"),
-        Rule::ContentType(_) => "; say what new files are: `output: {content_type: TYPE}`".to_owned(),
+    // Length and times depend on what is written later.
+    let is_decidable = |rule: &&Rule| !matches!(rule, Rule::Size(_) | Rule::Modified(_) | Rule::Accessed(_));
+    let broken = ruleset.rules.iter().filter(is_decidable).find(|rule| !rule.holds(&object, Timestamp(0)))?;
+    let advice = match broken {
+        Rule::Property(name, _) => format!("; set a value for new files: `output: {{{name}: VALUE}}`"),
+        Rule::ContentType(_) => "; set a type for new files: `output: {content_type: TYPE}`".to_owned(),
         _ => String::new(),
     };
-    Some(format!("'{}' shows only {broken}{says}", ruleset.name))
+    Some(format!("'{}' shows only {broken}{advice}", ruleset.name))
 }
 
 fn first_literal(patterns: &[Pattern]) -> Option<String> {
     patterns.iter().find_map(Pattern::only_text)
 }
 
-/// The first alternative that says just what the value is; none where that is "not there".
+/// Returns the first alternative that is a literal value; `None` if that is the absence of the value.
 fn first_wanted(wanted: &[Wanted]) -> Option<String> {
-    let said = wanted.iter().find_map(|wanted| match wanted {
+    let first = wanted.iter().find_map(|wanted| match wanted {
         Wanted::Absent => Some(None),
         Wanted::Like(pattern) => pattern.only_text().map(Some),
     });
-    said.flatten()
+    first.flatten()
 }

@@ -1,19 +1,20 @@
-//! Directories, and files of them, move within a view.
+//! Renames directories, and moves files between directories, within a view.
 
 use super::journal::Move;
 use super::naming::{self, DIRECTORY_PROPERTY, EntryName};
-use super::path_index::{Entry, Names};
+use super::path_index::{Entry, PathIndex};
 use super::{Tree, TreeError};
 use crate::Shown;
 
 impl Tree {
-    /// Moves a directory, or a file to another directory, within a view. Everybody who looks at this tree sees it as one step; what
-    /// moved says so itself soon after, which survives the end of the process.
+    /// Moves a directory, or a file to another directory, within a view. Users of this tree see it as one step. The
+    /// objects' own metadata is rewritten soon after, which continues after the end of the process.
     ///
     /// # Errors
-    /// [`TreeError::Elsewhere`] where only a copy can do it: from view to view, to another name of a file, or in place of a file.
-    /// [`TreeError::NotFound`], [`TreeError::NotDirectory`], [`TreeError::IsDirectory`], [`TreeError::NotEmpty`] of what is there;
-    /// [`TreeError::Invalid`] for a directory into itself; [`TreeError::Fixed`] for a view.
+    /// [`TreeError::Elsewhere`] if only a copy can do it: from view to view, to another name of a file, or in place
+    /// of a file. [`TreeError::NotFound`], [`TreeError::NotDirectory`], [`TreeError::IsDirectory`] and
+    /// [`TreeError::NotEmpty`] for the paths; [`TreeError::Invalid`] for a directory into itself;
+    /// [`TreeError::Fixed`] for a view.
     pub async fn rename(&self, from: &[&[u8]], to: &[&[u8]]) -> Result<(), TreeError> {
         let ([view, from @ ..], [to_view, to @ ..]) = (from, to) else { return Err(TreeError::Fixed) };
         if from.is_empty() || to.is_empty() {
@@ -28,55 +29,61 @@ impl Tree {
             return branch.find(from).map(|_| ()).ok_or(TreeError::NotFound);
         }
         let _turn = self.renaming.claim(&()).await;
-        let moves = branch.names(|names| match names.find(from) {
+        let moves = branch.with_index(|index| match index.find(from) {
             None => Err(TreeError::NotFound),
-            Some(Entry::File(shown)) => file_moves(names, &shown, from, to),
-            Some(Entry::Directory) => directory_moves(names, from, to),
+            Some(Entry::File(shown)) => file_moves(index, &shown, from, to),
+            Some(Entry::Directory) => directory_moves(index, from, to),
         })?;
-        let moves = self.follower.begin(moves).await.map_err(TreeError::State)?;
+        let moves = self.move_worker.begin(moves).await.map_err(TreeError::State)?;
         for other in self.branches.values() {
             let made = std::ptr::eq(other, branch).then_some([from, to]);
-            other.move_all(&moves, made);
+            other.begin_moves(&moves, made);
         }
         Ok(())
     }
 }
 
-fn file_moves(names: &Names, shown: &Shown, from: &[&[u8]], to: &[&[u8]]) -> Result<Vec<Move>, TreeError> {
+fn file_moves(
+    index: &PathIndex,
+    shown: &Shown,
+    from: &[&[u8]],
+    to: &[&[u8]],
+) -> Result<Vec<Move>, TreeError> {
     let (Some(name), Some((to_name, above))) = (from.last(), to.split_last()) else {
         return Err(TreeError::Fixed);
     };
-    match (names.find(above), names.find(to)) {
+    match (index.find(above), index.find(to)) {
         (None, _) => return Err(TreeError::NotFound),
         (Some(Entry::File(_)), _) => return Err(TreeError::NotDirectory),
         (_, Some(Entry::Directory)) => return Err(TreeError::IsDirectory),
         (_, Some(Entry::File(_))) => return Err(TreeError::Elsewhere),
         (Some(Entry::Directory), None) => {}
     }
-    let is_plain = naming::plain(&shown.name).is_some_and(|plain| *plain == **to_name);
+    let is_plain = naming::plain_name(&shown.name).is_some_and(|plain| *plain == **to_name);
     if name != to_name && !is_plain {
         return Err(TreeError::Elsewhere);
     }
-    Ok(vec![a_move(shown, above)])
+    Ok(vec![move_to(shown, above)])
 }
 
-fn directory_moves(names: &Names, from: &[&[u8]], to: &[&[u8]]) -> Result<Vec<Move>, TreeError> {
+fn directory_moves(index: &PathIndex, from: &[&[u8]], to: &[&[u8]]) -> Result<Vec<Move>, TreeError> {
     if to.starts_with(from) {
-        return Err(TreeError::Invalid("a directory cannot lie in itself".to_owned()));
+        return Err(TreeError::Invalid("a directory cannot be moved into itself".to_owned()));
     }
-    match names.find(to) {
-        None => names.expect_vacant(to)?,
+    match index.find(to) {
+        None => index.expect_vacant(to)?,
         Some(Entry::File(_)) => return Err(TreeError::NotDirectory),
-        Some(Entry::Directory) => names.expect_empty(to)?,
+        Some(Entry::Directory) => index.expect_empty(to)?,
     }
-    let moves = names.beneath(from).into_iter().map(|(rest, shown)| {
+    let moves = index.objects_below(from).into_iter().map(|(rest, shown)| {
         let path: Vec<EntryName> = to.iter().map(|name| (*name).into()).chain(rest).collect();
-        a_move(&shown, &path)
+        move_to(&shown, &path)
     });
     Ok(moves.collect())
 }
 
-fn a_move(shown: &Shown, to: &[impl AsRef<[u8]>]) -> Move {
-    let says = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY)).cloned();
-    Move { object: shown.name.clone(), from: vec![says], to: naming::written_directory(to) }
+fn move_to(shown: &Shown, to: &[impl AsRef<[u8]>]) -> Move {
+    let current =
+        shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY)).cloned();
+    Move { object: shown.name.clone(), from: vec![current], to: naming::encode_directory(to) }
 }
