@@ -1,4 +1,4 @@
-//! Sizes and times, as rulesets write them.
+//! Bounds on sizes and times, in the syntax of rulesets.
 
 use store::Timestamp;
 use views::{SizeBound, TimeBound};
@@ -26,7 +26,7 @@ fn sizes_are_compared_as_written() {
 }
 
 #[test]
-fn ages_are_by_the_calendar_and_moments_are_themselves() {
+fn ages_follow_the_calendar_and_absolute_times_are_exact() {
     let ago = |secs: i64| Timestamp(NOW.0 - secs * 1_000_000_000);
     let day = 86_400;
     for (bound, within, beyond) in [

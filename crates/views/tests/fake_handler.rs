@@ -1,4 +1,4 @@
-//! A handler as plain as can be, told what is there by tests: all it knows is in one map.
+//! A fake handler, as simple as possible: tests set its objects, which it keeps in one map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,11 +8,11 @@ use views::conformance::{CONTAINER, World};
 use views::{Changes, Cursor, ObjectName, Ruleset, Shown, ViewError, ViewId, Views};
 
 #[derive(Debug, Default)]
-pub(crate) struct Plain {
+pub(crate) struct FakeHandler {
     state: Mutex<State>,
-    /// How often changes were asked for.
+    /// Number of requests for changes.
     pub(crate) asked: AtomicUsize,
-    /// At most so many objects are said at once, if not 0.
+    /// Maximum number of objects in an answer; 0 is unlimited.
     pub(crate) page: AtomicUsize,
 }
 
@@ -23,10 +23,10 @@ struct State {
     objects: BTreeMap<ObjectName, Arc<Shown>>,
     log: Vec<ObjectName>,
     views: Vec<Ruleset>,
-    beginnings: BTreeMap<(u64, u64), Vec<Arc<Shown>>>,
+    whole_contents: BTreeMap<(u64, u64), Vec<Arc<Shown>>>,
 }
 
-impl Plain {
+impl FakeHandler {
     pub(crate) fn put(&self, shown: Shown) {
         let mut state = self.state.lock().unwrap();
         state.log.push(shown.name.clone());
@@ -39,13 +39,13 @@ impl Plain {
         state.objects.remove(object);
     }
 
-    /// From now on it does not answer, or does again.
-    pub(crate) fn lose(&self, is_lost: bool) {
+    /// Makes the handler unreachable, or reachable again.
+    pub(crate) fn set_lost(&self, is_lost: bool) {
         self.state.lock().unwrap().is_lost = is_lost;
     }
 
-    /// A life that knows no view and no cursor of the one before.
-    pub(crate) fn start_anew(&self) {
+    /// Restarts the handler, which then knows no view and no cursor from before.
+    pub(crate) fn restart(&self) {
         let mut state = self.state.lock().unwrap();
         state.epoch += 1;
         state.views.clear();
@@ -54,17 +54,17 @@ impl Plain {
 }
 
 impl State {
-    fn answers(&self) -> Result<(), ViewError> {
+    fn check_reachable(&self) -> Result<(), ViewError> {
         if self.is_lost { Err(ViewError::Unreachable("it is lost".into())) } else { Ok(()) }
     }
 
-    fn beginning(&mut self, view: u64, ruleset: &Ruleset, from: Option<usize>, limit: usize) -> Changes {
+    fn whole_content(&mut self, view: u64, ruleset: &Ruleset, from: Option<usize>, limit: usize) -> Changes {
         let version = self.log.len() as u64;
         if from.is_none() {
             let all = self.objects.values().filter(|shown| matches(ruleset, shown)).cloned().collect();
-            self.beginnings.insert((view, version), all);
+            self.whole_contents.insert((view, version), all);
         }
-        let all = &self.beginnings[&(view, version)];
+        let all = &self.whole_contents[&(view, version)];
         let at = from.unwrap_or(0);
         let end = all.len().min(at + limit);
         let has_more = end < all.len();
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    fn later(&self, ruleset: &Ruleset, since: usize, limit: usize) -> Changes {
+    fn changes_since(&self, ruleset: &Ruleset, since: usize, limit: usize) -> Changes {
         let end = self.log.len().min(since + limit);
         let changed: BTreeSet<_> = self.log[since..end].iter().collect();
         let (mut shown, mut gone) = (Vec::new(), Vec::new());
@@ -102,10 +102,10 @@ impl State {
 }
 
 #[async_trait::async_trait]
-impl Views for Plain {
+impl Views for FakeHandler {
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError> {
         let mut state = self.state.lock().unwrap();
-        state.answers()?;
+        state.check_reachable()?;
         if ruleset.to_yaml().contains("not-there") {
             let source = StoreError::NoSuchBucket("not-there".into());
             return Err(ViewError::Store { container: "not-there".into(), source });
@@ -131,27 +131,27 @@ impl Views for Plain {
             page => page,
         };
         let mut state = self.state.lock().unwrap();
-        state.answers()?;
+        state.check_reachable()?;
         let ruleset = state.views.get(view.0 as usize).cloned().ok_or(ViewError::Unknown)?;
         match since.filter(|since| since.epoch == state.epoch).map(|since| &*since.versions) {
-            None => Ok(state.beginning(view.0, &ruleset, None, limit)),
+            None => Ok(state.whole_content(view.0, &ruleset, None, limit)),
             Some([version, at]) if *version == state.log.len() as u64 => {
-                Ok(state.beginning(view.0, &ruleset, Some(*at as usize), limit))
+                Ok(state.whole_content(view.0, &ruleset, Some(*at as usize), limit))
             }
-            Some([_, _]) => Ok(state.beginning(view.0, &ruleset, None, limit)),
-            Some(versions) => Ok(state.later(&ruleset, versions[0] as usize, limit)),
+            Some([_, _]) => Ok(state.whole_content(view.0, &ruleset, None, limit)),
+            Some(versions) => Ok(state.changes_since(&ruleset, versions[0] as usize, limit)),
         }
     }
 }
 
-/// Whether a ruleset without times shows an object.
+/// Returns whether a ruleset without rules on times matches an object.
 fn matches(ruleset: &Ruleset, shown: &Shown) -> bool {
     ruleset.matches(&shown.state(None), Timestamp(0))
 }
 
-/// A plain handler, and whoever is asked in its place.
-pub(crate) struct PlainWorld {
-    pub(crate) handler: Arc<Plain>,
+/// A fake handler, and the views under test, which may be a client of it.
+pub(crate) struct FakeWorld {
+    pub(crate) handler: Arc<FakeHandler>,
     pub(crate) views: Arc<dyn Views>,
 }
 
@@ -160,7 +160,7 @@ fn object(key: &str) -> ObjectName {
 }
 
 #[async_trait::async_trait]
-impl World for PlainWorld {
+impl World for FakeWorld {
     fn views(&self) -> &dyn Views {
         &*self.views
     }

@@ -1,4 +1,4 @@
-//! Tests of rulesets.
+//! Tests of rulesets, the event handler, remote handlers and trees.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Several handlers, each of a part of the objects.
+//! Several handlers, each for a part of the objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteServer, RemoteViews, Report, Served};
 use views::{Handler, HandlerConfig, HandlerParts, ViewError, Views};
 
-/// Handlers of one store that hear what is done through here.
-struct Handled {
+/// Handlers of one store, which get hints of the changes made through this fixture.
+struct HandlersUnderTest {
     buckets: Arc<MemoryBuckets>,
     sinks: Vec<Arc<dyn events::Sink>>,
     handlers: Vec<Arc<Handler>>,
@@ -35,7 +35,7 @@ async fn buckets() -> Arc<MemoryBuckets> {
     buckets
 }
 
-impl Handled {
+impl HandlersUnderTest {
     fn new(buckets: Arc<MemoryBuckets>, handler: Arc<Handler>, views: Arc<dyn Views>) -> Self {
         Self {
             buckets,
@@ -60,7 +60,7 @@ impl Handled {
         Self { buckets, sinks, handlers, views: Arc::new(Union::new(views)), order }
     }
 
-    async fn tell(&self, key: &str, what: events::What, said: events::Said<'_>) {
+    async fn deliver(&self, key: &str, what: events::What, said: events::Said<'_>) {
         let order = u128::from(self.order.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let hint = events::Hint {
             bucket: CONTAINER.into(),
@@ -80,7 +80,7 @@ impl Handled {
 }
 
 #[async_trait::async_trait]
-impl World for Handled {
+impl World for HandlersUnderTest {
     fn views(&self) -> &dyn Views {
         &*self.views
     }
@@ -101,25 +101,25 @@ impl World for Handled {
             content_type: Some("binary/octet-stream".into()),
             ..events::Said::default()
         };
-        self.tell(key, events::What::Stored, said).await;
+        self.deliver(key, events::What::Stored, said).await;
     }
 
     async fn remove(&self, key: &str) {
         let store = self.buckets.open(CONTAINER).await.unwrap();
         store.delete(&ObjectKey::try_from(key).unwrap(), Precondition::None).await.unwrap();
-        self.tell(key, events::What::Removed, events::Said::default()).await;
+        self.deliver(key, events::What::Removed, events::Said::default()).await;
     }
 }
 
 #[tokio::test]
-async fn the_handler_keeps_what_every_handler_promises() {
+async fn the_handler_passes_the_conformance_suite() {
     let buckets = buckets().await;
     let handler = handler(buckets.clone(), 1).await;
-    conformance::run(&Handled::new(buckets, handler.clone(), handler)).await;
+    conformance::run(&HandlersUnderTest::new(buckets, handler.clone(), handler)).await;
 }
 
 #[tokio::test]
-async fn the_handler_elsewhere_does_too() {
+async fn a_remote_handler_passes_the_conformance_suite() {
     let buckets = buckets().await;
     let handler = handler(buckets.clone(), 1).await;
     let report = Report(Arc::new(String::new));
@@ -128,13 +128,13 @@ async fn the_handler_elsewhere_does_too() {
     let config =
         RemoteConfig { addresses: vec![server.url()], part: Part::ALL, token: None, ca_bundle: None };
     let views = Arc::new(RemoteViews::new(&config).unwrap());
-    conformance::run(&Handled::new(buckets, handler, views)).await;
+    conformance::run(&HandlersUnderTest::new(buckets, handler, views)).await;
 }
 
 #[tokio::test]
-async fn handlers_of_parts_are_together_as_one() {
+async fn handlers_of_parts_pass_the_conformance_suite_together() {
     for count in [1, 3] {
-        conformance::run(&Handled::of_parts(count).await).await;
+        conformance::run(&HandlersUnderTest::of_parts(count).await).await;
     }
 }
 
@@ -154,10 +154,11 @@ fn every_object_belongs_to_one_part() {
     }
 }
 
-/// A part that begins anew makes the client begin anew; one that knows a view no more is asked to open it.
+/// If the handler of one part begins anew, the client begins anew for all; a handler that does not know the view is
+/// asked to open it.
 #[tokio::test]
-async fn a_part_that_begins_anew_hides_nothing() {
-    let world = Handled::of_parts(2).await;
+async fn a_part_that_restarts_hides_no_objects() {
+    let world = HandlersUnderTest::of_parts(2).await;
     for number in 0..20 {
         world.put(&format!("k{number}"), 1, &[]).await;
     }
@@ -179,9 +180,10 @@ async fn a_part_that_begins_anew_hides_nothing() {
     assert_eq!((later.shown.len(), later.is_beginning), (0, false));
 }
 
-/// Two handlers of the same part, named as those of both: half of all objects would not be seen, and nobody told so.
+/// Two handlers of one part were configured as those of both parts: half of all objects were missing, without an
+/// error.
 #[tokio::test]
-async fn s283_a_handler_that_is_named_as_one_of_another_part_says_so() {
+async fn s283_a_handler_refuses_clients_of_another_part() {
     let ruleset = views::read("all: {container: bucket}").unwrap().remove(0);
     let part = |text: &str| text.parse::<Part>().unwrap();
     for (own, asked, says) in

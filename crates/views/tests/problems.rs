@@ -1,4 +1,4 @@
-//! What is wrong with a file of rulesets is said with its place, all at once.
+//! Problems in a file of rulesets: all are reported, with their positions.
 
 use proptest::prelude::*;
 use views::read;
@@ -8,7 +8,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_problem_has_its_place_and_says_what_would_be_right() {
+fn every_problem_is_reported_with_position_and_correction() {
     let text = "\
 Gecko:
   contaner: gecko
@@ -42,9 +42,9 @@ Empty:
     assert_eq!(problems(text), expected);
 }
 
-/// To YAML `>` begins a folded text, `*` an alias and `[` a list.
+/// In YAML, `>` begins a folded text, `*` an alias and `[` a list.
 #[test]
-fn who_forgot_quotes_is_told_so() {
+fn missing_quotes_are_reported() {
     for (value, hint) in [
         ("size: >10MiB", "\">10MiB\""),
         ("object: *.fasta", "\"*.fasta\""),
@@ -56,7 +56,7 @@ fn who_forgot_quotes_is_told_so() {
 }
 
 #[test]
-fn what_is_no_file_of_rulesets_is_refused() {
+fn texts_that_are_not_rulesets_are_refused() {
     for (text, says) in [
         ("", "1:1: there is no ruleset"),
         ("# only a comment\n", "1:1: there is no ruleset"),
@@ -77,7 +77,7 @@ fn what_is_no_file_of_rulesets_is_refused() {
 
 proptest! {
     #[test]
-    fn no_text_ends_the_program(text in "[a-c:{}\\[\\]\\-*&!|>'\"# \n,]{0,60}") {
+    fn no_text_causes_a_panic(text in "[a-c:{}\\[\\]\\-*&!|>'\"# \n,]{0,60}") {
         let _ = read(&text);
     }
 }

@@ -1,4 +1,4 @@
-//! Which objects a ruleset shows.
+//! Which objects match a ruleset.
 
 use std::collections::BTreeMap;
 use store::Timestamp;
@@ -8,7 +8,7 @@ use views::{ObjectState, Ruleset, read};
 const NOW: Timestamp = Timestamp(1_781_524_800_000_000_000);
 const DAY: i64 = 86_400_000_000_000;
 
-/// An object that tests change.
+/// An object that tests modify.
 #[derive(Clone)]
 struct Object {
     container: &'static str,
@@ -65,7 +65,7 @@ fn one(rules: &str) -> Ruleset {
     ruleset
 }
 
-/// The paper's Figure 2, which says a property twice: one of its values is enough.
+/// The rulesets of the paper's Figure 2, which repeats a property: one of its values is enough.
 #[test]
 fn the_rulesets_of_the_paper_are_read() {
     let text = "---\nGecko:\n  account: \"delvesfs\"\n  container: \"gecko_genome\"\n  object: \"*.fasta\"\n  properties:\n    \
@@ -88,7 +88,7 @@ fn the_rulesets_of_the_paper_are_read() {
 }
 
 #[test]
-fn values_of_one_property_are_alternatives_and_different_ones_all_hold() {
+fn values_of_one_property_are_alternatives_and_all_properties_must_match() {
     let ruleset =
         one("properties: {color: [black, 'gr*'], Stage: null, owner: [null, me]}\ntags: {kind: raw}");
     let object = Object::new().with(|object| drop(object.tags.insert("kind".into(), "raw".into())));
@@ -129,7 +129,7 @@ fn sizes_times_and_types_bound_what_is_shown() {
 }
 
 #[test]
-fn what_a_client_does_with_what_it_sees_is_read() {
+fn settings_for_the_client_are_read() {
     let ruleset = one("directories: off\nrecency: 250ms\noutput: {Project: bowtie}");
     assert!(!ruleset.directories);
     assert_eq!(ruleset.recency, Some(std::time::Duration::from_millis(250)));
@@ -144,9 +144,9 @@ fn what_a_client_does_with_what_it_sees_is_read() {
     assert_eq!(plain.rules.len(), 1);
 }
 
-/// A bucket of another account is another bucket, whatever it is called there.
+/// A bucket of another account is another bucket, even if the names are equal.
 #[test]
-fn an_account_says_whose_buckets_are_meant() {
+fn buckets_of_different_accounts_are_distinct() {
     let text = "a: {container: [reads, 'x-*'], account: lab, output: {container: results}}\n\
                 b: {container: [reads, 'lab:reads']}\nc: {container: '*'}\nd: {container: 'lab:*'}\n";
     let rulesets = read(text).unwrap();

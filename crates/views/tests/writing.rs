@@ -1,9 +1,9 @@
-//! A ruleset that was written reads as the same.
+//! Rulesets are written as YAML that reads as the same rulesets.
 
 use proptest::prelude::*;
 use views::{Ruleset, read};
 
-/// Rulesets as somebody might write them, and worse.
+/// Generates files of rulesets: plausible ones, and worse.
 fn files() -> impl Strategy<Value = String> {
     let text = "[ -~äß☃\u{7f}\u{85}]{0,8}|null|~|on";
     let quoted = move || text.prop_map(|text| serde_json::to_string(&text).unwrap());
@@ -53,7 +53,7 @@ fn debug(rulesets: &[Ruleset]) -> String {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_as_the_same(file in files()) {
+    fn a_written_ruleset_reads_as_the_same(file in files()) {
         if let Ok(rulesets) = read(&file) {
             let text: String = rulesets.iter().map(Ruleset::to_yaml).collect();
             let back = read(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
@@ -63,7 +63,7 @@ proptest! {
 }
 
 #[test]
-fn a_ruleset_is_one_text() {
+fn equal_rulesets_have_one_text() {
     let file = "b: {container: x, tags: {Kind: [raw, null]}}\na:\n  container: [x]\n  object: '*.fq'\n  modified: '<7 days'\n  \
                 size: ['>1KiB', '<2GiB']\n  properties: {color: black, color: 'gr*'}\n  recency: 0\n  output: {to: \"a\\\"b\"}\n";
     let texts: Vec<_> = read(file).unwrap().iter().map(Ruleset::to_yaml).collect();

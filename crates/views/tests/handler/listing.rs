@@ -1,21 +1,21 @@
-//! Containers are listed once, and only what somebody wants of them is kept.
+//! Listings of containers: how often they run, and which objects are kept.
 
-use super::world::{Client, World, map, ruleset, tell};
+use super::world::{Client, World, deliver, map, ruleset};
 use events::{Sink, What};
 use std::sync::Arc;
 use store::wrap::{Operation, Trace, Wrapped};
 use store::{Buckets, ObjectStore, Result, StoreError};
 use views::{Handler, HandlerConfig, HandlerParts, ViewError, Views};
 
-/// Buckets whose requests are counted.
+/// Buckets that count their requests.
 #[derive(Debug)]
-struct Counted {
+struct CountedBuckets {
     buckets: Arc<dyn Buckets>,
     trace: Trace,
 }
 
 #[async_trait::async_trait]
-impl Buckets for Counted {
+impl Buckets for CountedBuckets {
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
         Ok(Arc::new(Wrapped::new(self.buckets.open(name).await?, self.trace.clone())))
     }
@@ -30,7 +30,7 @@ impl Buckets for Counted {
     }
 }
 
-impl Counted {
+impl CountedBuckets {
     async fn start(world: &World) -> (Arc<Handler>, Trace) {
         let trace = Trace::new();
         let counted = Self { buckets: world.buckets.clone(), trace: trace.clone() };
@@ -43,12 +43,12 @@ fn requests(trace: &Trace, operation: Operation) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn s252_however_many_clients_begin_a_container_is_listed_once() {
+async fn s252_a_container_is_listed_once_for_many_concurrent_clients() {
     let mut world = World::new(&["alpha", "beta"]).await;
     for number in 0..6 {
         world.put("alpha", &format!("d0/x{number}"), number, map(&[]), map(&[])).await;
     }
-    let (handler, trace) = Counted::start(&world).await;
+    let (handler, trace) = CountedBuckets::start(&world).await;
     let ruleset = ruleset("container: alpha\nsize: \">2\"");
     let open = || async {
         let mut client = Client::open(&handler, &ruleset).await;
@@ -64,50 +64,51 @@ async fn s252_however_many_clients_begin_a_container_is_listed_once() {
 }
 
 #[tokio::test]
-async fn s253_what_no_rule_wants_is_not_kept() {
+async fn s253_objects_that_no_rule_wants_are_not_kept() {
     let mut world = World::new(&["alpha", "beta"]).await;
     for key in ["d0/x1", "d0/x2", "d1/x1"] {
         world.put("alpha", key, 1, map(&[]), map(&[])).await;
     }
-    let (handler, trace) = Counted::start(&world).await;
+    let (handler, trace) = CountedBuckets::start(&world).await;
     let mut first = Client::open(&handler, &ruleset("container: alpha\nobject: \"d0/*\"")).await;
     let unwanted = [
         world.put("beta", "d0/x1", 1, map(&[]), map(&[])).await,
         world.put("alpha", "d1/x2", 1, map(&[]), map(&[])).await,
     ];
-    tell(&handler, &unwanted).await;
+    deliver(&handler, &unwanted).await;
     let stats = handler.stats();
     assert_eq!((stats.containers, stats.objects, stats.hints.unwanted), (1, 2, 2));
-    // Whoever wants it later has the container listed again.
+    // For a view that wants the other keys, the container is listed again.
     let all = ruleset("container: alpha");
     let mut second = Client::open(&handler, &all).await;
     second.follow(&handler, 10).await;
     assert_eq!(second.shown(), world.expected(&all).await);
     assert_eq!(requests(&trace, Operation::List), 2);
     first.follow(&handler, 10).await;
-    assert_eq!(first.knows.len(), 2);
+    assert_eq!(first.objects.len(), 2);
 }
 
 #[tokio::test]
-async fn s254_rules_on_properties_cost_a_look_at_each_object_once() {
+async fn s254_rules_on_properties_cost_one_head_per_object() {
     let mut world = World::new(&["alpha"]).await;
     for number in 0..5 {
         let color = if number % 2 == 0 { "black" } else { "white" };
         world.put("alpha", &format!("x{number}"), 1, map(&[("color", color)]), map(&[])).await;
     }
-    let (handler, trace) = Counted::start(&world).await;
+    let (handler, trace) = CountedBuckets::start(&world).await;
     let black = ruleset("container: alpha\nproperties:\n  color: black");
     let mut client = Client::open(&handler, &black).await;
     client.follow(&handler, 10).await;
     assert_eq!(client.shown(), world.expected(&black).await);
     assert_eq!(requests(&trace, Operation::Head), 5);
-    // An event that says them needs no look, one that does not does.
+    // An event with properties needs no HEAD request; one without does.
     let said = world.put("alpha", "x7", 1, map(&[("color", "black")]), map(&[])).await;
-    tell(&handler, &[super::world::Told { time: store::Timestamp(said.time.0 + 1), ..said }]).await;
+    deliver(&handler, &[super::world::TestEvent { time: store::Timestamp(said.time.0 + 1), ..said }]).await;
     handler.settled().await;
     assert_eq!(requests(&trace, Operation::Head), 5);
-    let terse = world.put("alpha", "x8", 1, map(&[("color", "black")]), map(&[])).await.terse();
-    tell(&handler, &[terse]).await;
+    let without_metadata =
+        world.put("alpha", "x8", 1, map(&[("color", "black")]), map(&[])).await.without_metadata();
+    deliver(&handler, &[without_metadata]).await;
     handler.settled().await;
     assert_eq!(requests(&trace, Operation::Head), 6);
     client.follow(&handler, 10).await;
@@ -115,7 +116,7 @@ async fn s254_rules_on_properties_cost_a_look_at_each_object_once() {
 }
 
 #[tokio::test]
-async fn s255_rules_on_reads_are_refused_where_nobody_says_them() {
+async fn s255_rules_on_access_times_are_refused_without_access_events() {
     let mut world = World::new(&["alpha"]).await;
     let stored = world.put("alpha", "x1", 1, map(&[]), map(&[])).await;
     let ruleset = ruleset("container: alpha\naccessed: \"<1 day\"");
@@ -129,23 +130,23 @@ async fn s255_rules_on_reads_are_refused_where_nobody_says_them() {
     let handler = Handler::start(parts).await.unwrap();
     let refused = handler.open(&ruleset).await.unwrap_err();
     assert!(matches!(&refused, ViewError::Refused(why) if why.contains("last read")), "{refused}");
-    // Somebody says them: what is read is shown, for a day.
+    // With access events, an object that was read is shown for a day.
     let handler = world.start(None, 1).await;
     let mut client = Client::open(&handler, &ruleset).await;
-    tell(&handler, &[stored]).await;
+    deliver(&handler, &[stored]).await;
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 0);
-    let read = world.told("alpha", "x1", What::Read);
-    tell(&handler, &[read]).await;
+    assert_eq!(client.objects.len(), 0);
+    let read = world.event("alpha", "x1", What::Read);
+    deliver(&handler, &[read]).await;
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 1);
+    assert_eq!(client.objects.len(), 1);
     world.clock.advance(std::time::Duration::from_secs(100_000));
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 0);
+    assert_eq!(client.objects.len(), 0);
 }
 
 #[tokio::test]
-async fn s256_broken_files_are_set_aside_and_the_containers_listed_again() {
+async fn s256_damaged_files_are_renamed_and_containers_listed_again() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("state");
     let mut world = World::new(&["alpha"]).await;
@@ -173,11 +174,11 @@ async fn s256_broken_files_are_set_aside_and_the_containers_listed_again() {
     let handler = Handler::start(second).await.unwrap();
     assert!(snapshot.with_extension("broken").exists());
     client.follow(&handler, 10).await;
-    assert_eq!((client.knows.len(), client.beginnings), (0, 2));
+    assert_eq!((client.objects.len(), client.beginnings), (0, 2));
 }
 
 #[tokio::test]
-async fn a_missing_bucket_is_said_and_one_of_many_is_left_out() {
+async fn a_missing_bucket_is_reported_and_left_out_of_many() {
     let world = World::new(&["alpha"]).await;
     let handler = world.start(None, 1).await;
     let missing = handler.open(&ruleset("container: gamma")).await.unwrap_err();
@@ -185,7 +186,7 @@ async fn a_missing_bucket_is_said_and_one_of_many_is_left_out() {
         matches!(&missing, ViewError::Store { container, source: StoreError::NoSuchBucket(_) } if container == "gamma"),
         "{missing}"
     );
-    // It is made later, and an event of it is enough.
+    // An event is enough to find a bucket that is made later.
     let mut all = Client::open(&handler, &ruleset("container: \"*a*\"")).await;
     world.buckets.create("beta").await.unwrap();
     let mut world = world;
@@ -193,5 +194,5 @@ async fn a_missing_bucket_is_said_and_one_of_many_is_left_out() {
     handler.take(&[stored.hint()]).await.unwrap();
     handler.settled().await;
     all.follow(&handler, 10).await;
-    assert_eq!(all.knows.len(), 1);
+    assert_eq!(all.objects.len(), 1);
 }

@@ -1,6 +1,6 @@
-//! What time brings: buckets that come and go, permissions, and views that nobody asks for any more.
+//! Periodic maintenance: buckets that appear, disappear or change permissions, and idle views.
 
-use super::world::{Client, World, map, ruleset, tell};
+use super::world::{Client, World, deliver, map, ruleset};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use store::wrap::{Operation, Trace, Wrapped};
 use store::{Buckets, ObjectStore, Result, StoreError};
 use views::{Permitted, ViewError, Views};
 
-/// Buckets some of which may not be read, and whose requests are counted.
+/// Buckets of which some can be denied, with a count of the requests.
 #[derive(Debug)]
-struct Guarded {
+struct GuardedBuckets {
     buckets: Arc<dyn Buckets>,
-    shut: Mutex<HashSet<String>>,
+    denied: Mutex<HashSet<String>>,
     trace: Trace,
 }
 
-impl Guarded {
+impl GuardedBuckets {
     fn of(world: &World) -> Arc<Self> {
-        Arc::new(Self { buckets: world.buckets.clone(), shut: Mutex::default(), trace: Trace::new() })
+        Arc::new(Self { buckets: world.buckets.clone(), denied: Mutex::default(), trace: Trace::new() })
     }
 
-    fn shut(&self, name: &str) {
-        self.shut.lock().unwrap().insert(name.to_owned());
+    fn deny(&self, name: &str) {
+        self.denied.lock().unwrap().insert(name.to_owned());
     }
 
-    fn open_again(&self, name: &str) {
-        self.shut.lock().unwrap().remove(name);
+    fn allow(&self, name: &str) {
+        self.denied.lock().unwrap().remove(name);
     }
 
     fn listings(&self) -> u64 {
@@ -35,9 +35,9 @@ impl Guarded {
 }
 
 #[async_trait::async_trait]
-impl Buckets for Guarded {
+impl Buckets for GuardedBuckets {
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
-        if self.shut.lock().unwrap().contains(name) {
+        if self.denied.lock().unwrap().contains(name) {
             return Err(StoreError::Denied("not for you".to_owned()));
         }
         Ok(Arc::new(Wrapped::new(self.buckets.open(name).await?, self.trace.clone())))
@@ -49,14 +49,14 @@ impl Buckets for Guarded {
         self.buckets.delete(name).await
     }
     async fn list(&self) -> Result<Vec<String>> {
-        let shut = self.shut.lock().unwrap().clone();
+        let denied = self.denied.lock().unwrap().clone();
         let names = self.buckets.list().await?;
-        Ok(names.into_iter().filter(|name| !shut.contains(name)).collect())
+        Ok(names.into_iter().filter(|name| !denied.contains(name)).collect())
     }
 }
 
-/// Time that the handler waits for, and by its clock.
-async fn pass(world: &World, time: Duration) {
+/// Advances the handler's clock and the timers of the runtime.
+async fn let_time_pass(world: &World, time: Duration) {
     world.clock.advance(time);
     tokio::time::sleep(time).await;
 }
@@ -66,17 +66,17 @@ async fn put(world: &mut World, bucket: &str, key: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s288_what_cannot_be_read_is_said_and_tried_again() {
+async fn s288_unreadable_buckets_are_reported_and_retried() {
     let mut world = World::new(&["alpha", "beta"]).await;
     put(&mut world, "alpha", "a").await;
     put(&mut world, "beta", "b").await;
-    let guarded = Guarded::of(&world);
-    guarded.shut("beta");
-    let handler = world.start_on(guarded.clone(), None, 1).await;
+    let buckets = GuardedBuckets::of(&world);
+    buckets.deny("beta");
+    let handler = world.start_on(buckets.clone(), None, 1).await;
     let three = ruleset("container: [alpha, beta, gamma]");
     let mut client = Client::open(&handler, &three).await;
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 1, "what can be read is there");
+    assert_eq!(client.objects.len(), 1, "readable buckets are shown");
     let changes = handler.changes(client.view, None, 10).await.unwrap();
     let mut unlisted: Vec<_> = changes.unlisted.iter().map(|one| one.container.as_str()).collect();
     unlisted.sort_unstable();
@@ -84,90 +84,91 @@ async fn s288_what_cannot_be_read_is_said_and_tried_again() {
     assert_eq!(handler.stats().unlisted.len(), 2);
     let alone = handler.open(&ruleset("container: beta")).await;
     assert!(matches!(alone, Err(ViewError::Store { container, .. }) if container == "beta"));
-    let tried = guarded.listings();
+    let tried = buckets.listings();
     for _ in 0..100 {
         client.follow(&handler, 10).await;
     }
-    assert_eq!(guarded.listings(), tried, "who asks again at once costs nothing");
+    assert_eq!(buckets.listings(), tried, "repeated requests start no listings");
 
-    guarded.open_again("beta");
+    buckets.allow("beta");
     world.buckets.create("gamma").await.unwrap();
     put(&mut world, "gamma", "c").await;
     let mut news = handler.news().unwrap();
     news.mark_unchanged();
-    pass(&world, Duration::from_secs(11)).await;
+    let_time_pass(&world, Duration::from_secs(11)).await;
     handler.settled().await;
-    assert!(news.has_changed().unwrap(), "who waits for news is told");
+    assert!(news.has_changed().unwrap(), "receivers of news are woken");
     client.follow(&handler, 10).await;
     assert_eq!(client.shown(), world.expected(&three).await);
-    assert_eq!((client.knows.len(), handler.stats().unlisted.len(), client.beginnings), (3, 0, 1));
+    assert_eq!((client.objects.len(), handler.stats().unlisted.len(), client.beginnings), (3, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn s288_what_was_known_stays_when_a_bucket_is_forbidden_and_goes_with_the_bucket() {
+async fn s288_objects_stay_when_their_bucket_is_denied_and_go_when_it_is_deleted() {
     let mut world = World::new(&["alpha", "beta"]).await;
     put(&mut world, "alpha", "a").await;
     put(&mut world, "beta", "b").await;
-    let (guarded, dir) = (Guarded::of(&world), tempfile::tempdir().unwrap());
+    let (buckets, dir) = (GuardedBuckets::of(&world), tempfile::tempdir().unwrap());
     let two = ruleset("container: [alpha, beta]");
-    let first = world.start_on(guarded.clone(), Some(dir.path().to_owned()), 1).await;
+    let first = world.start_on(buckets.clone(), Some(dir.path().to_owned()), 1).await;
     Client::open(&first, &two).await.follow(&first, 10).await;
     first.snapshot().await.unwrap();
     drop(first);
 
-    guarded.shut("beta");
-    let handler = world.start_on(guarded.clone(), Some(dir.path().to_owned()), 2).await;
+    buckets.deny("beta");
+    let handler = world.start_on(buckets.clone(), Some(dir.path().to_owned()), 2).await;
     handler.list_all_again().await;
     let mut client = Client::open(&handler, &two).await;
     client.follow(&handler, 10).await;
-    assert_eq!((client.knows.len(), handler.stats().unlisted.len()), (2, 1));
+    assert_eq!((client.objects.len(), handler.stats().unlisted.len()), (2, 1));
 
-    guarded.open_again("beta");
+    buckets.allow("beta");
     world.delete("beta", "b").await;
     world.buckets.delete("beta").await.unwrap();
     handler.list_all_again().await;
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 1, "nothing is in a bucket that is not there");
+    assert_eq!(client.objects.len(), 1, "a deleted bucket has no objects");
     assert_eq!(handler.stats().unlisted.len(), 1);
     world.buckets.create("beta").await.unwrap();
-    let told = world.put("beta", "c", 1, map(&[]), map(&[])).await;
-    tell(&handler, &[told]).await;
+    let event = world.put("beta", "c", 1, map(&[]), map(&[])).await;
+    deliver(&handler, &[event]).await;
     handler.settled().await;
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 2, "its events count while it waits to be listed");
+    assert_eq!(client.objects.len(), 2, "events are applied before the bucket is listed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn s288_buckets_that_patterns_name_are_found_without_events() {
+async fn s288_buckets_that_patterns_match_are_found_without_events() {
     let mut world = World::new(&["alpha", "beta"]).await;
     put(&mut world, "beta", "b").await;
-    let guarded = Guarded::of(&world);
-    guarded.shut("beta");
-    let handler = world.start_on(guarded.clone(), None, 1).await;
+    let buckets = GuardedBuckets::of(&world);
+    buckets.deny("beta");
+    let handler = world.start_on(buckets.clone(), None, 1).await;
     let mut client = Client::open(&handler, &ruleset("container: \"*a\"")).await;
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 0);
-    guarded.open_again("beta");
+    assert_eq!(client.objects.len(), 0);
+    buckets.allow("beta");
     world.buckets.create("gamma").await.unwrap();
     put(&mut world, "gamma", "c").await;
-    pass(&world, Duration::from_secs(61)).await;
+    let_time_pass(&world, Duration::from_secs(61)).await;
     handler.settled().await;
     client.follow(&handler, 10).await;
-    assert_eq!(client.knows.len(), 2);
+    assert_eq!(client.objects.len(), 2);
 }
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Whoever comes back sees what there is, and only a container that nobody named meanwhile is listed for it.
+/// A client that returns gets the whole view, and only containers that no other view named meanwhile are listed for
+/// it.
 #[tokio::test(start_paused = true)]
-async fn s291_views_that_nobody_asks_for_are_forgotten() {
+async fn s291_idle_views_are_forgotten() {
     let mut world = World::new(&["alpha", "beta"]).await;
     for key in ["a1", "a2", "b1"] {
         put(&mut world, "alpha", key).await;
     }
     put(&mut world, "beta", "b").await;
-    let (guarded, dir) = (Guarded::of(&world), tempfile::tempdir().unwrap());
-    let handler = world.start_on(guarded.clone(), Some(dir.path().to_owned()), 1).await;
+    let (buckets, dir) = (GuardedBuckets::of(&world), tempfile::tempdir().unwrap());
+    let handler = world.start_on(buckets.clone(), Some(dir.path().to_owned()), 1).await;
     let rules = ["container: alpha", "container: alpha\nobject: \"a*\"", "container: beta"].map(ruleset);
     let mut clients = Vec::new();
     for rules in &rules {
@@ -183,23 +184,23 @@ async fn s291_views_that_nobody_asks_for_are_forgotten() {
     assert_eq!((stats.views.len(), stats.containers, stats.objects), (1, 1, 2), "{stats:?}");
     assert_eq!(stats.views[0].objects, 2);
     clients[1].follow(&handler, 10).await;
-    assert_eq!(clients[1].beginnings, 1, "who goes on notices nothing");
+    assert_eq!(clients[1].beginnings, 1, "an active client does not begin anew");
 
-    let before = guarded.listings();
+    let before = buckets.listings();
     let unwanted = world.put("alpha", "b2", 1, map(&[]), map(&[])).await;
-    tell(&handler, &[unwanted]).await;
+    deliver(&handler, &[unwanted]).await;
     let old = clients[0].cursor.clone();
     for client in &mut clients {
         client.follow(&handler, 10).await;
         assert_eq!(client.shown(), world.expected(&client.ruleset).await);
     }
     let again = handler.changes(clients[0].view, old.as_ref(), 10).await.unwrap();
-    assert!(again.is_beginning, "what left meanwhile nobody knows");
-    assert_eq!(guarded.listings() - before, 2, "of what was forgotten");
+    assert!(again.is_beginning, "departures in the meantime are not known");
+    assert_eq!(buckets.listings() - before, 2, "one listing for each container that was forgotten");
     let same = handler.open(&rules[1]).await.unwrap();
     assert_eq!(same, clients[1].view);
 
-    // So it is for the next life, whether it reads a log or a snapshot.
+    // The same holds for a restarted handler, whether it reads a log or a snapshot.
     for is_snapshot in [false, true] {
         if is_snapshot {
             handler.snapshot().await.unwrap();
@@ -208,54 +209,54 @@ async fn s291_views_that_nobody_asks_for_are_forgotten() {
         for file in std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap) {
             std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
         }
-        let next = world.start_on(guarded.clone(), Some(copy.path().to_owned()), 2).await;
-        let listed = guarded.listings();
+        let next = world.start_on(buckets.clone(), Some(copy.path().to_owned()), 2).await;
+        let listed = buckets.listings();
         for client in &clients {
             let mut client = client.clone();
             client.follow(&next, 10).await;
             assert_eq!(client.shown(), world.expected(&client.ruleset).await, "{is_snapshot}");
         }
-        assert_eq!(guarded.listings(), listed);
+        assert_eq!(buckets.listings(), listed);
         assert_eq!(next.stats().views.len(), 3);
     }
 }
 
-/// What a client's credentials may not open it does not see, though the handler knows it.
+/// A client does not see buckets that its credentials may not open, even if the handler knows them.
 #[tokio::test]
-async fn s289_what_a_client_may_not_read_it_does_not_see() {
+async fn s289_a_client_does_not_see_buckets_that_it_may_not_read() {
     let mut world = World::new(&["alpha", "beta"]).await;
     put(&mut world, "alpha", "a").await;
     put(&mut world, "beta", "b").await;
     let handler = world.start(None, 1).await;
-    let own = Guarded::of(&world);
-    own.shut("beta");
-    let views = Permitted::new(handler.clone(), own.clone(), world.clock.clone());
+    let client_buckets = GuardedBuckets::of(&world);
+    client_buckets.deny("beta");
+    let views = Permitted::new(handler.clone(), client_buckets.clone(), world.clock.clone());
     let view = views.open(&ruleset("container: [alpha, beta]")).await.unwrap();
-    let sees = |changes: &views::Changes| -> Vec<String> {
+    let keys = |changes: &views::Changes| -> Vec<String> {
         let mut keys: Vec<_> = changes.shown.iter().map(|shown| shown.name.key.to_string()).collect();
         keys.sort();
         keys
     };
     let first = views.changes(view, None, 10).await.unwrap();
-    assert_eq!(sees(&first), ["a"]);
+    assert_eq!(keys(&first), ["a"]);
     assert_eq!(first.unlisted.len(), 1);
     assert!(first.unlisted[0].why.contains("not for you"), "{:?}", first.unlisted);
-    let told = world.put("beta", "c", 1, map(&[]), map(&[])).await;
-    tell(&handler, &[told]).await;
+    let event = world.put("beta", "c", 1, map(&[]), map(&[])).await;
+    deliver(&handler, &[event]).await;
     handler.settled().await;
     let next = views.changes(view, Some(&first.cursor), 10).await.unwrap();
-    assert!(sees(&next).is_empty() && !next.is_beginning, "{next:?}");
+    assert!(keys(&next).is_empty() && !next.is_beginning, "{next:?}");
 
-    own.open_again("beta");
+    client_buckets.allow("beta");
     world.clock.advance(Duration::from_secs(11));
     let now = views.changes(view, Some(&next.cursor), 10).await.unwrap();
-    assert_eq!((sees(&now), now.is_beginning), (vec!["a".to_owned(), "b".into(), "c".into()], true));
+    assert_eq!((keys(&now), now.is_beginning), (vec!["a".to_owned(), "b".into(), "c".into()], true));
     assert!(now.unlisted.is_empty());
 
-    own.shut("alpha");
+    client_buckets.deny("alpha");
     let still = views.changes(view, Some(&now.cursor), 10).await.unwrap();
-    assert!(still.shown.is_empty() && !still.is_beginning, "nobody asks that often");
+    assert!(still.shown.is_empty() && !still.is_beginning, "the permission was checked recently");
     world.clock.advance(Duration::from_secs(31));
     let left = views.changes(view, Some(&still.cursor), 10).await.unwrap();
-    assert_eq!((sees(&left), left.is_beginning), (vec!["b".to_owned(), "c".into()], true));
+    assert_eq!((keys(&left), left.is_beginning), (vec!["b".to_owned(), "c".into()], true));
 }

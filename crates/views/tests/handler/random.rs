@@ -1,6 +1,7 @@
-//! Random worlds: whatever is lost, repeated, late or cut off, in the end every view shows what its rules say of the store.
+//! Random worlds: hints are lost, repeated, late or cut off, and in the end every view must show the objects in the
+//! store that match its rules.
 
-use super::world::{Client, Told, World, map, ruleset};
+use super::world::{Client, TestEvent, World, map, ruleset};
 use events::Sink;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,17 +22,17 @@ const RULESETS: [&str; 9] = [
     "container: beta\nobject: \"d1/x1\"",
 ];
 
-struct Random {
+struct RandomWorld {
     world: World,
     entropy: Entropy,
-    pending: Vec<Told>,
-    /// The order of what was stored last, by bucket and key.
+    undelivered: Vec<TestEvent>,
+    /// Order of the last PUT, by bucket and key.
     orders: BTreeMap<(String, String), u128>,
     is_lost: bool,
     clients: Vec<(Ruleset, Client)>,
 }
 
-impl Random {
+impl RandomWorld {
     fn below(&self, bound: u64) -> u64 {
         self.entropy.below(bound)
     }
@@ -61,11 +62,11 @@ impl Random {
         } else {
             map(&[])
         };
-        let told = match self.below(6) {
+        let event = match self.below(6) {
             5 if is_there => {
-                let told = self.world.describe(bucket, &key, properties).await;
-                self.orders.insert((bucket.to_owned(), key), told.order.unwrap());
-                told
+                let event = self.world.set_properties(bucket, &key, properties).await;
+                self.orders.insert((bucket.to_owned(), key), event.order.unwrap());
+                event
             }
             0 if is_there => {
                 self.orders.remove(&(bucket.to_owned(), key.clone()));
@@ -78,35 +79,35 @@ impl Random {
             }
             _ => {
                 let size = self.below(8) as usize;
-                let told = self.world.put(bucket, &key, size, properties, tags).await;
-                self.orders.insert((bucket.to_owned(), key), told.order.unwrap());
-                told
+                let event = self.world.put(bucket, &key, size, properties, tags).await;
+                self.orders.insert((bucket.to_owned(), key), event.order.unwrap());
+                event
             }
         };
-        self.pending.push(match self.below(4) {
-            0 => told.terse(),
-            1 => Told { order: None, ..told },
-            _ => told,
+        self.undelivered.push(match self.below(4) {
+            0 => event.without_metadata(),
+            1 => TestEvent { order: None, ..event },
+            _ => event,
         });
     }
 
     async fn deliver(&mut self, handler: &Handler) {
-        if self.pending.is_empty() {
+        if self.undelivered.is_empty() {
             return;
         }
-        let chosen = self.below(self.pending.len() as u64) as usize;
-        let told = match self.below(4) {
-            // Again later.
-            0 => self.pending[chosen].clone(),
-            _ => self.pending.remove(chosen),
+        let chosen = self.below(self.undelivered.len() as u64) as usize;
+        let event = match self.below(4) {
+            // Delivers the hint now and once more later.
+            0 => self.undelivered[chosen].clone(),
+            _ => self.undelivered.remove(chosen),
         };
-        handler.take(&[told.hint()]).await.unwrap();
+        handler.take(&[event.hint()]).await.unwrap();
     }
 
     fn lose(&mut self) {
-        if !self.pending.is_empty() {
-            let chosen = self.below(self.pending.len() as u64) as usize;
-            self.pending.remove(chosen);
+        if !self.undelivered.is_empty() {
+            let chosen = self.below(self.undelivered.len() as u64) as usize;
+            self.undelivered.remove(chosen);
             self.is_lost = true;
         }
     }
@@ -132,15 +133,15 @@ impl Random {
             }
             _ => {}
         }
-        // Whatever was begun goes on a little, or not.
+        // Lets tasks in progress run for a while, or not.
         for _ in 0..self.below(3) {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Everything that was told arrives, and what was lost is known to be.
+    /// Delivers all hints, and reports the loss of the others.
     async fn settle(&mut self, handler: &Handler) {
-        while !self.pending.is_empty() {
+        while !self.undelivered.is_empty() {
             self.deliver(handler).await;
         }
         if std::mem::take(&mut self.is_lost) {
@@ -154,16 +155,16 @@ impl Random {
         for (ruleset, client) in &mut self.clients {
             let expected = self.world.expected(ruleset).await;
             client.follow(handler, 3).await;
-            assert_eq!(client.shown(), expected, "followed, seed {seed}: {ruleset:?}");
+            assert_eq!(client.shown(), expected, "followed client, seed {seed}: {ruleset:?}");
             let mut new = Client::open(handler, ruleset).await;
             new.follow(handler, 1000).await;
-            assert_eq!(new.shown(), expected, "anew, seed {seed}: {ruleset:?}");
+            assert_eq!(new.shown(), expected, "new client, seed {seed}: {ruleset:?}");
         }
     }
 }
 
-/// What a kill leaves: the files as they are, perhaps without the end of the last write.
-fn killed(dir: &Path, number: usize, cut_bytes: u64) -> PathBuf {
+/// Returns a copy of the state directory as a kill may leave it: perhaps without the end of the last write.
+fn copy_after_kill(dir: &Path, number: usize, cut_bytes: u64) -> PathBuf {
     let copy = dir.with_extension(number.to_string());
     std::fs::create_dir(&copy).unwrap();
     let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -177,13 +178,13 @@ fn killed(dir: &Path, number: usize, cut_bytes: u64) -> PathBuf {
     copy
 }
 
-async fn world(seed: u64, is_kept: bool) {
+async fn world(seed: u64, has_state_dir: bool) {
     let scratch = tempfile::tempdir().unwrap();
-    let mut dir = is_kept.then(|| scratch.path().join("state"));
-    let mut random = Random {
+    let mut dir = has_state_dir.then(|| scratch.path().join("state"));
+    let mut random = RandomWorld {
         world: World::new(&["alpha", "beta"]).await,
         entropy: Entropy::new(seed),
-        pending: Vec::new(),
+        undelivered: Vec::new(),
         orders: BTreeMap::new(),
         is_lost: false,
         clients: Vec::new(),
@@ -198,7 +199,7 @@ async fn world(seed: u64, is_kept: bool) {
                 handler.snapshot().await.unwrap();
                 random.step(&handler).await;
             }
-            let after = killed(before, round, random.below(2) * random.below(8));
+            let after = copy_after_kill(before, round, random.below(2) * random.below(8));
             handler = random.world.start(Some(after.clone()), seed + 1_000 * (1 + round as u64)).await;
             dir = Some(after);
         }
@@ -208,14 +209,14 @@ async fn world(seed: u64, is_kept: bool) {
 }
 
 #[tokio::test]
-async fn s250_views_are_what_the_rules_say_of_the_store() {
+async fn s250_views_show_the_objects_that_match_in_the_store() {
     for seed in 0..60 {
         world(seed, false).await;
     }
 }
 
 #[tokio::test]
-async fn s251_after_a_kill_a_handler_goes_on_with_what_it_had_taken() {
+async fn s251_acknowledged_hints_survive_a_kill() {
     for seed in 0..60 {
         world(seed, true).await;
     }

@@ -1,4 +1,4 @@
-//! What a handler says of itself.
+//! Statistics of a handler.
 
 use events::{Hint, Order, Said, Sink as _, What};
 use std::borrow::Cow;
@@ -9,11 +9,11 @@ use store::memory::MemoryBuckets;
 use store::{Buckets as _, Clock, Entropy, Timestamp};
 use views::{Handler, HandlerConfig, HandlerParts, HintCounts, Views as _};
 
-/// A clock that goes on by a microsecond whenever it is read.
+/// A clock that advances by a microsecond whenever it is read.
 #[derive(Debug, Default)]
-struct Ticking(AtomicI64);
+struct TickingClock(AtomicI64);
 
-impl Clock for Ticking {
+impl Clock for TickingClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.fetch_add(1000, Ordering::Relaxed))
     }
@@ -31,8 +31,8 @@ fn hint<'a>(bucket: &'a str, key: &'a str, order: u128, time: Timestamp) -> Hint
 }
 
 #[tokio::test]
-async fn stats_say_what_came_of_hints_how_long_it_took_and_how_large_views_are() {
-    let clock = Arc::new(Ticking::default());
+async fn stats_count_outcomes_of_hints_matching_time_and_objects_of_views() {
+    let clock = Arc::new(TickingClock::default());
     let buckets = MemoryBuckets::new(clock.clone());
     buckets.create("alpha").await.unwrap();
     let parts = HandlerParts {

@@ -1,4 +1,4 @@
-//! Buckets, clients and hints of one test.
+//! Test fixture: buckets, clients and hints of one test.
 
 use events::{Hint, Order, Said, Sink, What};
 use sim::SimClock;
@@ -16,9 +16,9 @@ use views::{
     Views,
 };
 
-/// What would be in an event.
+/// Content of an event.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct TestEvent {
     pub(crate) bucket: String,
     pub(crate) key: Vec<u8>,
     pub(crate) what: What,
@@ -31,7 +31,7 @@ pub(crate) struct Told {
     pub(crate) tags: Option<Tags>,
 }
 
-impl Told {
+impl TestEvent {
     pub(crate) fn hint(&self) -> Hint<'_> {
         let pairs = |map: &'_ BTreeMap<String, String>| {
             map.iter().map(|(name, value)| (Cow::Owned(name.clone()), Cow::Owned(value.clone()))).collect()
@@ -53,14 +53,14 @@ impl Told {
         }
     }
 
-    /// An event of a source that says nothing of metadata, as AWS's.
-    pub(crate) fn terse(mut self) -> Self {
+    /// Returns the event as a source sends it that does not include metadata, such as AWS.
+    pub(crate) fn without_metadata(mut self) -> Self {
         (self.content_type, self.properties, self.tags) = (None, None, None);
         self
     }
 }
 
-/// A set of properties or tags.
+/// Returns a set of properties or tags.
 pub(crate) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
@@ -73,7 +73,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With empty buckets of these names.
+    /// Creates empty buckets of these names.
     pub(crate) async fn new(names: &[&str]) -> Self {
         let clock = Arc::new(SimClock::default());
         let limits = MemoryLimits { page_entries_max: 7, ..MemoryLimits::default() };
@@ -115,7 +115,7 @@ impl World {
         size_bytes: usize,
         properties: BTreeMap<String, String>,
         tags: Tags,
-    ) -> Told {
+    ) -> TestEvent {
         let content_type = (size_bytes % 2 == 1).then(|| "text/plain".to_owned());
         let attributes = Attributes {
             content_type: content_type.clone(),
@@ -125,7 +125,7 @@ impl World {
         let options = PutOptions { attributes, tags: tags.clone(), ..PutOptions::default() };
         let body = Payload::from(bytes::Bytes::from(vec![b'x'; size_bytes]));
         let stored = self.bucket(bucket).await.put(&key_of(key), body, options).await.unwrap();
-        Told {
+        TestEvent {
             bucket: bucket.to_owned(),
             key: key.as_bytes().to_vec(),
             what: What::Stored,
@@ -139,49 +139,50 @@ impl World {
         }
     }
 
-    pub(crate) async fn delete(&mut self, bucket: &str, key: &str) -> Told {
+    pub(crate) async fn delete(&mut self, bucket: &str, key: &str) -> TestEvent {
         self.bucket(bucket).await.delete(&key_of(key), Precondition::None).await.unwrap();
-        self.told(bucket, key, What::Removed)
+        self.event(bucket, key, What::Removed)
     }
 
-    /// Replaces tags; what is told does not say them, and repeats the order of what was stored if one is given, as MinIO does.
+    /// Replaces tags. The event does not include them; it repeats the order of the last PUT if `order` is given, as
+    /// MinIO does.
     pub(crate) async fn set_tags(
         &mut self,
         bucket: &str,
         key: &str,
         tags: Tags,
         order: Option<u128>,
-    ) -> Told {
+    ) -> TestEvent {
         self.bucket(bucket).await.set_tags(&key_of(key), tags).await.unwrap();
-        let told = self.told(bucket, key, What::Changed);
-        Told { order: order.or(told.order), ..told }
+        let event = self.event(bucket, key, What::Changed);
+        TestEvent { order: order.or(event.order), ..event }
     }
 
-    /// Replaces properties by a copy of the object onto itself, which leaves its tag as it was.
-    pub(crate) async fn describe(
+    /// Replaces properties by a copy of the object onto itself, which keeps its etag.
+    pub(crate) async fn set_properties(
         &mut self,
         bucket: &str,
         key: &str,
         properties: BTreeMap<String, String>,
-    ) -> Told {
+    ) -> TestEvent {
         let (store, key) = (self.bucket(bucket).await, key_of(key));
         let meta = store.head(&key).await.unwrap();
         let attributes = Attributes { user: properties.clone(), ..meta.attributes };
         let content_type = attributes.content_type.clone();
         let options = CopyOptions { attributes: Some(attributes), ..CopyOptions::default() };
         let copied = store.copy(&meta.object, &key, options).await.unwrap();
-        Told {
+        TestEvent {
             time: copied.last_modified.unwrap(),
             etag: Some(copied.etag.as_str().to_owned()),
             size_bytes: Some(meta.size_bytes),
             content_type,
             properties: Some(properties),
-            ..self.told(bucket, &key.to_string(), What::Stored)
+            ..self.event(bucket, &key.to_string(), What::Stored)
         }
     }
 
-    pub(crate) fn told(&mut self, bucket: &str, key: &str, what: What) -> Told {
-        Told {
+    pub(crate) fn event(&mut self, bucket: &str, key: &str, what: What) -> TestEvent {
+        TestEvent {
             bucket: bucket.to_owned(),
             key: key.as_bytes().to_vec(),
             what,
@@ -195,7 +196,7 @@ impl World {
         }
     }
 
-    /// What a ruleset shows by a plain look at every object.
+    /// Returns what a ruleset must show, by a HEAD request for every object.
     pub(crate) async fn expected(&self, ruleset: &Ruleset) -> Vec<String> {
         let mut expected = Vec::new();
         for container in self.buckets.list().await.unwrap() {
@@ -230,30 +231,30 @@ pub(crate) fn key_of(key: &str) -> ObjectKey {
     ObjectKey::try_from(key).unwrap()
 }
 
-/// Takes hints, each in a batch of its own.
-pub(crate) async fn tell(handler: &Handler, told: &[Told]) {
-    for told in told {
-        handler.take(&[told.hint()]).await.unwrap();
+/// Delivers hints, each in a batch of its own.
+pub(crate) async fn deliver(handler: &Handler, event: &[TestEvent]) {
+    for event in event {
+        handler.take(&[event.hint()]).await.unwrap();
     }
 }
 
-/// Who follows a view.
+/// A client that follows a view.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     pub(crate) ruleset: Ruleset,
     pub(crate) view: ViewId,
     pub(crate) cursor: Option<Cursor>,
-    pub(crate) knows: BTreeMap<ObjectName, Arc<Shown>>,
+    pub(crate) objects: BTreeMap<ObjectName, Arc<Shown>>,
     pub(crate) beginnings: usize,
 }
 
 impl Client {
     pub(crate) async fn open(handler: &Handler, ruleset: &Ruleset) -> Self {
         let view = handler.open(ruleset).await.unwrap();
-        Self { ruleset: ruleset.clone(), view, cursor: None, knows: BTreeMap::new(), beginnings: 0 }
+        Self { ruleset: ruleset.clone(), view, cursor: None, objects: BTreeMap::new(), beginnings: 0 }
     }
 
-    /// Asks once; whether there is more.
+    /// Requests one page of changes. Returns whether there are more.
     pub(crate) async fn ask(&mut self, handler: &Handler, limit: usize) -> bool {
         let changes = match handler.changes(self.view, self.cursor.as_ref(), limit).await {
             Err(ViewError::Unknown) => {
@@ -263,14 +264,14 @@ impl Client {
             changes => changes.unwrap(),
         };
         if changes.is_beginning {
-            self.knows.clear();
+            self.objects.clear();
             self.beginnings += 1;
         }
         for gone in changes.gone {
-            self.knows.remove(&gone);
+            self.objects.remove(&gone);
         }
         for shown in changes.shown {
-            self.knows.insert(shown.name.clone(), shown);
+            self.objects.insert(shown.name.clone(), shown);
         }
         self.cursor = Some(changes.cursor);
         changes.has_more
@@ -280,16 +281,16 @@ impl Client {
         while self.ask(handler, limit).await {}
     }
 
-    /// What it knows, as [`World::expected`] says it.
+    /// Returns the objects that the client knows, in the format of [`World::expected`].
     pub(crate) fn shown(&self) -> Vec<String> {
         let line = |shown: &Arc<Shown>| format!("{}/{} {}", shown.name.container, shown.name.key, shown.etag);
-        let mut lines: Vec<String> = self.knows.values().map(line).collect();
+        let mut lines: Vec<String> = self.objects.values().map(line).collect();
         lines.sort();
         lines
     }
 }
 
-/// The one ruleset of a text.
+/// Reads the only ruleset of a text.
 pub(crate) fn ruleset(rules: &str) -> Ruleset {
     let lines: String = rules.lines().map(|line| format!("  {line}\n")).collect();
     views::read(&format!("View:\n{lines}")).unwrap().remove(0)

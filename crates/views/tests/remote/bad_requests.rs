@@ -1,7 +1,7 @@
-//! Who has no business here, and what makes no sense.
+//! Clients without the token, malformed requests, and servers that are not handlers.
 
 use super::{ANY, client, serve};
-use crate::fake_handler::Plain;
+use crate::fake_handler::FakeHandler;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,8 +14,8 @@ fn ruleset() -> Ruleset {
 }
 
 #[tokio::test]
-async fn s278_who_has_not_the_token_hears_nothing() {
-    let handler = Arc::new(Plain::default());
+async fn s278_a_client_without_the_token_is_refused() {
+    let handler = Arc::new(FakeHandler::default());
     let server = serve(&handler, Some("secret"), ANY).await;
     for token in [None, Some("secre"), Some("secrets"), Some("Secret")] {
         let refused = client(&[server.url()], token).open(&ruleset()).await;
@@ -27,8 +27,8 @@ async fn s278_who_has_not_the_token_hears_nothing() {
 }
 
 #[tokio::test]
-async fn s278_requests_that_make_no_sense_are_refused_and_others_go_on() {
-    let handler = Arc::new(Plain::default());
+async fn s278_malformed_requests_are_refused_and_others_served() {
+    let handler = Arc::new(FakeHandler::default());
     let server = serve(&handler, None, ANY).await;
     let address = server.url().strip_prefix("http://").unwrap().to_owned();
     let long = "x".repeat(2 << 20);
@@ -47,7 +47,7 @@ async fn s278_requests_that_make_no_sense_are_refused_and_others_go_on() {
         ("nonsense\r\n\r\n".to_owned(), "400"),
     ] {
         let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
-        // The answer may come, and the connection end, before all of a long body is sent.
+        // The server may answer and close the connection before all of a long body is sent.
         stream.write_all(request.as_bytes()).await.ok();
         let mut answer = vec![0; 12];
         stream.read_exact(&mut answer).await.unwrap();
@@ -58,7 +58,7 @@ async fn s278_requests_that_make_no_sense_are_refused_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_no_handler_is_told_so() {
+async fn addresses_without_a_handler_are_reported() {
     for address in ["", "host:1", "ftp://host", "http://", "http://host/?a"] {
         let config = RemoteConfig {
             addresses: vec![address.to_owned()],

@@ -1,15 +1,15 @@
-//! Handlers that go, and come back.
+//! Handlers that stop and restart, and several handlers for one client.
 
 use super::{ANY, client, serve};
-use crate::fake_handler::Plain;
-use crate::tree::{Hand, name, object, split};
+use crate::fake_handler::FakeHandler;
+use crate::tree::{ManualClock, name, object, split};
 use std::sync::Arc;
 use std::time::Duration;
 use store::memory::MemoryBuckets;
 use views::tree::{Entry, Tree, TreeParts};
 
-async fn tree(views: views::remote::RemoteViews) -> (Tree, Arc<Hand>) {
-    let clock = Arc::new(Hand::default());
+async fn tree(views: views::remote::RemoteViews) -> (Tree, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
     let rulesets = views::read("set: {container: bucket}").unwrap();
     let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
     let (views, recency) = (Arc::new(views), Duration::ZERO);
@@ -24,8 +24,8 @@ async fn names(tree: &Tree) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn s277_a_client_goes_on_while_its_handler_is_killed_and_back() {
-    let handler = Arc::new(Plain::default());
+async fn s277_a_client_survives_a_restart_of_its_handler() {
+    let handler = Arc::new(FakeHandler::default());
     handler.put(object("a", ""));
     let server = serve(&handler, None, ANY).await;
     let address = server.url().strip_prefix("http://").unwrap().parse().unwrap();
@@ -37,7 +37,7 @@ async fn s277_a_client_goes_on_while_its_handler_is_killed_and_back() {
     assert!(tree.status()[0].lost.is_some());
     handler.put(object("b", ""));
     handler.remove(&name("a"));
-    handler.start_anew();
+    handler.restart();
     let _server = serve(&handler, None, address).await;
     clock.move_by(2);
     assert_eq!(names(&tree).await, ["b"]);
@@ -46,9 +46,9 @@ async fn s277_a_client_goes_on_while_its_handler_is_killed_and_back() {
 }
 
 #[tokio::test]
-async fn s277_where_one_handler_does_not_answer_the_next_does() {
-    let (one, other) = (Arc::new(Plain::default()), Arc::new(Plain::default()));
-    other.start_anew();
+async fn s277_the_next_handler_is_asked_if_one_does_not_answer() {
+    let (one, other) = (Arc::new(FakeHandler::default()), Arc::new(FakeHandler::default()));
+    other.restart();
     for handler in [&one, &other] {
         handler.put(object("a", ""));
     }

@@ -1,9 +1,9 @@
-//! A handler for clients elsewhere, by real connections.
+//! The remote protocol, over real connections.
 
 mod bad_requests;
 mod failover;
 
-use crate::fake_handler::{Plain, PlainWorld};
+use crate::fake_handler::{FakeHandler, FakeWorld};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use views::part::Part;
@@ -11,8 +11,12 @@ use views::remote::{RemoteConfig, RemoteServer, RemoteViews, Report, Served, Tok
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// A server in front of a plain handler.
-pub(crate) async fn serve(handler: &Arc<Plain>, token: Option<&str>, address: SocketAddr) -> RemoteServer {
+/// Starts a server for a fake handler.
+pub(crate) async fn serve(
+    handler: &Arc<FakeHandler>,
+    token: Option<&str>,
+    address: SocketAddr,
+) -> RemoteServer {
     let report = Report(Arc::new(|| "{\"views\":[]}".to_owned()));
     let token = token.map(|token| Token::new(token).unwrap());
     let served = Served { views: handler.clone(), report, part: Part::ALL, token, tls: None };
@@ -26,16 +30,16 @@ pub(crate) fn client(addresses: &[String], token: Option<&str>) -> RemoteViews {
 }
 
 #[tokio::test]
-async fn a_handler_elsewhere_is_as_one_here() {
-    let handler = Arc::new(Plain::default());
+async fn a_remote_fake_handler_passes_the_conformance_suite() {
+    let handler = Arc::new(FakeHandler::default());
     let server = serve(&handler, Some("secret"), ANY).await;
     let views = Arc::new(client(&[server.url()], Some("secret")));
-    views::conformance::run(&PlainWorld { handler, views: views.clone() }).await;
+    views::conformance::run(&FakeWorld { handler, views: views.clone() }).await;
     assert_eq!(views.report().await.unwrap(), "{\"views\":[]}");
 }
 
 #[tokio::test]
-async fn the_plain_handler_of_these_tests_is_one() {
-    let handler = Arc::new(Plain::default());
-    views::conformance::run(&PlainWorld { views: handler.clone(), handler }).await;
+async fn the_fake_handler_passes_the_conformance_suite() {
+    let handler = Arc::new(FakeHandler::default());
+    views::conformance::run(&FakeWorld { views: handler.clone(), handler }).await;
 }

@@ -1,6 +1,6 @@
-//! The bucket of the objects that trees show, which can fail.
+//! The bucket of the objects in the tests of trees, with fault injection.
 
-use super::{Hand, name, object};
+use super::{ManualClock, name, object};
 use std::sync::Arc;
 use store::memory::MemoryStore;
 use store::wrap::{Faults, Faulty};
@@ -11,13 +11,13 @@ use views::Shown;
 use views::tree::DIRECTORY_PROPERTY;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Shop {
+pub(crate) struct FaultyBucket {
     store: Faulty<MemoryStore>,
-    clock: Arc<Hand>,
+    clock: Arc<ManualClock>,
 }
 
-impl Shop {
-    pub(crate) fn new(clock: Arc<Hand>) -> Self {
+impl FaultyBucket {
+    pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
         Self { store: Faulty::new(MemoryStore::new(clock.clone()), Faults::new()), clock }
     }
 
@@ -25,7 +25,7 @@ impl Shop {
         self.store.layer()
     }
 
-    /// Stores an object, which lies in a directory if one is named.
+    /// Stores an object that names `directory` as its directory, unless that is empty.
     pub(crate) async fn put(&self, key: &str, directory: &str) -> Shown {
         self.clock.tick();
         let mut shown = object(key, directory);
@@ -45,7 +45,7 @@ impl Shop {
         self.store.delete(&name(key).key, Precondition::None).await.unwrap();
     }
 
-    /// An object as it is.
+    /// Returns the current state of an object.
     pub(crate) async fn shown(&self, key: &str) -> Shown {
         let found = self.store.head(&name(key).key).await.unwrap();
         let properties = Some(found.attributes.user);
@@ -53,7 +53,7 @@ impl Shop {
         Shown { etag, modified, properties, ..object(key, "") }
     }
 
-    /// In which directory an object says it lies.
+    /// Returns the directory that an object names.
     pub(crate) async fn directory(&self, key: &str) -> String {
         let found = self.store.head(&name(key).key).await.unwrap();
         assert_eq!(self.store.tags(&name(key).key).await.unwrap().len(), 1);
@@ -62,7 +62,7 @@ impl Shop {
 }
 
 #[async_trait::async_trait]
-impl Buckets for Shop {
+impl Buckets for FaultyBucket {
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
         match name {
             "bucket" => Ok(Arc::new(self.store.clone())),

@@ -1,4 +1,4 @@
-//! One client's directories.
+//! The directories of one client.
 
 mod faulty_bucket;
 mod model;
@@ -6,8 +6,8 @@ mod new_files;
 mod recency;
 mod renames;
 
-use crate::fake_handler::Plain;
-use faulty_bucket::Shop;
+use crate::fake_handler::FakeHandler;
+use faulty_bucket::FaultyBucket;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,10 +18,10 @@ use views::{ObjectName, Shown};
 
 /// A clock that tests set.
 #[derive(Debug, Default)]
-pub(crate) struct Hand(AtomicI64);
+pub(crate) struct ManualClock(AtomicI64);
 
-impl Hand {
-    /// A moment later.
+impl ManualClock {
+    /// Advances the clock by the least amount.
     pub(crate) fn tick(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -31,34 +31,35 @@ impl Hand {
     }
 }
 
-impl Clock for Hand {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// A tree over a plain handler.
+/// A tree with a fake handler.
 pub(crate) struct World {
-    pub(crate) handler: Arc<Plain>,
-    pub(crate) clock: Arc<Hand>,
-    pub(crate) shop: Shop,
+    pub(crate) handler: Arc<FakeHandler>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) bucket: FaultyBucket,
     pub(crate) tree: Tree,
 }
 
 impl World {
-    /// Views that are asked for at every look.
+    /// Creates a tree that asks the handler at every access.
     pub(crate) async fn new(rulesets: &str) -> Self {
         Self::with_recency(rulesets, Duration::ZERO).await
     }
 
     pub(crate) async fn with_recency(rulesets: &str, recency: Duration) -> Self {
-        let (handler, clock) = (Arc::new(Plain::default()), Arc::new(Hand(AtomicI64::new(1 << 60))));
-        let shop = Shop::new(clock.clone());
-        let tree = tree(rulesets, recency, &handler, &clock, &shop, None).await;
-        Self { handler, clock, shop, tree }
+        let (handler, clock) =
+            (Arc::new(FakeHandler::default()), Arc::new(ManualClock(AtomicI64::new(1 << 60))));
+        let bucket = FaultyBucket::new(clock.clone());
+        let tree = tree(rulesets, recency, &handler, &clock, &bucket, None).await;
+        Self { handler, clock, bucket, tree }
     }
 
-    /// The names under a path, directories with a `/`.
+    /// Returns the names in a directory; those of directories end with `/`.
     pub(crate) async fn names(&self, path: &str) -> Vec<String> {
         let entries = self.tree.list(&split(path), None, usize::MAX).await.unwrap();
         let shown = |(name, entry): (Arc<[u8]>, Entry)| {
@@ -68,7 +69,7 @@ impl World {
         entries.into_iter().map(shown).collect()
     }
 
-    /// The key of the file under a path.
+    /// Returns the key of the file of a path, or `/` for a directory.
     pub(crate) async fn key(&self, path: &str) -> Option<String> {
         match self.tree.find(&split(path)).await.unwrap()? {
             Entry::Directory => Some("/".into()),
@@ -80,13 +81,13 @@ impl World {
 pub(crate) async fn tree(
     rulesets: &str,
     recency: Duration,
-    handler: &Arc<Plain>,
-    clock: &Arc<Hand>,
-    shop: &Shop,
+    handler: &Arc<FakeHandler>,
+    clock: &Arc<ManualClock>,
+    bucket: &FaultyBucket,
     dir: Option<&Path>,
 ) -> Tree {
     let rulesets = views::read(rulesets).unwrap();
-    let (views, clock, buckets) = (handler.clone(), clock.clone(), Arc::new(shop.clone()));
+    let (views, clock, buckets) = (handler.clone(), clock.clone(), Arc::new(bucket.clone()));
     let dir = dir.map(Path::to_owned);
     let parts = TreeParts { views, rulesets, recency, clock, buckets, handler: None, dir };
     Tree::start(parts).await.unwrap()
@@ -100,7 +101,7 @@ pub(crate) fn name(key: &str) -> ObjectName {
     ObjectName { container: "bucket".into(), key: ObjectKey::try_from(key).unwrap() }
 }
 
-/// An object, which lies in a directory if one is named.
+/// Returns an object that names `directory` as its directory, unless that is empty.
 pub(crate) fn object(key: &str, directory: &str) -> Shown {
     let said = (!directory.is_empty()).then(|| (DIRECTORY_PROPERTY.to_owned(), directory.to_owned()));
     Shown {

@@ -1,4 +1,4 @@
-//! What a tree shows is what a plain model says.
+//! A tree is compared with a simple model.
 
 use super::{World, name, object, split};
 use proptest::prelude::*;
@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use views::ObjectName;
 use views::tree::TreeError;
 
-/// Objects by name, each with the directory that it says it lies in; and directories that were made.
+/// Model of a view: objects, each with the directory that its property names, and the directories that the client
+/// made.
 #[derive(Debug, Default)]
 struct Model {
     objects: BTreeMap<ObjectName, String>,
@@ -16,7 +17,7 @@ struct Model {
 }
 
 impl Model {
-    /// Every directory but the top.
+    /// Returns all directories except the top.
     fn directories(&self) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         for directory in self.objects.values().chain(&self.made) {
@@ -26,7 +27,7 @@ impl Model {
         all
     }
 
-    /// Moves a directory, or a file to another one, if that can be.
+    /// Moves a directory, or a file to another directory. Returns whether that is allowed.
     fn rename(&mut self, from: &str, to: &str) -> bool {
         let (above, last) = to.rsplit_once('/').unwrap_or(("", to));
         let (from_above, from_last) = from.rsplit_once('/').unwrap_or(("", from));
@@ -60,7 +61,8 @@ impl Model {
         can
     }
 
-    /// Plain names in a directory; of objects whose plain name something else has, only how many there are.
+    /// Returns the plain names in a directory, and the number of objects that have longer names because their plain
+    /// name is taken.
     fn list(&self, directory: &str) -> (BTreeMap<String, Option<ObjectName>>, usize) {
         let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
         let beneath = self.directories().into_iter().filter_map(|path| {
@@ -81,7 +83,7 @@ impl Model {
     }
 }
 
-/// Whether a path is one, or lies below it.
+/// Returns whether a path equals another one or lies below it.
 fn within(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -90,13 +92,13 @@ fn within(path: &str, above: &str) -> bool {
 enum Step {
     Put(String, String),
     Remove(String),
-    Make(String),
-    Unmake(String),
-    ToldPut(String, String),
-    ToldRemoved(String),
-    HandlerStartsAnew,
+    MakeDirectory(String),
+    RemoveDirectory(String),
+    LocalPut(String, String),
+    LocalRemove(String),
+    HandlerRestarts,
     Rename(String, String),
-    HandlerHears,
+    HandlerCatchesUp,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -106,42 +108,43 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (key(), directory()).prop_map(|(key, at)| Step::Put(key, at)),
         (key(), directory()).prop_map(|(key, at)| Step::Put(key, at)),
         key().prop_map(Step::Remove),
-        directory().prop_map(Step::Make),
-        directory().prop_map(Step::Unmake),
-        (key(), directory()).prop_map(|(key, at)| Step::ToldPut(key, at)),
-        key().prop_map(Step::ToldRemoved),
-        Just(Step::HandlerStartsAnew),
+        directory().prop_map(Step::MakeDirectory),
+        directory().prop_map(Step::RemoveDirectory),
+        (key(), directory()).prop_map(|(key, at)| Step::LocalPut(key, at)),
+        key().prop_map(Step::LocalRemove),
+        Just(Step::HandlerRestarts),
         (directory(), directory()).prop_map(|(from, to)| Step::Rename(from, to)),
         (directory(), directory()).prop_map(|(from, to)| Step::Rename(from, to)),
-        Just(Step::HandlerHears),
+        Just(Step::HandlerCatchesUp),
     ];
     proptest::collection::vec(step, 1..40)
 }
 
-async fn take(world: &World, model: &mut Model, step: Step) {
+async fn apply_step(world: &World, model: &mut Model, step: Step) {
     match step {
         Step::Put(key, at) => {
-            let shown = world.shop.put(&key, &at).await;
+            let shown = world.bucket.put(&key, &at).await;
             world.handler.put(shown);
             model.objects.insert(name(&key), at);
         }
-        // What is gone has no time: a handler that says so may be late, unless it has heard of what was done here.
+        // A removal that the handler reports has no time, so the tree takes it for late unless the handler has
+        // confirmed this client's changes before.
         Step::Remove(key) => {
-            hear(world, model).await;
-            world.shop.remove(&key).await;
+            let_handler_catch_up(world, model).await;
+            world.bucket.remove(&key).await;
             world.handler.remove(&name(&key));
             model.objects.remove(&name(&key));
         }
-        // The handler hears of it too, but the tree knew before.
-        Step::ToldPut(key, at) => {
-            let shown = world.shop.put(&key, &at).await;
+        // The handler learns of the change, too, but the tree knew it before.
+        Step::LocalPut(key, at) => {
+            let shown = world.bucket.put(&key, &at).await;
             world.tree.told_stored(shown.clone());
             model.objects.insert(name(&key), at.clone());
             compare(world, model).await;
             world.handler.put(shown);
         }
-        Step::ToldRemoved(key) => {
-            world.shop.remove(&key).await;
+        Step::LocalRemove(key) => {
+            world.bucket.remove(&key).await;
             world.tree.told_removed(&name(&key));
             if let Some(at) = model.objects.remove(&name(&key)).filter(|at| !at.is_empty()) {
                 model.made.insert(at);
@@ -149,7 +152,7 @@ async fn take(world: &World, model: &mut Model, step: Step) {
             compare(world, model).await;
             world.handler.remove(&name(&key));
         }
-        Step::Make(path) => {
+        Step::MakeDirectory(path) => {
             let made = world.tree.make_directory(&split(&format!("set/{path}"))).await;
             let (above, last) = path.rsplit_once('/').unwrap_or(("", &path));
             let has_parent = above.is_empty() || model.directories().contains(above);
@@ -159,7 +162,7 @@ async fn take(world: &World, model: &mut Model, step: Step) {
                 model.made.insert(path);
             }
         }
-        Step::Unmake(path) => {
+        Step::RemoveDirectory(path) => {
             let removed = world.tree.remove_directory(&split(&format!("set/{path}"))).await;
             let is_there = model.directories().contains(&path);
             let (entries, longer) = model.list(&path);
@@ -169,23 +172,23 @@ async fn take(world: &World, model: &mut Model, step: Step) {
                 model.made.remove(&path);
             }
         }
-        Step::HandlerStartsAnew => world.handler.start_anew(),
+        Step::HandlerRestarts => world.handler.restart(),
         Step::Rename(from, to) => {
             let (from_path, to_path) = (format!("set/{from}"), format!("set/{to}"));
             let renamed = world.tree.rename(&split(&from_path), &split(&to_path)).await;
             assert_eq!(renamed.is_ok(), model.rename(&from, &to), "{from} to {to}: {renamed:?}");
         }
-        // Events of what followed come late, or not before the next rename.
-        Step::HandlerHears => hear(world, model).await,
+        // Events of moved objects arrive late, perhaps not before the next rename.
+        Step::HandlerCatchesUp => let_handler_catch_up(world, model).await,
     }
 }
 
-async fn hear(world: &World, model: &Model) {
+async fn let_handler_catch_up(world: &World, model: &Model) {
     world.followed().await;
     for (object, at) in &model.objects {
         let key = String::from_utf8_lossy(object.key.as_bytes());
-        assert_eq!(world.shop.directory(&key).await, *at, "{key}");
-        world.handler.put(world.shop.shown(&key).await);
+        assert_eq!(world.bucket.directory(&key).await, *at, "{key}");
+        world.handler.put(world.bucket.shown(&key).await);
     }
     world.names("set").await;
 }
@@ -218,25 +221,25 @@ async fn compare(world: &World, model: &Model) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn s270_s271_s272_a_tree_shows_what_a_plain_model_says(steps in steps(), page in 0_usize..4) {
+    fn s270_s271_s272_a_tree_agrees_with_a_model(steps in steps(), page in 0_usize..4) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let world = World::new("set: {container: bucket}").await;
             world.handler.page.store(page, Ordering::Relaxed);
             let mut model = Model::default();
             for step in steps {
-                take(&world, &mut model, step).await;
+                apply_step(&world, &mut model, step).await;
                 compare(&world, &model).await;
             }
-            take(&world, &mut model, Step::HandlerHears).await;
+            apply_step(&world, &mut model, Step::HandlerCatchesUp).await;
             compare(&world, &model).await;
         });
     }
 }
 
-/// A name once given goes on working, and who wants somebody else's longer name gets another.
+/// A longer name stays valid. If another object has it as its plain name, the first object gets another longer name.
 #[tokio::test]
-async fn s270_namesakes_have_longer_names_that_stay() {
+async fn s270_longer_names_of_namesakes_stay_valid() {
     let world = World::new("set: {container: bucket}").await;
     world.handler.put(object("b/x.fq", ""));
     assert_eq!(world.names("set").await, ["x.fq"]);
@@ -265,7 +268,7 @@ async fn s270_namesakes_have_longer_names_that_stay() {
 }
 
 #[tokio::test]
-async fn s271_without_directories_all_lie_in_the_view() {
+async fn s271_without_directories_all_objects_lie_in_the_view() {
     let world = World::new("flat: {container: bucket, directories: off}\ndeep: {container: bucket}").await;
     world.handler.put(object("a", "u/v"));
     world.handler.put(object("marker/", ""));

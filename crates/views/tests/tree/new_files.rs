@@ -1,4 +1,4 @@
-//! Where files go that are made in a view.
+//! Places of new files.
 
 use super::{World, object, split};
 use views::tree::{DIRECTORY_PROPERTY, Place, TreeError};
@@ -12,7 +12,7 @@ fn key(place: &Place) -> String {
 }
 
 #[tokio::test]
-async fn s275_a_new_file_gets_what_the_rules_ask_for() {
+async fn s275_a_new_file_gets_the_metadata_that_the_rules_require() {
     let world = World::new("out:\n  container: [result-*, results]\n  object: 'reads/**/*.fq'\n  content_type: [text/*, text/plain]\n  \
          properties: {color: ['gr*', black, green], stage: null}\n  tags: {kind: raw}\n  output: {project: bowtie}\n",).await;
     let found = place(&world, "out/a.fq").await.unwrap();
@@ -30,7 +30,7 @@ async fn s275_a_new_file_gets_what_the_rules_ask_for() {
 }
 
 #[tokio::test]
-async fn s275_what_rules_leave_open_output_says() {
+async fn s275_output_supplies_values_that_rules_leave_open() {
     let world = World::new(
         "any: {container: '*'}\nsaid: {container: 'b*', output: {container: bucket, content_type: a/b}}\n\
          wrong: {container: 'b*', output: {container: other}}\n\
@@ -49,9 +49,9 @@ async fn s275_what_rules_leave_open_output_says() {
     assert!(place(&world, "red/x").await.is_err());
 }
 
-/// Where keys have no room for directories, files of several directories cannot have one name.
+/// If the key pattern has no directories, files in different directories cannot have the same name.
 #[tokio::test]
-async fn s275_a_pattern_without_directories_puts_files_beside_each_other() {
+async fn s275_a_key_pattern_without_directories_allows_each_file_name_once() {
     let world = World::new("set: {container: bucket, object: ['in/*.fasta', 'b\\*.txt', readme]}").await;
     for path in ["set/d", "set/e"] {
         world.tree.make_directory(&split(path)).await.unwrap();

@@ -1,4 +1,4 @@
-//! When a handler is asked, and what there is when it does not answer.
+//! When the handler is asked, and what a view shows while it does not answer.
 
 use super::{World, name, object, split};
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use views::tree::TreeError;
 const SETS: &str = "set: {container: bucket}\nother: {container: bucket, object: 'o*'}";
 
 #[tokio::test]
-async fn s274_a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
+async fn s274_the_handler_is_asked_only_for_views_in_use_that_are_not_recent() {
     let world = World::with_recency(SETS, Duration::from_secs(5)).await;
     world.handler.put(object("a", ""));
     assert_eq!(world.names("").await, ["other/", "set/"]);
@@ -20,7 +20,7 @@ async fn s274_a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
     world.clock.move_by(5);
     assert_eq!(world.names("set").await, ["a", "b"]);
     assert_eq!(world.handler.asked.load(Ordering::Relaxed), 2);
-    // A clock that was put back does not keep what is known recent.
+    // After the clock was set back, the content does not count as recent.
     world.handler.put(object("c", ""));
     world.clock.move_by(-3600);
     assert_eq!(world.names("set").await, ["a", "b", "c"]);
@@ -28,7 +28,7 @@ async fn s274_a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
 }
 
 #[tokio::test]
-async fn s274_of_many_who_look_at_one_time_few_ask() {
+async fn s274_concurrent_lookups_share_requests() {
     let world = World::new(SETS).await;
     world.handler.put(object("a", ""));
     let path = split("set/a");
@@ -36,43 +36,43 @@ async fn s274_of_many_who_look_at_one_time_few_ask() {
     for found in futures_util::future::join_all(looks).await {
         assert!(found.unwrap().is_some());
     }
-    // The first, and one for all those who came while it asked.
+    // One request by the first caller, and one for all callers that came while it ran.
     let asked = world.handler.asked.load(Ordering::Relaxed);
     assert!(asked <= 2, "{asked}");
 }
 
 #[tokio::test]
-async fn s274_a_lost_handler_takes_nothing_away() {
+async fn s274_an_unreachable_handler_removes_nothing() {
     let world = World::new(SETS).await;
-    world.handler.lose(true);
+    world.handler.set_lost(true);
     let listed = world.tree.list(&split("set"), None, 10).await;
     assert!(matches!(listed, Err(TreeError::View(_))), "{listed:?}");
-    world.handler.lose(false);
+    world.handler.set_lost(false);
     world.handler.put(object("a", ""));
     assert_eq!(world.names("set").await, ["a"]);
-    world.handler.lose(true);
+    world.handler.set_lost(true);
     world.handler.put(object("b", ""));
     assert_eq!(world.names("set").await, ["a"]);
     let lost = world.tree.status()[1].lost.clone().unwrap();
     assert!(lost.why.contains("it is lost"), "{lost:?}");
-    // It is not asked again for a second, and the first loss is what counts.
+    // The handler is not asked again for a second; `since` is the time of the first failure.
     let asked = world.handler.asked.load(Ordering::Relaxed);
     assert_eq!(world.names("set").await, ["a"]);
     assert_eq!(world.handler.asked.load(Ordering::Relaxed), asked);
     world.clock.move_by(2);
     assert_eq!(world.names("set").await, ["a"]);
     assert_eq!(world.tree.status()[1].lost.clone().unwrap().since, lost.since);
-    // Back, and with another life: what went meanwhile is gone.
-    world.handler.lose(false);
+    // The handler is reachable again, after a restart: objects that were removed meanwhile are gone.
+    world.handler.set_lost(false);
     world.handler.remove(&name("a"));
-    world.handler.start_anew();
+    world.handler.restart();
     world.clock.move_by(2);
     assert_eq!(world.names("set").await, ["b"]);
     assert_eq!(world.tree.status()[1].lost, None);
 }
 
 #[tokio::test]
-async fn s273_what_this_client_did_is_seen_at_once_and_until_the_handler_had_time_to_hear() {
+async fn s273_local_changes_are_visible_at_once_and_take_precedence_for_a_time() {
     let world = World::new(SETS).await;
     world.handler.put(object("old", ""));
     assert_eq!(world.names("set").await, ["old"]);
@@ -80,7 +80,7 @@ async fn s273_what_this_client_did_is_seen_at_once_and_until_the_handler_had_tim
     world.tree.told_removed(&name("old"));
     assert_eq!(world.names("set").await, ["on"]);
     assert_eq!(world.names("other").await, ["on"]);
-    // The handler hears of what was before.
+    // The handler reports the state from before the changes.
     world.handler.put(object("old", ""));
     world.handler.remove(&name("on"));
     assert_eq!(world.names("set").await, ["on"]);
@@ -89,17 +89,18 @@ async fn s273_what_this_client_did_is_seen_at_once_and_until_the_handler_had_tim
     assert_eq!(world.names("other").await, ["old"]);
 }
 
-/// Another client stored an object after this one had, and the handler said so before this client was told that its own was
-/// stored. What this client did was then shown for ever, as the handler had nothing more to say.
+/// Another client stored an object after this one had, and the handler reported it before this client was notified of
+/// its own PUT. The change of this client was then shown for ever, because the handler had no further change to
+/// report.
 #[tokio::test]
-async fn s273_what_the_handler_says_while_this_client_changes_an_object_is_not_lost() {
+async fn s273_a_state_reported_during_a_local_change_is_not_lost() {
     let world = World::new(SETS).await;
     for is_removed in [false, true] {
-        world.handler.put(world.shop.put("x", "").await);
+        world.handler.put(world.bucket.put("x", "").await);
         assert_eq!(world.names("set").await, ["x"]);
         let changing = world.tree.changing(&name("x"));
-        let ours = world.shop.put("x", "ours").await;
-        let theirs = world.shop.put("x", "theirs").await;
+        let ours = world.bucket.put("x", "ours").await;
+        let theirs = world.bucket.put("x", "theirs").await;
         world.handler.put(theirs);
         assert_eq!(world.names("set").await, ["theirs/"]);
         match is_removed {
@@ -107,7 +108,7 @@ async fn s273_what_the_handler_says_while_this_client_changes_an_object_is_not_l
             true => world.tree.told_removed(&name("x")),
         }
         drop(changing);
-        // This client's own is seen for a time.
+        // The change of this client takes precedence for a time.
         assert_eq!(world.key("set/theirs/x").await, None);
         world.clock.move_by(11);
         assert_eq!(world.names("set").await, ["theirs/"]);
@@ -116,7 +117,7 @@ async fn s273_what_the_handler_says_while_this_client_changes_an_object_is_not_l
 }
 
 #[tokio::test]
-async fn a_listing_goes_on_where_it_was() {
+async fn a_listing_continues_after_a_name() {
     let world = World::new(SETS).await;
     for key in ["a", "b", "c"] {
         world.handler.put(object(key, ""));
@@ -132,9 +133,9 @@ async fn a_listing_goes_on_where_it_was() {
     assert!(matches!(world.tree.list(&split("x"), None, 1).await, Err(TreeError::NotFound)));
 }
 
-/// However large a view is, a page of a listing costs what is on it; this is a debug build's time on a busy machine.
+/// The cost of a page does not depend on the size of the view. The limit is for a debug build on a busy machine.
 #[tokio::test]
-async fn a_hundred_thousand_objects_are_listed_soon() {
+async fn a_hundred_thousand_objects_are_listed_quickly() {
     let world = World::with_recency(SETS, Duration::from_secs(3600)).await;
     for number in 0..100_000 {
         world.handler.put(object(&format!("d{}/file-{number:06}", number % 100), ""));

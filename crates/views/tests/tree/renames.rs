@@ -1,8 +1,8 @@
-//! Directories that are renamed, and objects that follow.
+//! Renamed directories, and the objects that are moved with them.
 
-use super::{Hand, World, split, tree};
-use crate::fake_handler::Plain;
-use crate::tree::faulty_bucket::Shop;
+use super::{ManualClock, World, split, tree};
+use crate::fake_handler::FakeHandler;
+use crate::tree::faulty_bucket::FaultyBucket;
 use std::sync::Arc;
 use std::time::Duration;
 use store::wrap::{Call, Fault, Layer, Operation, Rule, Wrapped};
@@ -13,7 +13,7 @@ use views::tree::{Tree, TreeError, TreeParts};
 const SETS: &str = "set: {container: bucket}\nother: {container: bucket, object: '**/*.fq'}";
 
 impl World {
-    /// Waits until all objects have followed.
+    /// Waits until all moves have ended.
     pub(crate) async fn followed(&self) {
         followed(&self.tree).await;
     }
@@ -23,7 +23,7 @@ impl World {
     }
 
     async fn store(&self, key: &str, directory: &str) {
-        let shown = self.shop.put(key, directory).await;
+        let shown = self.bucket.put(key, directory).await;
         self.handler.put(shown);
     }
 }
@@ -35,62 +35,62 @@ async fn followed(tree: &Tree) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("{} objects have not followed", tree.following());
+    panic!("{} moves have not ended", tree.following());
 }
 
 #[tokio::test]
-async fn s272_a_directory_moves_at_once_and_its_objects_follow() {
+async fn s272_a_directory_is_renamed_at_once_and_its_objects_later() {
     let world = World::new(SETS).await;
     for (key, at) in [("a.fq", "u"), ("b", "u/v"), ("c", "w"), ("d", "")] {
         world.store(key, at).await;
     }
     world.tree.make_directory(&split("set/u/empty")).await.unwrap();
-    world.shop.faults().set_down(true);
+    world.bucket.faults().set_down(true);
     world.rename("set/u", "set/x%y").await.unwrap();
     for _ in 0..2 {
         assert_eq!(world.names("set").await, ["d", "w/", "x%y/"]);
         assert_eq!(world.names("set/x%y").await, ["a.fq", "empty/", "v/"]);
-        // The property is the object's: it has moved in all views.
+        // The property belongs to the object, so it has moved in all views.
         assert_eq!(world.names("other").await, ["x%y/"]);
-        world.handler.start_anew();
+        world.handler.restart();
         world.clock.move_by(60);
     }
     assert_eq!(world.tree.following(), 2);
-    world.shop.faults().set_down(false);
+    world.bucket.faults().set_down(false);
     world.followed().await;
-    assert_eq!(world.shop.directory("a.fq").await, "x%25y");
-    assert_eq!(world.shop.directory("b").await, "x%25y/v");
-    assert_eq!(world.shop.directory("c").await, "w");
-    // Events come late.
+    assert_eq!(world.bucket.directory("a.fq").await, "x%25y");
+    assert_eq!(world.bucket.directory("b").await, "x%25y/v");
+    assert_eq!(world.bucket.directory("c").await, "w");
+    // The events of the copies arrive late.
     assert_eq!(world.names("set").await, ["d", "w/", "x%y/"]);
     for key in ["a.fq", "b"] {
-        world.handler.put(world.shop.shown(key).await);
+        world.handler.put(world.bucket.shown(key).await);
     }
     world.clock.move_by(60);
     assert_eq!(world.names("set").await, ["d", "w/", "x%y/"]);
 }
 
-/// What was renamed before a process was killed is renamed after it, and follows then.
+/// A rename before a kill is visible in the next process, which continues the moves.
 #[tokio::test]
 async fn s272_a_rename_survives_the_end_of_the_process() {
     let dir = tempfile::tempdir().unwrap();
-    let (handler, clock) = (Arc::new(Plain::default()), Arc::new(Hand::default()));
-    let shop = Shop::new(clock.clone());
+    let (handler, clock) = (Arc::new(FakeHandler::default()), Arc::new(ManualClock::default()));
+    let bucket = FaultyBucket::new(clock.clone());
     for number in 0..100 {
-        handler.put(shop.put(&format!("key{number}"), "old").await);
+        handler.put(bucket.put(&format!("key{number}"), "old").await);
     }
-    let start = || tree(SETS, Duration::ZERO, &handler, &clock, &shop, Some(dir.path()));
+    let start = || tree(SETS, Duration::ZERO, &handler, &clock, &bucket, Some(dir.path()));
     let first = start().await;
-    // Some follow, and then the store does not answer.
-    shop.faults().add(Rule::new(Fault::unavailable()).on(Operation::Copy).after(30).always());
+    // Some moves are made, then the store fails.
+    bucket.faults().add(Rule::new(Fault::unavailable()).on(Operation::Copy).after(30).always());
     first.rename(&split("set/old"), &split("set/new")).await.unwrap();
-    while shop.faults().struck(Operation::Copy) == 0 {
+    while bucket.faults().struck(Operation::Copy) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     drop(first);
-    shop.faults().clear();
+    bucket.faults().clear();
     for number in 0..100 {
-        handler.put(shop.shown(&format!("key{number}")).await);
+        handler.put(bucket.shown(&format!("key{number}")).await);
     }
     let second = start().await;
     let names = second.list(&split("set/new"), None, 1000).await.unwrap();
@@ -98,42 +98,42 @@ async fn s272_a_rename_survives_the_end_of_the_process() {
     assert!(second.find(&split("set/old")).await.unwrap().is_none());
     followed(&second).await;
     for number in 0..100 {
-        assert_eq!(shop.directory(&format!("key{number}")).await, "new");
+        assert_eq!(bucket.directory(&format!("key{number}")).await, "new");
     }
     drop(second);
     assert_eq!(start().await.following(), 0);
 }
 
 #[tokio::test]
-async fn s272_of_several_renames_the_newest_wins_and_of_several_people_too() {
+async fn s272_the_newest_rename_wins_and_changes_by_others_are_kept() {
     let world = World::new(SETS).await;
     world.store("a", "one").await;
     world.store("b", "one").await;
     world.store("c", "one").await;
-    world.shop.faults().set_down(true);
+    world.bucket.faults().set_down(true);
     world.rename("set/one", "set/two").await.unwrap();
     world.rename("set/two", "set/three").await.unwrap();
-    // Somebody else stores one anew where it is meant to stay, and one in the old directory.
-    world.shop.faults().set_down(false);
-    world.shop.put("b", "elsewhere").await;
-    world.shop.put("c", "one").await;
+    // Another client stores one object with a third directory, and one with the old directory.
+    world.bucket.faults().set_down(false);
+    world.bucket.put("b", "elsewhere").await;
+    world.bucket.put("c", "one").await;
     world.followed().await;
-    assert_eq!(world.shop.directory("a").await, "three");
-    assert_eq!(world.shop.directory("b").await, "elsewhere");
-    assert_eq!(world.shop.directory("c").await, "three");
+    assert_eq!(world.bucket.directory("a").await, "three");
+    assert_eq!(world.bucket.directory("b").await, "elsewhere");
+    assert_eq!(world.bucket.directory("c").await, "three");
     assert_eq!(world.names("set").await, ["elsewhere/", "three/"]);
     assert_eq!(world.names("set/three").await, ["a", "c"]);
 }
 
-/// A store whose copies are made at once, and answered when the test says so.
+/// A store whose copies take effect at once, while their answers wait for the test.
 #[derive(Debug, Clone)]
-struct LateAnswers {
-    shop: Shop,
+struct DelayedCopies {
+    bucket: FaultyBucket,
     copied: Arc<Notify>,
     answer: Arc<Notify>,
 }
 
-impl Layer for LateAnswers {
+impl Layer for DelayedCopies {
     async fn around<T: Send>(
         &self,
         call: &Call,
@@ -149,30 +149,34 @@ impl Layer for LateAnswers {
 }
 
 #[async_trait::async_trait]
-impl Buckets for LateAnswers {
+impl Buckets for DelayedCopies {
     async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
-        Ok(Arc::new(Wrapped::new(self.shop.open(name).await?, self.clone())))
+        Ok(Arc::new(Wrapped::new(self.bucket.open(name).await?, self.clone())))
     }
 
     async fn create(&self, name: &str) -> store::Result<()> {
-        self.shop.create(name).await
+        self.bucket.create(name).await
     }
 
     async fn delete(&self, name: &str) -> store::Result<()> {
-        self.shop.delete(name).await
+        self.bucket.delete(name).await
     }
 
     async fn list(&self) -> store::Result<Vec<String>> {
-        self.shop.list().await
+        self.bucket.list().await
     }
 }
 
-/// Another client stored an object anew just after it had followed its directory, and the handler said so before the answer to
-/// the copy came. The object was then shown for ever as the copy had left it.
+/// Another client stored an object just after it had been moved, and the handler reported it before the answer to the
+/// copy arrived. The object was then shown for ever as the copy had left it.
 #[tokio::test]
-async fn s272_what_is_stored_before_a_copy_is_answered_is_not_lost() {
-    let (handler, clock) = (Arc::new(Plain::default()), Arc::new(Hand::default()));
-    let late = LateAnswers { shop: Shop::new(clock.clone()), copied: Arc::default(), answer: Arc::default() };
+async fn s272_a_put_before_the_answer_to_a_copy_is_not_lost() {
+    let (handler, clock) = (Arc::new(FakeHandler::default()), Arc::new(ManualClock::default()));
+    let late = DelayedCopies {
+        bucket: FaultyBucket::new(clock.clone()),
+        copied: Arc::default(),
+        answer: Arc::default(),
+    };
     clock.move_by(1 << 30);
     let tree = Tree::start(TreeParts {
         views: handler.clone(),
@@ -183,7 +187,7 @@ async fn s272_what_is_stored_before_a_copy_is_answered_is_not_lost() {
         handler: None,
         dir: None,
     });
-    let world = World { handler, clock, shop: late.shop.clone(), tree: tree.await.unwrap() };
+    let world = World { handler, clock, bucket: late.bucket.clone(), tree: tree.await.unwrap() };
     world.store("a", "old").await;
     world.rename("set/old", "set/new").await.unwrap();
     late.copied.notified().await;
@@ -199,28 +203,28 @@ async fn s272_what_is_stored_before_a_copy_is_answered_is_not_lost() {
 /// The store refused the copy, the move was forgotten, and after rename(2) had returned 0 the object was back in its old
 /// directory.
 #[tokio::test]
-async fn s272_an_object_that_the_store_does_not_copy_stays_where_it_was_put() {
+async fn s272_an_object_that_the_store_refuses_to_copy_stays_in_the_new_directory() {
     let world = World::new(SETS).await;
     world.store("a", "old").await;
     world.store("gone", "old").await;
     assert_eq!(world.names("set/old").await, ["a", "gone"]);
-    world.shop.remove("gone").await;
+    world.bucket.remove("gone").await;
     let denied = Fault::Before(|| StoreError::Denied("not yours".into()));
-    world.shop.faults().add(Rule::new(denied).on(Operation::Copy).always());
+    world.bucket.faults().add(Rule::new(denied).on(Operation::Copy).always());
     world.rename("set/old", "set/new").await.unwrap();
     world.followed().await;
     assert_eq!(world.names("set").await, ["new/"]);
     assert_eq!(world.names("set/new").await, ["a"]);
-    assert_eq!(world.shop.directory("a").await, "old");
+    assert_eq!(world.bucket.directory("a").await, "old");
     let refused = world.tree.refused();
     assert_eq!(refused.len(), 1);
     assert!(refused[0].0.key.to_string() == "a" && refused[0].1.contains("not yours"), "{refused:?}");
 
-    // Moved again while the store allows it, it follows.
-    world.shop.faults().clear();
+    // When it is moved again and the store allows the copy, the move is made.
+    world.bucket.faults().clear();
     world.rename("set/new", "set/newer").await.unwrap();
     world.followed().await;
-    assert_eq!(world.shop.directory("a").await, "newer");
+    assert_eq!(world.bucket.directory("a").await, "newer");
     assert_eq!(world.tree.refused(), []);
 }
 
@@ -233,14 +237,14 @@ async fn files_move_between_directories_and_keep_their_names() {
     world.rename("set/y.fq", "set/d/y.fq").await.unwrap();
     assert_eq!(world.key("set/d/y.fq").await.unwrap(), "y.fq");
     world.followed().await;
-    assert_eq!(world.shop.directory("y.fq").await, "d");
+    assert_eq!(world.bucket.directory("y.fq").await, "d");
     for (from, to) in [("set/d/y.fq", "set/z.fq"), ("set/x.fq", "set/d/x.fq"), ("set/x.fq", "other/x.fq")] {
         let renamed = world.rename(from, to).await;
         assert!(matches!(renamed, Err(TreeError::Elsewhere)), "{from} {to}: {renamed:?}");
     }
     world.rename("set/d/y.fq", "set/y.fq").await.unwrap();
     world.followed().await;
-    assert_eq!(world.shop.directory("y.fq").await, "");
+    assert_eq!(world.bucket.directory("y.fq").await, "");
     for (from, to, wanted) in [
         ("set/none", "set/x", "NotFound"),
         ("set/y.fq", "set/none/y.fq", "NotFound"),
