@@ -39,7 +39,8 @@ pub struct ViewId(pub u64);
 /// Position of a client in the changes of a view. Only the handler that issued it can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// Epoch of the handler's state. A client with a cursor of another epoch has to begin anew.
+    /// Epoch of the handler's state. For a cursor of another epoch, the handler returns the whole content of the
+    /// view.
     pub epoch: u64,
     /// Position in each part of the handler's state.
     pub versions: Arc<[u64]>,
@@ -106,7 +107,7 @@ pub struct Shown {
     pub tags: Option<Tags>,
 }
 
-/// Properties or tags of an object of which they are not known, as rules see them.
+/// Empty map, which rules see in place of properties or tags that are not known.
 static NONE: BTreeMap<String, String> = BTreeMap::new();
 
 impl Shown {

@@ -4,7 +4,7 @@
 //! Owns the check which objects a client sees: those in containers that its own credentials may open.
 //!
 //! Refuses: to check single objects. Invariants: no object is shown before its container was checked; when the result
-//! for a container changes, clients get the whole content of their views anew.
+//! for a container changes, clients get the whole content of their views again, in one step.
 
 use crate::{Changes, Cursor, Ruleset, Unlisted, ViewError, ViewId, Views, containers};
 use futures_util::future::join_all;

@@ -154,8 +154,8 @@ fn every_object_belongs_to_one_part() {
     }
 }
 
-/// If the handler of one part begins anew, the client begins anew for all; a handler that does not know the view is
-/// asked to open it.
+/// If the handler of one part returns the whole content, the client gets it from all parts. A handler that does not
+/// know the view is asked to open it.
 #[tokio::test]
 async fn a_part_that_restarts_hides_no_objects() {
     let world = HandlersUnderTest::of_parts(2).await;
@@ -174,9 +174,9 @@ async fn a_part_that_restarts_hides_no_objects() {
     let other = Union::new(vec![first, after]);
     assert!(matches!(other.changes(view, None, 100).await, Err(ViewError::Unknown)));
     let view = other.open(&ruleset).await.unwrap();
-    let anew = other.changes(view, Some(&known.cursor), 100).await.unwrap();
-    assert_eq!((anew.shown.len(), anew.is_beginning), (20, true));
-    let later = other.changes(view, Some(&anew.cursor), 100).await.unwrap();
+    let restarted = other.changes(view, Some(&known.cursor), 100).await.unwrap();
+    assert_eq!((restarted.shown.len(), restarted.is_beginning), (20, true));
+    let later = other.changes(view, Some(&restarted.cursor), 100).await.unwrap();
     assert_eq!((later.shown.len(), later.is_beginning), (0, false));
 }
 

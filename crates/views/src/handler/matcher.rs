@@ -3,9 +3,9 @@
 //! Owns the steps from an object to its set of views:
 //! - Keys that match the same rules on keys are one *key class*, found once for each key.
 //! - The *signature* of an object is all that the other rules of its class can distinguish: between which bounds its
-//! length and times lie, and which literals and patterns its properties, tags and type match.
+//!   length and times lie, and which literals and patterns its properties, tags and type match.
 //! - Objects of one class and one signature are in the same set of views. The set is computed once, by evaluating all
-//! rulesets, and then looked up.
+//!   rulesets, and then looked up.
 //!
 //! So the cost of an event depends on the length of its object's signature, not on the number of rulesets that have
 //! the same rules.

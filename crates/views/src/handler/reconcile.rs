@@ -191,7 +191,7 @@ impl Table {
         // - that of the hint, if the HEAD result confirms the hint and no later hint was applied meanwhile;
         // - else the known order, if the HEAD result shows the known version or confirms a known removal;
         // - else none. Two states in which the object is absent are not known to be the same removal: the object may
-        // have been stored and removed in between.
+        //   have been stored and removed in between.
         let known_order = known.and_then(|known| known.order);
         let confirmed = unverified_hint.filter(|hint| hint.matches(live.as_ref())).map(|hint| hint.order);
         let is_removal_confirmed = confirmed.is_some() && old.is_none() && live.is_none();

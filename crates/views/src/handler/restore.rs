@@ -71,8 +71,8 @@ pub(super) fn restore(parts: HandlerParts) -> Result<(Arc<Handler>, PendingVerif
     };
     let boot = std::fs::read(BOOT_ID).unwrap_or_default();
     let is_untrusted = saved.is_torn_at_end || boot.is_empty() || saved.boot != boot;
-    // After a lost end of the log, clients may know changes that this handler does not. A new epoch makes them begin
-    // anew.
+    // After a lost end of the log, clients may know changes that this handler does not. A new epoch makes them read
+    // the whole content of their views again.
     let epoch = saved.epoch.filter(|_| !is_untrusted).unwrap_or_else(|| parts.entropy.next_u64());
     let next = saved.files.iter().map(|name| name.number()).max().unwrap_or(0) + 1;
     let state_dir = StateDir::new(dir.clone(), epoch, next, lock_file).map_err(failed)?;

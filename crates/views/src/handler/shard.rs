@@ -45,7 +45,7 @@ impl Shard {
         self.tables.iter().filter_map(|table| table.as_deref())
     }
 
-    /// Sets the matcher of a container, and finds the views of its objects anew.
+    /// Sets the matcher of a container, and recomputes the views of its objects.
     pub(super) fn set_matcher(&mut self, container: u32, matcher: &Arc<Matcher>, time_cuts: &Arc<TimeCuts>) {
         let place = container as usize;
         if self.tables.len() <= place {

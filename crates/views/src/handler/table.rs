@@ -438,7 +438,7 @@ impl Table {
         set
     }
 
-    /// Sets another matcher: finds the sets of all objects anew, and drops objects that no view wants any more.
+    /// Sets another matcher: recomputes the sets of all objects, and drops objects that no view wants any more.
     pub(super) fn set_matcher(
         &mut self,
         matcher: &Arc<Matcher>,
@@ -488,7 +488,7 @@ impl Table {
         }
     }
 
-    /// Moves to another moment: finds anew the sets of the objects that this can change.
+    /// Moves to another moment: recomputes the sets of the objects that this can change.
     pub(super) fn advance(&mut self, time_cuts: &Arc<TimeCuts>, log: &mut ChangeLog) {
         if !self.matcher.has_ages() || self.time_cuts == *time_cuts {
             return;
@@ -510,7 +510,7 @@ impl Table {
         self.prune_history(true);
     }
 
-    /// Finds the set of an object anew. A change is logged as a record of the object: otherwise clients that do not
+    /// Recomputes the set of an object. A change is logged as a record of the object: otherwise clients that do not
     /// know of the change yet would not learn of it after a restart.
     fn refresh_set(&mut self, slot: u32, log: &mut ChangeLog) {
         let record = std::mem::take(&mut self.slots[slot as usize].record);

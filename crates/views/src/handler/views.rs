@@ -243,10 +243,10 @@ impl Handler {
 
     /// Adds the changes of a shard since version `since` to `found`. Returns the version up to which they were added,
     /// and the departures floor of the shard. Returns `None` if departures that the client needs were dropped, so
-    /// that it has to begin anew.
+    /// that it needs the whole content of the view.
     ///
     /// Departures from before the client's first request do not matter to it. A client that is still reading the
-    /// beginning may therefore have `since < floor`, as long as the floor is the one of its last answer,
+    /// whole content may therefore have `since < floor`, as long as the floor is the one of its last answer,
     /// `last_floor`.
     fn changes_of_shard(
         &self,

@@ -4,7 +4,8 @@ use crate::{Changes, Cursor, Ruleset, ViewError, ViewId, Views};
 use futures_util::future::try_join_all;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Handlers of all parts as one. If one of them does not answer, requests fail. If one begins a view anew, all do.
+/// Handlers of all parts as one. If one of them does not answer, requests fail. If one returns the whole content of a
+/// view instead of changes, all are asked for the whole content.
 #[derive(Debug)]
 pub struct Union {
     parts: Vec<Arc<dyn Views>>,

@@ -25,7 +25,7 @@ impl Token {
     /// Parses a token from a line of a file: printable ASCII without spaces, which a header can hold.
     ///
     /// # Errors
-    /// What is wrong with the token, without the token itself.
+    /// Reason why the token is invalid; does not contain the token itself.
     pub fn new(text: &str) -> Result<Self, &'static str> {
         match text.trim() {
             "" => Err("the token is empty"),

@@ -1,5 +1,5 @@
-//! What a view shows: the state that the handler reported, overlaid with this client's own changes that the handler
-//! has not confirmed yet.
+//! The content of a view: the state that the handler reported, overlaid with this client's own changes that the
+//! handler has not confirmed yet.
 
 use super::Stale;
 use super::journal::Move;

@@ -184,7 +184,7 @@ async fn s291_idle_views_are_forgotten() {
     assert_eq!((stats.views.len(), stats.containers, stats.objects), (1, 1, 2), "{stats:?}");
     assert_eq!(stats.views[0].objects, 2);
     clients[1].follow(&handler, 10).await;
-    assert_eq!(clients[1].beginnings, 1, "an active client does not begin anew");
+    assert_eq!(clients[1].beginnings, 1, "an active client does not have to start over");
 
     let before = buckets.listings();
     let unwanted = world.put("alpha", "b2", 1, map(&[]), map(&[])).await;
@@ -200,7 +200,7 @@ async fn s291_idle_views_are_forgotten() {
     let same = handler.open(&rules[1]).await.unwrap();
     assert_eq!(same, clients[1].view);
 
-    // The same holds for a restarted handler, whether it reads a log or a snapshot.
+    // A restarted handler behaves in the same way, whether it reads a log or a snapshot.
     for is_snapshot in [false, true] {
         if is_snapshot {
             handler.snapshot().await.unwrap();
