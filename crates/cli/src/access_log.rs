@@ -1,4 +1,4 @@
-//! Where the endpoint's access log goes: a file that can be rotated, or standard error.
+//! The endpoint's access log: a file that can be rotated, or standard error.
 
 use crate::flags::{EndpointFlags, LogFormat};
 use crate::logging::LogFile;
@@ -8,8 +8,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Opens the access log, if there is to be one. To be called in a runtime, in which SIGHUP opens the file anew.
-pub(crate) fn of(flags: &EndpointFlags) -> Result<Option<AccessLog>> {
+/// Opens the access log, if the flags name one. Must be called within a runtime, so that SIGHUP reopens the file.
+pub(crate) fn open(flags: &EndpointFlags) -> Result<Option<AccessLog>> {
     let Some(path) = &flags.access_log else { return Ok(None) };
     let format = flags.access_log_format;
     let line = move |record: &AccessRecord| match format {
@@ -23,19 +23,19 @@ pub(crate) fn of(flags: &EndpointFlags) -> Result<Option<AccessLog>> {
     }
     let path = std::path::absolute(path).context("cannot resolve the access log's path")?;
     let file = LogFile::open(&path)?;
-    reopen_at_hangup(file.clone())?;
+    reopen_on_hangup(file.clone())?;
     Ok(Some(AccessLog::new(move |record| {
         // A full disk must not stop requests.
         file.clone().write_all(line(record).as_bytes()).ok();
     })))
 }
 
-fn reopen_at_hangup(file: LogFile) -> Result<()> {
+fn reopen_on_hangup(file: LogFile) -> Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             if let Err(error) = file.reopen() {
-                tracing::warn!("the access log goes on in the old file: {error}");
+                tracing::warn!("cannot reopen the access log, which continues in the old file: {error}");
             }
         }
     });

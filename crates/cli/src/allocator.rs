@@ -1,20 +1,20 @@
-//! The process's memory allocator: few arenas, and freed memory that goes back to the system.
+//! The process's memory allocator: few arenas, and freed memory that is returned to the system.
 //!
-//! glibc gives each thread an arena. What one thread frees no other can use, and most of it stays with the process: with an arena for
-//! every thread `tenon serve` took eight times the memory that it accounts for.
+//! glibc gives each thread an arena. Memory that one thread frees cannot be used by others, and most of it stays with
+//! the process: with an arena for every thread, `tenon serve` used eight times the memory that it accounts for.
 
 use std::thread;
 use std::time::Duration;
 
-/// Read by glibc; whoever sets it knows better.
+/// Environment variable of glibc. A value set by the user is kept.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
 #[cfg(target_env = "gnu")]
 const ARENAS_MAX: i32 = 2;
 
-/// The shortest and the longest pause between two looks at the resident size.
+/// Shortest and longest pause between two checks of the resident size.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Sets the number of arenas, before the first thread begins.
+/// Sets the number of arenas. Must be called before the first thread starts.
 pub(crate) fn configure() {
     if crate::environment::variable(ARENAS).is_some() {
         return;
@@ -26,9 +26,10 @@ pub(crate) fn configure() {
     }
 }
 
-/// Gives freed memory back to the system whenever the process holds more than three quarters of the limit, as long as it lives.
-pub(crate) fn keep_within(limit_bytes: u64) {
-    let keep = move || {
+/// Starts a thread that returns freed memory to the system whenever the process holds more than three quarters of the
+/// limit.
+pub(crate) fn start_trimming(limit_bytes: u64) {
+    let trim_repeatedly = move || {
         let mut pause = PAUSES.0;
         loop {
             thread::sleep(pause);
@@ -37,13 +38,13 @@ pub(crate) fn keep_within(limit_bytes: u64) {
                 continue;
             };
             trim();
-            // Memory in use cannot be given back, and looking for free memory takes time.
-            let given_back = resident_bytes().map_or(0, |after| before.saturating_sub(after));
-            pause = if given_back > before / 16 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+            // Memory in use cannot be returned, and a search for free memory takes time.
+            let returned = resident_bytes().map_or(0, |after| before.saturating_sub(after));
+            pause = if returned > before / 16 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
         }
     };
-    if let Err(error) = thread::Builder::new().name("memory".to_owned()).spawn(keep) {
-        tracing::warn!(%error, "freed memory stays with the process");
+    if let Err(error) = thread::Builder::new().name("memory".to_owned()).spawn(trim_repeatedly) {
+        tracing::warn!(%error, "cannot start the thread that returns freed memory to the system");
     }
 }
 
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_was_freed_is_given_back() {
+    fn freed_memory_is_returned_to_the_system() {
         let pieces: Vec<Vec<u8>> = (0..64_000).map(|_| vec![1; 1000]).collect();
         // The last piece stays, so that the end of the heap is in use.
         let last = vec![1; 1000];

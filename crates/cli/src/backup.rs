@@ -1,7 +1,7 @@
 //! Backup files: the names of a volume at one commit, in one file with checksums.
 //!
-//! `docs/format.md` draws the file. It appears under its name whole or not at all, and nothing of it is used before all of it has
-//! been read and its checksums are right.
+//! `docs/format.md` describes the file. The file appears under its name complete or not at all, and nothing of it is
+//! used before all of it has been read and its checksums are verified.
 
 use anyhow::{Context, Result, anyhow, bail};
 use meta_rocks::{DumpedRecords, RocksEngine};
@@ -17,30 +17,30 @@ const ABOUT: u8 = 1;
 const RECORDS: u8 = 2;
 const END: u8 = 3;
 
-/// A block of records is closed when it has so many bytes.
+/// Length at which a block of records is closed, in bytes.
 const BLOCK_BYTES: usize = 1 << 20;
-/// No block is longer: a record is far shorter than what is left above [`BLOCK_BYTES`].
+/// Maximum length of a block. A record is far shorter than the difference to [`BLOCK_BYTES`].
 const BLOCK_BYTES_MAX: usize = 256 << 20;
 
 /// The origin of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct About {
-    /// Version of this file.
+pub(crate) struct Origin {
+    /// Version of the file format.
     pub(crate) version: u32,
-    /// The volume as it was mounted.
+    /// The volume, as it was mounted.
     pub(crate) volume: String,
-    /// By which a state directory knows the volume (`meta.volume`).
+    /// Id by which a state directory knows its volume (`meta.volume`).
     pub(crate) owner: String,
-    /// With which settings names were learned (`meta.settings`).
+    /// Settings under which names were learned (`meta.settings`).
     #[serde(default)]
     pub(crate) settings: Option<String>,
-    /// When it was made (RFC 3339).
+    /// Time of the backup (RFC 3339).
     pub(crate) made_at: String,
-    /// Which Tenon made it.
+    /// Version of Tenon that made the backup.
     pub(crate) tenon: String,
 }
 
-impl About {
+impl Origin {
     pub(crate) fn new(volume: String, owner: String, settings: Option<String>) -> Self {
         Self {
             version: VERSION,
@@ -53,14 +53,14 @@ impl About {
     }
 }
 
-/// Writes all names of an engine, as they are now, to a file that is not there yet; how many records they are.
-pub(crate) fn write(engine: &RocksEngine, about: &About, path: &Path) -> Result<u64> {
+/// Writes all names of an engine, as they are now, to a file that must not exist yet. Returns the number of records.
+pub(crate) fn write(engine: &RocksEngine, origin: &Origin, path: &Path) -> Result<u64> {
     if path.exists() {
-        bail!("{} is there already; give another name", path.display());
+        bail!("{} already exists; give another name", path.display());
     }
-    let staged = staged(path)?;
-    let written = write_to(&staged, engine, about).and_then(|records| {
-        // A link never replaces what somebody else made meanwhile.
+    let staged = staging_path(path)?;
+    let written = write_to(&staged, engine, origin).and_then(|records| {
+        // A hard link never replaces a file that was created meanwhile.
         fs::hard_link(&staged, path)?;
         path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())?;
         Ok(records)
@@ -69,20 +69,20 @@ pub(crate) fn write(engine: &RocksEngine, about: &About, path: &Path) -> Result<
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The name under which a file is written until it is whole.
-fn staged(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
+/// Returns the path under which a file is written until it is complete.
+fn staging_path(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name().with_context(|| format!("{} is not a file name", path.display()))?;
     let mut staged = std::ffi::OsString::from(".");
     staged.push(name);
     staged.push(format!(".{}.new", std::process::id()));
     Ok(path.with_file_name(staged))
 }
 
-fn write_to(path: &Path, engine: &RocksEngine, about: &About) -> Result<u64> {
+fn write_to(path: &Path, engine: &RocksEngine, origin: &Origin) -> Result<u64> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let mut blocks = BlockWriter { file: BufWriter::new(file), number: 0 };
     blocks.file.write_all(MAGIC)?;
-    blocks.put(ABOUT, &serde_json::to_vec(about)?)?;
+    blocks.put(ABOUT, &serde_json::to_vec(origin)?)?;
     let (mut block, mut records) = (Vec::new(), 0_u64);
     engine.dump(|key, row| {
         block.extend((key.len() as u32).to_le_bytes());
@@ -147,42 +147,41 @@ pub(crate) struct Reader {
     records: u64,
     is_over: bool,
     /// The origin of the backup.
-    pub(crate) about: About,
+    pub(crate) origin: Origin,
 }
 
 impl Reader {
-    /// Reads what a file is a backup of.
+    /// Opens a backup, and reads what it is a backup of.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let mut file = BufReader::new(file);
         let mut magic = [0; MAGIC.len()];
         if file.read_exact(&mut magic).is_err() || magic != *MAGIC {
-            bail!("{} is no backup of a Tenon volume", path.display());
+            bail!("{} is not a backup of a Tenon volume", path.display());
         }
-        let about = About::new(String::new(), String::new(), None);
-        let mut reader = Self { path: path.to_owned(), file, number: 0, records: 0, is_over: false, about };
+        let origin = Origin::new(String::new(), String::new(), None);
+        let mut reader = Self { path: path.to_owned(), file, number: 0, records: 0, is_over: false, origin };
         let (kind, body) = reader.block()?;
         let version = serde_json::from_slice::<serde_json::Value>(&body).ok();
-        let version = version.and_then(|about| about["version"].as_u64());
+        let version = version.and_then(|origin| origin["version"].as_u64());
         match version {
             Some(version) if kind == ABOUT && version == u64::from(VERSION) => {}
             Some(version) if kind == ABOUT => {
                 bail!("{} has version {version}; this Tenon knows version {VERSION}", path.display())
             }
-            _ => return Err(reader.damaged("does not say what it is of")),
+            _ => return Err(reader.damaged("has an invalid header")),
         }
-        reader.about =
-            serde_json::from_slice(&body).map_err(|_| reader.damaged("does not say what it is of"))?;
+        reader.origin = serde_json::from_slice(&body).map_err(|_| reader.damaged("has an invalid header"))?;
         Ok(reader)
     }
 
-    /// Reads everything, and says how many records there are.
+    /// Reads and verifies everything. Returns the number of records.
     pub(crate) fn verify(mut self) -> Result<u64> {
         while self.next()?.is_some() {}
         Ok(self.records)
     }
 
-    /// The next records; `None` at the end, where the file is whole.
+    /// Returns the next records, or `None` at the end of a complete file.
     pub(crate) fn next(&mut self) -> Result<Option<DumpedRecords>> {
         if self.is_over {
             return Ok(None);
@@ -190,7 +189,7 @@ impl Reader {
         let (kind, body) = self.block()?;
         match kind {
             RECORDS => {
-                let records = records(&body).ok_or_else(|| self.damaged("has half a record"))?;
+                let records = records(&body).ok_or_else(|| self.damaged("has an incomplete record"))?;
                 self.records += records.len() as u64;
                 Ok(Some(records))
             }
@@ -199,7 +198,7 @@ impl Reader {
                 Ok(None)
             }
             END => Err(self.damaged("does not end where it should")),
-            _ => Err(self.damaged("has a block that nobody knows")),
+            _ => Err(self.damaged("has a block of unknown kind")),
         }
     }
 
@@ -210,7 +209,7 @@ impl Reader {
         if len > BLOCK_BYTES_MAX || found != head(found[0], self.number, len) {
             return Err(self.damaged("is damaged"));
         }
-        // Grows with what is there, not with what a damaged length says.
+        // Let the buffer grow with the bytes that are there, not to a length that may be damaged.
         let mut body = Vec::new();
         Read::by_ref(&mut self.file).take(len as u64).read_to_end(&mut body)?;
         let mut sum = [0; 4];
@@ -253,36 +252,36 @@ mod tests {
     use meta::Engine;
     use meta_rocks::RocksOptions;
 
-    fn backed_up(dir: &Path) -> PathBuf {
+    fn make_backup(dir: &Path) -> PathBuf {
         let engine = RocksEngine::open(&dir.join("engine"), RocksOptions::default()).unwrap();
-        engine.register("somebody", engine.head()).unwrap();
+        engine.register("consumer", engine.head()).unwrap();
         let path = dir.join("backup");
-        assert!(write(&engine, &About::new("v".into(), "id".into(), None), &path).unwrap() > 0);
+        assert!(write(&engine, &Origin::new("v".into(), "id".into(), None), &path).unwrap() > 0);
         path
     }
 
     #[test]
-    fn what_was_backed_up_is_an_engine_again() {
+    fn a_backup_restores_the_engine() {
         let dir = tempfile::tempdir().unwrap();
-        let path = backed_up(dir.path());
+        let path = make_backup(dir.path());
         let refused = write(
             &RocksEngine::open(&dir.path().join("engine"), RocksOptions::default()).unwrap(),
-            &About::new("v".into(), "id".into(), None),
+            &Origin::new("v".into(), "id".into(), None),
             &path,
         );
         assert!(format!("{:#}", refused.unwrap_err()).contains("already"));
         let mut reader = Reader::open(&path).unwrap();
-        assert_eq!(reader.about.owner, "id");
+        assert_eq!(reader.origin.owner, "id");
         let restored = dir.path().join("restored");
         RocksEngine::restore(&restored, RocksOptions::default(), || reader.next()).unwrap();
         let engine = RocksEngine::open(&restored, RocksOptions::default()).unwrap();
-        assert_eq!(engine.cursor("somebody").unwrap(), engine.head());
+        assert_eq!(engine.cursor("consumer").unwrap(), engine.head());
     }
 
     #[test]
     fn s513_no_flipped_or_missing_byte_goes_unseen() {
         let dir = tempfile::tempdir().unwrap();
-        let path = backed_up(dir.path());
+        let path = make_backup(dir.path());
         let whole = fs::read(&path).unwrap();
         let read = |bytes: &[u8]| {
             let path = dir.path().join("changed");

@@ -1,13 +1,13 @@
-//! Opening the bucket behind a volume: an S3 client with credentials, or a local directory.
+//! Opens the bucket behind a volume: an S3 client with credentials, a drive, or a local directory.
 
-use crate::drives::Opening;
+use crate::drives::DrivesOptions;
 use crate::embedded;
 use crate::environment;
 use crate::flags::StoreFlags;
 use crate::held;
-use crate::local::Local;
+use crate::local::LocalBuckets;
 use crate::state;
-use crate::volume::{self, ObjectsIn, Volume};
+use crate::volume::{self, ObjectLocation, Volume};
 use anyhow::{Context, Error, Result, anyhow};
 use drive::OpenOptions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,106 +24,113 @@ use store::wrap::{Operation, Trace, Traced};
 use store::writeback::{Writeback, WritebackOptions};
 use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
 
-/// Who wants to hear of errors soon has single attempts given up sooner as well, but no server is that fast.
+/// Minimum timeout of an answer. A short retry timeout also shortens the timeout of single attempts, but not below
+/// this.
 const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(5);
 
-/// A volume's bucket, open.
+/// An open bucket of a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
-    /// The objects.
+    /// The store with the volume's objects.
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// Where the volume is several buckets: those, each by itself.
+    /// The single buckets, if the volume consists of several.
     pub(crate) buckets: Option<Arc<dyn Buckets>>,
-    /// Where they are on this machine, and want to be closed.
-    pub(crate) local: Option<Arc<Local>>,
-    /// The log in front of it, where there is one.
+    /// The drives or directories on this machine, if the objects are there. They must be closed at the end.
+    pub(crate) local: Option<Arc<LocalBuckets>>,
+    /// The write-back log in front of the store, if there is one.
     pub(crate) writeback: Option<Arc<Writeback>>,
-    requests: Requests,
+    requests: RequestCounter,
 }
 
-/// Who owns buckets: a profile of the AWS files, or whom the flags and the environment say.
+/// An owner of buckets: a profile of the AWS files, or `None` for the account that the flags and the environment
+/// name.
 pub(crate) type Account = Option<String>;
 
-/// Where requests are counted: on the wire if there is one.
+/// Source of request counts: requests on the wire for a server, calls for a local store.
 #[derive(Debug, Clone)]
-enum Requests {
+enum RequestCounter {
     Wire(Vec<Arc<s3::RequestCounts>>),
     Calls(Trace),
 }
 
-/// The time and the randomness of this process.
+/// The clock and the random numbers of this process.
 #[derive(Debug, Clone)]
-pub(crate) struct World {
-    /// The machine's clock.
+pub(crate) struct ProcessContext {
+    /// The system clock.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Seeded by the system.
+    /// Random numbers, seeded by the system.
     pub(crate) entropy: Arc<Entropy>,
 }
 
-impl World {
-    /// The real one.
-    pub(crate) fn real() -> Result<Self> {
+impl ProcessContext {
+    /// Returns the clock and the random numbers of the system.
+    pub(crate) fn system() -> Result<Self> {
         let seed = crate::command::format::random_bytes()?;
         Ok(Self { clock: Arc::new(store::SystemClock), entropy: Arc::new(Entropy::keyed(&seed)) })
     }
 }
 
 impl Bucket {
-    /// Opens the bucket; for a server, one request tells whether it can be used.
+    /// Opens the bucket. For a server, one request tells whether it can be used.
     pub(crate) async fn open(
         volume: &Volume,
         flags: &StoreFlags,
         read_only: bool,
-        world: &World,
+        context: &ProcessContext,
     ) -> Result<Self> {
         let options = OpenOptions { read_only, ..OpenOptions::default() };
-        Self::open_with(volume, flags, options, world).await
+        Self::open_with(volume, flags, options, context).await
     }
 
-    /// The same; how is a drive's affair, but for `read_only`.
+    /// Like `open`, with all options of a drive. Other stores use only `read_only`.
     pub(crate) async fn open_with(
         volume: &Volume,
         flags: &StoreFlags,
         options: OpenOptions,
-        world: &World,
+        context: &ProcessContext,
     ) -> Result<Self> {
         let read_only = options.read_only;
         match volume {
-            Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, world).await,
-            Volume::Directory { root } => Self::open_dir(root, read_only, world),
+            Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, context).await,
+            Volume::Directory { root } => Self::open_dir(root, read_only, context),
             Volume::Embedded { root } => match volume::read_record(root)?.objects {
-                ObjectsIn::Directory => Self::open_dir(&volume::directory_of(root), read_only, world),
-                ObjectsIn::Drive => {
-                    let (store, local) = embedded::open(root, options, world).await?;
-                    Ok(Self { local: Some(Arc::new(local)), ..Self::of_one(store) })
+                ObjectLocation::Directory => Self::open_dir(&volume::objects_dir(root), read_only, context),
+                ObjectLocation::Drive => {
+                    let (store, local) = embedded::open(root, options, context).await?;
+                    Ok(Self { local: Some(Arc::new(local)), ..Self::from_store(store) })
                 }
             },
             Volume::Drive { .. } | Volume::Directories { .. } => {
-                let opening = Opening { options, degraded: flags.degraded };
-                Ok(Self::of_local(Local::open(volume, opening, world).await?))
+                let opening = DrivesOptions { options, degraded: flags.degraded };
+                Ok(Self::from_local(LocalBuckets::open(volume, opening, context).await?))
             }
             Volume::Buckets { names, accounts, .. } => {
-                Self::open_buckets(names.as_ref(), accounts, flags, world).await
+                Self::open_buckets(names.as_ref(), accounts, flags, context).await
             }
         }
     }
 
-    /// Opens the bucket, or has it by the process that has it open, where only one can.
-    pub(crate) async fn reach(
+    /// Opens the bucket or, if only one process can have it open, connects to the endpoint of that process.
+    pub(crate) async fn open_or_connect(
         volume: &Volume,
         flags: &StoreFlags,
         read_only: bool,
-        world: &World,
+        context: &ProcessContext,
     ) -> Result<Self> {
-        match held::holder(volume) {
-            Some(holder) => Ok(Self::of_one(held::reach(&holder, world).await?)),
-            None => Self::open(volume, flags, read_only, world).await,
+        match held::holder_of_volume(volume) {
+            Some(holder) => Ok(Self::from_store(held::connect(&holder, context).await?)),
+            None => Self::open(volume, flags, read_only, context).await,
         }
     }
 
-    /// Puts a log in front of it; what the log holds already is seen from now on.
-    pub(crate) fn write_back(&mut self, dir: &Path, options: WritebackOptions, world: &World) -> Result<()> {
-        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+    /// Puts a write-back log in front of the store. Changes that are in the log already are visible from now on.
+    pub(crate) fn add_writeback_log(
+        &mut self,
+        dir: &Path,
+        options: WritebackOptions,
+        context: &ProcessContext,
+    ) -> Result<()> {
+        let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
         let writeback = Writeback::open(dir, Arc::clone(&self.store), options, clock, entropy)
             .with_context(|| format!("cannot use the write-back log in {}", dir.display()))?;
         self.store = writeback.clone();
@@ -131,49 +138,55 @@ impl Bucket {
         Ok(())
     }
 
-    /// Requests to the store so far, by kind; every kind is there.
+    /// Returns the requests to the store so far, by kind, including kinds without requests.
     pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
         match &self.requests {
-            Requests::Wire(accounts) => {
+            RequestCounter::Wire(accounts) => {
                 let mut sum = BTreeMap::new();
                 for (kind, count) in accounts.iter().flat_map(|counts| counts.snapshot()) {
                     *sum.entry(kind.name().to_owned()).or_default() += count;
                 }
                 sum
             }
-            Requests::Calls(trace) => {
+            RequestCounter::Calls(trace) => {
                 let counts = trace.counts();
-                let named = |call| (kind(call).name().to_owned(), counts.of(call));
+                let named = |call| (request_kind(call).name().to_owned(), counts.of(call));
                 Operation::ALL.into_iter().map(named).collect()
             }
         }
     }
 
-    async fn open_s3(bucket: &str, flags: &StoreFlags, world: &World) -> Result<Self> {
-        let (buckets, counts) = sign_in(&[None].into(), flags, world).await?;
-        let store = buckets.open(bucket).await.map_err(|error| advised(error, bucket))?;
-        Ok(Self { store, buckets: None, local: None, writeback: None, requests: Requests::Wire(counts) })
+    async fn open_s3(bucket: &str, flags: &StoreFlags, context: &ProcessContext) -> Result<Self> {
+        let (buckets, counts) = sign_in(&[None].into(), flags, context).await?;
+        let store = buckets.open(bucket).await.map_err(|error| with_advice(error, bucket))?;
+        Ok(Self {
+            store,
+            buckets: None,
+            local: None,
+            writeback: None,
+            requests: RequestCounter::Wire(counts),
+        })
     }
 
-    /// These buckets, one of which must be there at least, or all.
+    /// Opens the named buckets, of which at least one must be accessible, or all buckets.
     async fn open_buckets(
         names: Option<&BTreeSet<String>>,
         accounts: &BTreeSet<Account>,
         flags: &StoreFlags,
-        world: &World,
+        context: &ProcessContext,
     ) -> Result<Self> {
-        let (buckets, counts) = sign_in(accounts, flags, world).await?;
+        let (buckets, counts) = sign_in(accounts, flags, context).await?;
         match names {
-            Some(names) => must_have_one(&*buckets, names).await?,
+            Some(names) => check_any_opens(&*buckets, names).await?,
             None => drop(buckets.list().await.context("cannot list the buckets")?),
         }
-        let requests = Requests::Wire(counts);
+        let requests = RequestCounter::Wire(counts);
         let store = Arc::new(JoinedStore::new(Arc::clone(&buckets), names.cloned()));
         Ok(Self { store, buckets: Some(buckets), local: None, writeback: None, requests })
     }
 
-    /// All buckets that there are on this machine's device or directory.
-    fn of_local(local: Local) -> Self {
+    /// Opens all buckets of this machine's drives or directory.
+    fn from_local(local: LocalBuckets) -> Self {
         let (trace, buckets) = (Trace::new(), local.buckets());
         let joined = JoinedStore::new(Arc::clone(&buckets), None);
         let store = Arc::new(Traced::new(joined, trace.clone()));
@@ -182,58 +195,58 @@ impl Bucket {
             buckets: Some(buckets),
             local: Some(Arc::new(local)),
             writeback: None,
-            requests: Requests::Calls(trace),
+            requests: RequestCounter::Calls(trace),
         }
     }
 
-    fn open_dir(root: &Path, read_only: bool, world: &World) -> Result<Self> {
+    fn open_dir(root: &Path, read_only: bool, context: &ProcessContext) -> Result<Self> {
         let options = DirOptions { read_only, ..DirOptions::default() };
-        let opened = DirStore::open(root, options, Arc::clone(&world.clock), Arc::clone(&world.entropy))
+        let opened = DirStore::open(root, options, Arc::clone(&context.clock), Arc::clone(&context.entropy))
             .with_context(|| format!("cannot use {} as a bucket", root.display()))?;
-        Ok(Self::of_one(opened))
+        Ok(Self::from_store(opened))
     }
 
-    /// One bucket, whose calls are counted.
-    fn of_one(opened: impl ObjectStore + 'static) -> Self {
+    /// Returns one bucket, with a count of its calls.
+    fn from_store(opened: impl ObjectStore + 'static) -> Self {
         let trace = Trace::new();
         let store = Arc::new(Traced::new(opened, trace.clone()));
-        Self { store, buckets: None, local: None, writeback: None, requests: Requests::Calls(trace) }
+        Self { store, buckets: None, local: None, writeback: None, requests: RequestCounter::Calls(trace) }
     }
 }
 
-/// An error if none of some buckets can be opened. Of the others views say that they are without them, and go on asking.
-async fn must_have_one(buckets: &dyn Buckets, names: &BTreeSet<String>) -> Result<()> {
+/// Returns an error if none of the buckets can be opened. Views report the others, and retry them.
+async fn check_any_opens(buckets: &dyn Buckets, names: &BTreeSet<String>) -> Result<()> {
     let mut refused = None;
     for name in names {
         match buckets.open(name).await {
             Ok(_) => return Ok(()),
             Err(error @ (StoreError::Denied(_) | StoreError::NoSuchBucket(_))) => {
-                refused.get_or_insert(advised(error, name));
+                refused.get_or_insert(with_advice(error, name));
             }
-            Err(error) => return Err(advised(error, name)),
+            Err(error) => return Err(with_advice(error, name)),
         }
     }
     refused.map_or(Ok(()), Err)
 }
 
-/// All buckets that the credentials of these accounts reach.
-pub(crate) async fn all(
+/// Returns all buckets that the credentials of the accounts can access.
+pub(crate) async fn open_accounts(
     accounts: &BTreeSet<Account>,
     flags: &StoreFlags,
-    world: &World,
+    context: &ProcessContext,
 ) -> Result<Arc<dyn Buckets>> {
-    Ok(sign_in(accounts, flags, world).await?.0)
+    Ok(sign_in(accounts, flags, context).await?.0)
 }
 
-/// The buckets of accounts, and where each counts its requests.
+/// Signs in to the accounts. Returns their buckets, and the request counts of each account.
 async fn sign_in(
     accounts: &BTreeSet<Account>,
     flags: &StoreFlags,
-    world: &World,
+    context: &ProcessContext,
 ) -> Result<(Arc<dyn Buckets>, Vec<Arc<s3::RequestCounts>>)> {
     let (mut reached, mut counts) = (BTreeMap::<Account, Arc<dyn Buckets>>::new(), Vec::new());
     for account in accounts {
-        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+        let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
         let buckets = S3Buckets::new(s3_config(flags, account.as_deref())?, clock, entropy)?;
         buckets.sign_in().await?;
         counts.push(buckets.requests());
@@ -242,8 +255,8 @@ async fn sign_in(
     Ok((Arc::new(Accounts::new(reached)), counts))
 }
 
-/// The S3 request that a call to a store stands for.
-fn kind(call: Operation) -> RequestKind {
+/// Returns the S3 request that corresponds to a call of a store.
+fn request_kind(call: Operation) -> RequestKind {
     match call {
         Operation::Get => RequestKind::Get,
         Operation::Head => RequestKind::Head,
@@ -261,8 +274,8 @@ fn kind(call: Operation) -> RequestKind {
     }
 }
 
-/// The endpoint that the flags or the environment name: part of a volume's identity.
-pub(crate) fn endpoint(flags: &StoreFlags) -> Option<String> {
+/// Returns the endpoint that the flags or the environment name. It is part of a volume's identity.
+pub(crate) fn endpoint_url(flags: &StoreFlags) -> Option<String> {
     flags
         .endpoint_url
         .clone()
@@ -270,17 +283,17 @@ pub(crate) fn endpoint(flags: &StoreFlags) -> Option<String> {
         .or_else(|| environment::variable("AWS_ENDPOINT_URL"))
 }
 
-/// The state directory that the flags name, or a volume's own.
+/// Returns the state directory that the flags name, or the volume's default.
 pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlags) -> PathBuf {
-    let own = || state::default_dir(volume, endpoint(flags).as_deref(), &environment::states_dir());
+    let own = || state::default_dir(volume, endpoint_url(flags).as_deref(), &environment::states_dir());
     named.map_or_else(own, Path::to_owned)
 }
 
-/// How to reach the buckets of an account.
+/// Returns the settings for accessing the buckets of an account.
 pub(crate) fn s3_config(flags: &StoreFlags, account: Option<&str>) -> Result<S3Config> {
     let found = match account {
-        None => own(flags)?,
-        Some(name) => profile(name).with_context(|| format!("the account '{name}'"))?,
+        None => default_account(flags)?,
+        Some(name) => profile_account(name).with_context(|| format!("the account '{name}'"))?,
     };
     let mut config = S3Config {
         endpoint: found.endpoint,
@@ -306,15 +319,15 @@ fn addressing(flags: &StoreFlags) -> Option<Addressing> {
     }
 }
 
-/// What the flags say, and besides them the environment.
-fn own(flags: &StoreFlags) -> Result<Found> {
+/// Returns the settings of the flags, completed from the environment.
+fn default_account(flags: &StoreFlags) -> Result<Found> {
     let found = credentials(flags)?;
     let (endpoint, region) = (flags.endpoint_url.clone(), flags.region.clone());
     Ok(Found { endpoint: endpoint.or(found.endpoint), region: region.or(found.region), ..found })
 }
 
-/// What a profile says; where to ask is nobody else's to say.
-fn profile(name: &str) -> Result<Found> {
+/// Returns the settings of a profile. Endpoint and region in the environment are for the default account only.
+fn profile_account(name: &str) -> Result<Found> {
     let env = |name: &str| match name {
         "AWS_ENDPOINT_URL" | "AWS_ENDPOINT_URL_S3" | "AWS_REGION" | "AWS_DEFAULT_REGION" => None,
         _ => environment::variable(name),
@@ -326,14 +339,18 @@ fn credentials(flags: &StoreFlags) -> Result<Found> {
     if flags.no_sign_request {
         let region =
             environment::variable("AWS_REGION").or_else(|| environment::variable("AWS_DEFAULT_REGION"));
-        return Ok(Found { credentials: CredentialsSource::Anonymous, region, endpoint: endpoint(flags) });
+        return Ok(Found {
+            credentials: CredentialsSource::Anonymous,
+            region,
+            endpoint: endpoint_url(flags),
+        });
     }
     let explicit = flags.access_key_file.as_deref().map(read_key_file).transpose()?;
     let (profile, region) = (flags.profile.clone(), flags.region.clone());
     Ok(Search { explicit, profile, region, env: &environment::variable }.run()?)
 }
 
-/// `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]`, as the first line of a file that only its owner reads.
+/// Reads `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]` from the first line of a file that only its owner may read.
 fn read_key_file(path: &Path) -> Result<Credentials> {
     let shown = path.display();
     let text = state::read_secret(path)?;
@@ -346,8 +363,8 @@ fn read_key_file(path: &Path) -> Result<Credentials> {
     }
 }
 
-/// The store's error, and what to do where the store cannot know.
-fn advised(error: StoreError, bucket: &str) -> Error {
+/// Adds advice that the store itself cannot give to its error.
+fn with_advice(error: StoreError, bucket: &str) -> Error {
     let advice = match &error {
         StoreError::Denied(_) => Some("check the credentials, and that they may list and write the bucket"),
         StoreError::Throttled(_) => Some("try again later"),

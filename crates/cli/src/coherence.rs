@@ -1,43 +1,43 @@
-//! What events say of a mounted volume's objects, told to its file system.
+//! Applies events about a mounted volume's objects to its file system.
 //!
-//! Owns the way from a hint to what the file system may believe: names, attributes and bytes that it and the kernel know are put
-//! right as soon as a source speaks, however long they would be believed otherwise.
+//! Turns hints of event sources into invalidations: names, attributes and bytes that the file system and the kernel
+//! cache are corrected as soon as a source reports a change, however long they would be valid otherwise.
 
-use crate::viewing::Reach;
+use crate::viewing::ObjectScope;
 use events::{Hint, Sink, SinkError, What};
 use std::sync::{Arc, OnceLock};
 use store::{ETag, ObjectKey};
 use vfs::{Filesystem, Says};
 use views::ObjectName;
 
-/// A mount's file system, as somebody who hears of its objects.
+/// An event sink that updates the file system of a mount.
 #[derive(Debug)]
-pub(crate) struct Coherence {
-    reach: Reach,
-    /// Not there yet while the mount begins.
+pub(crate) struct FilesystemSink {
+    reach: ObjectScope,
+    /// Empty until the mount has started.
     fs: OnceLock<Arc<Filesystem>>,
 }
 
-impl Coherence {
-    /// Of a volume that will be mounted.
-    pub(crate) fn of(reach: Reach) -> Arc<Self> {
+impl FilesystemSink {
+    /// Creates a sink for a volume that is going to be mounted.
+    pub(crate) fn new(reach: ObjectScope) -> Arc<Self> {
         Arc::new(Self { reach, fs: OnceLock::new() })
     }
 
-    /// Hears from now on. What was learned before, in this mount or an earlier one, nobody spoke of.
-    pub(crate) async fn begin(&self, fs: &Arc<Filesystem>) {
+    /// Starts to apply hints. Marks everything as stale first: no source reported changes of what was cached before.
+    pub(crate) async fn start(&self, fs: &Arc<Filesystem>) {
         self.fs.get_or_init(|| Arc::clone(fs)).doubt_everything().await;
     }
 
     fn hint(&self, hint: &Hint<'_>) -> Option<vfs::Hint> {
         let key = ObjectKey::new(hint.key.to_vec()).ok()?;
         let name = ObjectName { container: hint.bucket.as_ref().into(), key };
-        Some(vfs::Hint { key: self.reach.key(&name)?, says: says(hint)? })
+        Some(vfs::Hint { key: self.reach.key(&name)?, says: change(hint)? })
     }
 }
 
-/// What a hint says that anybody could see; nothing of an object that was read.
-fn says(hint: &Hint<'_>) -> Option<Says> {
+/// Returns the change that a hint reports, or `None` for a read.
+fn change(hint: &Hint<'_>) -> Option<Says> {
     let said = &hint.said;
     match hint.what {
         What::Stored => {
@@ -55,7 +55,7 @@ fn says(hint: &Hint<'_>) -> Option<Says> {
 }
 
 #[async_trait::async_trait]
-impl Sink for Coherence {
+impl Sink for FilesystemSink {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
         let Some(fs) = self.fs.get() else { return Ok(()) };
         let hints = hints.iter().filter_map(|hint| self.hint(hint)).collect();

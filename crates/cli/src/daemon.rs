@@ -1,8 +1,9 @@
-//! Going to the background: the parent runs this program again, detached, and waits until it is ready.
+//! Starts the program in the background: the parent runs this program again, detached, and waits until the child is
+//! ready.
 //!
-//! Running anew instead of forking means that no thread, lock or runtime is cut in half. Until it is ready the
-//! daemon keeps the parent's standard error, so its one error line reaches the user; its standard output is a
-//! pipe to the parent, on which it says [`READY`].
+//! Running the program again, instead of forking, leaves no thread, lock or runtime in a half-copied state. Until it
+//! is ready, the daemon keeps the parent's standard error, so that its one error line reaches the user. Its standard
+//! output is a pipe to the parent, to which it writes [`READY`].
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
-/// The hidden flag that tells the daemon what it is.
+/// Hidden flag that marks the daemon's process.
 const CHILD_FLAG: &str = "--daemon-child";
 const READY: &str = "ready";
 
@@ -24,7 +25,7 @@ pub(crate) fn start(argv: &[OsString]) -> Result<ExitCode> {
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start the background process; try -f")?;
-    if child.stdout.take().is_some_and(becomes_ready) { Ok(ExitCode::SUCCESS) } else { failed(child) }
+    if child.stdout.take().is_some_and(becomes_ready) { Ok(ExitCode::SUCCESS) } else { report_failure(child) }
 }
 
 fn becomes_ready(stdout: ChildStdout) -> bool {
@@ -32,8 +33,8 @@ fn becomes_ready(stdout: ChildStdout) -> bool {
     BufReader::new(stdout).read_line(&mut line).is_ok() && line.trim_end() == READY
 }
 
-/// The daemon has said what was wrong if it ended by itself.
-fn failed(mut child: Child) -> Result<ExitCode> {
+/// Returns the exit code of a daemon that failed. One that exited by itself has printed its error.
+fn report_failure(mut child: Child) -> Result<ExitCode> {
     let status = child.wait().context("cannot wait for the background process")?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(code) if code != 0 => Ok(ExitCode::from(code)),
@@ -41,17 +42,19 @@ fn failed(mut child: Child) -> Result<ExitCode> {
     }
 }
 
-/// Leaves the terminal and the session of the parent.
+/// Starts a session without the terminal of the parent.
 pub(crate) fn detach() -> Result<()> {
     rustix::process::setsid().map(drop).context("cannot start a session")
 }
 
-/// Tells the parent that all is well; lets go of its standard output and of the directory it was started in, so
-/// that neither is kept busy. No relative path may be used after this.
+/// Tells the parent that the daemon is ready. Releases the parent's standard output and the working directory, so
+/// that neither is kept busy. Relative paths must not be used after this.
 pub(crate) fn announce() -> Result<()> {
     std::env::set_current_dir("/").context("cannot change to /")?;
     let mut stdout = io::stdout();
-    writeln!(stdout, "{READY}").and_then(|()| stdout.flush()).context("the waiting parent is gone")?;
+    writeln!(stdout, "{READY}")
+        .and_then(|()| stdout.flush())
+        .context("the waiting parent process has ended")?;
     let null = File::options().write(true).open("/dev/null").context("cannot open /dev/null")?;
     rustix::stdio::dup2_stdout(&null).context("cannot close standard output")
 }

@@ -1,7 +1,7 @@
-//! The devices of an object drive: named, opened, and joined to the array that their labels say they are.
+//! The devices of an object drive: parsed, opened, and joined to the array that their labels describe.
 
-use crate::bucket::World;
-use crate::drives::is_held;
+use crate::bucket::ProcessContext;
+use crate::drives::is_in_use;
 use crate::held;
 use anyhow::{Context, Result, bail};
 use drive::device::{Array, ArrayInfo, FileDevice, Found, Io, MemberState, OpenError};
@@ -10,29 +10,29 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The devices of one drive, whose order says nothing.
+/// The devices of one drive, in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Devices(Vec<PathBuf>);
 
-/// A drive that is open, and what its devices are if they are an array.
+/// An open drive, and the state of its devices if they are an array.
 pub(crate) struct OpenDrive {
     pub(crate) drive: Drive,
     pub(crate) array: Option<ArrayInfo>,
 }
 
-/// Devices that could be opened, and why others could not.
-struct Looked {
+/// Devices that were opened, and the errors of those that were not.
+struct OpenedDevices {
     devices: Vec<(String, Io)>,
     missing: Vec<String>,
 }
 
 impl Devices {
-    /// Reads `/dev/a`, `/dev/a,/dev/b`, or a drive's URL. A comma in a name is a comma as long as no slash follows.
+    /// Parses `/dev/a`, `/dev/a,/dev/b`, or a drive's URL. A comma without a slash after it is part of a name.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        Self::of(separated(text, ",/").into_iter().map(Path::new))
+        Self::of(split_paths(text, ",/").into_iter().map(Path::new))
     }
 
-    /// These devices; each must be named once.
+    /// Resolves the paths of devices. Refuses a device that is named twice.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let mut devices = Vec::new();
         for path in paths {
@@ -40,7 +40,7 @@ impl Devices {
                 bail!("{} are several drives: name one of them", path.display());
             }
             if path.as_os_str().is_empty() {
-                bail!("a device has no name; write /dev/a or /dev/a,/dev/b");
+                bail!("the path of a device is empty; write /dev/a or /dev/a,/dev/b");
             }
             let resolved = path.canonicalize().or_else(|_| std::path::absolute(path));
             devices.push(resolved.with_context(|| format!("cannot resolve {}", path.display()))?);
@@ -56,35 +56,36 @@ impl Devices {
         self.0.iter().map(PathBuf::as_path)
     }
 
-    /// Opens the drive on them, without anybody who keeps it up.
-    pub(crate) async fn open(&self, options: OpenOptions, world: &World) -> Result<OpenDrive> {
-        let (devices, clock) = (self.clone(), world.clock.clone());
+    /// Opens the drive on the devices, without background upkeep.
+    pub(crate) async fn open(&self, options: OpenOptions, context: &ProcessContext) -> Result<OpenDrive> {
+        let (devices, clock) = (self.clone(), context.clock.clone());
         let opened = tokio::task::spawn_blocking(move || {
             let (io, array) = devices.join(options.read_only)?;
             anyhow::Ok(OpenDrive { drive: Drive::open(io, options, clock)?, array })
         });
         let opened = opened.await?.with_context(|| format!("cannot use the drive {self}"));
-        opened.map_err(|error| match held::who_has(self).filter(|_| is_held(&error)) {
-            Some(who) => error.context(who),
+        opened.map_err(|error| match held::describe_holder(self).filter(|_| is_in_use(&error)) {
+            Some(holder) => error.context(holder),
             None => error,
         })
     }
 
-    /// The array that these are without a device, which is open already and is to become one of its members. Blocks.
-    pub(crate) fn array_for(&self, path: &Path, device: &Io) -> Result<Array> {
+    /// Returns the array of the other devices, of which `device`, which is open already, is to become a member.
+    /// Blocks.
+    pub(crate) fn array_without(&self, path: &Path, device: &Io) -> Result<Array> {
         let own = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let others = Self(self.0.iter().filter(|path| **path != own).cloned().collect());
-        let Looked { devices, missing } = others.look(false)?;
+        let OpenedDevices { devices, missing } = others.open_each(false)?;
         let name = path.display().to_string();
         let all = Found::look(devices.iter().cloned().chain([(name.clone(), device.clone())]));
         if all.info().is_some_and(|info| info.members.contains(&MemberState::InSync(name))) {
             bail!("{} is in sync: there is nothing to rebuild", path.display());
         }
-        Found::look(devices).open(false).with_context(|| because(&missing))
+        Found::look(devices).open(false).with_context(|| missing_prefix(&missing))
     }
 
     fn join(&self, read_only: bool) -> Result<(Io, Option<ArrayInfo>)> {
-        let Looked { devices, missing } = self.look(read_only)?;
+        let OpenedDevices { devices, missing } = self.open_each(read_only)?;
         let single = match devices.as_slice() {
             [(_, io)] if self.0.len() == 1 => Some(io.clone()),
             _ => None,
@@ -93,39 +94,39 @@ impl Devices {
         let info = found.info();
         match (info, single) {
             (None, Some(io)) => Ok((io, None)),
-            (None, None) => bail!("{}none of the devices is of an array", because(&missing)),
+            (None, None) => bail!("{}none of the devices belongs to an array", missing_prefix(&missing)),
             (info, _) => {
-                let array = found.open(read_only).with_context(|| because(&missing))?;
+                let array = found.open(read_only).with_context(|| missing_prefix(&missing))?;
                 Ok((Io::Array(Arc::new(array)), info))
             }
         }
     }
 
-    /// Opens each. One that is gone is told of; one that somebody else has open is an error.
-    fn look(&self, read_only: bool) -> Result<Looked> {
-        let mut looked = Looked { devices: Vec::new(), missing: Vec::new() };
+    /// Opens each device. A device that is missing is recorded; a device that another process has open is an error.
+    fn open_each(&self, read_only: bool) -> Result<OpenedDevices> {
+        let mut opened = OpenedDevices { devices: Vec::new(), missing: Vec::new() };
         for path in &self.0 {
-            let opened = if read_only { FileDevice::open_read_only(path) } else { FileDevice::open(path) };
-            match opened {
-                Ok(device) => looked.devices.push((path.display().to_string(), Io::open(device))),
+            let device = if read_only { FileDevice::open_read_only(path) } else { FileDevice::open(path) };
+            match device {
+                Ok(device) => opened.devices.push((path.display().to_string(), Io::open(device))),
                 Err(error @ OpenError::Refused { .. }) if self.0.len() > 1 => {
                     tracing::warn!(%error, "a device of the drive is missing");
-                    looked.missing.push(error.to_string());
+                    opened.missing.push(error.to_string());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(looked)
+        Ok(opened)
     }
 }
 
-/// What stands between separators in a text, or in a URL of drives; a separator ends with the slash that the next part begins with.
-/// Relative paths have no such slash: there a separator alone divides, where no file has the whole text as its name and a file has
-/// the name of each part.
-pub(crate) fn separated<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
+/// Splits a text, or the URL of drives, at separators. A separator ends with the slash that begins the next part.
+/// Relative paths have no such slash: there a separator without slash divides, unless a file has the whole text as
+/// its name, and only if a file exists for each part.
+pub(crate) fn split_paths<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
     let text = text.strip_prefix("drive://").unwrap_or(text);
     let parts: Vec<&str> = text.split(separator.trim_end_matches('/')).collect();
-    if parts.len() > 1 && !Path::new(text).exists() && parts.iter().all(|part| are_there(part)) {
+    if parts.len() > 1 && !Path::new(text).exists() && parts.iter().all(|part| exist(part)) {
         return parts;
     }
     let mut begins = 0;
@@ -138,13 +139,13 @@ pub(crate) fn separated<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
     parts
 }
 
-/// Whether a text is the path of a file, or those of several with commas between them.
-fn are_there(text: &str) -> bool {
+/// Returns whether a text is the path of a file, or several such paths with commas between them.
+fn exist(text: &str) -> bool {
     Path::new(text).exists() || text.split(',').all(|path| Path::new(path).exists())
 }
 
-/// What is not there, in front of what comes of it.
-fn because(missing: &[String]) -> String {
+/// Formats the errors of missing devices, as the beginning of another error.
+fn missing_prefix(missing: &[String]) -> String {
     missing.iter().map(|missing| format!("{missing}; ")).collect::<String>()
 }
 
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_told_apart_by_commas_before_slashes() {
+    fn devices_are_separated_by_commas_before_slashes() {
         let shown = |text: &str| Devices::parse(text).unwrap().to_string();
         assert_eq!(shown("drive:///no/b,/no/a"), "/no/a,/no/b");
         assert_eq!(shown("/no/a,b"), "/no/a,b");

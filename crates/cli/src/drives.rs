@@ -1,7 +1,7 @@
-//! The drives that a volume names: one, or those of a pool.
+//! The drives that a volume names: one drive, or the drives of a pool.
 
-use crate::bucket::World;
-use crate::devices::{Devices, OpenDrive, separated};
+use crate::bucket::ProcessContext;
+use crate::devices::{Devices, OpenDrive, split_paths};
 use anyhow::{Context, Result, bail};
 use drive::device::OpenError;
 use drive::pool::{Pool, PoolOptions};
@@ -12,36 +12,36 @@ use std::path::Path;
 use std::sync::Arc;
 use store::Buckets;
 
-/// The drives of a place with buckets, whose order says nothing.
+/// Drives that hold buckets together, in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Drives(Vec<Devices>);
 
-/// How drives are opened together.
+/// Options for opening drives together.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Opening {
-    /// Each of them; what memory they may take they share.
+pub(crate) struct DrivesOptions {
+    /// Options of each drive, but for the memory limits, which the drives share.
     pub(crate) options: OpenOptions,
-    /// Also if some of a pool are missing.
+    /// Whether to open a pool although some of its drives are missing.
     pub(crate) degraded: bool,
 }
 
-/// Drives that are open.
+/// Open drives.
 pub(crate) struct OpenDrives {
-    /// Each, and its devices.
+    /// Each drive, with its devices.
     pub(crate) drives: Vec<(Devices, OpenDrive)>,
-    /// Why others are not.
+    /// Errors of the drives that could not be opened.
     pub(crate) missing: Vec<String>,
 }
 
 impl Drives {
-    /// Reads drives with a plus between them, each as [`Devices::parse`] does. A plus in a name is a plus as long as no slash
-    /// follows.
+    /// Parses drives with a plus between them, each as [`Devices::parse`] does. A plus without a slash after it is
+    /// part of a name.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        Self::each_of(separated(text, "+/"))
+        Self::parse_each(split_paths(text, "+/"))
     }
 
-    /// These drives, each as [`Devices::parse`] reads it.
-    pub(crate) fn each_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+    /// Parses each of the texts as [`Devices::parse`] does.
+    pub(crate) fn parse_each<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self> {
         let drives = texts.into_iter().map(Devices::parse);
         let mut drives: Vec<Devices> = drives.collect::<Result<_>>()?;
         drives.sort_by_key(Devices::to_string);
@@ -52,24 +52,25 @@ impl Drives {
         Ok(Self(drives))
     }
 
-    /// Each drive.
+    /// Returns the devices of each drive.
     pub(crate) fn each(&self) -> impl Iterator<Item = &Devices> {
         self.0.iter()
     }
 
-    /// All devices of all drives.
+    /// Returns all devices of all drives.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().flat_map(Devices::paths)
     }
 
-    /// Opens each; one that cannot be, and that nobody else has open, is missing if that may be.
-    pub(crate) async fn open(&self, opening: Opening, world: &World) -> Result<OpenDrives> {
-        let options = shared(opening.options, self.0.len());
+    /// Opens each drive. With `degraded`, a drive that cannot be opened is missing, unless another process has it
+    /// open.
+    pub(crate) async fn open(&self, opening: DrivesOptions, context: &ProcessContext) -> Result<OpenDrives> {
+        let options = options_of_each(opening.options, self.0.len());
         let mut opened = OpenDrives { drives: Vec::new(), missing: Vec::new() };
         for devices in &self.0 {
-            match devices.open(options, world).await {
+            match devices.open(options, context).await {
                 Ok(drive) => opened.drives.push((devices.clone(), drive)),
-                Err(error) if opening.degraded && !is_held(&error) => {
+                Err(error) if opening.degraded && !is_in_use(&error) => {
                     tracing::warn!("a drive of the pool is missing: {error:#}");
                     opened.missing.push(format!("{error:#}"));
                 }
@@ -81,47 +82,47 @@ impl Drives {
 }
 
 impl OpenDrives {
-    /// Each of them.
+    /// Returns all open drives.
     pub(crate) fn all(&self) -> Vec<Drive> {
         self.drives.iter().map(|(_, open)| open.drive.clone()).collect()
     }
 
-    /// The buckets of one drive, or those of the pool that these are.
+    /// Returns the buckets of the only drive, or of the pool that the drives form.
     pub(crate) async fn buckets(&self, degraded: bool) -> Result<Arc<dyn Buckets>> {
         if let ([(_, only)], []) = (self.drives.as_slice(), self.missing.as_slice())
             && only.drive.membership().await?.is_none()
         {
             return Ok(Arc::new(only.drive.clone()));
         }
-        self.any()?;
+        self.check_not_empty()?;
         let pool = Pool::open(self.all(), PoolOptions { degraded }).await;
-        let advice = "cannot use the pool: name all of its drives, or have what there is with --degraded";
+        let advice = "cannot use the pool: name all of its drives, or open it without the missing ones with --degraded";
         Ok(Arc::new(pool.context(advice)?))
     }
 
-    /// The same to be copied. What there is on some of a pool's drives is read drive by drive: the pool would not list it.
-    pub(crate) async fn exported(&self, degraded: bool) -> Result<Vec<Arc<dyn Buckets>>> {
+    /// Returns the buckets to export. A degraded pool is read drive by drive, as such a pool cannot be listed.
+    pub(crate) async fn buckets_to_export(&self, degraded: bool) -> Result<Vec<Arc<dyn Buckets>>> {
         if !degraded {
             return Ok(vec![self.buckets(degraded).await?]);
         }
-        self.any()?;
+        self.check_not_empty()?;
         Ok(self.all().into_iter().map(|drive| Arc::new(drive) as Arc<dyn Buckets>).collect())
     }
 
-    fn any(&self) -> Result<()> {
+    fn check_not_empty(&self) -> Result<()> {
         if self.drives.is_empty() {
-            bail!("no drive of the pool is there: {}", self.missing.join("; "));
+            bail!("no drive of the pool can be opened: {}", self.missing.join("; "));
         }
         Ok(())
     }
 }
 
-pub(crate) fn is_held(error: &anyhow::Error) -> bool {
+pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OpenError::Held(_))))
 }
 
-/// What each of so many drives may take.
-fn shared(options: OpenOptions, drives: usize) -> OpenOptions {
+/// Returns the options of each drive, which share the memory limits.
+fn options_of_each(options: OpenOptions, drives: usize) -> OpenOptions {
     let read_cache_bytes = options.read_cache_bytes / drives as u64;
     OpenOptions { index_bytes: options.index_bytes / drives, read_cache_bytes, ..options }
 }
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drives_are_told_apart_by_pluses_before_slashes() {
+    fn drives_are_separated_by_pluses_before_slashes() {
         let shown = |text: &str| Drives::parse(text).unwrap().to_string();
         assert_eq!(shown("drive:///no/c+/no/b,/no/a"), "/no/a,/no/b+/no/c");
         assert_eq!(shown("/no/a+b"), "/no/a+b");

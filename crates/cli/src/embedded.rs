@@ -1,11 +1,11 @@
-//! An embedded volume whose objects are on a drive: a file in the volume's directory, without a file system in it.
+//! An embedded volume whose objects are on an object drive, which is one file in the volume's directory.
 //!
-//! Owns the file's place, its length, and the name of the one bucket on it.
+//! Owns the path and the length of that file, and the name of the one bucket on the drive.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::devices::Devices;
-use crate::drives::Opening;
-use crate::local::Local;
+use crate::drives::DrivesOptions;
+use crate::local::LocalBuckets;
 use anyhow::{Context, Result, bail};
 use drive::device::{BlockDevice, FileDevice};
 use drive::{Drive, FormatOptions, OpenOptions};
@@ -14,58 +14,62 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Buckets, ObjectStore};
 
-/// The drive's file in the volume's directory, and the bucket on it.
+/// The drive's file in the volume's directory, and the only bucket on the drive.
 const DRIVE_FILE: &str = "objects.drive";
 const BUCKET: &str = "objects";
 
-/// What a drive takes of the free space, unless it is told: a part, but no more than this, and whole MiB of at least that.
-const FREE_PART: u64 = 4;
+/// Default length of a drive: this fraction of the free space in whole MiB, within these bounds.
+const FREE_FRACTION: u64 = 4;
 const LEN_BYTES_MAX: u64 = 16 << 30;
 const LEN_BYTES_MIN: u64 = 256 << 20;
 
-/// Where the drive of an embedded volume is.
-pub(crate) fn drive_of(root: &Path) -> PathBuf {
+/// Returns the path of an embedded volume's drive.
+pub(crate) fn drive_path(root: &Path) -> PathBuf {
     root.join(DRIVE_FILE)
 }
 
-/// Makes the drive of a volume, with room for so many bytes or as the file system has it; how many they are.
-pub(crate) async fn make(root: &Path, len_bytes: Option<u64>, world: &World) -> Result<u64> {
-    let path = drive_of(root);
+/// Creates the drive of a volume, with this length or one that fits the free space. Returns the length in bytes.
+pub(crate) async fn create_drive(
+    root: &Path,
+    len_bytes: Option<u64>,
+    context: &ProcessContext,
+) -> Result<u64> {
+    let path = drive_path(root);
     let free_bytes = free_bytes(root)?;
-    let len_bytes = len_of(len_bytes, free_bytes, root)?;
-    let made = make_at(&path, len_bytes, world).await;
+    let len_bytes = drive_len(len_bytes, free_bytes, root)?;
+    let made = create_drive_at(&path, len_bytes, context).await;
     if made.is_err() {
         let _ = fs::remove_file(&path);
     }
     made.map(|()| len_bytes)
 }
 
-async fn make_at(path: &Path, len_bytes: u64, world: &World) -> Result<()> {
+async fn create_drive_at(path: &Path, len_bytes: u64, context: &ProcessContext) -> Result<()> {
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::create(path, len_bytes)?);
-    Drive::format(&device, FormatOptions::default(), &world.entropy)?;
+    Drive::format(&device, FormatOptions::default(), &context.entropy)?;
     drop(device);
-    let drive = Devices::of([path])?.open(OpenOptions::default(), world).await?.drive;
+    let drive = Devices::of([path])?.open(OpenOptions::default(), context).await?.drive;
     drive.create(BUCKET).await?;
     Ok(drive.close().await?)
 }
 
-/// How long a drive becomes: as it is asked for, or as fits.
-fn len_of(asked: Option<u64>, free_bytes: u64, root: &Path) -> Result<u64> {
+/// Returns the length of a new drive: the requested one, or one that fits the free space.
+fn drive_len(requested: Option<u64>, free_bytes: u64, root: &Path) -> Result<u64> {
     let mib = |bytes: u64| bytes >> 20;
-    let is_at = format!("{} MiB are free at {}", mib(free_bytes), root.display());
-    match asked {
-        Some(asked) if asked > free_bytes => {
+    let free = format!("{} MiB are free at {}", mib(free_bytes), root.display());
+    match requested {
+        Some(requested) if requested > free_bytes => {
             bail!(
-                "{is_at}, and a drive of {} MiB does not fit: free some, or give a lesser --size",
-                mib(asked)
+                "{free}, which is not enough for a drive of {} MiB: free some space, or give a smaller --size",
+                mib(requested)
             )
         }
-        Some(asked) => Ok(asked),
+        Some(requested) => Ok(requested),
         None => {
-            let len_bytes = mib((free_bytes / FREE_PART).min(LEN_BYTES_MAX)) << 20;
+            let len_bytes = mib((free_bytes / FREE_FRACTION).min(LEN_BYTES_MAX)) << 20;
             if len_bytes < LEN_BYTES_MIN {
                 bail!(
-                    "{is_at}, and a drive takes a quarter of that, {} MiB at least: free some, choose another disk, or give a --size",
+                    "{free}, and a drive takes a quarter of that, at least {} MiB: free some space, choose another disk, or give --size",
                     mib(LEN_BYTES_MIN)
                 );
             }
@@ -76,18 +80,18 @@ fn len_of(asked: Option<u64>, free_bytes: u64, root: &Path) -> Result<u64> {
 
 fn free_bytes(root: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(root)
-        .with_context(|| format!("cannot ask what is free at {}", root.display()))?;
+        .with_context(|| format!("cannot find out the free space at {}", root.display()))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// The objects of a volume, and what is to be closed when they are not wanted any more.
+/// Opens the drive of a volume. Returns the store with the volume's objects, and the drive to close at the end.
 pub(crate) async fn open(
     root: &Path,
     options: OpenOptions,
-    world: &World,
-) -> Result<(Arc<dyn ObjectStore>, Local)> {
-    let (path, opening) = (drive_of(root), Opening { options, ..Opening::default() });
-    let local = Local::of_drives(&Devices::of([path.as_path()])?.into(), opening, world).await?;
+    context: &ProcessContext,
+) -> Result<(Arc<dyn ObjectStore>, LocalBuckets)> {
+    let (path, opening) = (drive_path(root), DrivesOptions { options, ..DrivesOptions::default() });
+    let local = LocalBuckets::of_drives(&Devices::of([path.as_path()])?.into(), opening, context).await?;
     let store =
         local.buckets().open(BUCKET).await.with_context(|| format!("cannot use {}", path.display()))?;
     Ok((store, local))
@@ -98,15 +102,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drive_is_as_long_as_fits_or_as_is_asked_for() {
-        let of = |asked, free_mib: u64| {
-            len_of(asked, free_mib << 20, Path::new("v")).map_err(|error| error.to_string())
+    fn a_drive_has_the_requested_length_or_one_that_fits() {
+        let len = |requested, free_mib: u64| {
+            drive_len(requested, free_mib << 20, Path::new("v")).map_err(|error| error.to_string())
         };
-        assert_eq!(of(None, 40 << 10), Ok(10 << 30));
-        assert_eq!(of(None, 1 << 20), Ok(LEN_BYTES_MAX));
-        assert_eq!(of(None, 1025), Ok(LEN_BYTES_MIN));
-        assert!(of(None, 1023).unwrap_err().contains("1023 MiB are free"));
-        assert_eq!(of(Some(64 << 20), 100), Ok(64 << 20));
-        assert!(of(Some(64 << 20), 60).unwrap_err().contains("--size"));
+        assert_eq!(len(None, 40 << 10), Ok(10 << 30));
+        assert_eq!(len(None, 1 << 20), Ok(LEN_BYTES_MAX));
+        assert_eq!(len(None, 1025), Ok(LEN_BYTES_MIN));
+        assert!(len(None, 1023).unwrap_err().contains("1023 MiB are free"));
+        assert_eq!(len(Some(64 << 20), 100), Ok(64 << 20));
+        assert!(len(Some(64 << 20), 60).unwrap_err().contains("--size"));
     }
 }

@@ -1,11 +1,11 @@
-//! The S3 endpoint of a volume: its buckets, its users, its certificate.
+//! The S3 endpoint of a volume: its buckets, users, certificate and limits.
 
 use crate::access_log;
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::descriptors;
 use crate::flags::{EndpointFlags, StoreFlags};
-use crate::opened::Opened;
-use crate::state::State;
+use crate::opened::OpenVolume;
+use crate::state::StateDir;
 use crate::users;
 use crate::volume::Volume;
 use crate::webhooks;
@@ -21,90 +21,90 @@ use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError};
 use vfs::{DirectoryBuckets, Objects};
 
-/// The part of the memory limit that bodies of requests may take.
+/// Request bodies may take 1/`BODIES_SHARE` of the memory limit.
 const BODIES_SHARE: u64 = 5;
 
-/// What signatures are for where nobody asks for a region.
+/// Region that the buckets report.
 const REGION: &str = "us-east-1";
 
-/// Refuses files that the endpoint could not use, before anything is opened.
+/// Refuses unusable files of users or certificates, before anything is opened.
 pub(crate) fn check(flags: &EndpointFlags) -> Result<()> {
     if let Some(path) = &flags.users {
         users::check(path)?;
     }
     if let (Some(chain), Some(key)) = (&flags.tls_cert, &flags.tls_key) {
-        certificate(chain, key)?;
+        tls_config(chain, key)?;
     }
     Ok(())
 }
 
-/// Begins to serve a volume's objects.
-pub(crate) async fn start(
-    opened: &Opened,
+/// Starts the endpoint of a volume.
+pub(crate) async fn start_volume(
+    opened: &OpenVolume,
     address: SocketAddr,
     flags: &EndpointFlags,
     store: &StoreFlags,
     memory_limit: u64,
-    (state, world): (&State, &World),
+    (state, context): (&StateDir, &ProcessContext),
 ) -> Result<Server> {
     let name = bucket_name(&opened.volume, flags)?;
-    let (buckets, shown): (Arc<dyn Buckets>, String) = match name {
+    let (buckets, description): (Arc<dyn Buckets>, String) = match name {
         None => {
             let buckets = Arc::new(DirectoryBuckets::new(Arc::clone(&opened.fs)));
             (buckets, "the directories at its root are the buckets".to_owned())
         }
         Some(name) => {
-            let shown = format!("bucket {name}");
+            let description = format!("bucket {name}");
             let store = Arc::new(Objects::new(Arc::clone(&opened.fs), b""));
-            (Arc::new(OneBucket { name, store }), shown)
+            (Arc::new(VolumeBucket { name, store }), description)
         }
     };
-    let server = over(buckets, address, flags, store, memory_limit, (state, world)).await?;
-    tracing::info!("objects of {} are at {}: {shown}", opened.volume.url(), server.url());
+    let server = start_buckets(buckets, address, flags, store, memory_limit, (state, context)).await?;
+    tracing::info!("objects of {} are served at {}: {description}", opened.volume.url(), server.url());
     Ok(server)
 }
 
-/// Begins to serve some buckets.
-pub(crate) async fn over(
+/// Starts an endpoint for some buckets.
+pub(crate) async fn start_buckets(
     buckets: Arc<dyn Buckets>,
     address: SocketAddr,
     flags: &EndpointFlags,
     store: &StoreFlags,
     memory_limit: u64,
-    (state, world): (&State, &World),
+    (state, context): (&StateDir, &ProcessContext),
 ) -> Result<Server> {
-    let users = users::of(flags.users.as_deref(), state, world)?;
+    let users = users::load(flags.users.as_deref(), state, context)?;
     let tls = match (&flags.tls_cert, &flags.tls_key) {
-        (Some(chain), Some(key)) => Some(Arc::new(certificate(chain, key)?)),
+        (Some(chain), Some(key)) => Some(Arc::new(tls_config(chain, key)?)),
         _ => None,
     };
     if tls.is_none() && !address.ip().is_loopback() {
         tracing::warn!(
-            "clients of {address} speak plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
+            "{address} is served by plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
         );
     }
-    let webhooks = webhooks::start(flags, store, state, world)?;
+    let webhooks = webhooks::start(flags, store, state, context)?;
     let domains = flags.domain.clone();
     let (region, encrypted) = (REGION.to_owned(), flags.encrypted_at_rest);
     let options = EndpointOptions { users, region, domains, webhooks, md5: flags.md5, encrypted };
-    let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
+    let endpoint = Endpoint::new(buckets, options, context.clock.clone(), context.entropy.clone());
     let mut endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
-    if let Some(log) = access_log::of(flags)? {
+    if let Some(log) = access_log::open(flags)? {
         endpoint = endpoint.with_access_log(log);
     }
     let limits = limits(flags, memory_limit);
     Ok(Server::start(endpoint, address, limits, tls).await?)
 }
 
-/// What clients may take, as far as this process has the descriptors for it.
+/// Returns the limits for clients, as far as this process has file descriptors for them.
 fn limits(flags: &EndpointFlags, memory_limit: u64) -> Limits {
     let usual = Limits::default();
-    let descriptors = descriptors::raise();
+    let descriptors = descriptors::raise_limit();
     let wanted = usual.connections.connections;
-    let connections = descriptors::for_connections(descriptors, wanted);
+    let connections = descriptors::connections_within(descriptors, wanted);
     if connections < wanted {
         tracing::warn!(
-            "clients may have {connections} connections at a time, not {wanted}: this process may open {descriptors} files; raise that limit (`ulimit -n`, LimitNOFILE=)",
+            "clients may have only {connections} connections at a time, not {wanted}: this process may open {descriptors} files; raise that limit (`ulimit -n`, LimitNOFILE=)",
         );
     }
     let connections = listen::Limits { connections, ..usual.connections };
@@ -112,15 +112,15 @@ fn limits(flags: &EndpointFlags, memory_limit: u64) -> Limits {
     Limits { connections, requests: flags.max_requests.max(1), body_bytes }
 }
 
-/// A volume as one bucket.
+/// A volume served as one bucket.
 #[derive(Debug)]
-struct OneBucket {
+struct VolumeBucket {
     name: String,
     store: Arc<Objects>,
 }
 
 #[async_trait::async_trait]
-impl Buckets for OneBucket {
+impl Buckets for VolumeBucket {
     async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
         if name != self.name {
             return Err(StoreError::NoSuchBucket(name.to_owned()));
@@ -134,7 +134,7 @@ impl Buckets for OneBucket {
 
     async fn delete(&self, name: &str) -> store::Result<()> {
         self.open(name).await?;
-        Err(StoreError::Denied("a volume is removed by other means than as a bucket".into()))
+        Err(StoreError::Denied("a volume cannot be removed as a bucket".into()))
     }
 
     async fn list(&self) -> store::Result<Vec<String>> {
@@ -142,7 +142,8 @@ impl Buckets for OneBucket {
     }
 }
 
-/// The name of the one bucket: the name given, or what the volume is called. `None` where directories are the buckets.
+/// Returns the name of the one bucket: the given name, or the volume's. Returns `None` if directories are the
+/// buckets.
 fn bucket_name(volume: &Volume, flags: &EndpointFlags) -> Result<Option<String>> {
     if flags.directories_as_buckets {
         return Ok(None);
@@ -150,14 +151,14 @@ fn bucket_name(volume: &Volume, flags: &EndpointFlags) -> Result<Option<String>>
     let name = flags.bucket.clone().unwrap_or_else(|| volume.bucket_name());
     if store::bucket_name::check(&name).is_err() {
         bail!(
-            "'{name}' is no name of a bucket (3 to 63 lower-case letters, digits, '-' and '.'); give one with --bucket"
+            "'{name}' is not a valid bucket name (3 to 63 lower-case letters, digits, '-' and '.'); give one with --bucket"
         );
     }
     Ok(Some(name))
 }
 
-/// A certificate with its key, from PEM files.
-pub(crate) fn certificate(chain: &Path, key: &Path) -> Result<ServerConfig> {
+/// Loads a certificate chain and its private key from PEM files.
+pub(crate) fn tls_config(chain: &Path, key: &Path) -> Result<ServerConfig> {
     let about = |path: &Path| format!("cannot use {}", path.display());
     let certificates: Vec<CertificateDer> =
         CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;

@@ -1,30 +1,30 @@
-//! The environment variables that Tenon reads, besides those of AWS.
+//! Reads environment variables, which no other module of Tenon does.
 
 use crate::registry::Registry;
 use std::env;
 use std::path::PathBuf;
 
-/// The text of a variable; an empty one counts as unset.
+/// Returns the value of a variable; an empty variable counts as unset.
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// A program in the path.
+/// Returns the path of a program in `PATH`.
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// The directory that holds a state directory per volume (XDG Base Directory Specification).
+/// Returns the directory that contains the state directory of each volume (XDG Base Directory Specification).
 pub(crate) fn states_dir() -> PathBuf {
     let xdg = variable("XDG_STATE_HOME").map(PathBuf::from);
     let home = variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     xdg.or(home).unwrap_or_else(|| PathBuf::from("/var/lib")).join("tenon")
 }
 
-/// Where mounts are registered.
+/// Returns the registry of mounts.
 pub(crate) fn registry() -> Registry {
     Registry::new(variable("XDG_RUNTIME_DIR").map(Into::into))
 }

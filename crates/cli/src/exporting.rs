@@ -1,7 +1,8 @@
-//! Objects of a drive as files of directories, each directory a bucket, as `dirs:///DIR` serves them.
+//! Exports objects of a drive to files: a directory for each bucket, as `dirs:///DIR` serves them.
 //!
-//! What is there already with the object's length, and was stored after it, is the object: who was interrupted goes on where that
-//! was. What is damaged, cannot be read, or no file can be, is told and left out.
+//! An object counts as exported if the target has one with its length that was stored after it, so that an
+//! interrupted export can be resumed. Objects that are damaged, cannot be read, or cannot be stored as files are
+//! reported and left out.
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -11,29 +12,30 @@ use store::{
     Pages, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
-/// Larger objects are written in parts of this length, so that none need be in memory as a whole; the largest in longer ones.
+/// Length of the parts of larger objects, so that none must be in memory as a whole. The parts of the largest objects
+/// are longer.
 const PART_BYTES: u64 = 16 << 20;
 
-/// No object has more.
+/// Maximum number of parts of an object.
 const PARTS_MAX: u64 = 10_000;
 
-/// So many objects are copied at the same time.
+/// Objects copied at the same time.
 const COPIES_AT_ONCE: usize = 4;
 
 const PAGE_ENTRIES: usize = 1000;
 
-/// What an export has done.
+/// Totals of an export.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Exported {
+pub(crate) struct ExportTotals {
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
-    /// Were there already.
+    /// Objects that were exported already.
     pub(crate) kept: u64,
-    /// Were left out.
+    /// Objects that were left out.
     pub(crate) failed: u64,
 }
 
-/// What became of an object.
+/// Outcome for one object.
 enum Outcome {
     Copied(u64),
     Kept,
@@ -41,19 +43,20 @@ enum Outcome {
 }
 
 /// Why an object was not copied.
-enum Stopped {
-    Reading(StoreError),
-    Writing(StoreError),
+enum CopyError {
+    Read(StoreError),
+    Write(StoreError),
 }
 
-/// Copies buckets, or one of them, beside what was exported before. Each object that is left out is told, and so is every page how far it is.
+/// Copies all buckets, or only one, and adds to the totals. Calls `failed` for each object that is left out, and
+/// `progress` after each page of a listing.
 pub(crate) async fn export(
     from: &dyn Buckets,
     to: &dyn Buckets,
     only: Option<&str>,
-    exported: &mut Exported,
+    exported: &mut ExportTotals,
     failed: impl Fn(&str),
-    progress: impl Fn(&Exported),
+    progress: impl Fn(&ExportTotals),
 ) -> Result<()> {
     let names = match only {
         Some(name) => vec![name.to_owned()],
@@ -61,7 +64,8 @@ pub(crate) async fn export(
     };
     for name in names {
         let source = from.open(&name).await?;
-        let target = target(to, &name).await.with_context(|| format!("cannot make the directory {name}"))?;
+        let target =
+            open_or_create(to, &name).await.with_context(|| format!("cannot make the directory {name}"))?;
         let mut pages = Pages::of(&*source, ListRequest { limit: PAGE_ENTRIES, ..ListRequest::default() });
         while let Some(entries) =
             pages.next().await.with_context(|| format!("cannot list the bucket {name}"))?
@@ -90,7 +94,7 @@ pub(crate) async fn export(
     Ok(())
 }
 
-async fn target(to: &dyn Buckets, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
+async fn open_or_create(to: &dyn Buckets, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
     match to.open(name).await {
         Err(StoreError::NoSuchBucket(_)) => {
             to.create(name).await?;
@@ -108,12 +112,13 @@ async fn copy(
 ) -> Result<Outcome> {
     match copy_if_new(source, target, &object, size_bytes).await {
         Ok(outcome) => Ok(outcome),
-        // What another object is read of may be well, but where one cannot be written none can.
+        // Other objects may still be readable after an error of reading, but after one of writing no object can be
+        // stored.
         Err(
-            Stopped::Reading(error)
-            | Stopped::Writing(error @ (StoreError::InvalidKey { .. } | StoreError::Invalid(_))),
+            CopyError::Read(error)
+            | CopyError::Write(error @ (StoreError::InvalidKey { .. } | StoreError::Invalid(_))),
         ) => Ok(Outcome::Failed(format!("'{}': {error}", object.key))),
-        Err(Stopped::Writing(error)) => Err(error).with_context(|| format!("cannot copy '{}'", object.key)),
+        Err(CopyError::Write(error)) => Err(error).with_context(|| format!("cannot copy '{}'", object.key)),
     }
 }
 
@@ -122,12 +127,12 @@ async fn copy_if_new(
     target: &Arc<dyn ObjectStore>,
     object: &ObjectRef,
     size_bytes: u64,
-) -> Result<Outcome, Stopped> {
-    let there = target.find(&object.key).await.map_err(Stopped::Writing)?;
-    let is_there = |there: &ObjectMeta| {
-        there.size_bytes == size_bytes && there.object.last_modified > object.last_modified
+) -> Result<Outcome, CopyError> {
+    let present = target.find(&object.key).await.map_err(CopyError::Write)?;
+    let is_copy = |present: &ObjectMeta| {
+        present.size_bytes == size_bytes && present.object.last_modified > object.last_modified
     };
-    if there.as_ref().is_some_and(is_there) {
+    if present.as_ref().is_some_and(is_copy) {
         return Ok(Outcome::Kept);
     }
     copy_bytes(source, target, &object.key).await?;
@@ -138,47 +143,47 @@ async fn copy_bytes(
     source: &Arc<dyn ObjectStore>,
     target: &Arc<dyn ObjectStore>,
     key: &ObjectKey,
-) -> Result<(), Stopped> {
-    let object = source.get(key, GetOptions::default()).await.map_err(Stopped::Reading)?;
-    let tags = source.tags(key).await.map_err(Stopped::Reading)?;
+) -> Result<(), CopyError> {
+    let object = source.get(key, GetOptions::default()).await.map_err(CopyError::Read)?;
+    let tags = source.tags(key).await.map_err(CopyError::Read)?;
     if object.meta.size_bytes > PART_BYTES {
         return copy_parts(object, tags, target, key).await;
     }
-    let bytes: Vec<_> = object.body.try_collect().await.map_err(Stopped::Reading)?;
+    let bytes: Vec<_> = object.body.try_collect().await.map_err(CopyError::Read)?;
     let options = PutOptions { attributes: object.meta.attributes, tags, ..PutOptions::default() };
-    target.put(key, bytes.into_iter().collect(), options).await.map(drop).map_err(Stopped::Writing)
+    target.put(key, bytes.into_iter().collect(), options).await.map(drop).map_err(CopyError::Write)
 }
 
-/// Part by part; nothing of it is seen before the last.
+/// Copies an object part by part. The target shows nothing of it before the last part is stored.
 async fn copy_parts(
     mut object: Object,
     tags: Tags,
     target: &Arc<dyn ObjectStore>,
     key: &ObjectKey,
-) -> Result<(), Stopped> {
+) -> Result<(), CopyError> {
     let part_bytes_min = PART_BYTES.max(object.meta.size_bytes.div_ceil(PARTS_MAX));
-    let upload = target.multipart(key, object.meta.attributes, tags).await.map_err(Stopped::Writing)?;
+    let upload = target.multipart(key, object.meta.attributes, tags).await.map_err(CopyError::Write)?;
     let copied = async {
         let (mut number, mut part) = (1, Vec::new());
         let mut part_bytes = 0;
-        while let Some(piece) = object.body.try_next().await.map_err(Stopped::Reading)? {
+        while let Some(piece) = object.body.try_next().await.map_err(CopyError::Read)? {
             part_bytes += piece.len() as u64;
             part.push(piece);
             if part_bytes >= part_bytes_min {
                 let whole: Payload = std::mem::take(&mut part).into_iter().collect();
-                upload.put_part(number, whole).await.map_err(Stopped::Writing)?;
+                upload.put_part(number, whole).await.map_err(CopyError::Write)?;
                 (number, part_bytes) = (number + 1, 0);
             }
         }
         if !part.is_empty() {
             let last: Payload = part.into_iter().collect();
-            upload.put_part(number, last).await.map_err(Stopped::Writing)?;
+            upload.put_part(number, last).await.map_err(CopyError::Write)?;
         }
-        upload.complete(Precondition::None).await.map(drop).map_err(Stopped::Writing)
+        upload.complete(Precondition::None).await.map(drop).map_err(CopyError::Write)
     };
     let outcome = copied.await;
     if outcome.is_err() {
-        upload.abort().await.map_err(Stopped::Writing)?;
+        upload.abort().await.map_err(CopyError::Write)?;
     }
     outcome
 }

@@ -1,9 +1,9 @@
-//! What this process hears of objects, and from where.
+//! The event feeds of this process: their sources, and the sinks that receive their events.
 
-use crate::bucket::{self, Account, World};
+use crate::bucket::{self, Account, ProcessContext};
 use crate::environment;
-use crate::flags::{SourceAt, SourceFlags, StoreFlags};
-use crate::handling::first_line;
+use crate::flags::{SourceAddress, SourceFlags, StoreFlags};
+use crate::handling::read_secret_line;
 use anyhow::{Result, anyhow};
 use events::{Feed, FeedCounts, FeedStatus, Filter, Hint, Sink, SinkError, SourceAccess, Wanted};
 use std::borrow::Cow;
@@ -12,45 +12,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::accounts::{account_of, in_account};
 use tokio::task::JoinSet;
 
-/// What whoever posts events has to know, where no file says it.
+/// Environment variable with the secret that senders to a webhook must present, if no file has it.
 const SECRET: &str = "TENON_EVENTS_SECRET";
-/// What could not be read of what came.
+/// File for messages that could not be read.
 const DEAD_LETTERS_FILE: &str = "dead-letters";
 
-/// Sources that are fed from until they are stopped, or this is gone.
+/// Feeds of event sources, which run until they are stopped or this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Feeds {
     statuses: Vec<(String, FeedStatus)>,
     running: Mutex<JoinSet<()>>,
 }
 
-/// What is fed, and how.
+/// Parameters of [`Feeds::open`].
 pub(crate) struct FeedParts<'p> {
     /// The sources.
-    pub(crate) sources: &'p [SourceAt],
+    pub(crate) sources: &'p [SourceAddress],
     pub(crate) flags: &'p SourceFlags,
     pub(crate) store: &'p StoreFlags,
-    /// Only what is of one of these is wanted; with none of them, all.
+    /// Filters, one of which an event must match to be wanted. Without filters, all events are wanted.
     pub(crate) wanted: Vec<Filter>,
-    /// Who hears a source, by its place among them.
+    /// Returns the sinks of a source, by its position in `sources`.
     pub(crate) sinks: &'p (dyn Fn(usize) -> Vec<Arc<dyn Sink>> + Sync),
-    /// For what cannot be read.
+    /// Directory for dead letters, and for positions in sources.
     pub(crate) dir: &'p Path,
-    pub(crate) world: &'p World,
+    pub(crate) context: &'p ProcessContext,
 }
 
 impl Feeds {
-    /// Opens the sources.
+    /// Opens the sources, and starts a feed for each.
     pub(crate) async fn open(parts: FeedParts<'_>) -> Result<Self> {
-        let FeedParts { sources, flags, store, wanted, sinks, dir, world } = parts;
+        let FeedParts { sources, flags, store, wanted, sinks, dir, context } = parts;
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
-        for (place, SourceAt { account, url }) in sources.iter().enumerate() {
-            let access = access(flags, store, account.as_deref(), Some(dir.to_owned()), world)?;
+        for (position, SourceAddress { account, url }) in sources.iter().enumerate() {
+            let access = source_access(flags, store, account.as_deref(), Some(dir.to_owned()), context)?;
             let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
-            let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+            let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
             let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
-                .wanting(Wanted::new(in_words_of(account, &wanted)));
-            let sinks = sinks(place).into_iter().map(|sink| of_account(account, sink));
+                .wanting(Wanted::new(filters_of(account, &wanted)));
+            let sinks = sinks(position).into_iter().map(|sink| account_sink(account, sink));
             let feed = sinks.fold(feed, Feed::into_sink);
             statuses.push((url.clone(), feed.status()));
             running.spawn(feed.run(source));
@@ -58,64 +58,65 @@ impl Feeds {
         Ok(Self { statuses, running: Mutex::new(running) })
     }
 
-    /// Ends them; what was not acknowledged comes again.
+    /// Stops all feeds. Messages that were not acknowledged are delivered again.
     pub(crate) fn stop(&self) {
         drop(std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// How each source does, by its URL.
+    /// Returns the counts of each source, with its URL.
     pub(crate) fn statuses(&self) -> impl Iterator<Item = (&str, FeedCounts)> {
         self.statuses.iter().map(|(url, status)| (url.as_str(), status.counts()))
     }
 }
 
-/// How sources are reached: who asks, what whoever posts has to know, and where positions are that no source keeps.
-pub(crate) fn access(
+/// Returns how to access sources: the credentials, the secret of webhooks, and the directory for positions that a
+/// source does not keep itself.
+pub(crate) fn source_access(
     flags: &SourceFlags,
     store: &StoreFlags,
     account: Option<&str>,
     positions: Option<PathBuf>,
-    world: &World,
+    context: &ProcessContext,
 ) -> Result<SourceAccess> {
     let config = bucket::s3_config(store, account)?;
-    let secret = flags.event_secret.as_deref().map(first_line).transpose()?;
+    let secret = flags.event_secret.as_deref().map(read_secret_line).transpose()?;
     Ok(SourceAccess {
         secret: secret.or_else(|| environment::variable(SECRET)),
         credentials: config.credentials,
         region: Some(config.region),
         ca_bundle: store.ca_bundle.clone(),
         positions,
-        clock: Arc::clone(&world.clock),
-        entropy: Arc::clone(&world.entropy),
+        clock: Arc::clone(&context.clock),
+        entropy: Arc::clone(&context.entropy),
     })
 }
 
-/// What is wanted of an account's source, which says buckets as they are called there.
-fn in_words_of(account: &Account, wanted: &[Filter]) -> Vec<Filter> {
-    let told = wanted.iter().filter_map(|filter| match filter.bucket.as_deref().map(account_of) {
+/// Returns the filters for an account's source, with bucket names in the form that the source uses.
+fn filters_of(account: &Account, wanted: &[Filter]) -> Vec<Filter> {
+    let filters = wanted.iter().filter_map(|filter| match filter.bucket.as_deref().map(account_of) {
         None => Some(filter.clone()),
         Some((of, bucket)) => (of == account.as_deref())
             .then(|| Filter { bucket: Some(bucket.to_owned()), prefix: filter.prefix.clone() }),
     });
-    told.collect()
+    filters.collect()
 }
 
-fn of_account(account: &Account, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
+fn account_sink(account: &Account, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
     match account.clone() {
-        Some(account) => Arc::new(OfAccount { account, sink }),
+        Some(account) => Arc::new(AccountSink { account, sink }),
         None => sink,
     }
 }
 
-/// A sink that hears of another account's buckets by their whole names.
+/// A sink that adds the account to the bucket names of another account's hints.
 #[derive(Debug)]
-struct OfAccount {
+struct AccountSink {
     account: String,
     sink: Arc<dyn Sink>,
 }
 
 #[async_trait::async_trait]
-impl Sink for OfAccount {
+impl Sink for AccountSink {
     async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
         let mut named = hints.to_vec();
         for hint in &mut named {

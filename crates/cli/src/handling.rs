@@ -1,8 +1,9 @@
-//! An event handler in this process: what it is made of, what feeds it, and what it says of itself.
+//! The event handler of this process, with its feeds and its reports. Also the clients of remote handlers.
 //!
-//! Mounts with views have one, and `tenon events serve` is one for many clients.
+//! A mount with views has a handler of its own, unless it uses a remote one; `tenon events serve` runs one for many
+//! clients.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::environment;
 use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{EventFlags, HandlerFlags, StoreFlags};
@@ -20,51 +21,51 @@ use views::{
     Ear, Handler, HandlerConfig, HandlerParts, HandlerStats, HintCounts, Unlisted, ViewStats, Views,
 };
 
-/// What a handler wants to be told, where no file says it.
+/// Environment variable with the handler's token, if no file has it.
 const HANDLER_TOKEN: &str = "TENON_HANDLER_TOKEN";
 
-/// A handler and its feeds; these end with it.
+/// An event handler and its feeds, which stop with it.
 #[derive(Debug)]
-pub(crate) struct Handling {
-    /// Who is asked.
+pub(crate) struct EventHandler {
+    /// The handler.
     pub(crate) handler: Arc<Handler>,
     feeds: Feeds,
-    /// Of each feed, what comes of its hints.
-    ears: Vec<Arc<Ear>>,
+    /// The sink of each feed, which counts the outcomes of its hints.
+    sinks: Vec<Arc<Ear>>,
 }
 
-/// What a handler process says of itself.
+/// The state of a handler process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Report {
-    /// Of Tenon.
+pub(crate) struct HandlerReport {
+    /// Version of Tenon.
     pub(crate) version: String,
-    /// Views that somebody asked for, and the buckets and objects in which they look.
+    /// Views that clients have opened, and the buckets and objects that these cover.
     pub(crate) views: Vec<ViewReport>,
     pub(crate) buckets: usize,
     pub(crate) objects: usize,
     pub(crate) memory_bytes: usize,
-    /// Buckets that cannot be read, and why.
+    /// Buckets that cannot be read, each with the reason.
     #[serde(default)]
     pub(crate) unlisted: Vec<String>,
-    /// Objects that wait to be looked at.
+    /// Objects that wait to be examined.
     pub(crate) looks: usize,
-    /// What came of hints.
+    /// Outcomes of hints.
     pub(crate) hints: HintReport,
-    /// How long it took in all to find that out, in nanoseconds.
+    /// Total time spent on matching hints, in nanoseconds.
     pub(crate) matching_ns: u64,
-    /// Its feeds, in the order of the flags.
+    /// The feeds, in the order of the flags.
     pub(crate) feeds: Vec<FeedReport>,
 }
 
-/// How large a view is.
+/// Size of a view.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ViewReport {
-    /// Its rules as they would stand in a file.
+    /// Rules of the view, as in a file of rulesets.
     pub(crate) rules: String,
     pub(crate) objects: usize,
 }
 
-/// What came of hints.
+/// Counts of hints by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HintReport {
     pub(crate) applied: u64,
@@ -74,55 +75,57 @@ pub(crate) struct HintReport {
     pub(crate) looked: u64,
 }
 
-/// How a feed stands.
+/// State of a feed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FeedReport {
-    /// Its source.
+    /// URL of the source.
     pub(crate) source: String,
     pub(crate) connected: bool,
     pub(crate) messages: u64,
     pub(crate) hints: u64,
-    /// Messages among the dead letters, and those that could not be kept even there.
+    /// Messages written to the dead letters, and messages that could not even be written there.
     pub(crate) unreadable: u64,
     pub(crate) lost: u64,
-    /// Batches that came again, and failures of the source or of the handler.
+    /// Batches that were received again, and failures of the source or of the handler.
     pub(crate) repeated: u64,
     pub(crate) failures: u64,
     pub(crate) lag_ms: u64,
-    /// Messages that the source has and nobody has received; `None` where it does not tell.
+    /// Messages that wait in the source; `None` if the source does not tell.
     #[serde(default)]
     pub(crate) waiting: Option<u64>,
-    /// What came of its hints, where a handler hears them.
+    /// Outcomes of the feed's hints, if a handler receives them.
     #[serde(default)]
     pub(crate) outcomes: Option<HintReport>,
     pub(crate) last_error: Option<String>,
 }
 
-impl Handling {
-    /// A handler of the objects of some buckets, with its state in a directory, fed by what the flags name; `also` hears that, too.
+impl EventHandler {
+    /// Starts a handler for the objects of some buckets, with its state in `dir`, fed by the sources that the flags
+    /// name. The sink `also` receives the same hints.
     pub(crate) async fn start(
         buckets: Arc<dyn Buckets>,
         dir: PathBuf,
         flags: &EventFlags,
         store: &StoreFlags,
         also: Option<Arc<dyn Sink>>,
-        world: &World,
+        context: &ProcessContext,
     ) -> Result<Self> {
         let config = HandlerConfig { knows_accessed: flags.access_events };
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let part = flags.part.unwrap_or(Part::ALL);
         let handler = Handler::start(HandlerParts {
             buckets: part.of_buckets(buckets),
-            clock: Arc::clone(&world.clock),
-            entropy: Entropy::new(world.entropy.next_u64()),
+            clock: Arc::clone(&context.clock),
+            entropy: Entropy::new(context.entropy.next_u64()),
             dir: Some(dir.clone()),
             config,
         });
         let handler = handler.await?;
-        let ears: Vec<Arc<Ear>> = flags.events.iter().map(|_| Arc::new(Ear::new(handler.clone()))).collect();
+        let handler_sinks: Vec<Arc<Ear>> =
+            flags.events.iter().map(|_| Arc::new(Ear::new(handler.clone()))).collect();
         let sinks = |source: usize| {
-            let ear: Arc<dyn Sink> = ears[source].clone();
-            [part.of_hints(ear)].into_iter().chain(also.clone()).collect()
+            let sink: Arc<dyn Sink> = handler_sinks[source].clone();
+            [part.of_hints(sink)].into_iter().chain(also.clone()).collect()
         };
         let feeds = Feeds::open(FeedParts {
             sources: &flags.events,
@@ -131,19 +134,19 @@ impl Handling {
             wanted: Vec::new(),
             sinks: &sinks,
             dir: &dir,
-            world,
+            context,
         });
         let feeds = feeds.await?;
-        Ok(Self { handler, feeds, ears })
+        Ok(Self { handler, feeds, sinks: handler_sinks })
     }
 
-    /// How it stands.
-    pub(crate) fn report(&self) -> Report {
+    /// Returns the handler's state.
+    pub(crate) fn report(&self) -> HandlerReport {
         let HandlerStats {
             views, containers, unlisted, objects, memory_bytes, looks, hints, matching, ..
         } = self.handler.stats();
         let view = |view: ViewStats| ViewReport { rules: view.rules, objects: view.objects };
-        Report {
+        HandlerReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             views: views.into_iter().map(view).collect(),
             buckets: containers,
@@ -153,26 +156,26 @@ impl Handling {
             looks,
             hints: hints.into(),
             matching_ns: u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX),
-            feeds: reports(&self.feeds).into_iter().zip(&self.ears).map(with_outcomes).collect(),
+            feeds: feed_reports(&self.feeds).into_iter().zip(&self.sinks).map(with_outcomes).collect(),
         }
     }
 
-    /// Ends the feeds, and writes down what is known so that the next start is short.
+    /// Stops the feeds, and saves the state so that the next start is short.
     pub(crate) async fn stop(&self) {
         self.feeds.stop();
         if let Err(error) = self.handler.snapshot().await {
-            tracing::warn!("the next start takes longer: {error}");
+            tracing::warn!("cannot save the state of views, so the next start takes longer: {error}");
         }
     }
 }
 
-/// How feeds stand.
-pub(crate) fn reports(feeds: &Feeds) -> Vec<FeedReport> {
+/// Returns the state of each feed.
+pub(crate) fn feed_reports(feeds: &Feeds) -> Vec<FeedReport> {
     feeds.statuses().map(|(url, counts)| feed_report(url, counts)).collect()
 }
 
-fn with_outcomes((feed, ear): (FeedReport, &Arc<Ear>)) -> FeedReport {
-    FeedReport { outcomes: Some(ear.counts().into()), ..feed }
+fn with_outcomes((feed, sink): (FeedReport, &Arc<Ear>)) -> FeedReport {
+    FeedReport { outcomes: Some(sink.counts().into()), ..feed }
 }
 
 impl From<HintCounts> for HintReport {
@@ -199,24 +202,24 @@ fn feed_report(name: &str, counts: FeedCounts) -> FeedReport {
     }
 }
 
-/// A secret: the first line of a file that only its owner reads.
-pub(crate) fn first_line(path: &Path) -> Result<String> {
+/// Reads a secret from the first line of a file that only its owner may read.
+pub(crate) fn read_secret_line(path: &Path) -> Result<String> {
     let text = state::read_secret(path)?;
     match text.lines().next().map(str::trim) {
         Some(secret) if !secret.is_empty() => Ok(secret.to_owned()),
-        _ => bail!("{} has nothing in its first line", path.display()),
+        _ => bail!("the first line of {} is empty", path.display()),
     }
 }
 
-/// Clients of handlers elsewhere, one for each part of all objects.
-pub(crate) fn clients(flags: &HandlerFlags) -> Result<Vec<Arc<RemoteViews>>> {
+/// Returns the clients of remote handlers, one for each part of all objects.
+pub(crate) fn remote_clients(flags: &HandlerFlags) -> Result<Vec<Arc<RemoteViews>>> {
     let mut parts: BTreeMap<Part, Vec<String>> = BTreeMap::new();
     for at in &flags.handler {
         parts.entry(at.part).or_default().push(at.url.clone());
     }
     let count = parts.keys().next().map_or(0, |part| part.count());
     if parts.len() != count || parts.keys().any(|part| part.count() != count) {
-        bail!("--handler: name a handler of each part, like 1/2=URL and 2/2=URL, or of no part");
+        bail!("--handler: name a handler for each part, like 1/2=URL and 2/2=URL, or handlers without parts");
     }
     let token = match &flags.handler_token {
         Some(file) => Some(token(file)?),
@@ -232,15 +235,15 @@ pub(crate) fn clients(flags: &HandlerFlags) -> Result<Vec<Arc<RemoteViews>>> {
     parts.into_iter().map(client).collect()
 }
 
-/// The handlers that the flags name, as one.
-pub(crate) fn elsewhere(flags: &HandlerFlags) -> Result<Arc<dyn Views>> {
-    let clients = clients(flags)?.into_iter().map(|client| client as Arc<dyn Views>);
+/// Returns the views of the remote handlers that the flags name. Several parts are joined.
+pub(crate) fn remote_views(flags: &HandlerFlags) -> Result<Arc<dyn Views>> {
+    let clients = remote_clients(flags)?.into_iter().map(|client| client as Arc<dyn Views>);
     let mut clients: Vec<_> = clients.collect();
     if clients.len() == 1 { Ok(clients.remove(0)) } else { Ok(Arc::new(Union::new(clients))) }
 }
 
-/// The secret that a handler shares with its clients.
+/// Reads the token that a handler shares with its clients.
 pub(crate) fn token(path: &Path) -> Result<Token> {
-    let text = first_line(path)?;
+    let text = read_secret_line(path)?;
     Token::new(&text).map_err(|what| anyhow!("{}: {what}", path.display()))
 }

@@ -1,11 +1,11 @@
-//! Objects of a volume on a drive that another process has mounted or serves: one process has a drive open, so whoever else wants
-//! objects asks that process's endpoint.
+//! Access to a drive that another process has open. Only one process can open a drive, so other commands access its
+//! objects through the endpoint of the process that mounts or serves it.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::control::client::Client;
 use crate::devices::Devices;
 use crate::embedded;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::state::Holder;
 use crate::volume::Volume;
 use crate::{environment, users};
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use store::s3::{Addressing, Credentials, CredentialsSource, S3Buckets, S3Config};
 use store::{Buckets, ObjectStore};
 
-/// The process that has a volume mounted or serves it, if there is one and nobody else can open the volume meanwhile.
-pub(crate) fn holder(volume: &Volume) -> Option<Mount> {
+/// Returns the process that mounts or serves a volume on a drive, which no other process can open meanwhile.
+pub(crate) fn holder_of_volume(volume: &Volume) -> Option<LiveMount> {
     if !volume.is_on_drive() {
         return None;
     }
@@ -23,12 +23,12 @@ pub(crate) fn holder(volume: &Volume) -> Option<Mount> {
     environment::registry().mounts().into_iter().find(|mount| mount.holder.volume == url)
 }
 
-/// The process that has a drive open, if it says so.
-pub(crate) fn holder_of(devices: &Devices) -> Option<Mount> {
-    let has = |mount: &Mount| match Volume::parse_unchecked(&mount.holder.volume) {
+/// Returns the process that has a drive open, if it is registered.
+pub(crate) fn holder_of_devices(devices: &Devices) -> Option<LiveMount> {
+    let has = |mount: &LiveMount| match Volume::parse_unchecked(&mount.holder.volume) {
         Ok(Volume::Drive { drives }) => drives.paths().any(|path| devices.paths().any(|other| other == path)),
         Ok(Volume::Embedded { root }) => {
-            let drive = embedded::drive_of(&root);
+            let drive = embedded::drive_path(&root);
             devices.paths().any(|path| path == drive)
         }
         _ => false,
@@ -36,18 +36,18 @@ pub(crate) fn holder_of(devices: &Devices) -> Option<Mount> {
     environment::registry().mounts().into_iter().find(has)
 }
 
-/// A drive that another process has open: which process, and how to ask it. `None` if nobody says.
-pub(crate) fn who_has(devices: &Devices) -> Option<String> {
-    let mount = holder_of(devices)?;
+/// Describes which process has a drive open, and what to do. Returns `None` if the process is not registered.
+pub(crate) fn describe_holder(devices: &Devices) -> Option<String> {
+    let mount = holder_of_devices(devices)?;
     let Holder { pid, mount_point, volume, .. } = &mount.holder;
     let (does, at) = (if mount.holder.is_served() { "serves" } else { "mounts" }, mount_point.display());
     Some(format!(
-        "process {pid} {does} {volume} at {at}: `tenon status {volume}` asks it, and for more it has to end first"
+        "process {pid} {does} {volume} at {at}: use `tenon status {volume}`, or stop that process first"
     ))
 }
 
-/// The objects by the endpoint of the process that has the volume.
-pub(crate) async fn reach(mount: &Mount, world: &World) -> Result<Arc<dyn ObjectStore>> {
+/// Opens the objects through the endpoint of the process that has the volume.
+pub(crate) async fn connect(mount: &LiveMount, context: &ProcessContext) -> Result<Arc<dyn ObjectStore>> {
     let volume = &mount.holder.volume;
     let Some(url) = Client::connect(mount)?.status()?.endpoint else {
         let at = mount.holder.mount_point.display();
@@ -55,10 +55,9 @@ pub(crate) async fn reach(mount: &Mount, world: &World) -> Result<Arc<dyn Object
             "{volume} is mounted at {at} without an endpoint: mount it with --serve 127.0.0.1:0, or unmount it"
         );
     };
-    let keys = users::own_keys(&mount.state);
-    let (access_key, secret_key) = keys.with_context(|| {
-        format!("{volume} is in use, and is to be asked at {url} with a key of its users")
-    })?;
+    let keys = users::default_keys(&mount.state);
+    let (access_key, secret_key) =
+        keys.with_context(|| format!("{volume} is in use; access it at {url}, with a key of its users"))?;
     let credentials = Credentials::new(&access_key, &secret_key, None)?;
     let config = S3Config {
         endpoint: Some(url.clone()),
@@ -66,11 +65,11 @@ pub(crate) async fn reach(mount: &Mount, world: &World) -> Result<Arc<dyn Object
         addressing: Some(Addressing::Path),
         ..S3Config::default()
     };
-    let buckets = S3Buckets::new(config, world.clock.clone(), world.entropy.clone())?;
+    let buckets = S3Buckets::new(config, context.clock.clone(), context.entropy.clone())?;
     let opened = async {
         let name = buckets.list().await?.into_iter().next();
-        let name = name.ok_or_else(|| anyhow!("it serves no bucket"))?;
+        let name = name.ok_or_else(|| anyhow!("the endpoint serves no bucket"))?;
         Ok::<_, anyhow::Error>(buckets.open(&name).await?)
     };
-    opened.await.with_context(|| format!("cannot ask {url}, which has {volume},"))
+    opened.await.with_context(|| format!("cannot access {volume} at {url}"))
 }

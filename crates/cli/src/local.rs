@@ -1,7 +1,7 @@
 //! Buckets on this machine: object drives, or directories.
 
-use crate::bucket::World;
-use crate::drives::{Drives, Opening};
+use crate::bucket::ProcessContext;
+use crate::drives::{Drives, DrivesOptions};
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use drive::{Drive, OpenOptions};
@@ -10,43 +10,51 @@ use store::Buckets;
 use store::dir::{DirBuckets, DirOptions};
 use tokio::task::JoinHandle;
 
-/// Buckets that are open.
+/// Open buckets on this machine.
 #[derive(Debug)]
-pub(crate) enum Local {
-    /// Those of one drive or of several, and each drive with what keeps it up.
-    Drives { buckets: Arc<dyn Buckets>, kept: Vec<(Drive, JoinHandle<()>)> },
-    /// Directories.
+pub(crate) enum LocalBuckets {
+    /// The buckets of one or several drives, and each drive with its upkeep task.
+    Drives { buckets: Arc<dyn Buckets>, upkeep: Vec<(Drive, JoinHandle<()>)> },
+    /// A directory of buckets.
     Directories(Arc<DirBuckets>),
 }
 
-impl Local {
-    /// Opens what a volume names; how is a drive's affair, but for `read_only`.
-    pub(crate) async fn open(volume: &Volume, opening: Opening, world: &World) -> Result<Self> {
+impl LocalBuckets {
+    /// Opens what a volume names. Directories use only `read_only` of the options.
+    pub(crate) async fn open(
+        volume: &Volume,
+        options: DrivesOptions,
+        context: &ProcessContext,
+    ) -> Result<Self> {
         match volume {
-            Volume::Drive { drives } => Self::of_drives(drives, opening, world).await,
+            Volume::Drive { drives } => Self::of_drives(drives, options, context).await,
             Volume::Directories { root } => {
-                let options = DirOptions { read_only: opening.options.read_only, ..DirOptions::default() };
-                let buckets = DirBuckets::open(root, options, world.clock.clone(), world.entropy.clone());
+                let options = DirOptions { read_only: options.options.read_only, ..DirOptions::default() };
+                let buckets = DirBuckets::open(root, options, context.clock.clone(), context.entropy.clone());
                 let buckets = buckets.with_context(|| format!("cannot use {}", root.display()))?;
                 Ok(Self::Directories(Arc::new(buckets)))
             }
-            _ => bail!("{} is no place with buckets on this machine", volume.url()),
+            _ => bail!("{} is neither a drive nor a directory of buckets on this machine", volume.url()),
         }
     }
 
-    /// Opens drives, and keeps them up.
-    pub(crate) async fn of_drives(drives: &Drives, opening: Opening, world: &World) -> Result<Self> {
-        let opened = drives.open(opening, world).await?;
-        let buckets = opened.buckets(opening.degraded).await?;
-        let keep = |drive: Drive| {
-            let kept = drive.clone();
+    /// Opens drives, and starts their background upkeep.
+    pub(crate) async fn of_drives(
+        drives: &Drives,
+        options: DrivesOptions,
+        context: &ProcessContext,
+    ) -> Result<Self> {
+        let opened = drives.open(options, context).await?;
+        let buckets = opened.buckets(options.degraded).await?;
+        let start_upkeep = |drive: Drive| {
+            let owned = drive.clone();
             let keep_up = move || {
-                let drive = kept.clone();
+                let drive = owned.clone();
                 async move { drive.keep_up().await }
             };
             (drive, tokio::spawn(store::supervise("upkeep of a drive", keep_up)))
         };
-        Ok(Self::Drives { buckets, kept: opened.all().into_iter().map(keep).collect() })
+        Ok(Self::Drives { buckets, upkeep: opened.all().into_iter().map(start_upkeep).collect() })
     }
 
     pub(crate) fn buckets(&self) -> Arc<dyn Buckets> {
@@ -56,35 +64,35 @@ impl Local {
         }
     }
 
-    /// The drives, if it has any.
+    /// Returns the drives, if there are any.
     pub(crate) fn drives(&self) -> impl Iterator<Item = &Drive> {
-        let kept = match self {
-            Self::Drives { kept, .. } => kept.as_slice(),
+        let upkeep = match self {
+            Self::Drives { upkeep, .. } => upkeep.as_slice(),
             Self::Directories(_) => &[],
         };
-        kept.iter().map(|(drive, _)| drive)
+        upkeep.iter().map(|(drive, _)| drive)
     }
 
-    /// Whether it has drives, which take memory of their own.
+    /// Returns whether there are drives, which use memory of their own.
     pub(crate) fn has_drives(&self) -> bool {
         matches!(self, Self::Drives { .. })
     }
 
-    /// Ends: what was acknowledged is safe in any case, and is found sooner by the next opening.
+    /// Closes the drives. Acknowledged writes are safe in any case, but the next opening is faster after this.
     pub(crate) async fn close(&self) -> Result<()> {
-        let Self::Drives { kept, .. } = self else { return Ok(()) };
+        let Self::Drives { upkeep, .. } = self else { return Ok(()) };
         let mut closed = Ok(());
-        for (drive, keeper) in kept {
-            keeper.abort();
-            closed = closed.and(drive.close().await.context("the drive's last checkpoint"));
+        for (drive, task) in upkeep {
+            task.abort();
+            closed = closed.and(drive.close().await.context("cannot write the drive's last checkpoint"));
         }
         closed
     }
 }
 
-/// How a drive is opened that may take so much memory, in bytes: half of it for objects that were read, a quarter for the
-/// index; the rest is for what is under way.
-pub(crate) fn within(memory_bytes: u64, read_only: bool) -> OpenOptions {
+/// Returns the options of a drive that may use this much memory, in bytes: half of it for the read cache, a quarter
+/// for the index; the rest is for requests in progress.
+pub(crate) fn options_within(memory_bytes: u64, read_only: bool) -> OpenOptions {
     let index_bytes = usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX);
     OpenOptions { index_bytes, read_cache_bytes: memory_bytes / 2, read_only, ..OpenOptions::default() }
 }

@@ -1,4 +1,4 @@
-//! Where events go: one subscriber, to standard error or to a file that can be rotated.
+//! Logging: one subscriber, which writes to standard error or to a file that can be rotated.
 
 use crate::flags::{LogFlags, LogFormat};
 use crate::state;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// A log file; cheap to clone, all clones write to the same.
+/// A log file. Clones are cheap and write to the same file.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFile {
     path: PathBuf,
@@ -26,20 +26,21 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), file: Arc::new(Mutex::new(file)) })
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens the path anew, after somebody moved the file away.
+    /// Opens the path again, after a rotation moved the file away.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let file = state::open_to_append(&self.path)?;
         *self.lock() = file;
         Ok(())
     }
 
-    /// Sends this process's standard error here, for what no subscriber sees (a panic's message).
-    pub(crate) fn take_stderr(&self) -> io::Result<()> {
+    /// Redirects this process's standard error to the file, for output that no subscriber handles, like a panic's
+    /// message.
+    pub(crate) fn redirect_stderr(&self) -> io::Result<()> {
         Ok(rustix::stdio::dup2_stderr(&*self.lock())?)
     }
 
@@ -66,12 +67,13 @@ impl<'a> MakeWriter<'a> for LogFile {
     }
 }
 
-/// Starts logging to `file`, or to standard error without one.
+/// Starts logging to `file`, or to standard error if there is none.
 pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
     let filter = EnvFilter::try_new(filter(&flags.log_level)).map_err(|_| {
-        anyhow!("'{}' is no log level; use error, warn, info, debug or trace", flags.log_level)
+        anyhow!("'{}' is not a log level; use error, warn, info, debug or trace", flags.log_level)
     })?;
-    // A log that cannot be written is told to standard error, which is the log: the second failure ends the process.
+    // Internal errors are reported on standard error, which may be the log that failed: a second failure would end
+    // the process.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     let started = match (file, flags.log_format) {
@@ -83,7 +85,7 @@ pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
     started.map_err(|error| anyhow!("cannot start logging: {error}"))
 }
 
-/// A filter that leaves out what the S3 protocol layer logs, unless it is asked for by name: a line at ERROR for each
+/// Returns a filter that silences the S3 protocol layer, unless it is named: the layer logs a line at ERROR for each
 /// refused request, the text of malformed bodies, and computed signatures.
 fn filter(level: &str) -> String {
     if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") }
@@ -95,7 +97,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_rotated_log_goes_on_at_its_path() {
+    fn a_rotated_log_continues_at_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = LogFile::open(&path).unwrap();

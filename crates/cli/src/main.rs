@@ -1,11 +1,11 @@
 //! The `tenon` program.
-//!
-//! Owns flags, the environment, configuration files, the terminal and the exit code; joins the parts. It is the
+//! Owns the command-line flags, the environment, configuration files, the terminal and the exit code, and connects
+//! the other crates. No other crate reads any of these.
 //! only crate that reads any of those.
 //!
-//! Refuses: secrets on the command line; more than one line for an error.
+//! Refuses secrets on the command line. Prints every error as one line.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong use; `fsck` adds 4, something is left to repair.
+//! Exit codes: 0 success, 1 failure, 2 usage error. `fsck` and `drive` add 4: problems or damage were left.
 
 mod access_log;
 mod allocator;
@@ -53,12 +53,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What went wrong is the user's use of the program.
+/// Exit code of a usage error.
 const EXIT_USAGE: u8 = 2;
-/// How long the end waits for threads that have a metadata engine open: one may be in a system call that hangs.
-const CLOSED_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum wait at exit for threads that still have a metadata engine open. Such a thread may hang in a system call.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One namespace, reached as files and as objects.
+/// A file system and S3 endpoint over object stores
 #[derive(Debug, Parser)]
 #[command(name = "tenon", version, max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -101,8 +101,8 @@ fn main() -> ExitCode {
     match parse(argv.clone()) {
         Ok(cli) => {
             let code = run(cli.command, &argv).unwrap_or_else(|error| fail(&error, 1));
-            // The threads of a mount that failed end by themselves, and have the names open until then.
-            meta_rocks::all_are_closed_within(CLOSED_WITHIN);
+            // The threads of a failed mount end by themselves. Until then they have the metadata engine open.
+            meta_rocks::all_are_closed_within(CLOSE_TIMEOUT);
             code
         }
         Err(code) => code,
@@ -135,7 +135,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Help goes out as `clap` formats it; a wrong use becomes one line.
+/// Parses the arguments. Prints help as `clap` formats it, and a usage error as one line.
 fn parse(argv: Vec<OsString>) -> Result<Cli, ExitCode> {
     let parsed =
         Cli::command().try_get_matches_from(argv).and_then(|matches| Cli::from_arg_matches(&matches));
@@ -156,7 +156,7 @@ fn usage_line(error: &clap::Error) -> String {
     let mut lines = text.lines().map(str::trim);
     let problem: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
     let problem = problem.join(" ").trim_start_matches("error: ").to_owned();
-    // An unknown flag is hardly meant as a value.
+    // Leave out the tip to pass an unknown flag as a value: it is hardly meant as one.
     let mut tips = lines.filter_map(|line| line.strip_prefix("tip: "));
     match tips.find(|tip| !tip.contains("as a value")) {
         Some(tip) => format!("{problem}; {tip}"),
@@ -164,7 +164,7 @@ fn usage_line(error: &clap::Error) -> String {
     }
 }
 
-/// The one line of an error: its causes joined, without line ends.
+/// Prints an error and its causes as one line. Returns the exit code.
 fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
     eprintln!("tenon: {line}");

@@ -1,11 +1,11 @@
-//! The metadata of a volume: names and attributes, kept on this machine.
+//! The metadata of a volume, names and attributes, which is kept on this machine.
 //!
-//! Of a volume named by path the bucket tells most of it again; what no bucket can show is here alone.
+//! For a volume named by path, most of it can be learned from the bucket again; the rest exists only here.
 //!
-//! Invariant: a state directory holds the metadata of one volume, and a volume named by inode that has content is never
+//! Invariants: a state directory holds the metadata of one volume. A volume named by inode that has content is never
 //! opened without the metadata that names it.
 
-use crate::backup::About;
+use crate::backup::Origin;
 use crate::state;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
@@ -19,28 +19,29 @@ use store::ObjectStore;
 use store::writeback::Writeback;
 use vfs::{Naming, VolumeRecord};
 
-/// What the engine may cache, as a share of the memory limit: less than `vfs` allows for names, which counts what the
-/// kernel remembers too.
+/// Cache of the engine, in percent of the memory limit. It is less than the share of `vfs` for names, which also
+/// counts what the kernel remembers.
 const CACHE_PERCENT: u64 = 20;
 
-/// Says whose metadata a state directory holds.
+/// File that names the volume of a state directory's metadata.
 const OWNER_FILE: &str = "meta.volume";
 
-/// Says with which settings names were learned.
+/// File with the settings under which names were learned.
 const SETTINGS_FILE: &str = "meta.settings";
 
-/// Where an engine is made from a backup.
+/// Directory in which an engine is restored from a backup.
 const RESTORING_DIR: &str = "meta.restoring";
 
-/// The engine's own directory.
+/// Directory of the engine.
 const ENGINE_DIR: &str = "meta";
 
-/// Whether a state directory holds the metadata of any volume.
-pub(crate) fn is_in(state_root: &Path) -> bool {
+/// Returns whether a state directory holds the metadata of a volume.
+pub(crate) fn exists_in(state_root: &Path) -> bool {
     state_root.join(OWNER_FILE).exists()
 }
 
-/// Opens the metadata of a volume. The names may be in a write-back log, and what damage took of them may be accepted.
+/// Opens the metadata of a volume. `writeback` is the log that holds the latest names, if there is one, and whether
+/// names that damage of the log destroyed may be missing.
 pub(crate) async fn open(
     volume: &Volume,
     record: Option<&VolumeRecord>,
@@ -67,7 +68,7 @@ pub(crate) async fn open(
                 && record.has_content(store, volume.prefix().as_bytes()).await?
             {
                 bail!(
-                    "the names of {} are in the metadata of the machine that made them, and {} has none: mount there, or restore a backup with `tenon restore FILE {}`",
+                    "the names of {} are only on the machine that created them, and {} has none: mount the volume there, or restore a backup with `tenon restore FILE {}`",
                     volume.url(),
                     state_root.display(),
                     volume.url()
@@ -80,15 +81,16 @@ pub(crate) async fn open(
     let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
     let mut options = RocksOptions { cache_bytes, ..RocksOptions::default() };
     options.sync_interval = match (writeback, by_inode) {
-        // An fsync says when; a second is what others wait.
+        // An fsync syncs at once; other changes are synced within a second.
         (Some(_), Some(_)) => Duration::from_secs(1),
-        // A sync has all bytes of objects written that wait in the log, and of a large file most would never have to be.
+        // A sync also writes the object data that waits in the log to disk. Most data of a large file would otherwise
+        // never need that.
         (Some(_), None) => Duration::from_secs(5),
         (None, Some(_)) => options.sync_interval,
-        // The bucket has most of it.
+        // Most of the metadata can be learned from the bucket again.
         (None, None) => Duration::from_millis(50),
     };
-    // Under path naming the bucket tells the names again.
+    // With path naming, lost names are learned from the bucket again.
     options.ends_at_gap = by_inode.is_none() || accepts_loss == Some(true);
     let path = state_root.join(ENGINE_DIR);
     let records = match writeback {
@@ -99,20 +101,20 @@ pub(crate) async fn open(
         None => RocksEngine::open(&path, options),
         Some(log) => {
             let records = records.iter().map(|(number, record)| (*number, record.to_vec())).collect();
-            RocksEngine::open_journaled(&path, options, Arc::new(InWriteback(log.clone())), records)
+            RocksEngine::open_journaled(&path, options, Arc::new(WritebackJournal(log.clone())), records)
         }
     };
-    let engine = state::when_free(open, |error| matches!(error, OpenError::InUse(_))).map_err(|error| {
+    let engine = state::retry_while_busy(open, |error| matches!(error, OpenError::InUse(_))).map_err(|error| {
         let is_damaged = matches!(&error, OpenError::Engine(_));
         let error = anyhow::Error::from(error);
         match by_inode {
             None if is_damaged => error.context(format!(
-                "the metadata in {} is damaged; `tenon rebuild {}` makes it anew from the bucket",
+                "the metadata in {} is damaged; `tenon rebuild {}` rebuilds it from the bucket",
                 state_root.display(),
                 volume.url()
             )),
             Some(_) if is_damaged && writeback.is_some_and(|log| log.damage().ranges > 0) => error.context(
-                "damage of the disk took names from the write-back log; `tenon mount --accept-lost-names` goes on with the names from before it",
+                "disk damage destroyed names in the write-back log; `tenon mount --accept-lost-names` continues with the names from before the damage",
             ),
             _ => error,
         }
@@ -125,36 +127,37 @@ pub(crate) async fn open(
     Ok(Metadata { engine })
 }
 
-/// By which a state directory knows whose names it has.
+/// Returns the id by which a state directory knows its volume.
 pub(crate) fn owner_id(volume: &Volume, record: Option<&VolumeRecord>) -> Result<String> {
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
     Ok(match (by_inode, volume) {
         (Some(record), _) => record.id.clone(),
-        // Its directory may be moved.
+        // The directory of an embedded volume may be moved, so its path is no id.
         (None, Volume::Embedded { root }) => volume::read_record(root)?.id,
         (None, _) => volume.url(),
     })
 }
 
 /// Describes a backup of the names in a state directory.
-pub(crate) fn about(volume: &Volume, state_root: &Path) -> Result<About> {
+pub(crate) fn describe(volume: &Volume, state_root: &Path) -> Result<Origin> {
     let read = |name| {
         let path = state_root.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     let settings = read(SETTINGS_FILE).ok().map(|settings| settings.trim().to_owned());
-    Ok(About::new(volume.url(), read(OWNER_FILE)?.trim().to_owned(), settings))
+    Ok(Origin::new(volume.url(), read(OWNER_FILE)?.trim().to_owned(), settings))
 }
 
-/// Makes the engine of a state directory that has none, of the records of a backup. It counts when this returns.
+/// Restores the engine of a state directory that has none, from the records of a backup. The result is durable when
+/// this returns.
 pub(crate) fn restore(
     state_root: &Path,
-    about: &About,
+    origin: &Origin,
     mut records: impl FnMut() -> Result<Option<DumpedRecords>>,
 ) -> Result<()> {
     let (staged, path) = (state_root.join(RESTORING_DIR), state_root.join(ENGINE_DIR));
     if path.exists() {
-        bail!("{} is there already: move it away first", path.display());
+        bail!("{} already exists: move it away first", path.display());
     }
     match fs::remove_dir_all(&staged) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -166,15 +169,15 @@ pub(crate) fn restore(
     }
     made?;
     fs::rename(&staged, &path)?;
-    if let Some(settings) = &about.settings {
+    if let Some(settings) = &origin.settings {
         state::write_durably(&state_root.join(SETTINGS_FILE), settings)?;
     }
-    // The last: without it the names are nobody's, and a mount refuses them.
-    Ok(state::write_durably(&state_root.join(OWNER_FILE), &about.owner)?)
+    // Written last: without it the names belong to no volume, and a mount refuses them.
+    Ok(state::write_durably(&state_root.join(OWNER_FILE), &origin.owner)?)
 }
 
-/// Moves the engine of a state directory out of the way; where it is now.
-pub(crate) fn set_aside(state_root: &Path) -> Result<PathBuf> {
+/// Moves the engine of a state directory away. Returns its new path.
+pub(crate) fn move_engine_away(state_root: &Path) -> Result<PathBuf> {
     let from = state_root.join(ENGINE_DIR);
     let free = |number: &u32| !state_root.join(format!("{ENGINE_DIR}.old-{number}")).exists();
     let number = (1..).find(free).unwrap_or_default();
@@ -183,8 +186,9 @@ pub(crate) fn set_aside(state_root: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Notes the settings that are in what is learned of objects without attributes. Whether they were others before.
-pub(crate) fn note_settings(state_root: &Path, config: &vfs::Config) -> Result<bool> {
+/// Records the settings that affect what is learned of objects without attributes. Returns whether they differ from
+/// earlier ones.
+pub(crate) fn record_settings(state_root: &Path, config: &vfs::Config) -> Result<bool> {
     let path = state_root.join(SETTINGS_FILE);
     let settings = format!(
         "uid={} gid={} file-mode={:o} dir-mode={:o} attributes={:?}",
@@ -202,31 +206,31 @@ pub(crate) fn note_settings(state_root: &Path, config: &vfs::Config) -> Result<b
     Ok(before.is_some())
 }
 
-/// Brings names from the write-back log into the tables, so that it need not keep them.
+/// Writes names from the write-back log to the tables, so that the log can drop them.
 fn checkpoint(tables: &Weak<RocksEngine>) {
     if let Some(Err(error)) = tables.upgrade().map(|tables| tables.checkpoint()) {
-        tracing::warn!("names keep room in the write-back log: {error}");
+        tracing::warn!("cannot move names out of the write-back log: {error}");
     }
 }
 
-/// The names of a volume, open.
+/// The open metadata of a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Metadata {
     pub(crate) engine: Arc<RocksEngine>,
 }
 
 impl Metadata {
-    /// Needs nothing in the write-back log any more.
+    /// Writes all names to the tables, so that the write-back log need not keep any.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         Ok(self.engine.checkpoint()?)
     }
 }
 
-/// Names are in the write-back log, after the data that they name.
+/// A journal of names in the write-back log, where names come after the data that they refer to.
 #[derive(Debug)]
-struct InWriteback(Arc<Writeback>);
+struct WritebackJournal(Arc<Writeback>);
 
-impl Journal for InWriteback {
+impl Journal for WritebackJournal {
     fn append(&self, number: u64, record: Vec<u8>) -> std::io::Result<()> {
         self.0.append_note(number, record.into())
     }

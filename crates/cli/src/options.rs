@@ -1,16 +1,16 @@
-//! From an argument vector to the one that `clap` reads.
+//! Rewrites the argument vector into the form that `clap` parses.
 //!
-//! `mount -t fuse.tenon` and fstab speak in `-o key=value,...`; this module turns each into the long flag of the
-//! same name, so that every flag of `tenon mount` is an option and nothing is declared twice. It also knows the
-//! three ways in which mount(8) calls a helper (as `mount.fuse.tenon`, as `tenon VOLUME DIR`, and plainly), `-o remount`, and
-//! `umount.fuse.tenon`, as umount(8) calls its helper.
+//! `mount -t fuse.tenon` and fstab pass options as `-o key=value,...`. This module turns each option into the long
+//! flag of the same name, so that every flag of `tenon mount` is also an option and nothing is declared twice. It
+//! also handles the three ways in which mount(8) calls a helper (as `mount.fuse.tenon`, as `tenon VOLUME DIR`, and as
+//! `tenon mount`), `-o remount`, and `umount.fuse.tenon`, the helper of umount(8).
 
 use anyhow::{Result, bail};
 use clap::Command;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Options that mount(8), systemd and fstab understand and that change nothing here.
+/// Options of mount(8), systemd and fstab that are accepted and change nothing.
 const IGNORED: &[&str] = &[
     "rw",
     "defaults",
@@ -35,24 +35,24 @@ const IGNORED: &[&str] = &[
     "big_writes",
 ];
 
-/// Options that take back an earlier flag: of two that contradict each other the last one counts, as in mount(8).
-const TAKES_BACK: [(&str, &str); 4] =
+/// Options that cancel an earlier flag: of two contradicting options the last counts, as in mount(8).
+const CANCELED_FLAGS: [(&str, &str); 4] =
     [("nosuid", "--allow-suid"), ("nodev", "--allow-dev"), ("exec", "--noexec"), ("rw", "--read-only")];
 
-/// What mount(8) calls the settings of `--atime`; a plain `atime` is the kernel's default, as it is ours.
+/// Settings of `--atime` by the names of mount(8). A plain `atime` is the kernel's default, which is also Tenon's.
 const ATIMES: [(&str, &str); 4] =
     [("noatime", "off"), ("relatime", "relatime"), ("strictatime", "strict"), ("atime", "relatime")];
 
-/// Flags that make no sense in `-o`.
+/// Flags that are refused in `-o`.
 const NOT_OPTIONS: &[&str] = &["foreground", "help", "daemon-child"];
 
-/// Rewrites `argv` for `command` (the whole `tenon`); an error is a wrong use.
+/// Rewrites `argv` for `command`, the whole `tenon` program. An error is a usage error.
 pub(crate) fn rewrite(argv: Vec<OsString>, command: &Command) -> Result<Vec<OsString>> {
-    let argv = if called_as_helper(&argv, b"umount.") {
+    let argv = if is_called_as(&argv, b"umount.") {
         from_umount_helper(argv)
-    } else if called_as_helper(&argv, b"mount.") {
+    } else if is_called_as(&argv, b"mount.") {
         from_mount_helper(argv)?
-    } else if lacks_subcommand(&argv, command) {
+    } else if is_mount_without_subcommand(&argv, command) {
         insert_mount(argv)
     } else {
         argv
@@ -66,14 +66,14 @@ pub(crate) fn rewrite(argv: Vec<OsString>, command: &Command) -> Result<Vec<OsSt
     }
 }
 
-fn called_as_helper(argv: &[OsString], prefix: &[u8]) -> bool {
+fn is_called_as(argv: &[OsString], prefix: &[u8]) -> bool {
     argv.first()
         .and_then(|program| Path::new(program).file_name())
         .is_some_and(|name| name.as_encoded_bytes().starts_with(prefix))
 }
 
-/// `tenon VOLUME DIR -o ...`, as mount.fuse(8) calls a file system.
-fn lacks_subcommand(argv: &[OsString], command: &Command) -> bool {
+/// Returns whether this is `tenon VOLUME DIR -o ...`, as mount.fuse(8) calls a file system.
+fn is_mount_without_subcommand(argv: &[OsString], command: &Command) -> bool {
     let Some(first) = argv.get(1).and_then(|word| word.to_str()) else { return false };
     let known = command.get_subcommands().any(|sub| sub.get_name() == first) || first == "help";
     !known && (first.contains("://") || first.starts_with(['/', '.'])) && argv.len() > 2
@@ -84,7 +84,7 @@ fn insert_mount(mut argv: Vec<OsString>) -> Vec<OsString> {
     argv
 }
 
-/// `mount.fuse.tenon SPEC DIR [-sfnv] [-N NS] [-t TYPE] [-o OPTIONS]` (mount(8), "External helpers").
+/// Rewrites `mount.fuse.tenon SPEC DIR [-sfnv] [-N NS] [-t TYPE] [-o OPTIONS]` (mount(8), "External helpers").
 fn from_mount_helper(argv: Vec<OsString>) -> Result<Vec<OsString>> {
     let mut rewritten: Vec<OsString> = vec!["tenon".into(), "mount".into()];
     let mut words = argv.into_iter().skip(1);
@@ -99,7 +99,7 @@ fn from_mount_helper(argv: Vec<OsString>) -> Result<Vec<OsString>> {
     Ok(rewritten)
 }
 
-/// `umount.fuse.tenon DIR [-flnrv] [-N NS] [-t TYPE]` (umount(8), "External helpers").
+/// Rewrites `umount.fuse.tenon DIR [-flnrv] [-N NS] [-t TYPE]` (umount(8), "External helpers").
 fn from_umount_helper(argv: Vec<OsString>) -> Vec<OsString> {
     let mut rewritten: Vec<OsString> = vec!["tenon".into(), "umount".into()];
     let mut words = argv.into_iter().skip(1);
@@ -114,7 +114,7 @@ fn from_umount_helper(argv: Vec<OsString>) -> Vec<OsString> {
     rewritten
 }
 
-/// `mount -o remount,...` as the subcommand that changes a mount; `None` for any other mount.
+/// Rewrites `mount -o remount,...` into the `remount` subcommand. Returns `None` for any other mount.
 fn remount(argv: &[OsString]) -> Option<Vec<OsString>> {
     let (mut lists, mut places) = (Vec::new(), Vec::new());
     let mut words = argv.iter().skip(2);
@@ -164,12 +164,12 @@ fn expand(argv: Vec<OsString>, command: &Command) -> Result<Vec<OsString>> {
             }
         };
         for option in split_options(&list) {
-            if let Some((_, flag)) = TAKES_BACK.iter().find(|(name, _)| *name == option) {
+            if let Some((_, flag)) = CANCELED_FLAGS.iter().find(|(name, _)| *name == option) {
                 expanded.retain(|word| word != flag);
             }
             let Some(flag) = flag_for(&option, &known)? else { continue };
             if !flag.as_encoded_bytes().contains(&b'=') {
-                // Named twice is named once: mount(8) joins the options of fstab and of its command line.
+                // Keep one of two equal flags: mount(8) joins the options of fstab and of its command line.
                 expanded.retain(|word| *word != flag);
             }
             expanded.push(flag);
@@ -178,7 +178,7 @@ fn expand(argv: Vec<OsString>, command: &Command) -> Result<Vec<OsString>> {
     Ok(expanded)
 }
 
-/// Cuts at commas; `\,` is a comma inside a value, as in fstab.
+/// Splits options at commas; `\,` is a comma inside a value, as in fstab.
 pub(crate) fn split_options(list: &str) -> Vec<String> {
     let mut options = vec![String::new()];
     let mut characters = list.chars().peekable();
@@ -240,7 +240,7 @@ fn suggestion(name: &str, known: &[String]) -> String {
     }
 }
 
-/// Levenshtein's edit distance, by one row of the table.
+/// Returns the Levenshtein distance, computed with one row of the table.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -302,18 +302,18 @@ mod tests {
         assert_eq!(rewritten(&words).unwrap(), ["tenon", "mount", "s3://b/p", "/mnt", "--allow-other"]);
     }
 
-    /// `-o allow_suid,nosuid` obeyed set-user-id bits: `nosuid` was read and ignored.
+    /// Regression: `-o allow_suid,nosuid` honored set-user-id bits, as `nosuid` was ignored.
     #[test]
-    fn s505_of_options_that_contradict_each_other_the_last_counts() {
-        let of = |options| rewritten(&["tenon", "mount", "v", "d", "-o", options]).unwrap()[4..].join(" ");
-        assert_eq!(of("allow_suid,allow_dev,nosuid,nodev"), "");
-        assert_eq!(of("nosuid,allow_suid,nodev,allow_dev"), "--allow-suid --allow-dev");
-        assert_eq!(of("noexec,exec,ro,rw,allow_suid"), "--allow-suid");
-        assert_eq!(of("rw,ro,ro,exec,noexec,noexec"), "--read-only --noexec");
+    fn s505_the_last_of_contradicting_options_counts() {
+        let flags = |options| rewritten(&["tenon", "mount", "v", "d", "-o", options]).unwrap()[4..].join(" ");
+        assert_eq!(flags("allow_suid,allow_dev,nosuid,nodev"), "");
+        assert_eq!(flags("nosuid,allow_suid,nodev,allow_dev"), "--allow-suid --allow-dev");
+        assert_eq!(flags("noexec,exec,ro,rw,allow_suid"), "--allow-suid");
+        assert_eq!(flags("rw,ro,ro,exec,noexec,noexec"), "--read-only --noexec");
     }
 
     #[test]
-    fn a_remount_and_the_helper_of_umount_are_commands_of_their_own() {
+    fn a_remount_and_the_umount_helper_become_subcommands() {
         let remount = ["tenon", "remount", "/mnt", "--options", "rw,remount,ro"];
         let words = ["/sbin/mount.fuse.tenon", "s3://b", "/mnt", "-n", "-o", "rw,remount,ro"];
         assert_eq!(rewritten(&words).unwrap(), remount);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_names_the_nearest() {
+    fn an_unknown_option_suggests_the_nearest() {
         let refused = rewritten(&["tenon", "mount", "v", "d", "-o", "endpont_url=x"]).unwrap_err();
         assert_eq!(refused.to_string(), "unknown option 'endpont_url'; did you mean 'endpoint_url'?");
         let refused = rewritten(&["tenon", "mount", "v", "d", "-o", "zzzzzzzz"]).unwrap_err();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_keep_their_words() {
+    fn other_commands_are_unchanged() {
         assert_eq!(rewritten(&["tenon", "status", "-o"]).unwrap(), ["tenon", "status", "-o"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The directories at which one process has a volume mounted: each a session of its own, over one file system.
+//! The mount points of one process. Each has a FUSE session of its own; all share one file system.
 
 use fuse::{Session, UnmountError};
 use std::collections::BTreeMap;
@@ -7,63 +7,63 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::RwLock;
 
-/// Where a volume is mounted; nowhere, if it is only served as objects.
+/// The mount points of a volume. There is none if the volume is only served as objects.
 #[derive(Debug)]
-pub(crate) struct Places {
-    places: Vec<Place>,
-    /// Held while the kernel takes a mount away. Its session ends first, and the kernel then forgets what it knows of the mount: of
-    /// 400,000 inodes for seconds.
-    taking_away: RwLock<()>,
+pub(crate) struct MountPoints {
+    all: Vec<MountPoint>,
+    /// Held while an unmount is in progress. Its session ends first; the kernel then drops the inodes that it
+    /// remembers, which takes seconds for 400,000 inodes.
+    unmounting: RwLock<()>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct MountPoint {
     session: Session,
-    /// It was taken away, though programs may still have files open in it.
-    is_left: AtomicBool,
+    /// Whether the directory was unmounted. Programs may still have files open in it.
+    is_unmounted: AtomicBool,
 }
 
-impl Places {
+impl MountPoints {
     pub(crate) fn new(sessions: Vec<Session>) -> Self {
-        let place = |session| Place { session, is_left: AtomicBool::new(false) };
-        Self { places: sessions.into_iter().map(place).collect(), taking_away: RwLock::default() }
+        let mount_point = |session| MountPoint { session, is_unmounted: AtomicBool::new(false) };
+        Self { all: sessions.into_iter().map(mount_point).collect(), unmounting: RwLock::default() }
     }
 
-    /// The directories that are mounted now, the first one first.
+    /// Returns the directories that are mounted now, the first mount point first.
     pub(crate) fn mounted(&self) -> Vec<PathBuf> {
-        let here = self.places.iter().filter(|place| place.is_here());
-        here.map(|place| place.session.mount_point().to_owned()).collect()
+        let mounted = self.all.iter().filter(|mount_point| mount_point.is_mounted());
+        mounted.map(|mount_point| mount_point.session.mount_point().to_owned()).collect()
     }
 
-    /// The same, as text.
-    pub(crate) fn shown(&self) -> Vec<String> {
+    /// Returns the directories that are mounted now, as text.
+    pub(crate) fn mounted_text(&self) -> Vec<String> {
         self.mounted().iter().map(|path| path.display().to_string()).collect()
     }
 
-    /// The kernel's requests so far, by operation.
+    /// Counts the kernel's requests so far, by operation.
     pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
-        for (name, count) in self.places.iter().flat_map(|place| place.session.requests().seen()) {
+        for (name, count) in self.all.iter().flat_map(|mount_point| mount_point.session.requests().seen()) {
             *counts.entry(name.to_owned()).or_default() += count;
         }
         counts
     }
 
-    /// Whether there ever was one.
-    pub(crate) fn are_any(&self) -> bool {
-        !self.places.is_empty()
+    /// Returns whether the volume has mount points, mounted now or earlier.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.all.is_empty()
     }
 
-    /// Returns when none is mounted any more, no file is open in any, and those who took them away know it.
-    pub(crate) async fn ended(&self) {
-        for place in &self.places {
-            place.session.ended().await;
+    /// Waits until no directory is mounted, no file is open in any, and every `unmount` call has returned.
+    pub(crate) async fn wait_until_ended(&self) {
+        for mount_point in &self.all {
+            mount_point.session.ended().await;
         }
-        drop(self.taking_away.write().await);
+        drop(self.unmounting.write().await);
     }
 
-    /// Returns when a program that looks at them gets an answer.
-    pub(crate) async fn answer(&self) -> io::Result<()> {
+    /// Waits until every mounted directory answers a `stat`.
+    pub(crate) async fn wait_until_ready(&self) -> io::Result<()> {
         for path in self.mounted() {
             tokio::task::spawn_blocking(move || std::fs::metadata(path))
                 .await
@@ -72,23 +72,24 @@ impl Places {
         Ok(())
     }
 
-    /// Takes one away, on a thread of its own: the kernel asks us things while it unmounts.
+    /// Unmounts a directory, on a blocking thread: the kernel sends requests to this process while it unmounts.
     pub(crate) async fn unmount(&self, path: &Path, lazily: bool) -> Result<(), UnmountError> {
         let not_mounted = || UnmountError::NotMounted(path.to_owned());
-        let is_meant = |place: &&Place| place.is_here() && place.session.mount_point() == path;
-        let place = self.places.iter().find(is_meant).ok_or_else(not_mounted)?;
+        let is_at_path =
+            |mount_point: &&MountPoint| mount_point.is_mounted() && mount_point.session.mount_point() == path;
+        let mount_point = self.all.iter().find(is_at_path).ok_or_else(not_mounted)?;
         let root = path.to_owned();
-        let _taking_away = self.taking_away.read().await;
+        let _unmounting = self.unmounting.read().await;
         let work = move || if lazily { fuse::detach(&root) } else { fuse::unmount(&root) };
         let ended = tokio::task::spawn_blocking(work).await;
         ended.unwrap_or_else(|error| Err(UnmountError::Io(path.to_owned(), io::Error::other(error))))?;
-        place.is_left.store(true, Ordering::Relaxed);
+        mount_point.is_unmounted.store(true, Ordering::Relaxed);
         Ok(())
     }
 }
 
-impl Place {
-    fn is_here(&self) -> bool {
-        !self.is_left.load(Ordering::Relaxed) && !self.session.has_ended()
+impl MountPoint {
+    fn is_mounted(&self) -> bool {
+        !self.is_unmounted.load(Ordering::Relaxed) && !self.session.has_ended()
     }
 }

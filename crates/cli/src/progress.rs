@@ -1,4 +1,4 @@
-//! Saying how it goes: one line that changes on a terminal, plain lines elsewhere.
+//! Progress output: one line that changes on a terminal, plain lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is being waited for. Gone when dropped; says nothing if there is nothing to say.
+/// The progress of a long operation. The line on a terminal disappears when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
@@ -15,7 +15,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// On standard error, so that output can be piped.
+    /// Starts to show progress on standard error, so that standard output can be piped.
     pub(crate) fn start() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner().with_style(ProgressStyle::default_spinner());
@@ -25,8 +25,8 @@ impl Progress {
         Self { bar, last: RefCell::default() }
     }
 
-    /// How it is now; the same text twice is said once.
-    pub(crate) fn tell(&self, text: &str) {
+    /// Shows the present state. Without a terminal, the same text is not printed twice in a row.
+    pub(crate) fn show(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
             None if self.last.borrow().as_str() != text => {

@@ -1,13 +1,13 @@
-//! Rebuilds of a device of an array: by the process that has the drive open, while it serves on.
+//! Rebuilds a device of an array in the process that has the drive open and continues to serve it.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::command::drive::{EXIT_DAMAGED, is_blank};
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Rebuild, Request, from_hex};
 use crate::control::server::Replies;
 use crate::devices::Devices;
 use crate::progress::Progress;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::scrubbing::{self, Rate};
 use anyhow::{Context, Result, bail};
 use drive::Drive;
@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Has a process rebuild a device of an array that it has open.
-pub(crate) fn ask(
-    mount: &Mount,
+/// Asks a process to rebuild a device of an array that it has open.
+pub(crate) fn request_rebuild(
+    mount: &LiveMount,
     devices: &Devices,
     path: &Path,
     (force, no_scrub): (bool, bool),
@@ -35,33 +35,33 @@ pub(crate) fn ask(
         bytes_per_sec: Some(rate.unwrap_or(scrubbing::SERVED_BYTES_PER_SEC)),
     });
     let progress = Progress::start();
-    let tell = |answer: &Answer| match answer {
+    let show = |answer: &Answer| match answer {
         Answer::Rebuilding { percent } => {
-            progress.tell(&format!("{percent}% rebuilt"));
+            progress.show(&format!("{percent}% rebuilt"));
             true
         }
-        other => scrubbing::tell_objects(other, &progress),
+        other => scrubbing::show_objects(other, &progress),
     };
     let mut client = Client::connect(mount)?;
-    let answer = client.ask_long(&request, tell)?;
+    let answer = client.request_with_progress(&request, show)?;
     drop(progress);
     let Answer::Rebuilt { scrubbed, member, rows_lost } = answer else { return client.unexpected(&answer) };
-    let code = scrubbed.as_ref().map_or(ExitCode::SUCCESS, scrubbing::show_told);
-    Ok(show(path, member, rows_lost, code))
+    let code = scrubbed.as_ref().map_or(ExitCode::SUCCESS, scrubbing::print_outcome);
+    Ok(print_outcome(path, member, rows_lost, code))
 }
 
 /// Prints the outcome. Returns the exit code.
-pub(crate) fn show(path: &Path, member: usize, rows_lost: u64, mut code: ExitCode) -> ExitCode {
+pub(crate) fn print_outcome(path: &Path, member: usize, rows_lost: u64, mut code: ExitCode) -> ExitCode {
     if rows_lost > 0 {
         println!("{rows_lost} rows could not be computed: scrub the drive to see what is damaged");
         code = ExitCode::from(EXIT_DAMAGED);
     }
-    println!("{} is member {member} of the drive from now on", path.display());
+    println!("{} is now member {member} of the drive", path.display());
     code
 }
 
-/// Rebuilds a device for somebody who asked by the control socket.
-pub(crate) async fn answer(drives: Vec<Drive>, wanted: Rebuild, replies: &mut Replies) -> Answer {
+/// Rebuilds a device for a client of the control socket.
+pub(crate) async fn serve_rebuild(drives: Vec<Drive>, wanted: Rebuild, replies: &mut Replies) -> Answer {
     match rebuild(&drives, wanted, replies).await {
         Ok(answer) => answer,
         Err(error) => Answer::Failed { reason: format!("{error:#}") },
@@ -85,17 +85,17 @@ async fn rebuild(drives: &[Drive], wanted: Rebuild, replies: &mut Replies) -> Re
     })
     .await??;
     if !wanted.force && !is_blank && !array.was_member(&device) {
-        bail!("there is something on {name}; --force rebuilds the drive on it all the same");
+        bail!("{name} is not empty; --force rebuilds the drive on it, and its contents are lost");
     }
     let rate = Rate::new(wanted.bytes_per_sec);
     let scrubbed = match array.spare() > 0 && !wanted.no_scrub {
-        true => Some(scrubbing::scrub_told(drive, &rate, replies).await?),
+        true => Some(scrubbing::scrub_with_progress(drive, &rate, replies).await?),
         false => None,
     };
-    let (percent, entropy) = (AtomicU64::new(0), World::real()?.entropy);
+    let (percent, entropy) = (AtomicU64::new(0), ProcessContext::system()?.entropy);
     let note = |done: u64, all: u64| percent.store(done * 100 / all, Ordering::Relaxed);
     let work = array.rebuild_at(name, &device, &entropy, &rate, note);
-    let tell = || Answer::Rebuilding { percent: percent.load(Ordering::Relaxed) };
-    let rebuilt = scrubbing::told_until(work, replies, tell).await??;
+    let progress = || Answer::Rebuilding { percent: percent.load(Ordering::Relaxed) };
+    let rebuilt = scrubbing::send_progress_until(work, replies, progress).await??;
     Ok(Answer::Rebuilt { scrubbed, member: rebuilt.member, rows_lost: rebuilt.rows_lost })
 }

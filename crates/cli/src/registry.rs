@@ -1,7 +1,7 @@
-//! Which mounts there are: a directory with one link per daemon, named by its pid, to its state directory.
+//! The registry of mounts: a directory with one link per daemon, named by its pid, to its state directory.
 //!
-//! The links are hints; the control socket of the state directory is the truth. A link behind which nobody
-//! answers is stale and is removed by whoever sees it.
+//! The links are hints; the control socket in the state directory is authoritative. A link whose socket does not
+//! answer is stale, and is removed by any command that reads it.
 
 use crate::control::client::Client;
 use crate::state::{self, Holder};
@@ -10,59 +10,60 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where daemons register, the preferred place first.
+/// Directories in which daemons register, the preferred one first.
 #[derive(Debug, Clone)]
 pub(crate) struct Registry {
-    places: Vec<PathBuf>,
+    dirs: Vec<PathBuf>,
 }
 
-/// A mount that is alive.
+/// A live mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mount {
-    /// Its state directory.
+pub(crate) struct LiveMount {
+    /// The state directory.
     pub(crate) state: PathBuf,
-    /// What its lock says, without the directories that were taken away since.
+    /// Contents of the lock file, without mount points that were unmounted since.
     pub(crate) holder: Holder,
 }
 
-/// A registration; dropping it takes the link away.
+/// A registration. Dropping it removes the link.
 #[derive(Debug)]
 pub(crate) struct Registration(PathBuf);
 
 impl Registry {
-    /// `runtime_dir` is the user's (`$XDG_RUNTIME_DIR`); a daemon started with another environment is found too.
+    /// Uses the user's `runtime_dir` (`$XDG_RUNTIME_DIR`). Also searches the usual directories, for daemons that were
+    /// started with another environment.
     pub(crate) fn new(runtime_dir: Option<OsString>) -> Self {
         let user = rustix::process::getuid();
         let own = runtime_dir.filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let system = user.is_root().then(|| PathBuf::from("/run"));
         let usual = PathBuf::from(format!("/run/user/{}", user.as_raw()));
-        let mut places: Vec<PathBuf> = own.into_iter().chain(system).chain([usual]).collect();
-        places.dedup();
-        Self { places: places.into_iter().map(|dir| dir.join("tenon")).collect() }
+        let mut dirs: Vec<PathBuf> = own.into_iter().chain(system).chain([usual]).collect();
+        dirs.dedup();
+        Self { dirs: dirs.into_iter().map(|dir| dir.join("tenon")).collect() }
     }
 
-    /// Makes this process's mount known.
+    /// Registers this process's mount.
     pub(crate) fn register(&self, state: &Path) -> Result<Registration> {
-        let place = self.places.first().context("there is no runtime directory")?;
-        fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
-        let link = place.join(std::process::id().to_string());
+        let dir = self.dirs.first().context("there is no runtime directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let link = dir.join(std::process::id().to_string());
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(state, &link)
             .with_context(|| format!("cannot make {}", link.display()))?;
         Ok(Registration(link))
     }
 
-    /// Every mount that is alive, by mount point.
-    pub(crate) fn mounts(&self) -> Vec<Mount> {
-        let mut mounts: Vec<Mount> =
-            self.places.iter().flat_map(|place| links(place)).filter_map(alive).collect();
+    /// Returns every live mount, sorted by mount point.
+    pub(crate) fn mounts(&self) -> Vec<LiveMount> {
+        let mut mounts: Vec<LiveMount> =
+            self.dirs.iter().flat_map(|dir| links(dir)).filter_map(live_mount).collect();
         mounts.sort_by(|a, b| a.holder.mount_point.cmp(&b.holder.mount_point));
         mounts.dedup();
         mounts
     }
 
-    /// The mount at exactly this mount point.
-    pub(crate) fn at(&self, mount_point: &Path) -> Option<Mount> {
+    /// Returns the mount at exactly this mount point.
+    pub(crate) fn at(&self, mount_point: &Path) -> Option<LiveMount> {
         self.mounts().into_iter().find(|mount| mount.holder.is_at(mount_point))
     }
 }
@@ -73,22 +74,22 @@ impl Drop for Registration {
     }
 }
 
-fn links(place: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
+fn links(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
 }
 
-fn alive(link: PathBuf) -> Option<Mount> {
+fn live_mount(link: PathBuf) -> Option<LiveMount> {
     let state = fs::read_link(&link).ok()?;
     let Some(holder) = state::holder(&state) else {
         let _ = fs::remove_file(&link);
         return None;
     };
-    Some(without_left(Mount { state, holder }))
+    Some(remove_unmounted(LiveMount { state, holder }))
 }
 
-/// Of several directories some may have been taken away, which only the daemon knows.
-fn without_left(mut mount: Mount) -> Mount {
+/// Removes the mount points that were unmounted since. Only the daemon knows which these are.
+fn remove_unmounted(mut mount: LiveMount) -> LiveMount {
     if mount.holder.also.is_empty() {
         return mount;
     }
@@ -104,14 +105,14 @@ fn without_left(mut mount: Mount) -> Mount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::State;
+    use crate::state::StateDir;
 
     #[test]
     fn mounts_appear_and_stale_links_go() {
         let dir = tempfile::tempdir().unwrap();
-        let registry = Registry { places: vec![dir.path().join("run")] };
+        let registry = Registry { dirs: vec![dir.path().join("run")] };
         let holder = Holder { pid: 1, mount_point: "/mnt/x".into(), also: Vec::new(), volume: "v".into() };
-        let state = State::take(&dir.path().join("state"), &holder).unwrap();
+        let state = StateDir::lock(&dir.path().join("state"), &holder).unwrap();
         let socket = crate::control::socket::bind(state.root()).unwrap();
         let registration = registry.register(state.root()).unwrap();
         assert_eq!(registry.at(Path::new("/mnt/x")).unwrap().holder, holder);

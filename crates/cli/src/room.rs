@@ -1,22 +1,22 @@
-//! The room where a volume has its objects: a drive's, or that of a directory's disk. A server does not say.
+//! The disk space for a volume's objects: that of its drives, or of its directory's disk. For a server it is unknown.
 
 use crate::bucket::Bucket;
-use crate::local::Local;
+use crate::local::LocalBuckets;
 use crate::volume::Volume;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::Room;
 
-/// A place whose room can be measured.
+/// Source of the disk space for a volume's objects.
 #[derive(Debug, Clone)]
-pub(crate) enum RoomOf {
-    Drives(Arc<Local>),
+pub(crate) enum SpaceSource {
+    Drives(Arc<LocalBuckets>),
     DiskOf(PathBuf),
 }
 
-impl RoomOf {
-    /// The place of a volume's objects; `None` for a server, which does not say.
-    pub(crate) fn volume(volume: &Volume, bucket: &Bucket) -> Option<Self> {
+impl SpaceSource {
+    /// Returns the source for a volume; `None` for a server, which does not report its disk space.
+    pub(crate) fn of_volume(volume: &Volume, bucket: &Bucket) -> Option<Self> {
         if let Some(local) = bucket.local.as_ref().filter(|local| local.has_drives()) {
             return Some(Self::Drives(Arc::clone(local)));
         }
@@ -28,8 +28,8 @@ impl RoomOf {
         }
     }
 
-    /// Measures the room now.
-    pub(crate) fn now(&self) -> Option<Room> {
+    /// Measures the disk space now.
+    pub(crate) fn measure(&self) -> Option<Room> {
         match self {
             Self::Drives(local) => Some(of_drives(local)),
             Self::DiskOf(root) => of_disk(root),
@@ -37,8 +37,8 @@ impl RoomOf {
     }
 }
 
-/// Sums the room of all drives.
-pub(crate) fn of_drives(local: &Local) -> Room {
+/// Returns the sum of the space on all drives.
+pub(crate) fn of_drives(local: &LocalBuckets) -> Room {
     let infos = local.drives().map(|drive| drive.info());
     infos.fold(Room { total_bytes: 0, available_bytes: 0 }, |sum, info| Room {
         total_bytes: sum.total_bytes + info.len_bytes,

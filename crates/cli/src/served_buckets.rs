@@ -1,11 +1,12 @@
-//! The control socket of a process that serves buckets without a namespace: it says how it does, and has no names to ask about.
+//! The control socket of a process that serves buckets without a namespace. It answers requests about the process and
+//! its drives; there are no files to ask about.
 
 use crate::command::version::VERSION;
 use crate::control::protocol::{Answer, Request, Status};
-use crate::control::server::{Replies, Service, Serving};
+use crate::control::server::{ControlServer, Replies, Service};
 use crate::control::socket;
 use crate::environment;
-use crate::local::Local;
+use crate::local::LocalBuckets;
 use crate::rebuilding;
 use crate::registry::Registration;
 use crate::room;
@@ -18,18 +19,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long the end waits for the last answers.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A control socket that answers.
+/// The control socket of a process that serves buckets.
 pub(crate) struct ServedBuckets {
-    service: Arc<Answering>,
-    control: Serving,
+    service: Arc<BucketService>,
+    control: ControlServer,
     _registration: Option<Registration>,
 }
 
-/// The state that requests are answered from.
-struct Answering {
-    local: Arc<Local>,
+/// The state from which requests are answered.
+struct BucketService {
+    local: Arc<LocalBuckets>,
     volume: String,
     url: String,
     read_only: bool,
@@ -40,15 +41,15 @@ struct Answering {
 }
 
 impl ServedBuckets {
-    /// Answers from now on, and is listed by `tenon status`.
+    /// Starts to answer requests, and registers the process for `tenon status`.
     pub(crate) fn start(
-        local: Arc<Local>,
+        local: Arc<LocalBuckets>,
         (volume, url, read_only): (String, String, bool),
         state: &Path,
         log: Option<&Path>,
     ) -> Result<Self> {
         let listener = socket::bind(state).context("cannot open the control socket")?;
-        let service = Arc::new(Answering {
+        let service = Arc::new(BucketService {
             local,
             volume,
             url,
@@ -59,7 +60,7 @@ impl ServedBuckets {
             ending: AtomicBool::new(false),
         });
         let control =
-            Serving::start(listener, Arc::clone(&service)).context("cannot open the control socket")?;
+            ControlServer::start(listener, Arc::clone(&service)).context("cannot open the control socket")?;
         let registration = environment::registry().register(state);
         let registration = registration
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this process: {error:#}"))
@@ -67,21 +68,21 @@ impl ServedBuckets {
         Ok(Self { service, control, _registration: registration })
     }
 
-    /// The process ends: says so to those who ask.
-    pub(crate) fn ends(&self) {
+    /// Marks the process as ending in its status.
+    pub(crate) fn mark_ending(&self) {
         self.service.ending.store(true, Ordering::Relaxed);
     }
 
-    /// Answers no more.
+    /// Stops answering requests.
     pub(crate) async fn stop(self) {
-        self.control.stop(ANSWERS_WITHIN).await;
+        self.control.stop(ANSWERS_TIMEOUT).await;
         socket::remove(&self.service.state);
     }
 }
 
-impl Answering {
+impl BucketService {
     fn status(&self) -> Status {
-        let room = self.local.has_drives().then(|| room::of_drives(&self.local));
+        let space = self.local.has_drives().then(|| room::of_drives(&self.local));
         Status {
             pid: std::process::id(),
             volume: self.volume.clone(),
@@ -92,26 +93,26 @@ impl Answering {
             ending: self.ending.load(Ordering::Relaxed),
             state_dir: self.state.display().to_string(),
             log_file: self.log.as_ref().map(|path| path.display().to_string()),
-            room_bytes: room.map(|room| (room.total_bytes, room.available_bytes)),
+            room_bytes: space.map(|space| (space.total_bytes, space.available_bytes)),
             is_buckets: true,
             ..Status::default()
         }
     }
 }
 
-impl Service for Answering {
+impl Service for BucketService {
     async fn answer(&self, request: Request, replies: &mut Replies) -> Answer {
         match request {
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Rebuild(wanted) => {
-                rebuilding::answer(self.local.drives().cloned().collect(), wanted, replies).await
+                rebuilding::serve_rebuild(self.local.drives().cloned().collect(), wanted, replies).await
             }
             Request::Scrub { bytes_per_sec } => {
-                scrubbing::answer(self.local.drives().cloned().collect(), bytes_per_sec, replies).await
+                scrubbing::serve_scrub(self.local.drives().cloned().collect(), bytes_per_sec, replies).await
             }
             _ => Answer::Failed {
                 reason: format!(
-                    "process {} serves the buckets of {} at {}, and has no files: ask it by S3",
+                    "process {} serves the buckets of {} at {}, and has no files: access it by S3",
                     std::process::id(),
                     self.volume,
                     self.url

@@ -1,24 +1,24 @@
-//! A volume being served, as files, as objects or both: it answers its control socket, and ends by a signal, a request, or
-//! umount(8).
+//! A volume that is served as files, as objects or both. The process answers its control socket, and ends by a
+//! signal, a request, or umount(8).
 
 use crate::backup;
 use crate::command::version::VERSION;
 use crate::control::protocol::{
-    Answer, Conflict, Keep, Lister, Located, Pending, Piece, Quota, QuotaChange, Request, Status, Webhook,
-    from_hex,
+    Answer, Conflict, FileExtent, Keep, Lister, Located, Pending, Quota, QuotaChange, Request, Status,
+    Webhook, from_hex,
 };
-use crate::control::server::{Replies, Service, Serving};
+use crate::control::server::{ControlServer, Replies, Service};
 use crate::control::socket;
 use crate::environment;
 use crate::logging::LogFile;
 use crate::metadata;
-use crate::opened::Opened;
-use crate::places::Places;
+use crate::places::MountPoints;
+use crate::opened::OpenVolume;
 use crate::rebuilding;
 use crate::registry::Registration;
-use crate::room::RoomOf;
+use crate::room::SpaceSource;
 use crate::scrubbing;
-use crate::state::State;
+use crate::state::StateDir;
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
 use s3::Server;
@@ -33,129 +33,129 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// How often whoever waits for an unmount hears how it goes.
-const PROGRESS_EVERY: Duration = Duration::from_millis(500);
-/// Time between two looks at renames that are not finished.
-const RENAMES_LOOK: Duration = Duration::from_millis(100);
-/// How long a stopped mount waits for what programs wrote while it was being unmounted.
-const LAST_CLOSES_WITHIN: Duration = Duration::from_secs(5);
-/// How long a stopped endpoint waits for the requests that are being answered.
-pub(crate) const LAST_REQUESTS_WITHIN: Duration = Duration::from_secs(10);
-/// How long the end waits for the last answers on the control socket.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
-/// How long the end waits for threads: one may be in a call of the system that hangs.
-const LAST_CALLS_WITHIN: Duration = Duration::from_secs(5);
+/// Interval of progress messages to a client that waits.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of checks for unfinished renames.
+const RENAMES_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a stopped mount waits to store what programs wrote while it was being unmounted.
+const FINAL_STORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a stopped endpoint waits for requests in progress.
+pub(crate) const REQUESTS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end waits for answers in progress on the control socket.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the end waits for threads, of which one may hang in a system call.
+const THREADS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends what still runs, so that nothing has the names open when the process exits: RocksDB aborts if a thread uses it
-/// while its global state is taken down.
-pub(crate) fn end(runtime: Runtime) {
-    runtime.shutdown_timeout(LAST_CALLS_WITHIN);
+/// Ends all tasks, so that no thread has the metadata engine open when the process exits: RocksDB aborts if a thread
+/// uses it while its global state is torn down.
+pub(crate) fn shut_down_runtime(runtime: Runtime) {
+    runtime.shutdown_timeout(THREADS_TIMEOUT);
 }
 
-/// A volume that answers.
-pub(crate) struct Served {
-    mount: Arc<Running>,
-    control: Serving,
+/// A volume that is being served.
+pub(crate) struct ServedVolume {
+    service: Arc<VolumeService>,
+    control: ControlServer,
     signals: Signals,
     state: PathBuf,
     _registration: Option<Registration>,
 }
 
-/// What requests are answered from.
-struct Running {
-    /// `tenon umount` has waited for the write-back log as long as it would.
+/// The state from which requests are answered.
+struct VolumeService {
+    /// Whether `tenon umount` has stopped waiting for the write-back log.
     gave_up: AtomicBool,
-    /// The volume cannot be reached any more, or soon; what is pending is stored.
+    /// Whether the process is ending: the volume can no longer be reached, or soon, and pending changes are stored.
     ending: AtomicBool,
     state: PathBuf,
     log: Option<PathBuf>,
-    room: Option<RoomOf>,
-    opened: Opened,
-    places: Places,
+    space: Option<SpaceSource>,
+    opened: OpenVolume,
+    mount_points: MountPoints,
     endpoint: Option<Server>,
     since: Instant,
 }
 
-impl Served {
-    /// Opens the control socket and checks that the mount answers.
+impl ServedVolume {
+    /// Opens the control socket, and checks that the mount answers.
     pub(crate) async fn start(
-        opened: Opened,
+        opened: OpenVolume,
         sessions: Vec<Session>,
         endpoint: Option<Server>,
-        state: &State,
+        state: &StateDir,
         log: Option<&LogFile>,
     ) -> Result<Self> {
-        // Before anybody is told that the mount is ready: a signal unwatched kills.
+        // Watch the signals before the mount is announced as ready: an unwatched signal kills the process.
         let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
-        let mount = Arc::new(Running {
+        let service = Arc::new(VolumeService {
             gave_up: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             state: state.root().to_owned(),
             log: log.map(|log| log.path().to_owned()),
-            room: RoomOf::volume(&opened.volume, &opened.bucket),
-            places: Places::new(sessions),
+            space: SpaceSource::of_volume(&opened.volume, &opened.bucket),
+            mount_points: MountPoints::new(sessions),
             opened,
             endpoint,
             since: Instant::now(),
         });
         let control =
-            Serving::start(listener, Arc::clone(&mount)).context("cannot open the control socket")?;
+            ControlServer::start(listener, Arc::clone(&service)).context("cannot open the control socket")?;
         let registration = environment::registry().register(state.root());
         let registration = registration
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
             .ok();
-        // The promise behind "ready".
-        mount.places.answer().await.context("the mount does not answer")?;
-        tracing::info!("{} is {}", mount.opened.volume.url(), mount.is_at());
-        Ok(Self { mount, control, signals, state: state.root().to_owned(), _registration: registration })
+        // "Ready" means that the mount answers.
+        service.mount_points.wait_until_ready().await.context("the mount does not answer")?;
+        tracing::info!("{} is {}", service.opened.volume.url(), service.locations());
+        Ok(Self { service, control, signals, state: state.root().to_owned(), _registration: registration })
     }
 
-    /// Serves until the mount is gone. SIGTERM and SIGINT store what is pending within `patience` and unmount; a
-    /// second one ends at once. SIGHUP opens the log anew.
-    pub(crate) async fn until_the_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
+    /// Serves until the volume is unmounted. SIGTERM and SIGINT store pending changes within `patience` and unmount;
+    /// a second signal ends the process at once. SIGHUP reopens the log.
+    pub(crate) async fn run_until_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
         let Signals { stop, hangup } = &mut self.signals;
         let patience = loop {
             tokio::select! {
-                () = self.mount.places.ended(), if self.mount.places.are_any() => break patience,
-                () = stop.asked() => {
-                    self.mount.stop(patience, stop).await?;
-                    break patience.min(LAST_CLOSES_WITHIN);
+                () = self.service.mount_points.wait_until_ended(), if self.service.mount_points.has_any() => break patience,
+                () = stop.wait() => {
+                    self.service.stop(patience, stop).await?;
+                    break patience.min(FINAL_STORE_TIMEOUT);
                 }
                 _ = hangup.recv() => reopen(log.as_ref()),
             }
         };
-        // A mount that comes now is told to wait, and `tenon status` says why the process is still there.
-        self.mount.ending.store(true, Ordering::Relaxed);
-        if let Some(endpoint) = &self.mount.endpoint {
-            endpoint.stop(patience.min(LAST_REQUESTS_WITHIN)).await;
+        // From here on, a new mount waits, and `tenon status` says why the process still exists.
+        self.service.ending.store(true, Ordering::Relaxed);
+        if let Some(endpoint) = &self.service.endpoint {
+            endpoint.stop(patience.min(REQUESTS_TIMEOUT)).await;
         }
         let (outcome, _) = tokio::join!(
-            self.mount.opened.fs.shutdown(patience),
-            // The threads that serve the kernel have the names open, too.
-            tokio::time::timeout(patience, self.mount.places.ended()),
+            self.service.opened.fs.shutdown(patience),
+            // The threads that serve the kernel also have the metadata engine open.
+            tokio::time::timeout(patience, self.service.mount_points.wait_until_ended()),
         );
-        self.mount.opened.stop_hearing().await;
-        self.mount.drain_quietly(patience).await;
-        if let Err(error) = self.mount.opened.metadata.checkpoint() {
+        self.service.opened.stop_events().await;
+        self.service.drain_quietly(patience).await;
+        if let Err(error) = self.service.opened.metadata.checkpoint() {
             tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
         }
-        if let Some(local) = &self.mount.opened.bucket.local
+        if let Some(local) = &self.service.opened.bucket.local
             && let Err(error) = local.close().await
         {
-            tracing::warn!("the next opening reads the drive's log: {error:#}");
+            tracing::warn!("cannot close the drive, so the next opening replays its log: {error:#}");
         }
-        self.control.stop(ANSWERS_WITHIN).await;
+        self.control.stop(ANSWERS_TIMEOUT).await;
         socket::remove(&self.state);
         tracing::info!("unmounted");
         outcome.map_err(|error| anyhow!("not everything was stored: {error}"))
     }
 }
 
-impl Running {
-    /// Where the volume is reached.
-    fn is_at(&self) -> String {
-        let mounted = self.places.shown().into_iter().map(|path| format!("mounted at {path}"));
+impl VolumeService {
+    /// Describes where the volume can be reached.
+    fn locations(&self) -> String {
+        let mounted = self.mount_points.mounted_text().into_iter().map(|path| format!("mounted at {path}"));
         let served = self.url().map(|url| format!("served at {url}"));
         mounted.chain(served).collect::<Vec<_>>().join(" and ")
     }
@@ -164,8 +164,8 @@ impl Running {
         self.endpoint.as_ref().map(Server::url)
     }
 
-    /// Ends because of a signal: what programs still hold open is detached.
-    async fn stop(&self, patience: Duration, stop: &mut Stop) -> Result<()> {
+    /// Stops the mount after a signal. Directories in which programs have files open are detached.
+    async fn stop(&self, patience: Duration, stop: &mut StopSignals) -> Result<()> {
         tracing::info!("stopping: {}", self.pending());
         self.ending.store(true, Ordering::Relaxed);
         tokio::select! {
@@ -174,12 +174,12 @@ impl Running {
                     tracing::error!("not everything was stored: {error}");
                 }
             }
-            () = stop.asked() => return Err(anyhow!("stopped by a second signal; {} was lost", self.pending())),
+            () = stop.wait() => return Err(anyhow!("stopped by a second signal; not stored: {}", self.pending())),
         }
-        for path in self.places.mounted() {
-            if matches!(self.places.unmount(&path, false).await, Err(UnmountError::Busy(_))) {
+        for path in self.mount_points.mounted() {
+            if matches!(self.mount_points.unmount(&path, false).await, Err(UnmountError::Busy(_))) {
                 tracing::warn!("programs have files open; the mount at {} is detached", path.display());
-                if let Err(error) = self.places.unmount(&path, true).await {
+                if let Err(error) = self.mount_points.unmount(&path, true).await {
                     tracing::warn!("{error}");
                 }
             }
@@ -187,7 +187,7 @@ impl Running {
         Ok(())
     }
 
-    /// Takes one directory away, or all. With the last the process ends.
+    /// Unmounts one directory, or all. The process ends with the last one.
     async fn unmount(
         &self,
         mount_point_hex: Option<&str>,
@@ -195,18 +195,18 @@ impl Running {
         patience: Duration,
         replies: &mut Replies,
     ) -> Answer {
-        let mounted = self.places.mounted();
+        let mounted = self.mount_points.mounted();
         let Some(digits) = mount_point_hex else {
-            return self.leave(&mounted, lazily, patience, replies).await;
+            return self.store_and_unmount(&mounted, lazily, patience, replies).await;
         };
         let Some(bytes) = from_hex(digits) else { return failed("the path is not hexadecimal".to_owned()) };
         let path = PathBuf::from(OsString::from_vec(bytes));
         if mounted.iter().all(|other| *other == path) {
-            return self.leave(&[path], lazily, patience, replies).await;
+            return self.store_and_unmount(&[path], lazily, patience, replies).await;
         }
-        match self.places.unmount(&path, lazily).await {
+        match self.mount_points.unmount(&path, lazily).await {
             Ok(()) => {
-                tracing::info!("unmounted {}; the volume stays {}", path.display(), self.is_at());
+                tracing::info!("unmounted {}; the volume stays {}", path.display(), self.locations());
                 Answer::Unmounted { goes_on: true, backlog_changes: 0 }
             }
             Err(UnmountError::Busy(_)) => Answer::Busy,
@@ -214,8 +214,9 @@ impl Running {
         }
     }
 
-    /// Stores what is pending, telling of it, then unmounts. If it cannot be stored, the mount stays.
-    async fn leave(
+    /// Stores pending changes, with progress messages, then unmounts. If the changes cannot be stored, the mount
+    /// stays.
+    async fn store_and_unmount(
         &self,
         from: &[PathBuf],
         lazily: bool,
@@ -226,7 +227,7 @@ impl Running {
         let stored = loop {
             tokio::select! {
                 outcome = &mut storing => break outcome,
-                () = tokio::time::sleep(PROGRESS_EVERY) => replies.send(&Answer::Progress(self.pending())).await,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => replies.send(&Answer::Progress(self.pending())).await,
             }
         };
         if let Err(error) = stored {
@@ -234,7 +235,7 @@ impl Running {
         }
         self.drain(patience, replies).await;
         for path in from {
-            match self.places.unmount(path, lazily).await {
+            match self.mount_points.unmount(path, lazily).await {
                 Ok(()) | Err(UnmountError::NotMounted(_)) => {}
                 Err(UnmountError::Busy(_)) => return Answer::Busy,
                 Err(error) => return failed(error.to_string()),
@@ -244,7 +245,7 @@ impl Running {
         Answer::Unmounted { goes_on: false, backlog_changes: self.pending().backlog_changes }
     }
 
-    /// The same for who has nobody to tell, after the last closes.
+    /// Waits for the write-back log to be uploaded, after the last files were closed. Sends no progress.
     async fn drain_quietly(&self, patience: Duration) {
         let Some(log) = &self.opened.bucket.writeback else { return };
         if !self.gave_up.load(Ordering::Relaxed) {
@@ -252,11 +253,12 @@ impl Running {
         }
         let changes = log.backlog().changes;
         if changes > 0 {
-            tracing::warn!("{changes} changes stay in the write-back log; they go up at the next mount");
+            tracing::warn!("{changes} changes stay in the write-back log; the next mount uploads them");
         }
     }
 
-    /// Lets the write-back log go up, for at most so long: what is left is safe in it.
+    /// Waits at most `patience` for the write-back log to be uploaded, with progress messages. Changes that are left
+    /// are safe in the log.
     async fn drain(&self, patience: Duration, replies: &mut Replies) {
         let Some(log) = &self.opened.bucket.writeback else { return };
         let mut drained = std::pin::pin!(tokio::time::timeout(patience, log.drained()));
@@ -266,7 +268,7 @@ impl Running {
                     self.gave_up.store(outcome.is_err(), Ordering::Relaxed);
                     return;
                 }
-                () = tokio::time::sleep(PROGRESS_EVERY) => replies.send(&Answer::Progress(self.pending())).await,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => replies.send(&Answer::Progress(self.pending())).await,
             }
         }
     }
@@ -280,7 +282,7 @@ impl Running {
                 etag: found.etag,
                 size_bytes: found.size_bytes,
                 ino: found.ino.0,
-                content: found.content.into_iter().map(piece).collect(),
+                content: found.content.into_iter().map(extent_to_protocol).collect(),
             }),
             Err(error) => failed(format!("{}: {error}", String::from_utf8_lossy(&path))),
         }
@@ -288,7 +290,7 @@ impl Running {
 
     fn path_of(&self, key_hex: &str) -> Answer {
         let key = from_hex(key_hex).and_then(|key| store::ObjectKey::new(key).ok());
-        let Some(key) = key else { return failed("the key is not one".to_owned()) };
+        let Some(key) = key else { return failed("the key is not valid".to_owned()) };
         let path = self.opened.fs.path_of(&key);
         Answer::PathOf { path: path.map(|path| String::from_utf8_lossy(&path).into_owned()) }
     }
@@ -306,7 +308,7 @@ impl Running {
             self.opened.fs.quota(&path).await
         };
         match outcome.await {
-            Ok(quota) => Answer::Quota { quota: quota.as_ref().map(quota_of) },
+            Ok(quota) => Answer::Quota { quota: quota.as_ref().map(quota_to_protocol) },
             Err(error) => failed(format!("{}: {error}", String::from_utf8_lossy(&path))),
         }
     }
@@ -327,12 +329,13 @@ impl Running {
         }
     }
 
-    /// Writes the names to a file, then waits for the bucket to have what they name; without that the file goes again.
+    /// Writes the names to a file, then waits until the bucket has the content that they refer to. If it does not get
+    /// it in time, removes the file.
     async fn back_up(&self, file_hex: &str, patience: Duration, replies: &mut Replies) -> Answer {
         let Some(file) = from_hex(file_hex) else { return failed("the path is not hexadecimal".to_owned()) };
         let file = PathBuf::from(OsString::from_vec(file));
         let (engine, path) = (Arc::clone(&self.opened.metadata.engine), file.clone());
-        let about = metadata::about(&self.opened.volume, &self.state);
+        let about = metadata::describe(&self.opened.volume, &self.state);
         let work = move || backup::write(&engine, &about?, &path);
         let records = match tokio::task::spawn_blocking(work).await {
             Ok(Ok(records)) => records,
@@ -344,20 +347,20 @@ impl Running {
                 log.drained_so_far().await;
             }
             while self.pending().renames > 0 {
-                tokio::time::sleep(RENAMES_LOOK).await;
+                tokio::time::sleep(RENAMES_POLL_INTERVAL).await;
             }
         };
         let mut stored = std::pin::pin!(tokio::time::timeout(patience, stored));
         let is_stored = loop {
             tokio::select! {
                 outcome = &mut stored => break outcome.is_ok(),
-                () = tokio::time::sleep(PROGRESS_EVERY) => replies.send(&Answer::Progress(self.pending())).await,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => replies.send(&Answer::Progress(self.pending())).await,
             }
         };
         if !is_stored {
             let _ = std::fs::remove_file(&file);
             return failed(format!(
-                "the bucket did not get what the names refer to in time ({}); there is no backup",
+                "the bucket did not get all contents in time ({}); no backup was made",
                 self.pending()
             ));
         }
@@ -409,7 +412,7 @@ impl Running {
 
     fn status(&self) -> Status {
         let status = self.opened.fs.status();
-        let mut mount_points = self.places.shown().into_iter();
+        let mut mount_points = self.mount_points.mounted_text().into_iter();
         Status {
             pid: std::process::id(),
             volume: self.opened.volume.url(),
@@ -424,10 +427,10 @@ impl Running {
             log_file: self.log.as_ref().map(|path| path.display().to_string()),
             names_only_here: self.opened.names_only_here,
             room_bytes: self
-                .room
+                .space
                 .as_ref()
-                .and_then(RoomOf::now)
-                .map(|room| (room.total_bytes, room.available_bytes)),
+                .and_then(SpaceSource::measure)
+                .map(|space| (space.total_bytes, space.available_bytes)),
             shared: self.opened.shared,
             server: self.opened.server.clone(),
             is_buckets: false,
@@ -444,7 +447,7 @@ impl Running {
             conflicts: status.conflicts as u64,
             lister: Lister::of(&status.lister),
             store_requests: self.opened.bucket.requests(),
-            fuse_requests: self.places.requests(),
+            fuse_requests: self.mount_points.requests(),
             webhooks: self.webhooks(),
             events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
             views: self.opened.viewing.as_ref().map(|viewing| viewing.status()).unwrap_or_default(),
@@ -459,15 +462,15 @@ impl Running {
     }
 }
 
-impl Running {
-    /// The drives below the volume.
+impl VolumeService {
+    /// Returns the drives below the volume.
     fn drives(&self) -> Vec<drive::Drive> {
         let local = self.opened.bucket.local.iter();
         local.flat_map(|local| local.drives()).cloned().collect()
     }
 }
 
-impl Service for Running {
+impl Service for VolumeService {
     async fn answer(&self, request: Request, replies: &mut Replies) -> Answer {
         match request {
             Request::Status => Answer::Status(Box::new(self.status())),
@@ -483,9 +486,9 @@ impl Service for Running {
                 self.back_up(&file_hex, Duration::from_secs(patience_secs), replies).await
             }
             Request::Import => self.import().await,
-            Request::Rebuild(wanted) => rebuilding::answer(self.drives(), wanted, replies).await,
+            Request::Rebuild(wanted) => rebuilding::serve_rebuild(self.drives(), wanted, replies).await,
             Request::Scrub { bytes_per_sec } => {
-                scrubbing::answer(self.drives(), bytes_per_sec, replies).await
+                scrubbing::serve_scrub(self.drives(), bytes_per_sec, replies).await
             }
             Request::Check => self.check(),
             Request::Conflicts => Answer::Conflicts {
@@ -496,33 +499,36 @@ impl Service for Running {
     }
 }
 
-/// What the outside may ask by signals.
+/// The signals that this process handles.
 struct Signals {
-    stop: Stop,
+    stop: StopSignals,
     hangup: Signal,
 }
 
 impl Signals {
     fn watch() -> Result<Self> {
-        Ok(Self { stop: Stop::new()?, hangup: signal(SignalKind::hangup()).context("cannot watch signals")? })
+        Ok(Self {
+            stop: StopSignals::new()?,
+            hangup: signal(SignalKind::hangup()).context("cannot watch signals")?,
+        })
     }
 }
 
 /// The signals that end the process.
-pub(crate) struct Stop {
+pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Stop {
-    /// Watched from now on: unwatched, they kill.
+impl StopSignals {
+    /// Starts to watch the signals; unwatched, they kill the process.
     pub(crate) fn new() -> Result<Self> {
         let watch = |kind| signal(kind).context("cannot watch signals");
         Ok(Self { terminate: watch(SignalKind::terminate())?, interrupt: watch(SignalKind::interrupt())? })
     }
 
-    /// Waits for one.
-    pub(crate) async fn asked(&mut self) {
+    /// Waits for SIGTERM or SIGINT.
+    pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -530,7 +536,7 @@ impl Stop {
     }
 }
 
-fn quota_of(quota: &vfs::Quota) -> Quota {
+fn quota_to_protocol(quota: &vfs::Quota) -> Quota {
     let used = |used: i64| u64::try_from(used).unwrap_or(0);
     Quota {
         bytes: quota.limits.bytes,
@@ -540,8 +546,8 @@ fn quota_of(quota: &vfs::Quota) -> Quota {
     }
 }
 
-fn piece((key, extent): (store::ObjectKey, meta::Extent)) -> Piece {
-    Piece {
+fn extent_to_protocol((key, extent): (store::ObjectKey, meta::Extent)) -> FileExtent {
+    FileExtent {
         offset: extent.offset,
         len: extent.len,
         key: key.to_string(),
@@ -552,7 +558,7 @@ fn piece((key, extent): (store::ObjectKey, meta::Extent)) -> Piece {
 
 fn reopen(log: Option<&LogFile>) {
     if let Some(Err(error)) = log.map(LogFile::reopen) {
-        tracing::warn!("the log goes on in the old file: {error}");
+        tracing::warn!("cannot reopen the log, which continues in the old file: {error}");
     }
 }
 

@@ -1,11 +1,11 @@
-//! The local state directory of a mount: who holds it, and the files in it.
+//! The local state directory of a mount: its lock, and the files in it.
 //!
-//! Invariant: at most one process holds the lock of a state directory; it is the one whose pid and mount point
-//! the lock file names. The lock dies with its process, so a crash leaves nothing to clean by hand.
+//! Invariant: at most one process holds the lock of a state directory, and the lock file names its pid and mount
+//! point. The lock dies with its process, so a crash leaves nothing to clean up by hand.
 
 use crate::control::client::Client;
 use crate::metadata;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::FlockOperation;
@@ -20,51 +20,51 @@ use store::mover::Mover;
 use store::writeback::Writeback;
 
 const LOCK_FILE: &str = "lock";
-/// How long a mount that has left its state directory may take to end.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
-/// How long one is waited for that says that it ends: longer than it stores what is pending, unless it was told otherwise.
-const ENDING_WITHIN: Duration = Duration::from_secs(90);
-/// How long such a process may take to say so.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
-/// Time between two looks at a process that ends.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// How long a process that does not answer may take to release its state directory.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for a process that says that it is ending. This is longer than the default of `--drain-timeout`.
+const ENDING_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long a holder may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval of checks of a process that is ending.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Who holds a state directory.
+/// The holder of a state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holder {
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub(crate) pid: u32,
-    /// Where it mounts, or the URL at which it serves without mounting.
+    /// The mount point, or the URL at which the volume is served without a mount.
     pub(crate) mount_point: PathBuf,
-    /// Where else it mounts.
+    /// Further mount points.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) also: Vec<PathBuf>,
-    /// What it mounts.
+    /// The volume.
     pub(crate) volume: String,
 }
 
 impl Holder {
-    /// A command of this process that mounts nothing.
-    pub(crate) fn alone(volume: String) -> Self {
+    /// Returns the holder for a command of this process, which mounts nothing.
+    pub(crate) fn for_command(volume: String) -> Self {
         Self { pid: std::process::id(), mount_point: PathBuf::new(), also: Vec::new(), volume }
     }
 
-    /// Everywhere it mounts.
+    /// Returns all mount points.
     pub(crate) fn mount_points(&self) -> impl Iterator<Item = &Path> {
         [&self.mount_point].into_iter().chain(&self.also).map(PathBuf::as_path)
     }
 
-    /// Whether it serves the volume as objects, without mounting it.
+    /// Returns whether the volume is served as objects only, without a mount.
     pub(crate) fn is_served(&self) -> bool {
         self.mount_point.to_string_lossy().starts_with("http")
     }
 
-    /// Whether it serves buckets that have no files, so that only S3 clients can ask it for anything.
+    /// Returns whether buckets without files are served, which only S3 clients can access.
     pub(crate) fn serves_buckets(&self) -> bool {
         self.is_served() && (self.volume.starts_with("drive://") || self.volume.starts_with("dirs://"))
     }
 
-    /// Whether it mounts exactly there.
+    /// Returns whether this exact path is a mount point.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         self.mount_points().any(|mount_point| mount_point == path)
     }
@@ -72,78 +72,78 @@ impl Holder {
 
 /// A state directory that this process holds until it ends.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct StateDir {
     root: PathBuf,
-    /// The directory was not there before.
+    /// Whether this process created the directory.
     is_new: bool,
-    /// Dropping it gives the lock up.
+    /// Dropping the file releases the lock.
     _lock: File,
 }
 
-impl State {
-    /// Takes the directory, making it if need be; the error names the holder if there is one.
-    pub(crate) fn take(root: &Path, holder: &Holder) -> Result<Self> {
+impl StateDir {
+    /// Locks the directory, and creates it if needed. The error names the holder if there is one.
+    pub(crate) fn lock(root: &Path, holder: &Holder) -> Result<Self> {
         let is_new = !root.exists();
-        make_private(root)?;
+        create_private_dir(root)?;
         let lock = open_lock(root)?;
         if !lock_when_free(&lock, root)? {
             bail!("{}", held_message(root, &read_holder(root)?));
         }
         write_holder(&lock, holder).with_context(|| format!("cannot write to {}", root.display()))?;
-        // Nobody was promised what a mount that died left here.
+        // Leftovers of a mount that died hold nothing that was acknowledged.
         leftovers(root).iter().for_each(|leftover| drop(fs::remove_file(leftover)));
         Ok(Self { root: root.to_owned(), is_new, _lock: lock })
     }
 
-    /// Takes the directory away if this process made it and it has no names yet: whoever restores a backup to where it was must
-    /// not find an empty directory there.
+    /// Removes the directory if this process created it and it has no names yet: a user who restores a backup to it
+    /// must not find an empty directory.
     pub(crate) fn abandon(self) {
         if self.is_new
-            && !metadata::is_in(&self.root)
+            && !metadata::exists_in(&self.root)
             && let Err(error) = fs::remove_dir_all(&self.root)
         {
             tracing::warn!("{} stays: {error}", self.root.display());
         }
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where changes wait that the bucket does not have yet.
+    /// Returns the directory of changes that the bucket does not have yet.
     pub(crate) fn writeback_dir(&self) -> PathBuf {
         writeback_dir(&self.root)
     }
 
-    /// What was renamed and has not moved in the bucket yet.
+    /// Returns the journal of renames whose objects have not moved yet.
     pub(crate) fn moves_path(&self) -> PathBuf {
         moves_path(&self.root)
     }
 
-    /// Where events go that a receiver did not take.
+    /// Returns the file for events that a receiver did not accept.
     pub(crate) fn dead_letters(&self, webhook: &str) -> PathBuf {
         self.root.join(format!("webhook-{webhook}.dead.jsonl"))
     }
 
-    /// Where files that are edited at random live; empty between mounts.
+    /// Returns the directory for files that are edited at random; it is empty between mounts.
     pub(crate) fn cache_dir(&self) -> PathBuf {
         cache_dir(&self.root)
     }
 }
 
-/// Where files that are edited at random live, in the state directory `root`.
+/// Returns the directory for files that are edited at random, in the state directory `root`.
 pub(crate) fn cache_dir(root: &Path) -> PathBuf {
     root.join("cache")
 }
 
-/// Where the log of a background mount goes unless told otherwise.
+/// Returns the default log file of a background mount.
 pub(crate) fn log_file(root: &Path) -> PathBuf {
     root.join("log")
 }
 
-/// The directory for `volume` unless the user names one: inside an embedded volume, else below the user's state.
-/// `endpoint` keeps buckets of the same name on different servers apart.
+/// Returns the default state directory of `volume`: inside an embedded volume, otherwise below the user's state
+/// directory. `endpoint` distinguishes buckets of the same name on different servers.
 pub(crate) fn default_dir(volume: &Volume, endpoint: Option<&str>, states: &Path) -> PathBuf {
     match volume {
         Volume::Embedded { root } => root.join(volume::STATE_DIR),
@@ -158,64 +158,68 @@ pub(crate) fn default_dir(volume: &Volume, endpoint: Option<&str>, states: &Path
     }
 }
 
-/// Who holds the directory and answers; `None` if nobody does.
+/// Returns the holder of the directory, if it answers.
 pub(crate) fn holder(root: &Path) -> Option<Holder> {
     crate::control::socket::connect(root).ok()?;
     read_holder(root).ok()
 }
 
-/// Opens something in a state directory that is ours: a process that still has it open is one that ends.
-pub(crate) fn when_free<T, E>(open: impl Fn() -> Result<T, E>, is_busy: impl Fn(&E) -> bool) -> Result<T, E> {
-    store::when_free(ENDS_WITHIN, open, is_busy)
+/// Opens something in a state directory that this process holds. A process that still has it open is ending, so this
+/// retries for a while.
+pub(crate) fn retry_while_busy<T, E>(
+    open: impl Fn() -> Result<T, E>,
+    is_busy: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    store::when_free(RELEASE_TIMEOUT, open, is_busy)
 }
 
-/// Where a state directory keeps changes that the bucket does not have yet.
+/// Returns where a state directory keeps changes that the bucket does not have yet.
 pub(crate) fn writeback_dir(root: &Path) -> PathBuf {
     root.join("writeback")
 }
 
-/// Where a state directory keeps what was renamed and has not moved in the bucket yet.
+/// Returns where a state directory keeps renames whose objects have not moved yet.
 pub(crate) fn moves_path(root: &Path) -> PathBuf {
     root.join("moves")
 }
 
 /// Refuses a state directory with changes that the bucket does not have yet.
-pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
+pub(crate) fn check_no_backlog(root: &Path) -> Result<()> {
     let dir = writeback_dir(root);
     let waiting = Writeback::waiting_in(&dir);
     match waiting.with_context(|| format!("cannot read {}", dir.display()))? {
         0 => Ok(()),
         count => bail!(
-            "{count} changes in {} are not in the bucket yet; mount with --writeback, and they go up",
+            "{count} changes in {} are not in the bucket yet; mount with --writeback to upload them",
             dir.display()
         ),
     }
 }
 
 /// Refuses a state directory with renames whose objects have not all moved.
-pub(crate) fn nothing_moves(root: &Path) -> Result<()> {
+pub(crate) fn check_no_moves(root: &Path) -> Result<()> {
     let path = moves_path(root);
     let moving = Mover::waiting_in(&path);
     match moving.with_context(|| format!("cannot read {}", path.display()))? {
         0 => Ok(()),
         count => {
-            bail!("{count} renames are not finished in the bucket yet; mount the volume, and they will be")
+            bail!("{count} renames are not finished in the bucket yet; mount the volume to finish them")
         }
     }
 }
 
-/// Holds the directory without saying for whom, which must not have changes that wait.
-pub(crate) fn hold(root: &Path) -> Result<File> {
+/// Locks the directory for a command, without writing a holder. Refuses a directory with pending changes.
+pub(crate) fn lock_for_command(root: &Path) -> Result<File> {
     let lock = open_lock(root)?;
     if !lock_when_free(&lock, root)? {
-        bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
+        bail!("the state in {} is in use by a mount that does not answer; stop it first", root.display());
     }
-    nothing_waits(root)?;
-    nothing_moves(root)?;
+    check_no_backlog(root)?;
+    check_no_moves(root)?;
     Ok(lock)
 }
 
-/// Files in a directory that nobody holds which only a living mount needs.
+/// Returns the files that only a live mount needs, for a directory that no process holds.
 pub(crate) fn leftovers(root: &Path) -> Vec<PathBuf> {
     let cached = fs::read_dir(root.join("cache")).into_iter().flatten();
     let cached = cached.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -240,8 +244,8 @@ fn held_message(root: &Path, holder: &Holder) -> String {
     )
 }
 
-/// Only the owner may look: the cache and the log show names and bytes.
-fn make_private(root: &Path) -> Result<()> {
+/// Creates the directory for its owner only: the cache and the log contain names and bytes.
+fn create_private_dir(root: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(root).with_context(|| {
         format!("cannot make the state directory {}; choose another with --state-dir", root.display())
     })
@@ -260,34 +264,34 @@ fn open_lock(root: &Path) -> Result<File> {
         })
 }
 
-/// How the process answers that holds a state directory.
-enum Answers {
-    /// It does not: it was killed, or has ended but for its last files.
-    No,
-    /// It stores what is pending, and ends.
+/// State of the process that holds a state directory.
+enum HolderState {
+    /// The process does not answer: it was killed, or has only its last files to close.
+    Silent,
+    /// The process stores pending changes, and ends.
     Ending(Holder),
-    /// It goes on.
-    Living,
+    /// The process continues.
+    Running,
 }
 
-fn ask_holder(root: &Path) -> Answers {
-    let Some(holder) = holder(root) else { return Answers::No };
-    let mount = Mount { state: root.to_owned(), holder: holder.clone() };
-    let client = Client::connect(&mount).and_then(|client| client.answers_within(ANSWERS_WITHIN));
+fn query_holder(root: &Path) -> HolderState {
+    let Some(holder) = holder(root) else { return HolderState::Silent };
+    let mount = LiveMount { state: root.to_owned(), holder: holder.clone() };
+    let client = Client::connect(&mount).and_then(|client| client.with_timeout(ANSWER_TIMEOUT));
     match client.and_then(|mut client| client.status()) {
-        Ok(status) if status.ending => Answers::Ending(holder),
-        Err(error) if is_closed(&error) => Answers::No,
-        _ => Answers::Living,
+        Ok(status) if status.ending => HolderState::Ending(holder),
+        Err(error) if is_closed(&error) => HolderState::Silent,
+        _ => HolderState::Running,
     }
 }
 
-/// Whether the connection was closed, rather than left without an answer.
+/// Returns whether the connection was closed, and did not merely time out.
 fn is_closed(error: &anyhow::Error) -> bool {
     let of_socket = error.root_cause().downcast_ref::<std::io::Error>();
     of_socket.is_some_and(|error| !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
-/// Takes the lock, unless a process has it that goes on. One that ends is waited for, within bounds.
+/// Takes the lock, unless a process has it that continues to run. Waits, within bounds, for a process that is ending.
 fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
     let (mut silent, mut ending) = (Duration::ZERO, Duration::ZERO);
     loop {
@@ -300,33 +304,33 @@ fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
                 );
             }
         }
-        match ask_holder(root) {
-            Answers::No if silent < ENDS_WITHIN => silent += LOOK_PAUSE,
-            Answers::Ending(holder) if ending < ENDING_WITHIN => {
+        match query_holder(root) {
+            HolderState::Silent if silent < RELEASE_TIMEOUT => silent += POLL_INTERVAL,
+            HolderState::Ending(holder) if ending < ENDING_TIMEOUT => {
                 if ending.is_zero() {
                     eprintln!(
-                        "tenon: waiting for process {}, which stores what is pending of {} and ends",
+                        "tenon: waiting for process {}, which stores the pending changes of {} and ends",
                         holder.pid, holder.volume
                     );
                 }
-                ending += LOOK_PAUSE;
+                ending += POLL_INTERVAL;
             }
             _ => return Ok(false),
         }
-        std::thread::sleep(LOOK_PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Returns when the process that holds the state directory has ended.
+/// Waits until the process that holds the state directory has ended.
 ///
 /// # Errors
-/// It has not after a while.
+/// The process has not ended after a while.
 pub(crate) fn wait_until_free(root: &Path) -> Result<()> {
     let Ok(lock) = File::open(root.join(LOCK_FILE)) else { return Ok(()) };
     match lock_when_free(&lock, root)? {
         true => Ok(()),
-        // Another process has taken the directory since.
-        false if matches!(ask_holder(root), Answers::Living) => Ok(()),
+        // Another process has taken the directory meanwhile.
+        false if matches!(query_holder(root), HolderState::Running) => Ok(()),
         false => bail!("the process that used {} has not ended yet; its log says why", root.display()),
     }
 }
@@ -357,24 +361,24 @@ fn dir_name(shown: &str, volume: &Volume, endpoint: Option<&str>) -> String {
     format!("{shown}-{:016x}", fnv1a(identity.as_bytes()))
 }
 
-/// FNV-1a: the same name for the same volume on every build and machine.
+/// FNV-1a: gives the same name for the same volume in every build and on every machine.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Writes a line that is there whole or not at all, whatever happens.
+/// Writes a line so that the file has the old or the new text after a crash, and the new one once this returns.
 pub(crate) fn write_durably(path: &Path, text: &str) -> std::io::Result<()> {
     write_with_mode(path, text, 0o666)
 }
 
-/// As [`write_durably`], for nobody else to read.
+/// Like [`write_durably`], for a file that only its owner may read.
 pub(crate) fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     write_with_mode(path, text, 0o600)
 }
 
-/// The text of a file that only its owner may read.
+/// Returns the text of a file that only its owner may read. Refuses a file that others can read.
 pub(crate) fn read_secret(path: &Path) -> Result<String> {
     let shown = path.display();
     let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
@@ -384,7 +388,7 @@ pub(crate) fn read_secret(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))
 }
 
-/// A file at whose end is written, and which only its owner may read; it is made if it is missing.
+/// Opens a file for appending that only its owner may read. Creates it if it is missing.
 pub(crate) fn open_to_append(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
@@ -403,42 +407,43 @@ fn write_with_mode(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn somebody() -> Holder {
+    fn sample_holder() -> Holder {
         Holder { pid: 42, mount_point: "/mnt/a".into(), also: Vec::new(), volume: "s3://bucket".into() }
     }
 
     #[test]
-    fn a_second_taker_learns_who_is_first() {
+    fn a_second_process_is_told_the_holder() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("state");
-        let held = State::take(&root, &somebody()).unwrap();
-        assert_eq!(read_holder(&root).unwrap(), somebody());
+        let held = StateDir::lock(&root, &sample_holder()).unwrap();
+        assert_eq!(read_holder(&root).unwrap(), sample_holder());
         let _answers = crate::control::socket::bind(&root).unwrap();
-        let refused = State::take(&root, &somebody()).unwrap_err().to_string();
+        let refused = StateDir::lock(&root, &sample_holder()).unwrap_err().to_string();
         assert!(refused.contains("process 42") && refused.contains("/mnt/a"), "{refused}");
         drop(held);
-        State::take(&root, &somebody()).unwrap();
+        StateDir::lock(&root, &sample_holder()).unwrap();
     }
 
-    /// `umount` and `mount` after `kill -9` were told now and then that the killed one mounts.
+    /// Regression: after `kill -9`, `umount` and `mount` sometimes failed, as if the killed process still had the
+    /// volume mounted.
     #[test]
-    fn who_ends_is_waited_for() {
+    fn an_ending_holder_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
-        let held = State::take(dir.path(), &somebody()).unwrap();
+        let held = StateDir::lock(dir.path(), &sample_holder()).unwrap();
         let ending = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(200));
             drop(held);
         });
-        State::take(dir.path(), &somebody()).unwrap();
+        StateDir::lock(dir.path(), &sample_holder()).unwrap();
         ending.join().unwrap();
     }
 
     #[test]
     fn a_shorter_holder_leaves_no_rest_of_a_longer_one() {
         let dir = tempfile::tempdir().unwrap();
-        drop(State::take(dir.path(), &Holder { volume: "x".repeat(500), ..somebody() }).unwrap());
-        let _held = State::take(dir.path(), &somebody()).unwrap();
-        assert_eq!(read_holder(dir.path()).unwrap(), somebody());
+        drop(StateDir::lock(dir.path(), &Holder { volume: "x".repeat(500), ..sample_holder() }).unwrap());
+        let _lock = StateDir::lock(dir.path(), &sample_holder()).unwrap();
+        assert_eq!(read_holder(dir.path()).unwrap(), sample_holder());
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! An object as people name it on a command line: its volume and its key in one text.
+//! Parses `VOLUME/KEY`, the name of an object on the command line.
 
 use crate::volume::{self, Volume};
 use anyhow::{Result, anyhow, bail};
 use std::path::Path;
 use store::ObjectKey;
 
-/// The volume and the key of an object.
+/// Splits a target into its volume and the key of an object.
 pub(crate) fn split_key(target: &str) -> Result<(Volume, ObjectKey)> {
     let (volume, key) = split(target)?;
     let key =
@@ -13,8 +13,8 @@ pub(crate) fn split_key(target: &str) -> Result<(Volume, ObjectKey)> {
     Ok((volume, key))
 }
 
-/// The volume and the key (or its beginning). A path belongs to the embedded volume it lies in; in `file://` the
-/// deepest directory that exists is the bucket.
+/// Splits a target into its volume and a key, or the beginning of keys. A path belongs to the embedded volume that
+/// contains it. In `file://`, the deepest directory that exists is the bucket.
 pub(crate) fn split(target: &str) -> Result<(Volume, Vec<u8>)> {
     if let Some(rest) = target.strip_prefix("s3://") {
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
@@ -26,8 +26,8 @@ pub(crate) fn split(target: &str) -> Result<(Volume, Vec<u8>)> {
         Some(_) => dir.is_dir(),
         None => volume::read_record(dir).is_ok(),
     };
-    // Cut at slashes of the text, not at components of the path: keys may have `//` and a `/` at their end.
-    for at in ends_of_directories(path) {
+    // Split the text at slashes, not the path at components: a key may contain `//` or end in `/`.
+    for at in directory_ends(path) {
         let (dir, key) = path.split_at(at);
         if is_volume(Path::new(if dir.is_empty() { "/" } else { dir })) {
             let key = key.strip_prefix('/').unwrap_or(key).as_bytes().to_vec();
@@ -40,13 +40,13 @@ pub(crate) fn split(target: &str) -> Result<(Volume, Vec<u8>)> {
     match Volume::parse(target) {
         Ok(volume) => Ok((volume, Vec::new())),
         Err(_) => {
-            bail!("'{target}' lies in no volume; write s3://bucket/KEY, file:///dir/KEY or VOLUME-DIR/KEY")
+            bail!("'{target}' is not in a volume; write s3://bucket/KEY, file:///dir/KEY or VOLUME-DIR/KEY")
         }
     }
 }
 
-/// Where directories of a path may end, deepest first.
-fn ends_of_directories(path: &str) -> impl Iterator<Item = usize> {
+/// Returns the positions in a path at which a directory may end, the deepest first.
+fn directory_ends(path: &str) -> impl Iterator<Item = usize> {
     let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
     std::iter::once(path.len()).chain(slashes.into_iter().rev())
 }
@@ -54,7 +54,7 @@ fn ends_of_directories(path: &str) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::ObjectsIn;
+    use crate::volume::ObjectLocation;
 
     #[test]
     fn a_target_is_cut_into_volume_and_key() {
@@ -62,8 +62,8 @@ mod tests {
         assert_eq!((volume.url().as_str(), key.as_slice()), ("s3://bucket", b"a//b/".as_slice()));
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap().join("v");
-        volume::make_directory(&root, ObjectsIn::Directory).unwrap();
-        let record = volume::new_record(1, jiff::Timestamp::UNIX_EPOCH, ObjectsIn::Directory);
+        volume::make_directory(&root, ObjectLocation::Directory).unwrap();
+        let record = volume::new_record(1, jiff::Timestamp::UNIX_EPOCH, ObjectLocation::Directory);
         volume::write_record(&root, &record).unwrap();
         let text = root.to_str().unwrap();
         for (target, expected) in [("", ""), ("/", ""), ("/k", "k"), ("/a/b", "a/b"), ("/a//b/", "a//b/")] {

@@ -1,9 +1,9 @@
-//! Sizes and durations as people write them on a command line.
+//! Parses sizes, durations, rates and modes as users write them on a command line.
 
 use std::time::Duration;
 
-/// Bytes from `4096`, `64K`, `64KiB`, `1.5GiB` or `8MB`; a unit without `B` or with `iB` counts in 1,024s, one
-/// with `B` in 1,000s.
+/// Parses a size in bytes, like `4096`, `64K`, `64KiB`, `1.5GiB` or `8MB`. `K` and `KiB` count in 1,024s, `KB` in
+/// 1,000s.
 pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -24,7 +24,7 @@ pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A duration from `5`, `5s`, `500ms`, `1.5m` or `2h`; a bare number is seconds.
+/// Parses a duration, like `5`, `5s`, `500ms`, `1.5m` or `2h`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let seconds = match unit {
@@ -41,8 +41,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{text}' is not a duration; write it like 5s, 500ms or 2m"))
 }
 
-/// Time for each of what may happen so often: `1/s`, `6/m` or `100/h`; `0` is never, and no time.
-pub(crate) fn each(text: &str) -> Result<Duration, String> {
+/// Parses a rate, like `1/s`, `6/m` or `100/h`, into the time between two events. `0` means never, and gives zero.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a rate; write it like 1/s, 6/m or 100/h, or 0 for never");
     let (count, seconds) = match text.split_once('/') {
         Some((count, "s")) => (count, 1.0),
@@ -58,7 +58,7 @@ pub(crate) fn each(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Permission bits from octal digits, as `chmod` takes them.
+/// Parses permission bits in octal, as `chmod` takes them.
 pub(crate) fn mode(text: &str) -> Result<u16, String> {
     match u16::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
@@ -66,7 +66,7 @@ pub(crate) fn mode(text: &str) -> Result<u16, String> {
     }
 }
 
-/// `bytes` for people: three digits and a unit.
+/// Formats a number of bytes with a unit, like `1.50 GiB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_as_written() {
+    fn sizes_are_parsed() {
         assert_eq!(size_bytes("4096"), Ok(4096));
         assert_eq!(size_bytes("64K"), Ok(65_536));
         assert_eq!(size_bytes("1.5 GiB"), Ok(1_610_612_736));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_written() {
+    fn durations_are_parsed() {
         assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_times() {
-        assert_eq!(each("4/s"), Ok(Duration::from_millis(250)));
-        assert_eq!(each("6/m"), Ok(Duration::from_secs(10)));
-        assert_eq!(each("1/h"), Ok(Duration::from_secs(3600)));
-        assert_eq!((each("0"), each("0/s")), (Ok(Duration::ZERO), Ok(Duration::ZERO)));
+    fn rates_become_intervals() {
+        assert_eq!(interval("4/s"), Ok(Duration::from_millis(250)));
+        assert_eq!(interval("6/m"), Ok(Duration::from_secs(10)));
+        assert_eq!(interval("1/h"), Ok(Duration::from_secs(3600)));
+        assert_eq!((interval("0"), interval("0/s")), (Ok(Duration::ZERO), Ok(Duration::ZERO)));
         for wrong in ["", "5", "1/week", "-1/s", "x/s", "/s"] {
-            assert!(each(wrong).is_err(), "{wrong}");
+            assert!(interval(wrong).is_err(), "{wrong}");
         }
     }
 

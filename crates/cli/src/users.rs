@@ -1,9 +1,10 @@
-//! The file of an endpoint's users: read when the endpoint starts, and anew whenever it changes.
+//! The users file of an endpoint: read when the endpoint starts, and again whenever it changes.
 //!
-//! Invariant: who may come in is always one whole list that was right: of a wrong file the users before stay.
+//! Invariant: the users in force are one complete and valid list. If a changed file is invalid, the earlier users
+//! stay.
 
-use crate::bucket::World;
-use crate::state::{self, State};
+use crate::bucket::ProcessContext;
+use crate::state::{self, StateDir};
 use anyhow::{Context, Result, anyhow};
 use s3::{User, Users};
 use serde::{Deserialize, Serialize};
@@ -12,52 +13,52 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Where the user that nobody named is kept, in the state directory.
-const OWN_FILE: &str = "s3-users.toml";
-/// How soon a change is seen: one look at the file's attributes costs a microsecond.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Name of the default users file in the state directory.
+const DEFAULT_FILE: &str = "s3-users.toml";
+/// Interval of checks for changes. One check of the file's attributes costs a microsecond.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The users of a file, or the volume's own one; those of its later versions come by themselves.
-pub(crate) fn of(file: Option<&Path>, state: &State, world: &World) -> Result<Users> {
+/// Loads the users of a file, or the default user of the volume. Later changes of the file are followed.
+pub(crate) fn load(file: Option<&Path>, state: &StateDir, context: &ProcessContext) -> Result<Users> {
     let path = match file {
-        // The process may leave its directory.
+        // The process may change its working directory.
         Some(path) => std::path::absolute(path)?,
-        None => own(state, world)?,
+        None => default_users_file(state, context)?,
     };
     let stamp = Stamp::of(&path);
     let users = Users::new(read(&path)?).with_context(|| path.display().to_string())?;
     let hangup = signal(SignalKind::hangup()).context("cannot watch signals")?;
-    tokio::spawn(follow(Followed { path, stamp, users: users.clone() }, hangup));
+    tokio::spawn(watch(WatchedFile { path, stamp, users: users.clone() }, hangup));
     Ok(users)
 }
 
-/// Until the process ends. SIGHUP reads the file at once, whether it seems changed or not.
-async fn follow(mut followed: Followed, mut hangup: Signal) {
+/// Reloads the file when it changes, until the process ends. SIGHUP reloads it at once, even if it seems unchanged.
+async fn watch(mut file: WatchedFile, mut hangup: Signal) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            _ = hangup.recv() => followed.stamp = None,
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            _ = hangup.recv() => file.stamp = None,
         }
-        let looked = tokio::task::spawn_blocking(move || {
-            followed.look();
-            followed
+        let reloaded = tokio::task::spawn_blocking(move || {
+            file.reload_if_changed();
+            file
         });
-        match looked.await {
-            Ok(back) => followed = back,
+        match reloaded.await {
+            Ok(back) => file = back,
             Err(_) => return,
         }
     }
 }
 
-struct Followed {
+struct WatchedFile {
     path: PathBuf,
-    /// Of the file that was read last, rightly or not.
+    /// Stamp of the file when it was last read, valid or not.
     stamp: Option<Stamp>,
     users: Users,
 }
 
-impl Followed {
-    fn look(&mut self) {
+impl WatchedFile {
+    fn reload_if_changed(&mut self) {
         let stamp = Stamp::of(&self.path);
         if self.stamp == stamp {
             return;
@@ -67,14 +68,14 @@ impl Followed {
         let replaced = read(&self.path)
             .and_then(|read| self.users.replace(read).with_context(|| self.path.display().to_string()));
         match replaced {
-            Ok(()) => tracing::info!("{shown} was read anew: {} users", self.users.count()),
-            Err(error) => tracing::error!("the users stay as they were: {error:#}"),
+            Ok(()) => tracing::info!("reloaded {shown}: {} users", self.users.count()),
+            Err(error) => tracing::error!("cannot reload the users, so the earlier ones stay: {error:#}"),
         }
     }
 }
 
-/// What distinguishes a file from what it was before, and from another one in its place. A changed mode counts: it may
-/// be what was wrong.
+/// Attributes that distinguish a file from its earlier versions, and from another file at its path. A changed mode
+/// counts: a wrong mode may be why the file was refused.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     ino: u64,
@@ -83,7 +84,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// `None` where there is none.
+    /// Returns the stamp of a file, or `None` if there is no file.
     fn of(path: &Path) -> Option<Self> {
         let found = std::fs::metadata(path).ok()?;
         Some(Self {
@@ -97,7 +98,7 @@ impl Stamp {
 /// A file of users.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct UsersFile {
     user: Vec<User>,
 }
 
@@ -108,13 +109,13 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 
 fn read(path: &Path) -> Result<Vec<User>> {
     let text = state::read_secret(path)?;
-    let file: File =
-        toml::from_str(&text).map_err(|error| anyhow!("{}{}", path.display(), said(&error, &text)))?;
+    let file: UsersFile = toml::from_str(&text)
+        .map_err(|error| anyhow!("{}{}", path.display(), describe_error(&error, &text)))?;
     Ok(file.user)
 }
 
-/// What is wrong, and in which line; of a value of the wrong kind not the value, which may be a secret.
-fn said(error: &toml::de::Error, text: &str) -> String {
+/// Describes an error and names its line. A value of the wrong type is not shown, as it may be a secret.
+fn describe_error(error: &toml::de::Error, text: &str) -> String {
     let line =
         error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
     let line = line.map_or_else(String::new, |line| format!(", line {line}"));
@@ -127,40 +128,40 @@ fn said(error: &toml::de::Error, text: &str) -> String {
     }
 }
 
-/// The user of a volume for whom nobody named one: made once, and kept in its state directory.
+/// The default user of a volume, which is created once and kept in the volume's state directory.
 #[derive(Debug, Serialize)]
-struct OwnFile {
-    user: [OwnUser; 1],
+struct DefaultUsersFile {
+    user: [DefaultUser; 1],
 }
 
 #[derive(Debug, Serialize)]
-struct OwnUser {
+struct DefaultUser {
     access_key: String,
     secret_key: String,
 }
 
-/// The key and the secret of the user that nobody named, of whom a state directory knows.
-pub(crate) fn own_keys(state_root: &Path) -> Result<(String, String)> {
-    let path = state_root.join(OWN_FILE);
-    let own = read(&path)?.into_iter().next();
-    let own = own.with_context(|| format!("{} has no user", path.display()))?;
-    Ok((own.access_key, own.secret_key))
+/// Returns the access key and the secret key of the default user in a state directory.
+pub(crate) fn default_keys(state_root: &Path) -> Result<(String, String)> {
+    let path = state_root.join(DEFAULT_FILE);
+    let user = read(&path)?.into_iter().next();
+    let user = user.with_context(|| format!("{} has no user", path.display()))?;
+    Ok((user.access_key, user.secret_key))
 }
 
-fn own(state: &State, world: &World) -> Result<PathBuf> {
-    let path = state.root().join(OWN_FILE);
+fn default_users_file(state: &StateDir, context: &ProcessContext) -> Result<PathBuf> {
+    let path = state.root().join(DEFAULT_FILE);
     if !path.exists() {
-        let access_key = format!("tenon-{:08x}", world.entropy.next_u64() >> 32);
-        let own = OwnFile { user: [OwnUser { access_key, secret_key: secret()? }] };
-        state::write_secret(&path, &toml::to_string(&own)?)
+        let access_key = format!("tenon-{:08x}", context.entropy.next_u64() >> 32);
+        let users = DefaultUsersFile { user: [DefaultUser { access_key, secret_key: random_secret()? }] };
+        state::write_secret(&path, &toml::to_string(&users)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     tracing::info!("the access key and its secret are in {}", path.display());
     Ok(path)
 }
 
-/// 256 bits of the system's randomness, in hexadecimal.
-fn secret() -> Result<String> {
+/// Returns 256 random bits of the system in hexadecimal.
+fn random_secret() -> Result<String> {
     let words = [(); 4].map(|()| crate::command::format::random_id());
     words.into_iter().map(|word| Ok(format!("{:016x}", word?))).collect()
 }

@@ -1,4 +1,4 @@
-//! What a user may name as a volume, and the record of an embedded one.
+//! Volumes as users name them, and the record of an embedded volume.
 //!
 //! | text | volume |
 //! |---|---|
@@ -8,11 +8,11 @@
 //! | `s3://` | all buckets of a server, as directories |
 //! | `drive:///device`, `drive:///device,/device` | all buckets of an object drive |
 //! | `drive:///device+/device` | all buckets of a pool of drives |
-//! | `dirs:///dir` | a directory, each directory in which is a bucket |
+//! | `dirs:///dir` | a directory of buckets: each directory in it is a bucket |
 //!
-//! A mount of views alone has no name on the command line; its volume is the buckets that its rulesets name.
+//! A mount of views alone names no volume on the command line; its volume is the buckets that its rulesets name.
 //!
-//! Refuses credentials in a URL, so that none can reach `ps`, the mount table or a log.
+//! Refuses credentials in a URL: they would appear in `ps`, the mount table and logs.
 
 use crate::bucket::Account;
 use crate::drives::Drives;
@@ -25,15 +25,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use store::{ObjectKey, names};
 
-/// The name of the record in an embedded volume's directory.
+/// Name of the record in an embedded volume's directory.
 const RECORD_FILE: &str = "tenon.toml";
-/// Where the state of an embedded volume is.
+/// Name of the state directory in an embedded volume's directory.
 pub(crate) const STATE_DIR: &str = "state";
 const RECORD_VERSION: u32 = 1;
-/// Of a volume that has its objects elsewhere than in a directory, which older versions of Tenon do not know.
+/// Version of the record of a volume whose objects are not in a directory, which older versions of Tenon do not
+/// support.
 const RECORD_VERSION_WITH_OBJECTS: u32 = 2;
 
-/// A volume by the way it is reached. Paths are absolute.
+/// A volume, by how it is accessed. All paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Volume {
     /// Objects of an S3 bucket whose keys begin with `prefix` (empty, or ending in `/`).
@@ -42,48 +43,49 @@ pub(crate) enum Volume {
     Directory { root: PathBuf },
     /// A directory made by `tenon format`.
     Embedded { root: PathBuf },
-    /// The buckets of an object drive or of several, on block devices or files, as directories.
+    /// Buckets of one or several object drives, on block devices or files, as directories.
     Drive { drives: Drives },
-    /// Directories of a directory, each a bucket.
+    /// A directory of buckets: each directory in it is a bucket.
     Directories { root: PathBuf },
-    /// Buckets of accounts as directories: these, or all.
+    /// Buckets of accounts, as directories: the named ones, or all.
     Buckets { url: String, names: Option<BTreeSet<String>>, accounts: BTreeSet<Account> },
 }
 
-/// What `tenon.toml` says of an embedded volume; how files lie in its objects says [`vfs::VolumeRecord`], in the bucket.
+/// The contents of `tenon.toml`, the record of an embedded volume. How files are stored in objects is in
+/// [`vfs::VolumeRecord`], in the bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     /// Version of this record.
     pub(crate) version: u32,
-    /// Tells two volumes apart that share a name.
+    /// Id that distinguishes volumes of the same name.
     pub(crate) id: String,
-    /// When it was made, RFC 3339.
+    /// Time of creation (RFC 3339).
     pub(crate) created: String,
-    /// Where its objects are.
-    #[serde(default, skip_serializing_if = "ObjectsIn::is_directory")]
-    pub(crate) objects: ObjectsIn,
+    /// Location of the objects.
+    #[serde(default, skip_serializing_if = "ObjectLocation::is_directory")]
+    pub(crate) objects: ObjectLocation,
 }
 
-/// Where an embedded volume has its objects.
+/// Location of an embedded volume's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ObjectsIn {
+pub(crate) enum ObjectLocation {
     /// In a directory, as files.
     #[default]
     Directory,
-    /// On a drive, which is one file.
+    /// On an object drive, which is one file.
     Drive,
 }
 
-impl ObjectsIn {
+impl ObjectLocation {
     fn is_directory(&self) -> bool {
         *self == Self::Directory
     }
 }
 
 impl Volume {
-    /// Reads a volume as a user writes it; a path must be an embedded volume already.
+    /// Parses a volume as a user writes it. A path must be an embedded volume that exists.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let volume = Self::parse_unchecked(text)?;
         match &volume {
@@ -96,7 +98,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Like [`Volume::parse`], but nothing need be there yet.
+    /// Like [`Volume::parse`], but the volume need not exist.
     pub(crate) fn parse_unchecked(text: &str) -> Result<Self> {
         match text.split_once("://") {
             Some(("s3", "")) => {
@@ -119,7 +121,7 @@ impl Volume {
         }
     }
 
-    /// The volume as one text without secrets: for messages, the mount table, and as its identity.
+    /// Returns the volume as text without secrets: for messages and the mount table, and as its identity.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::S3 { bucket, prefix } if prefix.is_empty() => format!("s3://{bucket}"),
@@ -132,8 +134,8 @@ impl Volume {
         }
     }
 
-    /// The buckets of a file of rulesets, under its name.
-    pub(crate) fn of_views(
+    /// Returns the volume of a file of rulesets: the buckets that these name.
+    pub(crate) fn for_views(
         rules: &Path,
         names: Option<BTreeSet<String>>,
         accounts: BTreeSet<Account>,
@@ -142,7 +144,7 @@ impl Volume {
         Ok(Self::Buckets { url: format!("views:{}", path.display()), names, accounts })
     }
 
-    /// What the volume is called as a bucket: its directory's name, where it is one.
+    /// Returns the volume's name as a bucket: for a directory, the directory's name.
     pub(crate) fn bucket_name(&self) -> String {
         match self {
             Self::S3 { bucket, .. } => bucket.clone(),
@@ -153,7 +155,7 @@ impl Volume {
         }
     }
 
-    /// The beginning that all keys of the volume share: empty, or ending in `/`.
+    /// Returns the prefix of all keys of the volume: empty, or ending in `/`.
     pub(crate) fn prefix(&self) -> &str {
         match self {
             Self::S3 { prefix, .. } => prefix,
@@ -161,7 +163,7 @@ impl Volume {
         }
     }
 
-    /// An object of the volume's bucket for people to find: a URL, lossy where the key is not text.
+    /// Returns the URL of an object for people. It is lossy where the key is not text.
     pub(crate) fn object_url(&self, key: &ObjectKey) -> String {
         let shown = String::from_utf8_lossy(key.as_bytes()).into_owned();
         let file = || String::from_utf8_lossy(&names::key_to_path(key).join(&b'/')).into_owned();
@@ -169,32 +171,33 @@ impl Volume {
             Self::S3 { bucket, .. } => format!("s3://{bucket}/{shown}"),
             Self::Directory { root } => format!("file://{}/{}", root.display(), file()),
             Self::Embedded { root } if self.is_on_drive() => {
-                format!("drive://{} {shown}", embedded::drive_of(root).display())
+                format!("drive://{} {shown}", embedded::drive_path(root).display())
             }
-            Self::Embedded { root } => format!("file://{}/{}", directory_of(root).display(), file()),
+            Self::Embedded { root } => format!("file://{}/{}", objects_dir(root).display(), file()),
             Self::Buckets { .. } | Self::Drive { .. } | Self::Directories { .. } => format!("s3://{shown}"),
         }
     }
 
-    /// Whether its objects are on an object drive, which one process has open.
+    /// Returns whether the objects are on an object drive, which only one process can have open.
     pub(crate) fn is_on_drive(&self) -> bool {
         match self {
             Self::Drive { .. } => true,
             Self::Embedded { root } => {
-                read_record(root).is_ok_and(|record| record.objects == ObjectsIn::Drive)
+                read_record(root).is_ok_and(|record| record.objects == ObjectLocation::Drive)
             }
             _ => false,
         }
     }
 
-    /// Whether it is several buckets, which are its directories.
+    /// Returns whether the volume is several buckets, which are its directories.
     pub(crate) fn is_buckets(&self) -> bool {
         matches!(self, Self::Buckets { .. } | Self::Drive { .. } | Self::Directories { .. })
     }
 }
 
-/// Makes the directory of an embedded volume: a new one, or an empty one. It is a volume when its record is written.
-pub(crate) fn make_directory(root: &Path, objects: ObjectsIn) -> Result<()> {
+/// Makes the directory of an embedded volume, which must be new or empty. It becomes a volume when its record is
+/// written.
+pub(crate) fn make_directory(root: &Path, objects: ObjectLocation) -> Result<()> {
     if root.join(RECORD_FILE).exists() {
         bail!("{} is a Tenon volume already; mount it, or choose another directory", root.display());
     }
@@ -204,14 +207,14 @@ pub(crate) fn make_directory(root: &Path, objects: ObjectsIn) -> Result<()> {
     let shown = || format!("cannot make {}", root.display());
     fs::create_dir_all(root.join(STATE_DIR)).with_context(shown)?;
     match objects {
-        ObjectsIn::Directory => fs::create_dir(directory_of(root)).with_context(shown),
-        ObjectsIn::Drive => Ok(()),
+        ObjectLocation::Directory => fs::create_dir(objects_dir(root)).with_context(shown),
+        ObjectLocation::Drive => Ok(()),
     }
 }
 
-/// Takes back what [`make_directory`] made, as far as nothing is in it; the directory itself stays if it had been there.
+/// Removes what [`make_directory`] made, as far as it is empty. With `keeps_root`, the directory itself stays.
 pub(crate) fn remove_directory(root: &Path, keeps_root: bool) {
-    for path in [directory_of(root), root.join(STATE_DIR)] {
+    for path in [objects_dir(root), root.join(STATE_DIR)] {
         let _ = fs::remove_dir(path);
     }
     if !keeps_root {
@@ -219,18 +222,18 @@ pub(crate) fn remove_directory(root: &Path, keeps_root: bool) {
     }
 }
 
-/// Where an embedded volume has its objects as files.
-pub(crate) fn directory_of(root: &Path) -> PathBuf {
+/// Returns the directory with the objects of an embedded volume, if they are files.
+pub(crate) fn objects_dir(root: &Path) -> PathBuf {
     root.join("objects")
 }
 
-/// A record for a volume made now.
-pub(crate) fn new_record(id: u64, created: jiff::Timestamp, objects: ObjectsIn) -> Record {
-    let version = version_of(objects);
+/// Returns the record of a new volume.
+pub(crate) fn new_record(id: u64, created: jiff::Timestamp, objects: ObjectLocation) -> Record {
+    let version = record_version(objects);
     Record { version, id: format!("{id:016x}"), created: created.to_string(), objects }
 }
 
-/// The record of the embedded volume at `root`.
+/// Reads the record of the embedded volume at `root`.
 pub(crate) fn read_record(root: &Path) -> Result<Record> {
     let path = root.join(RECORD_FILE);
     let text = match fs::read_to_string(&path) {
@@ -245,7 +248,7 @@ pub(crate) fn read_record(root: &Path) -> Result<Record> {
     };
     let record: Record = toml::from_str(&text)
         .map_err(|error| anyhow!("{} is damaged: {}", path.display(), error.message()))?;
-    if record.version != version_of(record.objects) {
+    if record.version != record_version(record.objects) {
         bail!(
             "{} has version {}; this Tenon knows versions up to {RECORD_VERSION_WITH_OBJECTS}",
             path.display(),
@@ -255,14 +258,14 @@ pub(crate) fn read_record(root: &Path) -> Result<Record> {
     Ok(record)
 }
 
-fn version_of(objects: ObjectsIn) -> u32 {
+fn record_version(objects: ObjectLocation) -> u32 {
     match objects {
-        ObjectsIn::Directory => RECORD_VERSION,
-        ObjectsIn::Drive => RECORD_VERSION_WITH_OBJECTS,
+        ObjectLocation::Directory => RECORD_VERSION,
+        ObjectLocation::Drive => RECORD_VERSION_WITH_OBJECTS,
     }
 }
 
-/// The record appears whole or not at all, and after what it speaks for.
+/// Writes the record. It appears complete or not at all, and must be written last: it declares the volume complete.
 pub(crate) fn write_record(root: &Path, record: &Record) -> Result<()> {
     Ok(state::write_durably(&root.join(RECORD_FILE), &toml::to_string(record)?)?)
 }
@@ -274,7 +277,7 @@ fn parse_s3(rest: &str) -> Result<Volume> {
     }
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if bucket.len() < 3 || bucket.len() > 63 || !bucket.chars().all(valid) {
-        bail!("'{bucket}' is not a bucket's name; write s3://bucket or s3://bucket/prefix");
+        bail!("'{bucket}' is not a valid bucket name; write s3://bucket or s3://bucket/prefix");
     }
     let mut prefix = prefix.to_owned();
     if !prefix.is_empty() && !prefix.ends_with('/') {
@@ -295,11 +298,11 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        new_record(7, jiff::Timestamp::UNIX_EPOCH, ObjectsIn::Directory)
+        new_record(7, jiff::Timestamp::UNIX_EPOCH, ObjectLocation::Directory)
     }
 
     #[test]
-    fn volumes_read_as_written() {
+    fn volumes_are_parsed() {
         let s3 = |bucket: &str, prefix: &str| Volume::S3 { bucket: bucket.into(), prefix: prefix.into() };
         assert_eq!(Volume::parse("s3://bucket").unwrap(), s3("bucket", ""));
         assert_eq!(Volume::parse("s3://bucket/").unwrap(), s3("bucket", ""));
@@ -329,12 +332,12 @@ mod tests {
         let text = root.to_str().unwrap();
         let refused = Volume::parse(text).unwrap_err().to_string();
         assert!(refused.contains("tenon format") && refused.contains("file://"), "{refused}");
-        make_directory(&root, ObjectsIn::Directory).unwrap();
+        make_directory(&root, ObjectLocation::Directory).unwrap();
         assert!(Volume::parse(text).is_err(), "it is one when its record is there");
         write_record(&root, &record()).unwrap();
         assert_eq!(read_record(&root).unwrap(), record());
         assert!(matches!(Volume::parse(text).unwrap(), Volume::Embedded { .. }));
-        let refused = make_directory(&root, ObjectsIn::Drive).unwrap_err().to_string();
+        let refused = make_directory(&root, ObjectLocation::Drive).unwrap_err().to_string();
         assert!(refused.contains("already"), "{refused}");
     }
 
@@ -342,7 +345,7 @@ mod tests {
     fn format_keeps_what_is_there() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("precious"), "x").unwrap();
-        let refused = make_directory(dir.path(), ObjectsIn::Directory).unwrap_err().to_string();
+        let refused = make_directory(dir.path(), ObjectLocation::Directory).unwrap_err().to_string();
         assert!(refused.contains("not empty"), "{refused}");
         assert_eq!(fs::read(dir.path().join("precious")).unwrap(), b"x");
     }
@@ -362,7 +365,7 @@ mod tests {
         write_record(dir.path(), &record()).unwrap();
         let text = fs::read_to_string(dir.path().join(RECORD_FILE)).unwrap();
         assert!(!text.contains("objects") && text.contains("version = 1"), "{text}");
-        let on_a_drive = new_record(7, jiff::Timestamp::UNIX_EPOCH, ObjectsIn::Drive);
+        let on_a_drive = new_record(7, jiff::Timestamp::UNIX_EPOCH, ObjectLocation::Drive);
         write_record(dir.path(), &on_a_drive).unwrap();
         assert_eq!(read_record(dir.path()).unwrap(), on_a_drive);
     }

@@ -1,11 +1,12 @@
 //! The receivers of events that the flags name.
 //!
-//! A token is in a file, or in the variable `TENON_WEBHOOK_TOKEN_NAME`: the receiver's name in capitals, with `_` for `-`.
+//! A receiver's token is in a file, or in the variable `TENON_WEBHOOK_TOKEN_NAME`, where NAME is the receiver's name
+//! in capitals, with `_` for `-`.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::environment;
-use crate::flags::{EndpointFlags, NameAnd, StoreFlags};
-use crate::state::{self, State};
+use crate::flags::{EndpointFlags, NamedValue, StoreFlags};
+use crate::state::{self, StateDir};
 use anyhow::{Context, Result, anyhow, bail};
 use events::{Authorization, Webhook, WebhookConfig};
 use std::collections::BTreeMap;
@@ -13,18 +14,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an event is tried: a receiver that is being replaced is back by then.
+/// How long an event is retried: a receiver that is being replaced is back by then.
 const RETRY_FOR: Duration = Duration::from_secs(600);
 
-/// Begins to send, to each receiver what notification configurations say.
+/// Starts a webhook for each receiver. Notification configurations say which events it gets.
 pub(crate) fn start(
     flags: &EndpointFlags,
     store: &StoreFlags,
-    state: &State,
-    world: &World,
+    state: &StateDir,
+    context: &ProcessContext,
 ) -> Result<BTreeMap<String, Webhook>> {
     let mut started = BTreeMap::new();
-    for NameAnd { name, value: url } in &flags.webhook {
+    for NamedValue { name, value: url } in &flags.webhook {
         let about = || format!("--webhook {name}");
         let token = token(name, &flags.webhook_token)?;
         let config = WebhookConfig {
@@ -35,9 +36,9 @@ pub(crate) fn start(
             retry_for: RETRY_FOR,
             dead_letters: state.dead_letters(name),
         };
-        let webhook = Webhook::start(config, Arc::clone(&world.entropy)).with_context(about)?;
+        let webhook = Webhook::start(config, Arc::clone(&context.entropy)).with_context(about)?;
         if started.insert(name.clone(), webhook).is_some() {
-            bail!("--webhook {name} is there twice; give each receiver a name of its own");
+            bail!("--webhook {name} is given twice; give each receiver a name of its own");
         }
     }
     let unknown = flags.webhook_token.iter().find(|token| !started.contains_key(&token.name));
@@ -47,7 +48,7 @@ pub(crate) fn start(
     }
 }
 
-fn token(name: &str, files: &[NameAnd]) -> Result<Option<String>> {
+fn token(name: &str, files: &[NamedValue]) -> Result<Option<String>> {
     let Some(file) = files.iter().find(|file| file.name == name) else {
         let variable = name.to_ascii_uppercase().replace('-', "_");
         return Ok(environment::variable(&format!("TENON_WEBHOOK_TOKEN_{variable}")));

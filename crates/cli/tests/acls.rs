@@ -1,12 +1,12 @@
-//! Access control lists by the programs that people use, beside the machine's own file system: what one script prints
-//! on both is the same, permission checks by the kernel included.
+//! Access control lists, set and read by the usual programs: one script must print the same on a mount and on the
+//! machine's own file system, permission checks by the kernel included.
 
 use crate::fixture::{Home, said};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// Lists and modes of everything below a directory, set and read in every way; as root, with a user and a group that
-/// need no name.
+/// Sets and reads lists and modes of everything below a directory in every way. Runs as root, with a user and a group
+/// that need no name.
 const SCRIPT: &str = r#"
 cd "$1"; umask 022
 as() { user=$1; shift; setpriv --reuid "$user" --regid "$user" --clear-groups sh -c "$*" 2>&1 && echo yes || echo no; }
@@ -58,15 +58,15 @@ impl Home {
 }
 
 #[test]
-fn s170_s171_lists_are_what_they_are_on_ext4() {
+fn s170_s171_lists_are_as_on_ext4() {
     let home = Home::new();
     home.ok(["format", "volume", "--naming", "inode"]);
     home.ok(["mount", "volume", "mnt", "--allow-other"]);
-    fs::create_dir(home.path("beside")).unwrap();
+    fs::create_dir(home.path("reference")).unwrap();
     fs::create_dir(home.path("mnt/work")).unwrap();
-    // Others may come as far as here.
+    // Let other users pass through the temporary directory.
     fs::set_permissions(home.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    let (expected, found) = (home.acls_of("beside"), home.acls_of("mnt/work"));
+    let (expected, found) = (home.acls_of("reference"), home.acls_of("mnt/work"));
     let differs = expected.lines().zip(found.lines()).position(|(a, b)| a != b);
     assert_eq!(expected, found, "line {differs:?} differs");
     home.ok(["umount", "mnt"]);

@@ -1,4 +1,4 @@
-//! One volume at several directories of one process.
+//! One volume mounted at several directories by one process.
 
 use crate::fixture::{Home, eventually, is_mounted, said};
 use rustix::process::Signal;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How the volumes of these tests are made.
+/// Layouts of the volumes of these tests.
 const LAYOUTS: [&[&str]; 3] = [
     &["format", "volume"],
     &["format", "volume", "--naming", "inode"],
@@ -16,15 +16,15 @@ const LAYOUTS: [&[&str]; 3] = [
 ];
 
 impl Home {
-    /// A volume at `mnt` and `mnt2`.
-    fn mounted_twice(&self, format: &[&str]) -> [PathBuf; 2] {
+    /// Mounts a volume at `mnt` and `mnt2`.
+    fn mount_twice(&self, format: &[&str]) -> [PathBuf; 2] {
         self.ok(format);
         fs::create_dir(self.path("mnt2")).unwrap();
         self.ok(["mount", "volume", "mnt", "--also", "mnt2"]);
         [self.mnt(), self.path("mnt2")]
     }
 
-    /// A process that does what the script is told, to one file in several mounts.
+    /// Returns a command that runs one function of `locks.py` on one file in several mounts.
     fn locks(&self, what: &str, paths: &[&Path]) -> Command {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/locks.py");
         let mut command = self.command("/usr/bin/python3");
@@ -32,13 +32,13 @@ impl Home {
         command
     }
 
-    fn done(&self, what: &str, paths: &[&Path]) {
+    fn run_locks(&self, what: &str, paths: &[&Path]) {
         let said = said(&mut self.locks(what, paths));
         assert_eq!(said.code, 0, "{what}: {said:?}");
     }
 
-    /// Such a process, which has said its first word.
-    fn start(&self, what: &str, paths: &[&Path]) -> (Child, BufReader<impl Read + use<>>) {
+    /// Starts such a process, and waits for its first line.
+    fn start_locks(&self, what: &str, paths: &[&Path]) -> (Child, BufReader<impl Read + use<>>) {
         let mut child = self.locks(what, paths).stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -47,7 +47,7 @@ impl Home {
     }
 }
 
-/// One after the other, as often as it takes to see that it does not depend on luck.
+/// Repetitions, so that a test does not pass by luck.
 const ROUNDS: usize = 20;
 
 #[test]
@@ -76,9 +76,9 @@ fn s205_all_directories_show_the_same_at_once() {
     }
 }
 
-/// Nothing is closed and opened between: what a descriptor reads is what there is.
+/// Nothing is closed and opened again in between: reads from a descriptor must return the present data.
 #[test]
-fn s205_open_files_show_it_too() {
+fn s205_open_files_show_the_present_data() {
     for format in LAYOUTS {
         let home = Home::new();
         let [here, there] = home.mounted_twice(format);
@@ -102,11 +102,11 @@ fn s205_open_files_show_it_too() {
         fs::remove_file(there.join("file")).unwrap();
         assert_eq!(writer.metadata().unwrap().len(), length);
         drop((writer, reader));
-        home.done("mapped", &[&here.join("mapped"), &there.join("mapped")]);
+        home.run_locks("mapped", &[&here.join("mapped"), &there.join("mapped")]);
     }
 }
 
-/// How many of them did it, each `count` times.
+/// Returns how many attempts succeeded, of `count` attempts by each of two threads per mount.
 fn wins(mounts: &[PathBuf], count: usize, attempt: impl Fn(&Path, usize) -> bool + Sync) -> usize {
     let attempt = &attempt;
     std::thread::scope(|scope| {
@@ -153,12 +153,12 @@ fn s206_races_between_directories_have_one_winner() {
 }
 
 #[test]
-fn s206_what_is_appended_lies_behind_what_others_appended() {
+fn s206_appends_at_several_directories_do_not_overlap() {
     for format in LAYOUTS {
         let home = Home::new();
         let [here, there] = home.mounted_twice(format);
-        home.done("beside", &[&here.join("log"), &there.join("log")]);
-        // The kernel of the second has never looked at the file since it was opened.
+        home.run_locks("append", &[&here.join("log"), &there.join("log")]);
+        // The kernel of the second mount has not asked for the file since it was opened.
         let append = |path: PathBuf| OpenOptions::new().create(true).append(true).open(path).unwrap();
         let (mut one, mut other) = (append(here.join("two")), append(there.join("two")));
         for _ in 0..3 {
@@ -181,8 +181,8 @@ fn s207_locks_hold_across_directories() {
         assert!(counting.into_iter().all(|mut child| child.wait().unwrap().success()));
         assert_eq!(fs::read_to_string(there.join(kind)).unwrap(), "400");
     }
-    home.done("ranges", &[&here.join("ranges"), &there.join("ranges")]);
-    home.done("circle", &[&here.join("circle"), &there.join("circle")]);
+    home.run_locks("ranges", &[&here.join("ranges"), &there.join("ranges")]);
+    home.run_locks("circle", &[&here.join("circle"), &there.join("circle")]);
     let asked = home.status();
     assert!(asked["fuse_requests"]["SETLKW"].as_u64().unwrap() > 800, "{asked}");
 }
@@ -203,7 +203,7 @@ fn s207_a_lock_of_an_open_file_ends_with_its_last_descriptor() {
         assert!(other.try_lock().is_err(), "a copy of the descriptor holds it");
         drop(copy);
         other.try_lock().unwrap();
-        // A descriptor that cannot write has no less to give up.
+        // A descriptor that cannot write must release its locks too.
         drop(other);
         let reader = File::open(there.join("file")).unwrap();
         reader.try_lock_shared().unwrap();
@@ -214,12 +214,12 @@ fn s207_a_lock_of_an_open_file_ends_with_its_last_descriptor() {
 }
 
 #[test]
-fn s207_whoever_is_killed_neither_waits_nor_holds() {
+fn s207_a_killed_process_neither_waits_for_nor_holds_a_lock() {
     let home = Home::new();
     let [here, there] = home.mounted_twice(LAYOUTS[1]);
-    let (mut holder, _held) = home.start("hold", &[&here.join("file")]);
-    let (mut waiter, mut said) = home.start("wait", &[&there.join("file")]);
-    home.done("alarm", &[&there.join("file")]);
+    let (mut holder, _held) = home.start_locks("hold", &[&here.join("file")]);
+    let (mut waiter, mut said) = home.start_locks("wait", &[&there.join("file")]);
+    home.run_locks("alarm", &[&there.join("file")]);
     waiter.kill().unwrap();
     let is_gone = (0..500).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
@@ -228,8 +228,8 @@ fn s207_whoever_is_killed_neither_waits_nor_holds() {
     assert!(is_gone, "a killed process goes at once");
     let mut word = String::new();
     said.read_line(&mut word).unwrap();
-    assert_eq!(word, "", "it never had the lock");
-    let (mut next, mut said) = home.start("wait", &[&there.join("file")]);
+    assert_eq!(word, "", "the killed process never had the lock");
+    let (mut next, mut said) = home.start_locks("wait", &[&there.join("file")]);
     holder.kill().unwrap();
     holder.wait().unwrap();
     said.read_line(&mut word).unwrap();
@@ -240,7 +240,7 @@ fn s207_whoever_is_killed_neither_waits_nor_holds() {
 }
 
 #[test]
-fn s208_directories_come_and_go_by_themselves() {
+fn s208_directories_are_unmounted_one_by_one() {
     let home = Home::new();
     let [here, there] = home.mounted_twice(LAYOUTS[0]);
     // Dead mounts of other tests are listed too.
@@ -260,7 +260,7 @@ fn s208_directories_come_and_go_by_themselves() {
     let open = File::open(there.join("dir/7")).unwrap();
     assert!(home.refused(["umount", "mnt2"]).contains("mnt2 is busy"));
     drop(open);
-    // The first one is no more than the others.
+    // The first directory is not special.
     home.ok(["umount", "mnt"]);
     assert!(!is_mounted(&here) && is_mounted(&there));
     assert!(home.refused(["umount", "mnt"]).contains("no Tenon volume is mounted"));
@@ -268,7 +268,7 @@ fn s208_directories_come_and_go_by_themselves() {
     assert!(listed().starts_with(&format!("{}  ", there.display())), "{}", listed());
     assert!(home.refused(["status", "mnt"]).contains("is not mounted"));
     assert!(home.refused(["mount", "volume", "mnt"]).contains("is in use"));
-    // Another volume has its place, and nobody takes them for each other.
+    // Another volume is mounted at the same path, and the two are not confused.
     home.ok(["format", "another"]);
     home.ok(["mount", "another", "mnt"]);
     assert!(home.ok(["status", "mnt"]).contains("another"));
@@ -278,7 +278,7 @@ fn s208_directories_come_and_go_by_themselves() {
     assert_eq!(home.ok(["object", "get", "volume/last"]), "stored");
     home.ok(["mount", "volume", "mnt", "-o", "also=mnt2"]);
     assert_eq!(fs::read_to_string(there.join("last")).unwrap(), "stored");
-    // What a kernel knew is forgotten with it.
+    // Inodes that a kernel mount remembers are forgotten with it.
     let before = inodes(&home);
     assert_eq!(
         fs::read_dir(there.join("dir"))
@@ -310,12 +310,12 @@ fn s208_dead_mounts_are_cleaned_one_by_one() {
     let home = Home::new();
     let [here, there] = home.mounted_twice(LAYOUTS[1]);
     fs::write(here.join("file"), "stored").unwrap();
-    let (mut holder, _held) = home.start("hold", &[&here.join("file")]);
+    let (mut holder, _held) = home.start_locks("hold", &[&here.join("file")]);
     home.signal(home.pid(), Signal::KILL);
     eventually("the process is gone", || fs::metadata(&here).is_err() && fs::metadata(&there).is_err());
     holder.kill().unwrap();
     holder.wait().unwrap();
-    // One is cleaned by hand, and the other is taken over by the next mount.
+    // One dead mount is cleaned up by `umount`, the other is replaced by the next mount.
     home.ok(["umount", "mnt2"]);
     let mounted = home.tenon(["mount", "volume", "mnt", "--also", "mnt2"]);
     assert_eq!(mounted.code, 0, "{mounted:?}");
@@ -327,20 +327,21 @@ fn s208_dead_mounts_are_cleaned_one_by_one() {
 }
 
 #[test]
-fn s208_directories_that_will_not_do_are_refused() {
+fn s208_unusable_directories_are_refused() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     fs::create_dir(home.path("mnt/inner")).unwrap();
     for also in ["mnt", "mnt/inner", "mnt/../mnt"] {
         let refused = home.refused(["mount", "volume", "mnt", "--nonempty", "--also", also]);
-        assert!(refused.contains("directories beside each other"), "{refused}");
+        assert!(refused.contains("overlap"), "{refused}");
     }
     let refused = home.refused(["mount", "volume", "mnt", "--nonempty", "--also", "none"]);
     assert!(refused.contains("does not exist"), "{refused}");
     assert!(!is_mounted(&home.mnt()));
 }
 
-/// Objects that come by S3 are there in all directories when the answer goes out, and the other way round.
+/// Objects stored by S3 are visible in all directories when the request is answered, and files are visible as
+/// objects.
 #[test]
 fn s205_s3_clients_and_all_directories_see_each_other() {
     let home = Home::new().with_users();
@@ -380,9 +381,9 @@ for number in range(20):
     );
 }
 
-/// A volume at one directory is as it was: the kernel keeps what it was told, and the locks.
+/// With one directory the kernel keeps its caches and handles locks.
 #[test]
-fn s209_one_directory_costs_nothing_of_this() {
+fn s209_one_directory_keeps_the_kernels_caches() {
     let home = Home::new();
     home.ok(["format", "volume", "--naming", "inode"]);
     home.ok(["mount", "volume", "mnt"]);

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Loop devices, mounts and processes that have to do with a directory, and what is in it.
-fn left(scratch: &Path) -> Vec<String> {
+/// Lists loop devices, mounts and processes that use a directory, and the files in it.
+fn leftovers(scratch: &Path) -> Vec<String> {
     let shown = scratch.to_str().unwrap();
     let devices = Command::new("losetup").arg("--all").output().unwrap().stdout;
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
@@ -19,7 +19,7 @@ fn left(scratch: &Path) -> Vec<String> {
     lines.map(str::to_owned).chain(files).collect()
 }
 
-/// The flags of a small comparison with its file in `scratch`.
+/// Returns the arguments of a small comparison in `scratch`.
 fn comparison(home: &Home, more: &[&str]) -> Vec<String> {
     let (scratch, minio) = (home.text("scratch"), servers::program("minio"));
     fs::create_dir_all(&scratch).unwrap();
@@ -46,7 +46,7 @@ fn two_systems_are_compared_and_leave_nothing() {
     assert!(said.out.contains("MinIO on ext4") && said.out.contains("flushes/op"), "{}", said.out);
     let all: Value = serde_json::from_str(&fs::read_to_string(home.path("all.json")).unwrap()).unwrap();
     let cells = all["cells"].as_array().unwrap();
-    // Two systems, three workloads, one round of each without a trace and one under it.
+    // Two systems, three workloads; one round each without and one with tracing.
     assert_eq!((cells.len(), all["failures"].as_array().unwrap().len()), (12, 0), "{all}");
     for cell in cells {
         assert_eq!(cell["measured"]["done"]["errors"], 0, "{cell}");
@@ -57,12 +57,12 @@ fn two_systems_are_compared_and_leave_nothing() {
         assert_eq!(cell["is_traced"], !cell["measured"]["metrics"].is_null(), "{cell}");
     }
     assert!(home.path("all.html").is_file());
-    assert_eq!(left(&home.path("scratch")), Vec::<String>::new());
+    assert_eq!(leftovers(&home.path("scratch")), Vec::<String>::new());
 }
 
-/// A comparison of an hour that was cut off had to begin anew; what was measured with another scale was put beside it.
+/// Regression: an interrupted comparison of an hour had to start over, and results of another scale were mixed in.
 #[test]
-fn s574_a_comparison_goes_on_where_it_ended() {
+fn s574_an_interrupted_comparison_is_resumed() {
     let home = Home::new();
     let measured = |systems: &str, scale: &str| {
         let more = [
@@ -96,10 +96,10 @@ fn s574_a_comparison_goes_on_where_it_ended() {
     let shown = home.ok(["analyze", "report", "all.json", "--html=all.html"]);
     assert!(shown.contains("Tenon's drive, with MD5"), "{shown}");
     assert!(fs::read_to_string(home.path("all.html")).unwrap().contains("class=\"card\""));
-    assert_eq!(left(&home.path("scratch")), Vec::<String>::new());
+    assert_eq!(leftovers(&home.path("scratch")), Vec::<String>::new());
 }
 
-/// Whether by Ctrl-C or by a kill that no program sees: devices, mounts and servers are given back.
+/// A comparison that is interrupted, or killed, releases its devices, mounts and servers.
 #[test]
 fn s337_a_comparison_that_is_ended_leaves_nothing() {
     for signal in ["INT", "KILL"] {
@@ -119,16 +119,16 @@ fn s337_a_comparison_that_is_ended_leaves_nothing() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        eventually("the server runs", || left(&scratch).iter().any(|line| line.contains("minio server")));
+        eventually("the server runs", || leftovers(&scratch).iter().any(|line| line.contains("minio server")));
         let killed = Command::new("kill").args([&format!("-{signal}"), &running.id().to_string()]).status();
         assert!(killed.unwrap().success());
         assert!(!running.wait().unwrap().success());
-        eventually("everything is given back", || left(&scratch).is_empty());
+        eventually("everything is given back", || leftovers(&scratch).is_empty());
     }
 }
 
 #[test]
-fn s338_a_workload_runs_on_a_server_of_ones_own() {
+fn s338_a_workload_runs_on_any_server() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "analyze");
     let home = crate::s3::home(server);
@@ -153,7 +153,7 @@ fn s338_a_workload_runs_on_a_server_of_ones_own() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_in_a_line() {
+fn impossible_comparisons_are_refused_in_one_line() {
     let home = Home::new();
     let refused = |more: &[&str]| home.refused(comparison(&home, more));
     assert!(refused(&["--workloads=w-x"]).contains("W-O, R-O"));
@@ -163,7 +163,7 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
     assert!(refused.contains("--minio"), "{refused}");
     let refused = home.refused(["analyze", "run", "--workload=aged-r-o", "--bucket=b"]);
     assert!(refused.contains("--capacity"), "{refused}");
-    // They were accepted, and did nothing; no rounds gave empty tables.
+    // Regression: these flags were accepted and did nothing; zero rounds gave empty tables.
     let run = ["analyze", "run", "--workload=r-o", "--bucket=b"];
     for ignored in ["--trace=t.json", "--mount=/", "--naming=minio"] {
         let refused = home.refused(run.iter().copied().chain([ignored]));

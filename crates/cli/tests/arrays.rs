@@ -1,4 +1,4 @@
-//! An object drive on several files: devices go, come back, are replaced, and rot.
+//! An object drive on several files: devices are removed, come back, are replaced, and are damaged.
 
 use crate::drives::{COMPARE, STORE};
 use crate::fixture::{Home, Said};
@@ -14,7 +14,7 @@ impl Home {
         names.join(",")
     }
 
-    /// A drive on six files, two of which may go.
+    /// Makes a drive on six files, two of which may be lost.
     fn with_array(self) -> Self {
         let words = ["drive", "format", "dev0", "dev1", "dev2", "dev3", "dev4", "dev5"];
         let said = self.ok(words.into_iter().chain(["--data", "4", "--parity", "2", "--size", "24MiB"]));
@@ -22,7 +22,7 @@ impl Home {
         self
     }
 
-    /// Serves the drive until the program is done.
+    /// Serves the drive while a program runs.
     fn with_served(&self, which: impl IntoIterator<Item = usize>, program: &str) {
         let serving = self.serve(&format!("drive://{}", self.names(which)), &[]);
         self.boto3(&serving.1, program);
@@ -54,14 +54,14 @@ fn two_of_six_devices_go_and_others_come() {
     home.with_served(0..6, STORE);
     fs::remove_file(home.path("dev1")).unwrap();
     fs::remove_file(home.path("dev4")).unwrap();
-    // In any order, and with those that are gone.
+    // The devices may be named in any order, and missing ones too.
     home.with_served([5, 4, 3, 2, 1, 0], COMPARE);
     home.with_served([3, 0, 5, 2], LATER);
     assert_eq!(home.state_of(0..6)[3..], ["in sync", "missing", "in sync"]);
 
     new_file(&home.path("dev6"));
     let said = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 5]), "dev6"]);
-    assert!(said.contains("is member 1 of the drive"), "{said}");
+    assert!(said.contains("is now member 1 of the drive"), "{said}");
     assert_eq!(home.state_of([0, 2, 3, 5, 6]).iter().filter(|state| *state == "in sync").count(), 5);
     fs::remove_file(home.path("dev0")).unwrap();
     home.with_served([2, 3, 5, 6], COMPARE_LATER);
@@ -79,7 +79,7 @@ fn two_of_six_devices_go_and_others_come() {
 }
 
 #[test]
-fn a_device_that_was_away_is_stale_until_it_is_rebuilt() {
+fn a_device_that_was_missing_is_stale_until_it_is_rebuilt() {
     let home = Home::new().with_users().with_array();
     fs::rename(home.path("dev2"), home.path("away")).unwrap();
     home.with_served(0..6, STORE);
@@ -94,21 +94,21 @@ fn a_device_that_was_away_is_stale_until_it_is_rebuilt() {
 }
 
 #[test]
-fn a_scrub_mends_what_one_device_has_wrong() {
+fn a_scrub_repairs_damage_of_one_device() {
     let home = Home::new().with_users().with_array();
     home.with_served(0..6, STORE);
     let device = OpenOptions::new().write(true).open(home.path("dev3")).unwrap();
     device.write_all_at(&vec![0x55; 4 << 20], 1 << 20).unwrap();
     device.write_all_at(&vec![0x55; 4 << 20], EACH - (4 << 20)).unwrap();
     let scrubbed = home.scrubbed(0..6);
-    assert!(scrubbed.code == 0 && scrubbed.out.contains("written anew from the others"), "{scrubbed:?}");
-    assert_eq!(home.scrubbed(0..6).out.lines().count(), 1, "there is nothing left to mend");
+    assert!(scrubbed.code == 0 && scrubbed.out.contains("rewritten from the other devices"), "{scrubbed:?}");
+    assert_eq!(home.scrubbed(0..6).out.lines().count(), 1, "there is nothing left to repair");
     fs::remove_file(home.path("dev0")).unwrap();
     fs::remove_file(home.path("dev1")).unwrap();
     home.with_served(0..6, COMPARE);
 }
 
-/// Overwrites two places of dev3, as another program would.
+/// Overwrites two ranges of dev3, as another program might.
 fn damage_one(home: &Home) {
     let device = OpenOptions::new().write(true).open(home.path("dev3")).unwrap();
     device.write_all_at(&vec![0x55; 4 << 20], 1 << 20).unwrap();
@@ -125,7 +125,7 @@ for n in range(7):
     s3.delete_object(Bucket='photos', Key=f'work/{n}')
 ";
 
-/// A scrub was refused while the drive was served, so nobody scrubbed it.
+/// Regression: a scrub was refused while the drive was served.
 #[test]
 fn s531_a_served_array_is_scrubbed_while_clients_read_and_write() {
     let home = Home::new().with_users().with_array();
@@ -136,19 +136,19 @@ fn s531_a_served_array_is_scrubbed_while_clients_read_and_write() {
     std::thread::scope(|scope| {
         let working = scope.spawn(|| home.boto3(&serving.1, WORK));
         let scrubbed = home.tenon(["drive", "scrub", &home.names(0..6), "--rate", "1GiB"]);
-        assert!(scrubbed.code == 0 && scrubbed.out.contains("written anew from the others"), "{scrubbed:?}");
+        assert!(scrubbed.code == 0 && scrubbed.out.contains("rewritten from the other devices"), "{scrubbed:?}");
         assert!(scrubbed.out.ends_with(" 0 damaged\n"), "{scrubbed:?}");
         working.join().unwrap();
     });
     home.boto3(&serving.1, COMPARE);
-    assert_eq!(home.scrubbed(0..6).out.lines().count(), 1, "there is nothing left to mend");
+    assert_eq!(home.scrubbed(0..6).out.lines().count(), 1, "there is nothing left to repair");
     drop(serving);
     fs::remove_file(home.path("dev0")).unwrap();
     fs::remove_file(home.path("dev1")).unwrap();
     home.with_served(0..6, COMPARE);
 }
 
-/// A drive that lost a device had to be taken out of service to be whole again.
+/// Regression: a drive that lost a device could only be rebuilt out of service.
 #[test]
 fn s532_a_device_of_a_served_array_is_rebuilt_while_clients_read_and_write() {
     let home = Home::new().with_users().with_array();
@@ -162,7 +162,7 @@ fn s532_a_device_of_a_served_array_is_rebuilt_while_clients_read_and_write() {
     std::thread::scope(|scope| {
         let working = scope.spawn(|| home.boto3(&serving.1, WORK));
         let said = home.ok(["drive", "rebuild", &home.names(0..6), "dev6", "--rate", "1GiB"]);
-        assert!(said.contains(" 0 damaged") && said.contains("is member 1 of the drive"), "{said}");
+        assert!(said.contains(" 0 damaged") && said.contains("is now member 1 of the drive"), "{said}");
         working.join().unwrap();
     });
     let refused = home.refused(["drive", "rebuild", &home.names(0..6), "dev6"]);
@@ -174,7 +174,8 @@ fn s532_a_device_of_a_served_array_is_rebuilt_while_clients_read_and_write() {
     home.with_served([3, 4, 5, 6], COMPARE_LATER);
 }
 
-/// A rebuild computed the new device from a rotten one, though a second device of parity could have told.
+/// Regression: a rebuild computed the new device from a damaged one, though a second parity device could have shown
+/// the damage.
 #[test]
 fn a_rebuild_scrubs_first() {
     let home = Home::new().with_users().with_array();
@@ -183,13 +184,13 @@ fn a_rebuild_scrubs_first() {
     fs::remove_file(home.path("dev1")).unwrap();
     new_file(&home.path("dev6"));
     let said = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 4, 5]), "dev6"]);
-    assert!(said.contains("written anew from the others") && said.contains("is member 1"), "{said}");
+    assert!(said.contains("rewritten from the other devices") && said.contains("is now member 1"), "{said}");
     fs::remove_file(home.path("dev0")).unwrap();
     fs::remove_file(home.path("dev2")).unwrap();
     home.with_served([3, 4, 5, 6], COMPARE);
 }
 
-/// Commands but `format` took several devices in one joined word with absolute paths only.
+/// Regression: commands other than `format` took several devices only as absolute paths in one joined word.
 #[test]
 fn s533_every_command_takes_the_devices_as_format_does() {
     let home = Home::new().with_users().with_array();
@@ -208,22 +209,22 @@ fn s533_every_command_takes_the_devices_as_format_does() {
     fs::remove_file(home.path("dev5")).unwrap();
     new_file(&home.path("dev6"));
     let said = home.ok(["drive", "rebuild", "dev0", "dev1", "dev2", "dev3", "dev4", "dev6"]);
-    assert!(said.contains("is member 5 of the drive"), "{said}");
+    assert!(said.contains("is now member 5 of the drive"), "{said}");
 }
 
 #[test]
-fn devices_that_are_no_array_are_refused() {
+fn impossible_arrays_are_refused() {
     let home = Home::new();
     let refused = |words: &[&str]| home.refused([&["drive", "format"][..], words].concat());
     assert!(refused(&["a", "b", "--size", "24MiB"]).contains("--parity"));
-    assert!(refused(&["a", "b", "--parity", "2", "--size", "24MiB"]).contains("none is left"));
-    assert!(refused(&["a", "b", "--data", "3", "--parity", "1"]).contains("not the 2 devices"));
+    assert!(refused(&["a", "b", "--parity", "2", "--size", "24MiB"]).contains("leaves no device"));
+    assert!(refused(&["a", "b", "--data", "3", "--parity", "1"]).contains("add up to the 2 devices"));
     assert!(refused(&["a", "--parity", "1", "--size", "24MiB"]).contains("one device"));
     assert!(refused(&["a", "a", "--parity", "1", "--size", "24MiB"]).contains("named twice"));
     new_file(&home.path("one"));
     new_file(&home.path("other"));
     let refused = home.refused(["drive", "info", &format!("{},{}", home.text("one"), home.text("other"))]);
-    assert!(refused.contains("none of the devices is of an array"), "{refused}");
+    assert!(refused.contains("none of the devices belongs to an array"), "{refused}");
     home.ok(["drive", "format", "one", "other", "--parity", "1"]);
     let refused = home.refused(["drive", "format", "one"]);
     assert!(refused.contains("--force"), "{refused}");

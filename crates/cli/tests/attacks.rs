@@ -1,4 +1,4 @@
-//! Clients that take all they can: the endpoint's memory stays bounded, and others are served.
+//! Clients that take all resources they can: the endpoint's memory stays bounded, and other clients are served.
 
 use crate::fixture::{Home, eventually, said, tenon};
 use std::fs;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 pub(crate) const KEY: &str = "tenon-tests";
 pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
-/// What the endpoint may hold beside what it has with no client, in KiB.
+/// Maximum memory of the endpoint beyond its memory without clients, in KiB.
 const HELD_KIB_MAX: u64 = 512 << 10;
 
-/// An endpoint in a process of its own, whose bucket `volume` everybody may use.
+/// An endpoint in a process of its own, with the bucket `volume`.
 pub(crate) struct Served {
     pub(crate) home: Home,
     process: Child,
@@ -26,7 +26,7 @@ impl Served {
         Self::start_with(limits, "")
     }
 
-    /// With further users, as the users file says them.
+    /// Starts the endpoint with further users, in the format of the users file.
     pub(crate) fn start_with(limits: &str, more_users: &str) -> Self {
         let home = Home::new();
         let users = format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n{more_users}");
@@ -48,7 +48,7 @@ impl Served {
         Self { home, process, address, log }
     }
 
-    /// Lets everybody use the bucket.
+    /// Allows everybody to use the bucket.
     fn open_to_all(self) -> Self {
         let program = r#"
 import boto3, os, json
@@ -65,7 +65,7 @@ s3.put_bucket_policy(Bucket="volume", Policy=json.dumps({"Version": "2012-10-17"
         self
     }
 
-    /// A connection, taken at the latest when a server with many of them has come to it.
+    /// Connects, and retries while the server is busy with many connections.
     fn connect(&self) -> TcpStream {
         let mut tries = (0..100).map(|_| {
             let connected = TcpStream::connect(&self.address);
@@ -80,7 +80,7 @@ s3.put_bucket_policy(Bucket="volume", Policy=json.dumps({"Version": "2012-10-17"
         stream
     }
 
-    /// Sends the beginning of a request as far as the server takes it.
+    /// Sends the beginning of a request, as far as the server accepts it.
     fn begin(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = self.connect();
         stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -88,7 +88,7 @@ s3.put_bucket_policy(Bucket="volume", Policy=json.dumps({"Version": "2012-10-17"
         stream
     }
 
-    /// What the server holds now, and the most it ever held, in KiB.
+    /// Returns the memory of the server and its peak, in KiB.
     fn memory(&self) -> (u64, u64) {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let kib = |name: &str| {
@@ -98,8 +98,8 @@ s3.put_bucket_policy(Bucket="volume", Policy=json.dumps({"Version": "2012-10-17"
         (kib("VmRSS:"), kib("VmHWM:"))
     }
 
-    /// Somebody else is answered, if told to slow down at first.
-    fn serves_others(&self) {
+    /// Asserts that another client is answered, perhaps after retries.
+    fn assert_serves_others(&self) {
         eventually("another client is served", || {
             let mut stream = self.connect();
             stream.write_all(b"GET /volume/none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -120,7 +120,7 @@ impl Drop for Served {
 #[test]
 fn s190_ten_thousand_idle_connections_cost_little() {
     let served = Served::start("");
-    served.serves_others();
+    served.assert_serves_others();
     let before = served.memory().0;
     let mut idle = Vec::new();
     for number in 0..10_000 {
@@ -130,17 +130,17 @@ fn s190_ten_thousand_idle_connections_cost_little() {
         }
         idle.push(stream);
     }
-    served.serves_others();
+    served.assert_serves_others();
     let held = served.memory().0.saturating_sub(before);
     println!("10,000 idle connections: {held} KiB");
     assert!(held < 256 << 10, "{held} KiB");
     drop(idle);
-    served.serves_others();
+    served.assert_serves_others();
 }
 
-/// Each attack in turn on a server of its own: what it holds at most beyond what it began with.
+/// Runs each attack on a server of its own, and measures the server's peak memory beyond its initial memory.
 #[test]
-fn s190_no_attack_takes_more_memory_than_there_is() {
+fn s190_no_attack_exceeds_the_memory_limit() {
     let big_head = [b"GET /volume/none HTTP/1.1\r\nHost: x\r\nx-a: ".as_slice(), &[b'a'; 60_000]].concat();
     let slow_body = [
         b"PUT /volume/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 5368709120\r\n\r\n".as_slice(),
@@ -175,7 +175,7 @@ fn s190_no_attack_takes_more_memory_than_there_is() {
         ("lists of parts", parts, 300),
     ] {
         let served = Served::start("").open_to_all();
-        served.serves_others();
+        served.assert_serves_others();
         let before = served.memory().0;
         let clients = std::thread::scope(|scope| {
             let begin = || (0..count / 20).map(|_| served.begin(&bytes)).collect::<Vec<_>>();
@@ -187,23 +187,23 @@ fn s190_no_attack_takes_more_memory_than_there_is() {
         println!("{count} {what}: {held} KiB at most");
         most.push((what, held));
         drop(clients);
-        served.serves_others();
+        served.assert_serves_others();
     }
     assert!(most.iter().all(|(_, held)| *held < HELD_KIB_MAX), "{most:?}");
 }
 
 #[test]
-fn a_limit_of_open_files_is_raised_or_told() {
+fn a_limit_of_open_files_is_raised_or_logged() {
     let raised = Served::start("ulimit -S -n 300;");
     let limits = fs::read_to_string(format!("/proc/{}/limits", raised.process.id())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let files: Vec<&str> = files.split_whitespace().collect();
     assert_eq!(files[3], files[4], "{limits}");
     let mut low = Served::start("ulimit -n 600;");
-    low.serves_others();
+    low.assert_serves_others();
     let mut log = String::new();
     low.log.read_to_string(&mut log).unwrap();
     assert!(log.contains("300 connections") && log.contains("ulimit -n"), "{log}");
     let _idle: Vec<TcpStream> = (0..290).map(|_| low.connect()).collect();
-    low.serves_others();
+    low.assert_serves_others();
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Every file below a directory, with its bytes.
+/// Returns every file below a directory, with its bytes.
 fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -22,7 +22,7 @@ fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 impl Home {
-    /// A mounted volume named by inode with some files.
+    /// Makes and mounts a volume named by inode, with some files.
     fn with_names(&self, flags: &[&str]) -> BTreeMap<String, Vec<u8>> {
         self.ok(["format", "volume", "--naming", "inode"]);
         self.ok([&["mount", "volume", "mnt"], flags].concat());
@@ -39,7 +39,7 @@ impl Home {
     }
 }
 
-/// The names of a volume named by inode were on one disk, and nothing said so or could save them.
+/// Regression: the names of a volume named by inode were on one disk only, without any warning or backup.
 #[test]
 fn s511_format_mount_and_status_say_where_the_names_are() {
     let home = Home::new();
@@ -54,7 +54,7 @@ fn s511_format_mount_and_status_say_where_the_names_are() {
 }
 
 #[test]
-fn s512_s513_a_backup_of_a_mounted_volume_brings_all_names_back() {
+fn s512_s513_a_backup_of_a_mounted_volume_restores_all_names() {
     for flags in [&[][..], &["--writeback"]] {
         let home = Home::new();
         let files = home.with_names(flags);
@@ -76,7 +76,7 @@ fn s512_s513_a_backup_of_a_mounted_volume_brings_all_names_back() {
     }
 }
 
-/// A backup is of one commit while programs go on: pairs of files that are made and renamed together are whole in it.
+/// A backup is of one commit while programs continue: a file that is renamed back and forth is in it exactly once.
 #[test]
 fn s512_a_backup_under_load_is_of_one_moment() {
     let home = Home::new();
@@ -88,7 +88,7 @@ fn s512_a_backup_under_load_is_of_one_moment() {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
-                // A file that is there under exactly one of two names at any time.
+                // The file exists under exactly one of two names at any time.
                 let (from, to) = if number % 2 == 0 { ("one", "two") } else { ("two", "one") };
                 if number == 0 {
                     fs::write(home.mnt().join(from), "moves").unwrap();
@@ -105,18 +105,18 @@ fn s512_a_backup_under_load_is_of_one_moment() {
     home.ok(["umount", "mnt"]);
     home.lose_state();
     home.ok(["restore", "names.backup", "volume"]);
-    // Files that were made after the backup have left their content behind.
-    home.is_sound_but_for_garbage("volume");
+    // Files written after the backup leave content without a name.
+    home.assert_sound_but_for_garbage("volume");
     home.ok(["mount", "volume", "mnt"]);
     let there = ["one", "two"].map(|name| home.mnt().join(name).exists());
     assert_ne!(there[0], there[1], "the file is there once");
     let files = tree(&home.mnt());
-    // A file that was open at that moment has what was stored before, which is nothing.
+    // A file that was open at the moment of the backup has the content that was stored before, which is none.
     assert!(files.values().all(|bytes| [0, 5000, 10_000].contains(&bytes.len()) || bytes == b"moves"));
 }
 
 #[test]
-fn s513_restore_refuses_what_does_not_fit_and_places_nothing() {
+fn s513_restore_refuses_unusable_files_and_changes_nothing() {
     let home = Home::new();
     home.with_names(&[]);
     home.ok(["umount", "mnt"]);
@@ -129,16 +129,16 @@ fn s513_restore_refuses_what_does_not_fit_and_places_nothing() {
     assert!(home.refused(["restore", "damaged", "volume"]).contains("damaged"));
     fs::write(home.path("damaged"), &bytes[..middle]).unwrap();
     assert!(home.refused(["restore", "damaged", "volume"]).contains("cut off"));
-    assert!(home.refused(["restore", "volume/tenon.toml", "volume"]).contains("no backup"));
+    assert!(home.refused(["restore", "volume/tenon.toml", "volume"]).contains("not a backup"));
     assert!(!home.path("volume/state").exists());
     home.ok(["format", "another", "--naming", "inode"]);
-    assert!(home.refused(["restore", "names.backup", "another"]).contains("another volume"));
+    assert!(home.refused(["restore", "names.backup", "another"]).contains("not of"));
     assert!(!home.path("another/state/meta").exists());
 }
 
 /// Files whose content the bucket lost after the backup are found by fsck.
 #[test]
-fn s513_fsck_says_what_the_bucket_lost_since() {
+fn s513_fsck_reports_content_lost_since_the_backup() {
     let home = Home::new();
     home.with_names(&[]);
     home.ok(["backup", "mnt", "names.backup"]);
@@ -151,8 +151,8 @@ fn s513_fsck_says_what_the_bucket_lost_since() {
     assert!(checked.code != 0 && checked.out.contains("file7"), "{checked:?}");
 }
 
-/// `mount`, `serve` and `rebuild` of a volume whose state was lost made an empty state directory, so that a copy that was put back
-/// landed one level too deep; and `rebuild` said that `mount` would help.
+/// Regression: `mount`, `serve` and `rebuild` of a volume whose state was lost created an empty state directory, so
+/// that a copy that was put back landed one level too deep. And `rebuild` said that `mount` would help.
 #[test]
 fn s514_refused_commands_leave_no_directory() {
     let home = Home::new();

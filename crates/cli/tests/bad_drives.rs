@@ -1,5 +1,6 @@
-//! Drives that rot, err, are cut short or are somebody else's, through the program and its endpoint: a line that says what to do,
-//! or an error of S3, and all else goes on. The bits of each region one by one are `drive`'s tests.
+//! Drives that are damaged, fail, are truncated or belong to another program, used by `tenon` and its endpoint: each
+//! gives one line that says what to do, or an S3 error, and everything else continues. Bit flips in each region are
+//! tests of `drive`.
 
 use crate::fixture::{Home, said, tenon};
 use std::fs::{self, OpenOptions};
@@ -22,19 +23,19 @@ impl Home {
 }
 
 #[test]
-fn what_is_asked_of_a_drive_that_rotted_is_answered_rightly_or_is_an_error() {
+fn answers_of_a_damaged_drive_are_right_or_errors() {
     let said = Home::new().damage(&["flips", "18"]);
     assert!(said.contains("both superblocks | tenon: "), "{said}");
 }
 
 #[test]
-fn a_device_that_errs_is_an_error_of_s3_and_the_server_goes_on() {
+fn device_errors_become_s3_errors_and_the_server_continues() {
     Home::new().damage(&["errors"]);
 }
 
-/// Of the program, what begins otherwise than a drive, or is shorter, is refused by a line that says what to do, and is not changed.
+/// Devices that are no drive, or are too short, are refused with one line that says what to do, and are not changed.
 #[test]
-fn what_is_somebody_elses_or_cut_short_is_refused_with_what_to_do() {
+fn foreign_or_truncated_devices_are_refused_with_advice() {
     let home = Home::new().with_users();
     home.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
     let image = fs::read(home.path("drive.img")).unwrap();
@@ -45,13 +46,13 @@ fn what_is_somebody_elses_or_cut_short_is_refused_with_what_to_do() {
         let before = fs::read(home.path("bad.img")).unwrap();
         let volume = format!("drive://{}", home.path("bad.img").display());
         let served = home.refused(["serve", &volume, "--listen", "127.0.0.1:0", "--users", "users.toml"]);
-        let looked = home.refused(["drive", "info", "bad.img"]);
+        let inspected = home.refused(["drive", "info", "bad.img"]);
         assert!(fs::read(home.path("bad.img")).unwrap() == before, "{served}");
-        println!("{served}{looked}");
-        (served, looked)
+        println!("{served}{inspected}");
+        (served, inspected)
     };
-    let says = |(served, looked): (String, String), text: &str| {
-        assert!(served.contains(text) && looked.contains(text), "{served}{looked}");
+    let says = |(served, inspected): (String, String), text: &str| {
+        assert!(served.contains(text) && inspected.contains(text), "{served}{inspected}");
     };
     for len_bytes in [LEN_BYTES - 4096, LEN_BYTES / 2, 8192, 4096, 0] {
         says(refused(&|file| file.set_len(len_bytes).unwrap()), "short");
@@ -74,9 +75,10 @@ fn what_is_somebody_elses_or_cut_short_is_refused_with_what_to_do() {
     }
 }
 
-/// A drive whose log had a damaged frame gave nothing at all, though everything before that frame was whole.
+/// Regression: a drive with one damaged frame in its log gave nothing at all, although everything before that frame
+/// was intact.
 #[test]
-fn s492_what_is_whole_of_a_drive_that_cannot_be_opened_is_exported() {
+fn s492_the_intact_part_of_a_damaged_drive_is_exported() {
     let home = Home::new().with_users();
     home.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
     let volume = format!("drive://{}", home.path("drive.img").display());
@@ -87,7 +89,7 @@ for key in ['before', 'damaged', 'after']:
     s3.put_object(Bucket='photos', Key=key, Body=b'the object ' + key.encode())
 ";
     home.boto3(&serving.1, program);
-    // Killed: what was stored is in the log only.
+    // Killed, so that the objects are in the log only.
     drop(serving);
     let image = fs::read(home.path("drive.img")).unwrap();
     let text = b"the object damaged";
@@ -112,7 +114,7 @@ for key in ['before', 'damaged', 'after']:
     assert!(fs::read(home.path("drive.img")).unwrap() == image, "nothing is written to it");
 }
 
-/// `drive format --size` that failed left its files, and the next one was refused since they were there.
+/// Regression: `drive format --size` that failed left its files, and the next one was refused because of them.
 #[test]
 fn a_format_that_fails_leaves_no_file_behind() {
     let home = Home::new();

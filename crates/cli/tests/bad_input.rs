@@ -1,11 +1,11 @@
-//! Wrong input: one line that says what and what to do, an exit code, and nothing lost or left behind.
+//! Wrong input: one line that says what is wrong and what to do, an exit code, and nothing lost or left behind.
 
 use crate::fixture::{Home, is_mounted};
 use std::fs;
 use std::net::TcpListener;
 
 #[test]
-fn an_unknown_option_names_the_nearest_valid_one() {
+fn an_unknown_option_suggests_the_nearest_valid_one() {
     let home = Home::new();
     assert!(
         home.refused(["mount", "v", "mnt", "-o", "endpont_url=x"]).contains("did you mean 'endpoint_url'?")
@@ -49,8 +49,9 @@ fn s116_a_second_mount_is_told_of_the_first() {
     assert!(!is_mounted(&home.path("other")));
 }
 
-/// An endpoint that could not start said why and then died of SIGABRT ("pthread lock: Invalid argument"): threads of the mount
-/// still closed the names when `main` had returned, and RocksDB's global state was gone.
+/// Regression: an endpoint that could not start printed the reason and then died of SIGABRT ("pthread lock: Invalid
+/// argument"). Threads of the mount still closed the metadata engine when `main` had returned and RocksDB's global
+/// state was destroyed.
 #[test]
 fn s551_a_start_that_fails_after_opening_ends_in_order() {
     let home = Home::new();
@@ -61,7 +62,7 @@ fn s551_a_start_that_fails_after_opening_ends_in_order() {
     fs::write(home.path("users.toml"), "[[user]]\n").unwrap();
     let failures: [(&[&str], &str); 4] = [
         (&[], "Address already in use"),
-        (&["--bucket", "No_Name"], "no name of a bucket"),
+        (&["--bucket", "No_Name"], "is not a valid bucket name"),
         (&["--domain", "no domain"], "--domain"),
         (&["--users", "users.toml"], "users.toml"),
     ];
@@ -89,18 +90,18 @@ fn a_path_that_is_no_volume_says_how_to_make_one() {
     assert!(refused.contains("tenon format") && refused.contains("file://"), "{refused}");
     assert!(home.refused(["mount", "file:///no/such/dir", "mnt"]).contains("is not a directory"));
     assert!(home.refused(["mount", "gs://bucket", "mnt"]).contains("use s3://bucket"));
-    assert!(home.refused(["mount", "s3://x", "mnt"]).contains("is not a bucket's name"));
+    assert!(home.refused(["mount", "s3://x", "mnt"]).contains("is not a valid bucket name"));
 }
 
 #[test]
-fn what_is_not_mounted_is_not_unmounted() {
+fn umount_refuses_a_path_without_a_mount() {
     let home = Home::new();
     assert!(home.refused(["umount", "mnt"]).contains("no Tenon volume is mounted"));
     assert!(home.refused(["umount", "missing/dir"]).contains("cannot resolve"));
 }
 
 #[test]
-fn format_touches_nothing_that_is_there() {
+fn format_changes_no_existing_files() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     assert!(home.refused(["format", "volume"]).contains("already"));
@@ -127,7 +128,7 @@ fn a_state_directory_that_cannot_be_used_says_so() {
     fs::write(home.path("file"), "").unwrap();
     let refused = home.refused(["mount", "volume", "mnt", "--state-dir", "file/state"]);
     assert!(refused.contains("choose another with --state-dir"), "{refused}");
-    assert!(home.refused(["mount", "volume", "mnt", "--log-level", "a=b=c"]).contains("is no log level"));
+    assert!(home.refused(["mount", "volume", "mnt", "--log-level", "a=b=c"]).contains("is not a log level"));
     assert!(home.refused(["mount", "volume", "mnt", "--log-file", "file/log"]).contains("--log-file"));
     assert!(!is_mounted(&home.mnt()));
 }

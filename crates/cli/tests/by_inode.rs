@@ -1,4 +1,4 @@
-//! Volumes named by inode: their names are in the state directory, and outlive every way a mount can end.
+//! Volumes named by inode: their names are in the state directory, and survive every way in which a mount can end.
 
 use crate::fixture::Home;
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 impl Home {
-    fn by_inode(&self) -> PathBuf {
+    fn mount_by_inode(&self) -> PathBuf {
         self.ok(["format", "volume", "--naming", "inode"]);
         self.ok(["mount", "volume", "mnt"]);
         self.mnt()
@@ -15,9 +15,9 @@ impl Home {
 }
 
 #[test]
-fn s140_s141_s143_everything_is_there_at_the_next_mount() {
+fn s140_s141_s143_everything_survives_a_remount() {
     let home = Home::new();
-    let mnt = home.by_inode();
+    let mnt = home.mount_by_inode();
     fs::create_dir(mnt.join("dir")).unwrap();
     fs::write(mnt.join("dir/file"), "text").unwrap();
     fs::set_permissions(mnt.join("dir/file"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -59,11 +59,12 @@ fn devices_and_set_id_programs_work_where_root_allows_them() {
     assert!(!ours.contains("nosuid") && !ours.contains("nodev"), "{ours}");
 }
 
-/// What was closed before a kill -9 is there, what was open without a name is gone, and nothing else is damaged.
+/// Files that were closed before a kill -9 survive, files that were open without a name are gone, and nothing else is
+/// damaged.
 #[test]
 fn s11_s12_s144_a_killed_mount_loses_nothing_that_was_closed() {
     let home = Home::new();
-    let mnt = home.by_inode();
+    let mnt = home.mount_by_inode();
     for round in 0..5 {
         for file in 0..20 {
             fs::write(mnt.join(format!("{round}-{file}")), format!("{round} {file}")).unwrap();
@@ -89,7 +90,7 @@ fn s11_s12_s144_a_killed_mount_loses_nothing_that_was_closed() {
         assert!(synced == "synced" || synced == "synced, and more", "{synced}");
     }
     home.ok(["umount", "mnt"]);
-    // A kill may leave content that no file has, and nothing else.
+    // A kill may leave content that no file refers to, and nothing else.
     let repaired = home.tenon(["fsck", "volume"]);
     assert!(matches!(repaired.code, 0 | 1), "{repaired:?}");
     home.ok(["fsck", "volume"]);
@@ -97,7 +98,7 @@ fn s11_s12_s144_a_killed_mount_loses_nothing_that_was_closed() {
     assert_eq!(listed.lines().filter(|line| line.contains("inodes/")).count(), 5 * 20, "{listed}");
 }
 
-/// Files in chunks, killed while they are written: what was fsynced is there, and what was not is garbage.
+/// Files in chunks, killed while they are written: synced data survives, and the rest is garbage.
 #[test]
 fn s147_s148_s150_files_in_chunks_survive_a_kill() {
     let home = Home::new();
@@ -112,7 +113,7 @@ fn s147_s148_s150_files_in_chunks_survive_a_kill() {
     fs::write(mnt.join("file"), &body).unwrap();
     let located = home.ok(["locate", "mnt/file"]);
     assert_eq!(located.lines().filter(|line| line.contains("inodes/")).count(), 4, "{located}");
-    // The path of an object's key was made of the key, and did not exist.
+    // Regression: the path of an object's key was computed from the key, and did not exist.
     let key = located.split_whitespace().find(|word| word.contains("inodes/")).unwrap();
     assert_eq!(home.ok(["locate", "volume", key]).trim(), mnt.join("file").to_str().unwrap());
     let mut edited = fs::OpenOptions::new().write(true).open(mnt.join("file")).unwrap();
@@ -126,22 +127,22 @@ fn s147_s148_s150_files_in_chunks_survive_a_kill() {
     let garbage = home.ok(["gc", "mnt", "--dry-run"]);
     assert!(garbage.contains("would be deleted"), "{garbage}");
     let lost = garbage.lines().count() - 1;
-    assert!(home.ok(["gc", "mnt"]).contains(&format!("{lost} objects that no file has deleted")));
-    assert_eq!(home.ok(["gc", "mnt"]), "0 objects that no file has deleted\n");
+    assert!(home.ok(["gc", "mnt"]).contains(&format!("{lost} objects that no file refers to deleted")));
+    assert_eq!(home.ok(["gc", "mnt"]), "0 objects that no file refers to deleted\n");
     fs::remove_file(mnt.join("writing")).ok();
     home.ok(["umount", "mnt"]);
-    assert_eq!(home.ok(["gc", "volume"]), "0 objects that no file has deleted\n");
+    assert_eq!(home.ok(["gc", "volume"]), "0 objects that no file refers to deleted\n");
     home.ok(["fsck", "volume"]);
 }
 
 #[test]
-fn metadata_is_not_mixed_up_with_another_volumes() {
+fn metadata_of_another_volume_is_refused() {
     let home = Home::new();
-    let mnt = home.by_inode();
+    let mnt = home.mount_by_inode();
     fs::write(mnt.join("file"), "text").unwrap();
     home.ok(["umount", "mnt"]);
     let refused = home.refused(["mount", "volume", "mnt", "--state-dir", "elsewhere"]);
-    assert!(refused.contains("mount there"), "{refused}");
+    assert!(refused.contains("mount the volume there"), "{refused}");
     home.ok(["format", "another", "--naming", "inode"]);
     let state = home.text("volume/state");
     let refused = home.refused(["mount", "another", "mnt", "--state-dir", &state]);
@@ -151,9 +152,9 @@ fn metadata_is_not_mixed_up_with_another_volumes() {
 }
 
 #[test]
-fn s158_what_somebody_else_stored_becomes_a_file() {
+fn s158_a_foreign_object_becomes_a_file() {
     let home = Home::new();
-    let mnt = home.by_inode();
+    let mnt = home.mount_by_inode();
     fs::create_dir(home.path("volume/objects/dir")).unwrap();
     fs::write(home.path("volume/objects/dir/new"), "theirs").unwrap();
     assert_eq!(home.ok(["import", "mnt"]), "dir/new\n1 files imported\n");
@@ -165,9 +166,9 @@ fn s158_what_somebody_else_stored_becomes_a_file() {
 }
 
 #[test]
-fn damaged_metadata_is_said() {
+fn damaged_metadata_is_reported() {
     let home = Home::new();
-    let mnt = home.by_inode();
+    let mnt = home.mount_by_inode();
     fs::write(mnt.join("file"), "text").unwrap();
     home.ok(["umount", "mnt"]);
     home.damage_metadata();

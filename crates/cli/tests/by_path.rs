@@ -1,5 +1,5 @@
-//! Volumes named by path: what their bucket cannot show is in the state directory, and outlives every way a mount can
-//! end.
+//! Volumes named by path: what their bucket cannot show is in the state directory, and survives every way in which a
+//! mount can end.
 
 use crate::fixture::{Home, eventually};
 use rustix::fs::XattrFlags;
@@ -8,15 +8,15 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// A directory whose path is longer than a key, made with all that are above it.
-fn deep(mnt: &Path) -> PathBuf {
+/// Makes a directory whose path is longer than a key, with all its parents.
+fn make_deep_dir(mnt: &Path) -> PathBuf {
     let deep = (0..5).fold(mnt.to_owned(), |path, _| path.join("d".repeat(220)));
     fs::create_dir_all(&deep).unwrap();
     deep
 }
 
 #[test]
-fn s45_s71_s89_s93_what_a_bucket_cannot_show_is_there_at_the_next_mount() {
+fn s45_s71_s89_s93_what_a_bucket_cannot_show_survives_a_remount() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     home.ok(["mount", "volume", "mnt"]);
@@ -24,7 +24,7 @@ fn s45_s71_s89_s93_what_a_bucket_cannot_show_is_there_at_the_next_mount() {
     fs::write(mnt.join("file"), "text").unwrap();
     fs::hard_link(mnt.join("file"), mnt.join("other")).unwrap();
     rustix::fs::setxattr(mnt.join("other"), "user.color", b"blue", XattrFlags::empty()).unwrap();
-    let deep = deep(&mnt);
+    let deep = make_deep_dir(&mnt);
     fs::write(deep.join("below"), "deep").unwrap();
     symlink("below", deep.join("link")).unwrap();
     let ino = fs::metadata(mnt.join("file")).unwrap().ino();
@@ -37,9 +37,9 @@ fn s45_s71_s89_s93_what_a_bucket_cannot_show_is_there_at_the_next_mount() {
         assert_eq!(&value[..len], b"blue");
         assert_eq!(fs::read_to_string(deep.join("link")).unwrap(), "deep");
     }
-    assert_eq!(home.ok(["gc", "mnt"]), "0 objects that no file has deleted\n");
+    assert_eq!(home.ok(["gc", "mnt"]), "0 objects that no file refers to deleted\n");
     home.ok(["umount", "mnt"]);
-    assert_eq!(home.ok(["gc", "volume"]), "0 objects that no file has deleted\n");
+    assert_eq!(home.ok(["gc", "volume"]), "0 objects that no file refers to deleted\n");
     assert_eq!(
         home.ok(["fsck", "volume"]).lines().last().unwrap(),
         format!("{} is clean", home.text("volume"))
@@ -62,7 +62,7 @@ fn an_embedded_volume_can_be_moved() {
 }
 
 #[test]
-fn s12_s21_an_fsync_in_a_large_file_outlives_a_kill() {
+fn s12_s21_an_fsync_in_a_large_file_survives_a_kill() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     home.ok(["mount", "volume", "mnt"]);
@@ -72,7 +72,7 @@ fn s12_s21_an_fsync_in_a_large_file_outlives_a_kill() {
     file.write_all_at(b"synced", 500_000).unwrap();
     file.sync_all().unwrap();
     let object = home.path("volume/objects/file");
-    assert_eq!(fs::read(&object).unwrap()[500_000], 1, "one delta object, beside");
+    assert_eq!(fs::read(&object).unwrap()[500_000], 1, "the fsync stored one delta object");
     file.write_all_at(b"not synced", 900_000).unwrap();
     home.signal(home.pid(), rustix::process::Signal::KILL);
     drop(file);
@@ -98,7 +98,7 @@ fn s97_another_mount_s_defaults_are_not_remembered() {
 }
 
 #[test]
-fn damaged_metadata_is_said_and_made_anew_from_the_bucket() {
+fn damaged_metadata_is_reported_and_rebuilt_from_the_bucket() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     home.ok(["mount", "volume", "mnt"]);
@@ -115,7 +115,7 @@ fn damaged_metadata_is_said_and_made_anew_from_the_bucket() {
     let refused = home.refused(["mount", "volume", "mnt"]);
     assert!(refused.contains("is damaged") && refused.contains("tenon rebuild"), "{refused}");
     let said = home.ok(["rebuild", "volume"]);
-    assert!(said.starts_with("4 names") && said.contains("meta.old-1"), "{said}");
+    assert!(said.starts_with("rebuilt 4 names") && said.contains("meta.old-1"), "{said}");
     home.ok(["mount", "volume", "mnt"]);
     for name in ["dir/a", "dir/b", "c"] {
         assert_eq!(fs::read_to_string(mnt.join(name)).unwrap(), name);
@@ -123,7 +123,7 @@ fn damaged_metadata_is_said_and_made_anew_from_the_bucket() {
     assert!(!mnt.join("link").exists(), "no bucket shows it");
 }
 
-/// A program that keeps its log open, and a client of the bucket that reads along.
+/// A program keeps its log open, and a client of the bucket reads along.
 #[test]
 fn s285_an_s3_client_sees_an_open_file_grow() {
     let server = servers::shared_minio();

@@ -1,30 +1,31 @@
-//! Events as what keeps ordinary paths current: kernels and tables believe for an hour, and see in a moment what others do.
+//! Events keep ordinary paths current: the kernel and the tables cache entries for an hour, and still show foreign
+//! changes in a moment.
 
 use crate::fixture::{Home, eventually};
 use crate::s3::{home, new_bucket};
-use crate::view_mounts::{Client, Telling, names, requests};
+use crate::view_mounts::{Client, NotifyingServer, names, requests};
 use std::fs;
 use std::time::Duration;
 use tokio::time::Instant;
 
-fn seen(what: &str, holds: impl Fn() -> bool) -> Duration {
+fn time_until(what: &str, holds: impl Fn() -> bool) -> Duration {
     let began = Instant::now();
     eventually(what, holds);
     began.elapsed()
 }
 
 #[test]
-fn s268_what_others_do_is_seen_at_ordinary_paths_though_all_is_believed_for_an_hour() {
-    let telling = Telling::start();
-    let bucket = new_bucket(&telling.server, "coherent");
-    let client = Client::of(&telling.server, &bucket);
-    let home = telling.home();
+fn s268_foreign_changes_are_seen_at_ordinary_paths_despite_a_long_cache_time() {
+    let notifying = NotifyingServer::start();
+    let bucket = new_bucket(&notifying.server, "coherent");
+    let client = Client::of(&notifying.server, &bucket);
+    let home = notifying.home();
     client.put("dir/file", "short", &[]);
     client.put("dir/gone", "x", &[]);
-    let [events, secret] = &telling.flags;
+    let [events, secret] = &notifying.flags;
     let volume = format!("s3://{bucket}");
     home.ok(["mount", &volume, "mnt", events, secret, "--metadata-ttl=1h", "--list-budget=0/m"]);
-    telling.tells_of(&home, &bucket);
+    notifying.notify_of(&home, &bucket);
     let (root, dir) = (home.mnt(), home.mnt().join("dir"));
     let size = |name: &str| fs::metadata(dir.join(name)).map(|found| found.len()).ok();
     assert_eq!(
@@ -34,27 +35,27 @@ fn s268_what_others_do_is_seen_at_ordinary_paths_though_all_is_believed_for_an_h
     assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "short");
 
     client.put("dir/file", "much longer", &[]);
-    let took = seen("the size is the new one", || size("file") == Some(11));
+    let took = time_until("the size is the new one", || size("file") == Some(11));
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "much longer");
     client.put("dir/new", "new", &[]);
-    seen("a new object is listed", || names(&dir).contains(&"new".to_owned()));
+    time_until("a new object is listed", || names(&dir).contains(&"new".to_owned()));
     assert_eq!(fs::read_to_string(dir.join("new")).unwrap(), "new");
     client.delete("dir/gone");
-    seen("a deleted one is not", || size("gone").is_none());
+    time_until("a deleted one is not", || size("gone").is_none());
     assert_eq!(names(&dir), ["file", "new"]);
     client.put("other/deep/file", "in a directory", &[]);
-    seen("a directory appears", || names(&root) == ["dir", "other"]);
+    time_until("a directory appears", || names(&root) == ["dir", "other"]);
     assert_eq!(fs::read_to_string(root.join("other/deep/file")).unwrap(), "in a directory");
     client.delete("other/deep/file");
-    seen("a directory vanishes", || names(&root) == ["dir"] && !root.join("other").exists());
+    time_until("a directory vanishes", || names(&root) == ["dir"] && !root.join("other").exists());
 
-    // A program that has it open goes on with what it opened.
+    // A program that has the file open keeps what it opened.
     let mut open = fs::File::open(dir.join("file")).unwrap();
     client.put("dir/file", "again other", &[]);
-    // Until the event is heard, a further descriptor of the version that is open may be told that it is gone (S431).
+    // Until the event is applied, another open of the old version may report that it is gone (S431).
     let is_stale = |error: &std::io::Error| error.raw_os_error() == Some(libc::ESTALE);
-    seen("the next who opens it sees", || match fs::read_to_string(dir.join("file")) {
+    time_until("the next open sees it", || match fs::read_to_string(dir.join("file")) {
         Ok(text) => text == "again other",
         Err(error) => {
             assert!(is_stale(&error), "{error}");
@@ -68,31 +69,31 @@ fn s268_what_others_do_is_seen_at_ordinary_paths_though_all_is_believed_for_an_h
     }
     drop(open);
 
-    // What is done here comes back, and costs nothing.
+    // The mount's own changes come back as events, and cost nothing.
     let messages = || home.status()["event_sources"][0]["messages"].as_u64().unwrap();
     let (before, asked) = (messages(), requests(&home));
     for number in 0..10 {
         fs::write(dir.join(format!("ours-{number}")), "x").unwrap();
     }
-    eventually("the bucket has told of it", || messages() >= before + 10);
+    eventually("the bucket has sent the events", || messages() >= before + 10);
     let asked = requests(&home) - asked;
     assert!(asked <= 12, "{asked} requests for ten files");
     assert!(home.ok(["status", "mnt"]).contains("connected"));
     home.ok(["umount", "mnt"]);
 }
 
-/// Much at once does not hold up what comes after it.
+/// A burst of events does not delay what comes after it.
 #[test]
-fn s269_a_thousand_objects_that_others_store_are_seen() {
-    let telling = Telling::start();
-    let bucket = new_bucket(&telling.server, "burst");
-    let client = Client::of(&telling.server, &bucket);
-    let home = telling.home();
+fn s269_a_thousand_foreign_objects_are_seen() {
+    let notifying = NotifyingServer::start();
+    let bucket = new_bucket(&notifying.server, "burst");
+    let client = Client::of(&notifying.server, &bucket);
+    let home = notifying.home();
     client.put("dir/first", "x", &[]);
-    let [events, secret] = &telling.flags;
+    let [events, secret] = &notifying.flags;
     let volume = format!("s3://{bucket}");
     home.ok(["mount", &volume, "mnt", events, secret, "--metadata-ttl=1h"]);
-    telling.tells_of(&home, &bucket);
+    notifying.notify_of(&home, &bucket);
     let dir = home.mnt().join("dir");
     assert_eq!(names(&dir), ["first"]);
     for number in 0..1000 {
@@ -106,9 +107,10 @@ fn s269_a_thousand_objects_that_others_store_are_seen() {
     home.ok(["umount", "mnt"]);
 }
 
-/// A channel that lost what it had to say is as good as none until somebody looks again, which is at once.
+/// After a channel has lost events, everything is stale until it is read again, which happens as soon as the channel
+/// is back.
 #[test]
-fn s269_what_happened_while_the_broker_was_away_is_seen_when_it_is_back() {
+fn s269_changes_during_a_broker_outage_are_seen_afterwards() {
     let server = servers::shared_minio();
     let mut redis = servers::redis();
     let bucket = new_bucket(server, "lost");
@@ -128,14 +130,14 @@ fn s269_what_happened_while_the_broker_was_away_is_seen_when_it_is_back() {
     eventually("it is away", || !is_connected());
     client.put("dir/file", "much longer", &[]);
     client.put("dir/new", "x", &[]);
-    assert_eq!((size(), names(&dir).len()), (5, 1), "nobody said so");
+    assert_eq!((size(), names(&dir).len()), (5, 1), "no event came");
     redis.restart();
-    eventually("all is asked for again", || size() == 11 && names(&dir) == ["file", "new"]);
+    eventually("everything is read again", || size() == 11 && names(&dir) == ["file", "new"]);
     home.ok(["umount", "mnt"]);
 }
 
 #[test]
-fn volumes_whose_objects_are_no_files_hear_nothing() {
+fn volumes_named_by_inode_refuse_event_sources() {
     let home = Home::new();
     home.ok(["format", "by-inode", "--naming=inode"]);
     let said = home.refused(["mount", "by-inode", "mnt", "--events=webhook://127.0.0.1:0/"]);

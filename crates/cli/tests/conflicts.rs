@@ -1,11 +1,12 @@
-//! Conflicts on a real server: a program writes in the mount, boto3 puts the same object.
+//! Conflicts on a real server: a program writes in the mount while boto3 puts the same object.
 
 use crate::fixture::{Home, said};
 use crate::s3::{home, new_bucket};
 use std::fs;
 
-/// A program that has a file open while somebody else puts the same object. Says with which error numbers its fsync,
-/// its close and the next open for writing end. In a process of its own, as whatever forks here closes its copies of descriptors, and a close stores.
+/// A program that has a file open while another client puts the same object. Prints the error numbers of its fsync,
+/// its close and the next open for writing. It runs in a process of its own: forks of the test would close copies of
+/// its descriptors, and a close stores.
 const RACE: &str = r#"
 import boto3, os, sys
 bucket, mnt, key = sys.argv[1:]
@@ -30,7 +31,7 @@ impl Home {
         said.out.trim_end().to_owned()
     }
 
-    /// The only conflict of a volume or a mount.
+    /// Returns the only conflict of a volume or a mount.
     fn conflict(&self, of: &str) -> serde_json::Value {
         let listed = self.ok(["conflicts", "list", "--json", of]);
         assert_eq!(listed.lines().count(), 1, "{listed}");
@@ -39,7 +40,7 @@ impl Home {
 }
 
 #[test]
-fn s52_s55_the_policy_says_whose_bytes_have_the_name() {
+fn s52_s55_the_policy_decides_which_side_has_the_name() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "conflicts");
     let url = format!("s3://{bucket}");
@@ -64,11 +65,11 @@ fn s52_s55_the_policy_says_whose_bytes_have_the_name() {
         let said = home.ok(["conflicts", "resolve", id, "--keep", "both"]);
         assert_eq!(said, format!("resolved the conflict of {policy}.txt\n"));
         assert_eq!(home.ok(["conflicts", "list", "mnt"]), "mnt has no conflicts\n");
-        let beside = fs::read_dir(home.mnt()).unwrap().filter(|entry| {
+        let copies = fs::read_dir(home.mnt()).unwrap().filter(|entry| {
             let name = entry.as_ref().unwrap().file_name().into_string().unwrap();
             name.starts_with(&format!("{policy}.conflict-")) && name.ends_with(".txt")
         });
-        assert_eq!(beside.count(), 1, "{policy}");
+        assert_eq!(copies.count(), 1, "{policy}");
         home.ok(["umount", "mnt"]);
     }
     home.ok(["mount", &url, "mnt"]);

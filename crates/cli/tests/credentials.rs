@@ -1,4 +1,4 @@
-//! Credentials that end while a volume is mounted.
+//! Credentials that expire while a volume is mounted.
 
 use crate::fixture::{Home, eventually, tenon};
 use std::fs;
@@ -9,16 +9,16 @@ use std::process::{Child, Stdio};
 const KEY: &str = "tenon-tests";
 const SECRET: &str = "not-a-secret-but-long-enough";
 
-/// A part of the volume that is served: its root has names of its own, which a mount of it may not write.
+/// The served part of the volume: its root has names of its own, which a mount of it may not write.
 const VOLUME: &str = "s3://volume/part";
 
-/// A volume served at an address by a process of its own.
-struct Serving {
+/// A volume served by a process of its own.
+struct ServedVolume {
     home: Home,
     running: Option<Child>,
 }
 
-impl Serving {
+impl ServedVolume {
     fn start() -> (Self, String) {
         let home = Home::new();
         let users = format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n");
@@ -26,11 +26,11 @@ impl Serving {
         fs::set_permissions(home.path("users.toml"), fs::Permissions::from_mode(0o600)).unwrap();
         home.ok(["format", "volume", "--naming", "inode"]);
         let mut serving = Self { home, running: None };
-        let url = serving.at("127.0.0.1:0");
+        let url = serving.serve_at("127.0.0.1:0");
         (serving, url)
     }
 
-    fn at(&mut self, address: &str) -> String {
+    fn serve_at(&mut self, address: &str) -> String {
         let mut command = self.home.command(tenon());
         command.args(["serve", "volume", "--users", "users.toml", "--listen", address]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -40,16 +40,16 @@ impl Serving {
         url.trim().to_owned()
     }
 
-    /// Ends it and starts it at the same address: it knows none of its sessions any more.
+    /// Stops the process and starts it at the same address. It does not know its earlier sessions any more.
     fn restart(&mut self, url: &str) {
         let mut child = self.running.take().unwrap();
         self.home.signal(child.id(), rustix::process::Signal::TERM);
         assert!(child.wait().unwrap().success());
-        assert_eq!(self.at(url.strip_prefix("http://").unwrap()), url);
+        assert_eq!(self.serve_at(url.strip_prefix("http://").unwrap()), url);
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServedVolume {
     fn drop(&mut self) {
         if let Some(mut child) = self.running.take() {
             child.kill().ok();
@@ -58,7 +58,7 @@ impl Drop for Serving {
     }
 }
 
-/// A home with this `~/.aws/config`, whose programs talk to the endpoint.
+/// Makes a home with this `~/.aws/config`, whose programs use the endpoint.
 fn home(url: &str, config: &str) -> Home {
     let home = Home::new().with("AWS_ENDPOINT_URL", url).with("AWS_EC2_METADATA_DISABLED", "true");
     fs::create_dir(home.path("home/.aws")).unwrap();
@@ -66,7 +66,7 @@ fn home(url: &str, config: &str) -> Home {
     home
 }
 
-/// Makes a file that holds its name, and waits until it is stored.
+/// Makes a file that contains its name, and syncs it.
 fn store(home: &Home, name: &str) {
     let mut file = fs::File::create(home.mnt().join(name)).unwrap();
     file.write_all(name.as_bytes()).unwrap();
@@ -79,17 +79,17 @@ fn role() -> String {
     )
 }
 
-/// The role's session ends when the endpoint is started anew; the mount begins another and goes on.
+/// The role's session ends when the endpoint is restarted; the mount begins another session and continues.
 #[test]
-fn a_mount_goes_on_when_its_role_session_ends() {
-    let (mut serving, url) = Serving::start();
+fn a_mount_renews_its_role_session() {
+    let (mut serving, url) = ServedVolume::start();
     let home = home(&url, &role());
     let words = ["--profile=work", "--metadata-ttl=0s", "--log-level=trace", "--log-file=log"];
     home.ok(["mount", VOLUME, "mnt"].iter().chain(&words));
     store(&home, "before");
     for round in ["one", "two"] {
         serving.restart(&url);
-        // Sessions younger than a second are not doubted.
+        // Sessions younger than a second are not renewed.
         std::thread::sleep(std::time::Duration::from_secs(1));
         store(&home, round);
         assert_eq!(fs::read_to_string(home.mnt().join("before")).unwrap(), "before");
@@ -102,10 +102,10 @@ fn a_mount_goes_on_when_its_role_session_ends() {
     home.ok(["umount", "mnt"]);
 }
 
-/// Credentials of two seconds: the program that prints them runs again and again, and nobody sees an error.
+/// Credentials expire after two seconds: the program that prints them runs repeatedly, and no request fails.
 #[test]
-fn a_mount_renews_credentials_that_end_soon() {
-    let (_serving, url) = Serving::start();
+fn a_mount_renews_credentials_that_expire_soon() {
+    let (_serving, url) = ServedVolume::start();
     let home = home(&url, "");
     let script = format!(
         "echo >> runs\nends=$(date -u -d '+2 seconds' +%Y-%m-%dT%H:%M:%SZ)\necho '{{\"Version\":1,\"AccessKeyId\":\"{KEY}\",\"SecretAccessKey\":\"{SECRET}\",\"Expiration\":\"'$ends'\"}}'\n"
@@ -123,9 +123,9 @@ fn a_mount_renews_credentials_that_end_soon() {
 }
 
 #[test]
-fn s117_credentials_that_cannot_be_had_are_one_line() {
-    let (_serving, url) = Serving::start();
-    for (config, profile, told) in [
+fn s117_missing_credentials_are_reported_in_one_line() {
+    let (_serving, url) = ServedVolume::start();
+    for (config, profile, expected) in [
         ("", "", "no credentials: looked at the flags, the environment, profile 'default'"),
         ("[profile x]\nrole_arn=arn:x\nmfa_serial=arn:m\nsource_profile=x\n", "--profile=x", "mfa_serial"),
         ("[default]\ncredential_process=echo hush; false\n", "", "run the command by hand"),
@@ -143,7 +143,7 @@ fn s117_credentials_that_cannot_be_had_are_one_line() {
         let home = home(&url, config);
         let words = ["mount", VOLUME, "mnt", profile];
         let refused = home.refused(words.iter().filter(|word| !word.is_empty()));
-        assert!(refused.contains(told) && !refused.contains("hush"), "{refused}");
+        assert!(refused.contains(expected) && !refused.contains("hush"), "{refused}");
     }
     let unsigned = home(&url, "[default]\nrole_arn=nonsense\n");
     let denied = unsigned.refused(["mount", VOLUME, "mnt", "--no-sign-request"]);

@@ -1,4 +1,4 @@
-//! The life of a mount's process: background, signals, busy mounts, and death.
+//! The process of a mount: background, signals, busy mounts, and death.
 
 use crate::fixture::{Home, eventually, is_mounted, tenon};
 use rustix::process::Signal;
@@ -33,7 +33,7 @@ fn a_signal_stores_what_is_pending_and_unmounts() {
 }
 
 #[test]
-fn a_busy_mount_says_who_may_be_asked_and_goes_lazily() {
+fn a_busy_mount_says_what_to_do_and_can_be_detached() {
     let home = Home::new();
     let mnt = home.mounted();
     fs::write(mnt.join("file"), "x").unwrap();
@@ -49,7 +49,7 @@ fn a_busy_mount_says_who_may_be_asked_and_goes_lazily() {
 }
 
 #[test]
-fn a_dead_mount_is_cleaned_by_umount() {
+fn a_dead_mount_is_cleaned_up_by_umount() {
     let home = Home::new();
     let mnt = home.mounted();
     fs::write(mnt.join("file"), "stored").unwrap();
@@ -82,7 +82,7 @@ fn in_the_foreground_the_log_is_standard_error() {
 }
 
 #[test]
-fn a_hangup_opens_the_log_anew() {
+fn a_hangup_reopens_the_log() {
     let home = Home::new();
     let mnt = home.mounted();
     let log = home.path("volume/state/log");

@@ -1,4 +1,4 @@
-//! An object drive on a file: formatted, served, killed, served again, mounted, looked at.
+//! An object drive on a file: formatted, served, killed, served again, mounted and inspected.
 
 use crate::endpoint::{KEY, SECRET};
 use crate::fixture::{Home, said, tenon};
@@ -8,10 +8,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 
-/// A drive that is served until it is killed.
-pub(crate) struct Serving(pub(crate) Child, pub(crate) String);
+/// A `tenon serve` process and its URL. Dropping it kills the process.
+pub(crate) struct ServeProcess(pub(crate) Child, pub(crate) String);
 
-impl Drop for Serving {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -28,21 +28,21 @@ impl Home {
         format!("drive://{}", self.path("drive.img").display())
     }
 
-    fn serve_drive(&self) -> Serving {
+    fn serve_drive(&self) -> ServeProcess {
         self.serve(&self.drive(), &[])
     }
 
-    /// Serves a volume until what is returned goes.
-    pub(crate) fn serve(&self, volume: &str, flags: &[&str]) -> Serving {
+    /// Serves a volume until the returned value is dropped.
+    pub(crate) fn serve(&self, volume: &str, flags: &[&str]) -> ServeProcess {
         let mut command = self.command(tenon());
         command.args(["serve", volume, "--listen", "127.0.0.1:0", "--users", "users.toml"]).args(flags);
         let mut serving = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut url = String::new();
         BufReader::new(serving.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        Serving(serving, url.trim().to_owned())
+        ServeProcess(serving, url.trim().to_owned())
     }
 
-    /// Changes a byte of the object 'large'.
+    /// Changes one byte of the object 'large'.
     fn damage_large(&self) {
         let image = fs::read(self.path("drive.img")).unwrap();
         let at = image.windows(32).position(|window| window == b"0123456789abcdef0123456789abcdef").unwrap();
@@ -50,7 +50,7 @@ impl Home {
         file.write_all_at(b"!", at as u64 + 5000).unwrap();
     }
 
-    /// Runs a program of boto3 with an endpoint.
+    /// Runs a boto3 program with an endpoint.
     pub(crate) fn boto3(&self, url: &str, program: &str) {
         let mut script = self.command("/usr/bin/python3");
         let program = format!(
@@ -62,7 +62,7 @@ impl Home {
     }
 }
 
-/// Stores objects of every kind.
+/// Program that stores objects of every kind.
 pub(crate) const STORE: &str = "
 s3.create_bucket(Bucket='photos')
 s3.put_object(Bucket='photos', Key='small', Body=b'kept', Metadata={'by': 'tests'}, Tagging='a=b')
@@ -76,7 +76,7 @@ s3.put_object(Bucket='photos', Key='gone', Body=b'')
 s3.delete_object(Bucket='photos', Key='gone')
 ";
 
-/// They are there.
+/// Program that asserts that these objects are there.
 pub(crate) const COMPARE: &str = "
 assert [o['Key'] for o in s3.list_objects_v2(Bucket='photos')['Contents']] == ['joined', 'large', 'small']
 small = s3.get_object(Bucket='photos', Key='small')
@@ -87,7 +87,7 @@ assert s3.get_object(Bucket='photos', Key='joined')['Body'].read() == b'x' * ((5
 ";
 
 #[test]
-fn a_drive_that_was_killed_has_what_it_acknowledged() {
+fn a_killed_drive_has_what_it_acknowledged() {
     let home = Home::new().with_users().with_drive();
     let serving = home.serve_drive();
     home.boto3(&serving.1, STORE);
@@ -104,7 +104,7 @@ fn a_drive_that_was_killed_has_what_it_acknowledged() {
     assert!(home.ok(["drive", "scrub", "drive.img"]).ends_with("0 damaged\n"));
 }
 
-/// boto3 sends an MD5 of its own accord; a plain PUT to a presigned URL does not.
+/// boto3 sends an MD5 by default; a plain PUT to a presigned URL does not.
 const WITH_AND_WITHOUT_MD5: &str = "
 import botocore.config, hashlib, urllib.request
 config = botocore.config.Config(signature_version='s3v4')
@@ -118,7 +118,7 @@ bodies = {'small': b'bytes', 'large': b'0123456789abcdef' * 100_000, 'long': b'0
 ";
 
 #[test]
-fn s315_an_md5_that_a_client_sends_is_the_etag_and_with_md5_every_ones() {
+fn s315_an_md5_is_the_etag_if_the_client_sends_it_or_with_the_flag() {
     let home = Home::new().with_users().with_drive();
     let sent = "
 import base64
@@ -142,7 +142,7 @@ for key, body in bodies.items():
     home.boto3(&serving.1, &[WITH_AND_WITHOUT_MD5, computed].concat());
 }
 
-/// Sends each part twice: boto3 sends an MD5, a plain PUT to a presigned URL does not.
+/// Sends each part twice. boto3 sends an MD5, a plain PUT to a presigned URL does not.
 const UPLOAD_TWICE: &str = "
 def upload(key, sends_md5):
     about = {'Bucket': 'photos', 'Key': key}
@@ -171,8 +171,8 @@ by_md5 = [one.hexdigest() for one in md5s], md5(b''.join(one.digest() for one in
 import base64
 ";
 
-/// A part that was sent twice had two etags, and the object's ended in `-1` however many parts it had: clients that compare
-/// etags took their own objects for others.
+/// Regression: a part that was sent twice had two etags, and the object's etag ended in `-1` however many parts it
+/// had, so clients that compare etags found a difference.
 #[test]
 fn s554_the_etag_of_an_upload_in_parts_is_as_in_s3() {
     let home = Home::new().with_users().with_drive();
@@ -215,9 +215,9 @@ fn a_drive_is_mounted_as_directories() {
     );
 }
 
-/// A drive took half a GiB beside the mount, whatever the mount was told.
+/// Regression: a drive took half a GiB in addition to the memory limit of the mount.
 #[test]
-fn s329_a_mount_of_a_drive_keeps_to_its_memory_with_the_drive() {
+fn s329_a_mount_and_its_drive_stay_within_the_memory_limit() {
     let home = Home::new();
     home.ok(["format", "--drive", "vol", "--size", "512MiB"]);
     let mount = || home.ok(["mount", "--memory-limit", "128MiB", "vol", "mnt"]);
@@ -238,12 +238,12 @@ fn s329_a_mount_of_a_drive_keeps_to_its_memory_with_the_drive() {
 }
 
 #[test]
-fn what_is_no_drive_is_refused_and_kept() {
+fn foreign_devices_are_refused_and_unchanged() {
     let home = Home::new();
     fs::write(home.path("precious.img"), vec![7; 64 << 20]).unwrap();
     assert!(home.refused(["drive", "info", "precious.img"]).contains("not a drive"));
     assert!(home.refused(["drive", "format", "precious.img"]).contains("--force"));
-    assert!(home.refused(["drive", "format", "precious.img", "--size", "1GiB"]).contains("there already"));
+    assert!(home.refused(["drive", "format", "precious.img", "--size", "1GiB"]).contains("already exists"));
     assert!(home.refused(["drive", "format", "tiny.img", "--size", "1MiB"]).contains("too small"));
     assert_eq!(fs::read(home.path("precious.img")).unwrap(), vec![7; 64 << 20]);
 }
@@ -262,7 +262,7 @@ fn damage_is_found_by_a_scrub() {
 }
 
 #[test]
-fn s328_an_export_is_the_buckets_as_directories_and_goes_on_where_it_was() {
+fn s328_an_export_makes_directories_of_buckets_and_resumes() {
     let home = Home::new().with_users().with_drive();
     let serving = home.serve_drive();
     home.boto3(&serving.1, STORE);
@@ -270,19 +270,19 @@ fn s328_an_export_is_the_buckets_as_directories_and_goes_on_where_it_was() {
     assert!(refused.contains("in use by another tenon"), "{refused}");
     drop(serving);
     let said = home.ok(["drive", "export", "drive.img", "out"]);
-    assert!(said.contains("3 objects, 6 MiB copied; 0 were there; 0 left out"), "{said}");
+    assert!(said.contains("3 objects, 6 MiB copied; 0 already exported; 0 left out"), "{said}");
     assert_eq!(fs::read(home.path("out/photos/small")).unwrap(), b"kept");
     home.boto3(&home.serve(&format!("dirs://{}", home.path("out").display()), &[]).1, COMPARE);
     fs::remove_file(home.path("out/photos/large")).unwrap();
     fs::write(home.path("out/photos/small"), "changed there, and longer").unwrap();
     let said = home.ok(["drive", "export", "drive.img", "out", "--bucket", "photos"]);
-    assert!(said.contains("2 objects, 1 MiB copied; 1 were there; 0 left out"), "{said}");
+    assert!(said.contains("2 objects, 1 MiB copied; 1 already exported; 0 left out"), "{said}");
     home.boto3(&home.serve(&format!("dirs://{}", home.path("out").display()), &[]).1, COMPARE);
     assert!(home.refused(["drive", "export", "drive.img", "out", "--bucket", "absent"]).contains("absent"));
 }
 
 #[test]
-fn s328_what_is_damaged_is_left_out_of_an_export_and_told() {
+fn s328_damaged_objects_are_reported_and_left_out_of_an_export() {
     let home = Home::new().with_users().with_drive();
     let serving = home.serve_drive();
     home.boto3(&serving.1, STORE);
@@ -295,7 +295,8 @@ fn s328_what_is_damaged_is_left_out_of_an_export_and_told() {
     assert!(!home.path("out/photos/large").exists());
 }
 
-/// Clients store, copy, join and delete while the server is killed, again and again; `tests/clients/drive.py` says what must be there.
+/// Clients store, copy, join and delete while the server is killed repeatedly; `tests/clients/drive.py` checks what
+/// must be there.
 #[test]
 fn s317_killed_at_any_moment_a_drives_server_has_what_it_acknowledged() {
     let home = Home::new();
@@ -306,7 +307,8 @@ fn s317_killed_at_any_moment_a_drives_server_has_what_it_acknowledged() {
     assert_eq!(outcome.code, 0, "{outcome:?}");
 }
 
-/// `drive format a b` took files that `drive info a b` called unexpected, and `a,b` had to be absolute paths.
+/// Regression: `drive format a b` took files that `drive info a b` called unexpected, and `a,b` had to be absolute
+/// paths.
 #[test]
 fn drive_info_takes_what_drive_format_takes() {
     let home = Home::new();

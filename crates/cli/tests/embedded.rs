@@ -1,4 +1,4 @@
-//! Embedded volumes that have their objects on a drive.
+//! Embedded volumes whose objects are on a drive.
 
 use crate::fixture::{Home, is_mounted};
 use std::fs;
@@ -16,7 +16,7 @@ impl Home {
 }
 
 #[test]
-fn s323_files_are_objects_on_the_drive_while_it_is_mounted_and_after() {
+fn s323_files_are_objects_on_the_drive_during_and_after_a_mount() {
     let home = Home::new().with_volume_on_drive();
     home.ok(["mount", "volume", "mnt", "--serve", "127.0.0.1:0"]);
     fs::create_dir(home.mnt().join("dir")).unwrap();
@@ -36,7 +36,7 @@ fn s323_files_are_objects_on_the_drive_while_it_is_mounted_and_after() {
 }
 
 #[test]
-fn a_mount_without_an_endpoint_says_that_it_has_none() {
+fn a_mount_without_an_endpoint_says_what_to_do() {
     let home = Home::new().with_volume_on_drive();
     home.ok(["mount", "volume", "mnt"]);
     let refused = home.refused(["object", "ls", "volume/"]);
@@ -44,7 +44,7 @@ fn a_mount_without_an_endpoint_says_that_it_has_none() {
 }
 
 #[test]
-fn s324_what_cannot_be_made_leaves_nothing_and_what_is_there_stays_what_it_is() {
+fn s324_a_failed_format_leaves_nothing_and_keeps_existing_volumes() {
     let home = Home::new();
     let refused = home.refused(["format", "volume", "--drive", "--size", "900TiB"]);
     assert!(refused.contains("are free at") && refused.contains("--size"), "{refused}");
@@ -59,9 +59,10 @@ fn s324_what_cannot_be_made_leaves_nothing_and_what_is_there_stays_what_it_is() 
     assert!(!home.path("volume/objects.drive").exists());
 }
 
-/// `df` of a drive of 64 MiB, and of a volume on a small disk, said 4.0P; `fallocate` of more than there is succeeded.
+/// Regression: `df` showed 4.0P for a drive of 64 MiB and for a volume on a small disk, and `fallocate` of more than
+/// the free space succeeded.
 #[test]
-fn s515_s516_the_room_is_that_of_the_drive_or_disk() {
+fn s515_s516_the_free_space_is_that_of_the_drive_or_disk() {
     let home = Home::new().with_volume_on_drive();
     home.ok(["mount", "volume", "mnt"]);
     let bytes = |path: &str| {

@@ -1,4 +1,4 @@
-//! A volume as files and objects at once: S3 clients that people use, while the same names are used through the mount.
+//! A volume as files and objects at once: usual S3 clients work while the same names are used through the mount.
 
 use crate::fixture::{Home, said};
 use std::fs;
@@ -17,14 +17,14 @@ impl Home {
         self
     }
 
-    /// Mounts a volume and serves it at a port of its own; the endpoint's URL.
+    /// Mounts a volume and serves it at a free port. Returns the endpoint's URL.
     pub(crate) fn mount_and_serve(&self, volume: &str, more: &[&str]) -> String {
         let words = ["mount", volume, "mnt", "--serve", "127.0.0.1:0", "--users", "users.toml"];
         self.ok(words.iter().chain(more));
         self.status()["endpoint"].as_str().unwrap().to_owned()
     }
 
-    /// A client's script, which knows where the endpoint and the mount are.
+    /// Returns the command of a client's script, with the endpoint and the mount in its environment.
     fn client(&self, name: &str, url: &str, bucket: &str, root: &Path) -> Command {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name);
         let mut command = self.command(if name.ends_with(".py") { "/usr/bin/python3" } else { "/bin/bash" });
@@ -59,7 +59,7 @@ fn every_client_works(format: &[&str]) {
     }
     home.ok(["umount", "mnt"]);
     home.ok(["fsck", "volume"]);
-    assert_eq!(home.ok(["gc", "volume", "--dry-run"]), "0 objects that no file has would be deleted\n");
+    assert_eq!(home.ok(["gc", "volume", "--dry-run"]), "0 objects that no file refers to would be deleted\n");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn every_client_works_on_a_volume_named_by_path() {
     every_client_works(&["--naming", "file-path"]);
 }
 
-/// A bucket that others use as well: Tenon's endpoint and the server's own show the same objects.
+/// A bucket that other clients use too: Tenon's endpoint and the server itself show the same objects.
 #[test]
 fn every_client_works_on_a_bucket_of_a_server() {
     let server = servers::shared_minio();
@@ -92,7 +92,8 @@ fn every_client_works_on_a_bucket_of_a_server() {
     home.ok(["umount", "mnt"]);
 }
 
-/// Whoever asks: the server behind, Tenon's endpoint over it, or one over a volume of another layout.
+/// Metadata is the same for every endpoint: the server behind Tenon, Tenon's endpoint over it, and endpoints over
+/// volumes of other layouts.
 #[test]
 fn s100_s104_s185_metadata_is_the_same_on_both_sides() {
     let server = servers::shared_minio();
@@ -114,7 +115,7 @@ fn s100_s104_s185_metadata_is_the_same_on_both_sides() {
     }
 }
 
-/// Ends a process that a test started.
+/// A process that is killed when this value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -124,7 +125,7 @@ impl Drop for Running {
     }
 }
 
-/// Without a mount, with a user that Tenon makes itself; what is there is there at the next start.
+/// Without a mount, with the default user that Tenon creates. Objects survive a restart.
 #[test]
 fn a_volume_is_served_without_a_mount() {
     let home = Home::new();
@@ -166,9 +167,9 @@ assert s3.get_object(Bucket="volume", Key="a/b")["Body"].read() == b"kept"
     assert_eq!(fs::read_to_string(home.mnt().join("a/b")).unwrap(), "kept");
 }
 
-/// What a kill -9 leaves is whole: an object is there or not, and an upload goes on at the next start.
+/// After a kill -9, an object is complete or absent, and an upload can be continued at the next start.
 #[test]
-fn an_upload_goes_on_after_a_kill() {
+fn an_upload_continues_after_a_kill() {
     let home = Home::new().with_users();
     home.ok(["format", "volume", "--naming", "inode"]);
     let program = r#"
@@ -208,7 +209,7 @@ else:
 }
 
 #[test]
-fn what_cannot_be_served_is_refused() {
+fn unusable_names_and_users_are_refused() {
     let home = Home::new().with_users();
     home.ok(["format", "Volume_1"]);
     let refused = home.refused(["serve", "Volume_1", "--listen", "127.0.0.1:0"]);

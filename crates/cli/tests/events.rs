@@ -1,4 +1,4 @@
-//! Events of a volume's endpoint: clients that people use on one side, an HTTP receiver on the other.
+//! Events of a volume's endpoint: usual clients on one side, an HTTP receiver on the other.
 
 use crate::endpoint::{KEY, SECRET};
 use crate::fixture::{Home, eventually, said};
@@ -15,49 +15,49 @@ use tokio::time::Instant;
 
 pub(crate) const TOKEN: &str = "hush-hush-token";
 
-/// A receiver that takes what has the right token, after a while.
+/// An HTTP receiver that accepts posts with the right token, after a delay.
 pub(crate) struct Receiver {
     pub(crate) address: String,
-    got: Arc<Mutex<Vec<ObjectEvent>>>,
+    received: Arc<Mutex<Vec<ObjectEvent>>>,
     is_ending: Arc<AtomicBool>,
     accepting: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Receiver {
-    pub(crate) fn start(address: &str, after: Duration) -> Self {
+    pub(crate) fn start(address: &str, delay: Duration) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (got, is_ending) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (noted, ending) = (got.clone(), is_ending.clone());
+        let (received, is_ending) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (recorded, ending) = (received.clone(), is_ending.clone());
         let accepting = std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if ending.load(Ordering::Relaxed) {
                     return;
                 }
-                let (noted, ending) = (noted.clone(), ending.clone());
-                std::thread::spawn(move || serve(stream, &noted, &ending, after));
+                let (recorded, ending) = (recorded.clone(), ending.clone());
+                std::thread::spawn(move || serve(stream, &recorded, &ending, delay));
             }
         });
-        Self { address, got, is_ending, accepting: Some(accepting) }
+        Self { address, received, is_ending, accepting: Some(accepting) }
     }
 
     pub(crate) fn flag(&self) -> String {
         format!("--webhook=hook=http://{}/", self.address)
     }
 
-    pub(crate) fn got(&self) -> Vec<ObjectEvent> {
-        self.got.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<ObjectEvent> {
+        self.received.lock().unwrap().clone()
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.got().iter().map(|event| event.key.to_string()).collect();
+        let mut keys: Vec<String> = self.received().iter().map(|event| event.key.to_string()).collect();
         keys.sort();
         keys.dedup();
         keys
     }
 }
 
-/// Nobody listens there any more.
+/// Stops the receiver, so that its address refuses connections.
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Relaxed);
@@ -68,29 +68,29 @@ impl Drop for Receiver {
 
 fn serve(
     stream: TcpStream,
-    noted: &Mutex<Vec<ObjectEvent>>,
+    recorded: &Mutex<Vec<ObjectEvent>>,
     ending: &AtomicBool,
-    after: Duration,
+    delay: Duration,
 ) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
         let (headers, body) = read_post(&mut reader)?;
-        std::thread::sleep(after);
-        // A connection that outlived the receiver is none.
+        std::thread::sleep(delay);
+        // Ignore posts on connections that outlived the receiver.
         if ending.load(Ordering::Relaxed) {
             return None;
         }
         let is_right = headers.get("authorization").map(String::as_str) == Some(&format!("Bearer {TOKEN}"));
         let status = if is_right { "200 OK" } else { "403 Forbidden" };
         if is_right {
-            noted.lock().unwrap().extend(events::aws::parse(&body).unwrap());
+            recorded.lock().unwrap().extend(events::aws::parse(&body).unwrap());
         }
         write!(writer, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }
 
-/// The next post of a connection, its headers and its body, unless the connection ended.
+/// Reads the next post of a connection: its headers and its body. Returns `None` if the connection ended.
 pub(crate) fn read_post(reader: &mut impl BufRead) -> Option<(BTreeMap<String, String>, Vec<u8>)> {
     let mut headers = BTreeMap::new();
     loop {
@@ -110,14 +110,14 @@ pub(crate) fn read_post(reader: &mut impl BufRead) -> Option<(BTreeMap<String, S
 }
 
 impl Home {
-    /// With the token in a file `token`.
+    /// Writes the token to a file `token`.
     pub(crate) fn with_token(self) -> Self {
         fs::write(self.path("token"), format!("{TOKEN}\n")).unwrap();
         fs::set_permissions(self.path("token"), fs::Permissions::from_mode(0o600)).unwrap();
         self
     }
 
-    /// Runs a program of boto3, which knows `s3` and the bucket `volume`.
+    /// Runs a boto3 program with the client `s3` and the bucket `volume`.
     pub(crate) fn boto(&self, url: &str, program: &str) {
         let begin = r#"
 import boto3, io, json, os, urllib.request
@@ -144,7 +144,7 @@ def notify(**rule):
     }
 }
 
-fn what_clients_do_arrives(format: &[&str]) {
+fn events_of_all_requests_arrive(format: &[&str]) {
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
     let home = Home::new().with_users().with_token();
     home.ok(["format", "volume"].iter().chain(format));
@@ -167,13 +167,13 @@ request = urllib.request.Request(post["url"], form.encode(), {"Content-Type": "m
 assert urllib.request.urlopen(request).status in (200, 204)
 "#,
     );
-    eventually("everything arrived", || receiver.got().len() == 8);
-    let got = receiver.got();
-    let of = |key: &str| -> Vec<&ObjectEvent> {
-        got.iter().filter(|event| event.key.as_bytes() == key.as_bytes()).collect()
+    eventually("everything arrived", || receiver.received().len() == 8);
+    let received = receiver.received();
+    let events_of = |key: &str| -> Vec<&ObjectEvent> {
+        received.iter().filter(|event| event.key.as_bytes() == key.as_bytes()).collect()
     };
-    let kinds = |key: &str| -> Vec<EventKind> { of(key).iter().map(|event| event.kind).collect() };
-    let [put] = of("in/a b+ü.txt").try_into().unwrap();
+    let kinds = |key: &str| -> Vec<EventKind> { events_of(key).iter().map(|event| event.kind).collect() };
+    let [put] = events_of("in/a b+ü.txt").try_into().unwrap();
     assert_eq!((put.kind, put.object.size_bytes), (EventKind::CreatedPut, Some(3)));
     assert_eq!(put.object.content_type.as_deref(), Some("text/plain"));
     assert_eq!(put.object.user.get("project").map(String::as_str), Some("x"));
@@ -182,14 +182,14 @@ assert urllib.request.urlopen(request).status in (200, 204)
     let copied =
         [EventKind::CreatedCopy, EventKind::TaggingPut, EventKind::TaggingDelete, EventKind::RemovedDelete];
     assert_eq!(kinds("copy"), copied);
-    assert!(of("copy").is_sorted_by_key(|event| event.sequence));
-    // An event shows the tags that the object has when it is told: those of the copy have changed since.
-    assert_eq!(of("kept")[0].object.tags.get("class").map(String::as_str), Some("raw"));
+    assert!(events_of("copy").is_sorted_by_key(|event| event.sequence));
+    // An event shows the tags at the time when it is sent: those of the copy have changed since.
+    assert_eq!(events_of("kept")[0].object.tags.get("class").map(String::as_str), Some("raw"));
     assert_eq!(kinds("big"), [EventKind::CreatedCompleteMultipartUpload]);
-    let big = &of("big")[0].object;
+    let big = &events_of("big")[0].object;
     assert_eq!((big.size_bytes, big.user.get("project").map(String::as_str)), (Some(9 << 20), Some("y")));
     assert_eq!(kinds("posted"), [EventKind::CreatedPost]);
-    // A message is counted once its answer has come and is noted.
+    // A message is counted after its answer has arrived.
     eventually("all messages are counted", || home.counts()["sent"] == 8);
     assert_eq!(home.counts()["failed"], 0);
     let shown = home.ok(["status", "mnt"]);
@@ -198,16 +198,16 @@ assert urllib.request.urlopen(request).status in (200, 204)
 }
 
 #[test]
-fn s193_s194_what_clients_do_arrives_from_a_volume_named_by_inode() {
-    what_clients_do_arrives(&["--naming", "inode"]);
+fn s193_s194_events_of_all_requests_arrive_from_a_volume_named_by_inode() {
+    events_of_all_requests_arrive(&["--naming", "inode"]);
 }
 
 #[test]
-fn s193_s194_what_clients_do_arrives_from_a_volume_named_by_path() {
-    what_clients_do_arrives(&["--naming", "file-path"]);
+fn s193_s194_events_of_all_requests_arrive_from_a_volume_named_by_path() {
+    events_of_all_requests_arrive(&["--naming", "file-path"]);
 }
 
-/// The receiver goes down while clients write, and comes back: everything arrives, and nobody waited.
+/// The receiver is down while clients write, and comes back: all events arrive, and no client waited.
 #[test]
 fn s196_a_receiver_that_was_down_gets_everything() {
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
@@ -224,10 +224,10 @@ fn s196_a_receiver_that_was_down_gets_everything() {
     assert_eq!(home.counts()["sent"], 1);
     let receiver = Receiver::start(&address, Duration::ZERO);
     eventually("the rest arrived", || home.counts()["sent"] == 41);
-    let got = receiver.got();
+    let received = receiver.received();
     assert_eq!(receiver.keys().len(), 10);
     for key in receiver.keys() {
-        let of_key: Vec<_> = got.iter().filter(|event| event.key.to_string() == key).collect();
+        let of_key: Vec<_> = received.iter().filter(|event| event.key.to_string() == key).collect();
         assert!(of_key.len() >= 4 && of_key.is_sorted_by_key(|event| event.sequence), "{key}");
     }
     assert!(home.dead_letters().is_empty());
@@ -246,7 +246,7 @@ fn s118_s196_a_wrong_token_makes_dead_letters_and_is_never_shown() {
     home.boto(&url, "notify()\ns3.put_object(Bucket='volume', Key='a', Body=b'')");
     eventually("it is a dead letter", || home.counts()["failed"] == 1);
     assert_eq!(home.dead_letters()[0].key.as_bytes(), b"a");
-    assert!(receiver.got().is_empty());
+    assert!(receiver.received().is_empty());
     let arguments = fs::read(format!("/proc/{}/cmdline", home.pid())).unwrap();
     let seen = [
         String::from_utf8_lossy(&arguments).into_owned(),
@@ -257,7 +257,7 @@ fn s118_s196_a_wrong_token_makes_dead_letters_and_is_never_shown() {
         assert!(!text.is_empty() && !text.contains(wrong), "{text}");
     }
     home.ok(["umount", "mnt"]);
-    // With the right one the next event arrives.
+    // With the right token the next event arrives.
     let home = home.with_token();
     let url = home.mount_and_serve("volume", &more);
     home.boto(&url, "s3.put_object(Bucket='volume', Key='b', Body=b'')");
@@ -265,9 +265,10 @@ fn s118_s196_a_wrong_token_makes_dead_letters_and_is_never_shown() {
     home.ok(["umount", "mnt"]);
 }
 
-/// Clients do not wait for a receiver that takes its time, nor does the end, beyond its own: what is left is a dead letter.
+/// Clients do not wait for a slow receiver, and the end waits only within its own limit: the remaining events are
+/// dead letters.
 #[test]
-fn s193_s196_nobody_waits_for_a_slow_receiver() {
+fn s193_s196_clients_do_not_wait_for_a_slow_receiver() {
     let receiver = Receiver::start("127.0.0.1:0", Duration::from_secs(2));
     let home = Home::new().with_users().with_token();
     home.ok(["format", "volume", "--naming", "inode"]);
@@ -290,7 +291,7 @@ fn s193_s196_nobody_waits_for_a_slow_receiver() {
 }
 
 #[test]
-fn what_is_no_receiver_is_refused() {
+fn invalid_receivers_are_refused() {
     let home = Home::new().with_users().with_token();
     home.ok(["format", "volume"]);
     let refused = |more: &[&str]| {
@@ -314,8 +315,8 @@ fn what_is_no_receiver_is_refused() {
     assert!(said.contains("chmod 600"), "{said}");
 }
 
-/// What a rule says is over goes while the volume is mounted, and is told; what is not stays.
-fn what_is_over_expires(format: &[&str]) {
+/// Objects that a lifecycle rule expires are deleted while the volume is mounted, with an event each; others stay.
+fn expired_objects_are_deleted(format: &[&str]) {
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
     let home = Home::new().with_users().with_token();
     home.ok(["format", "volume"].iter().chain(format));
@@ -349,12 +350,12 @@ assert "Expiration" not in s3.head_object(Bucket="volume", Key="kept")
     if by_inode {
         gone.insert(0, "days/aged");
     }
-    eventually("what is over is gone", || gone.iter().all(|name| !home.mnt().join(name).exists()));
-    // The directories are objects too, which somebody made.
-    let of_files =
+    eventually("expired objects are gone", || gone.iter().all(|name| !home.mnt().join(name).exists()));
+    // Directories are objects too, and have events of their own.
+    let file_keys =
         || -> Vec<String> { receiver.keys().into_iter().filter(|key| !key.ends_with('/')).collect() };
-    eventually("it is told", || of_files() == gone);
-    assert!(receiver.got().iter().all(|event| event.kind == EventKind::ExpirationDelete));
+    eventually("the events arrived", || file_keys() == gone);
+    assert!(receiver.received().iter().all(|event| event.kind == EventKind::ExpirationDelete));
     for name in ["days/fresh", "kept"] {
         assert_eq!(fs::read_to_string(home.mnt().join(name)).unwrap(), name);
     }
@@ -363,11 +364,11 @@ assert "Expiration" not in s3.head_object(Bucket="volume", Key="kept")
 }
 
 #[test]
-fn s198_what_is_over_expires_in_a_volume_named_by_inode() {
-    what_is_over_expires(&["--naming", "inode"]);
+fn s198_expired_objects_are_deleted_from_a_volume_named_by_inode() {
+    expired_objects_are_deleted(&["--naming", "inode"]);
 }
 
 #[test]
-fn s198_what_is_over_expires_in_a_volume_named_by_path() {
-    what_is_over_expires(&["--naming", "file-path"]);
+fn s198_expired_objects_are_deleted_from_a_volume_named_by_path() {
+    expired_objects_are_deleted(&["--naming", "file-path"]);
 }

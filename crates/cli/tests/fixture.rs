@@ -1,4 +1,4 @@
-//! A home, a runtime directory and mount points of a test's own, and the program run in them.
+//! Test fixture: a home directory, a runtime directory and mount points for one test, and `tenon` run in them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Where one test runs `tenon`. Dropping it ends its mounts.
+/// The directories and the environment of one test. Dropping it unmounts its mounts.
 pub(crate) struct Home {
     dir: tempfile::TempDir,
     variables: Vec<(String, String)>,
 }
 
-/// What a run of `tenon` said.
+/// Exit code and output of a run of `tenon`.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -29,28 +29,28 @@ impl Home {
         Self { dir, variables: Vec::new() }
     }
 
-    /// With another environment variable for every run.
+    /// Adds an environment variable for every run.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// A path in the home; symbolic links resolved as far as it exists.
+    /// Returns a path in the home, with symbolic links resolved as far as it exists.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
-    /// The path as text.
+    /// Returns a path in the home as text.
     pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// The mount point every home has.
+    /// Returns the mount point that every home has.
     pub(crate) fn mnt(&self) -> PathBuf {
         self.path("mnt")
     }
 
-    /// The program, with this home's environment and no other.
+    /// Returns a command with this home's environment and no other.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -64,24 +64,25 @@ impl Home {
         command
     }
 
-    /// Runs `tenon` to its end.
+    /// Runs `tenon` and waits for its end.
     pub(crate) fn tenon<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Said {
         let mut command = self.command(tenon());
         said(command.args(words))
     }
 
-    /// Runs `tenon`, which must succeed; what it printed.
+    /// Runs `tenon`, which must succeed. Returns what it printed.
     pub(crate) fn ok<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
         let said = self.tenon(words);
         assert_eq!(said.code, 0, "{said:?}");
         said.out
     }
 
-    /// Lets `tenon fsck` remove content that no file has, which a crash or a restored backup leaves; all else must be sound.
-    pub(crate) fn is_sound_but_for_garbage(&self, volume: &str) {
+    /// Lets `tenon fsck` remove content that no file refers to, which a crash or a restored backup leaves. Asserts
+    /// that all else is sound.
+    pub(crate) fn assert_sound_but_for_garbage(&self, volume: &str) {
         let checked = self.tenon(["fsck", volume]);
         let is_garbage = |line: &str| {
-            line.starts_with("content that no file has: ")
+            line.starts_with("content that no file refers to:  ")
                 || line.ends_with(", 0 left")
                 || line.ends_with("is clean")
         };
@@ -90,7 +91,7 @@ impl Home {
         assert!(again.contains("is clean"), "{again}");
     }
 
-    /// Runs `tenon`, which must fail with one line that begins with its name; the line.
+    /// Runs `tenon`, which must fail with one line that begins with its name. Returns that line.
     pub(crate) fn refused<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
         let said = self.tenon(words);
         assert!(matches!(said.code, 1 | 2), "{said:?}");
@@ -98,50 +99,50 @@ impl Home {
         said.err
     }
 
-    /// An embedded volume, mounted.
-    pub(crate) fn mounted(&self) -> PathBuf {
+    /// Makes and mounts an embedded volume. Returns the mount point.
+    pub(crate) fn mount_volume(&self) -> PathBuf {
         self.ok(["format", "volume"]);
         self.ok(["mount", "volume", "mnt", "--metadata-ttl=0s"]);
         self.mnt()
     }
 
-    /// Unmounts in order, and mounts anew.
-    pub(crate) fn again(&self) {
+    /// Unmounts, waiting for the end, and mounts again.
+    pub(crate) fn remount(&self) {
         self.ok(["umount", "mnt"]);
         self.ok(["mount", "volume", "mnt"]);
     }
 
-    /// Ends the daemon as a crash does, and mounts anew.
-    pub(crate) fn after_a_kill(&self) {
+    /// Kills the daemon as a crash would, and mounts again.
+    pub(crate) fn kill_and_remount(&self) {
         self.signal(self.pid(), rustix::process::Signal::KILL);
         self.ok(["umount", "mnt"]);
         assert!(!is_mounted(&self.mnt()));
         self.ok(["mount", "volume", "mnt"]);
     }
 
-    /// Takes away the file that says which files of the engine count.
+    /// Removes the file that names the current files of the metadata engine.
     pub(crate) fn damage_metadata(&self) {
         let engines = fs::read_dir(self.path("volume/state/meta")).unwrap();
         let current = engines.map(|entry| entry.unwrap().path().join("CURRENT")).find(|path| path.exists());
         fs::remove_file(current.unwrap()).unwrap();
     }
 
-    /// The daemon of the mount at `mnt`.
+    /// Returns the process id of the daemon of `mnt`.
     pub(crate) fn pid(&self) -> u32 {
         self.status()["pid"].as_u64().unwrap().try_into().unwrap()
     }
 
-    /// The most memory that daemon has had, in bytes.
+    /// Returns the peak memory of the daemon of `mnt`, in bytes.
     pub(crate) fn peak_bytes(&self) -> u64 {
         peak_bytes(self.pid())
     }
 
-    /// What the mount at `mnt` says of itself.
+    /// Returns the status of the mount at `mnt`.
     pub(crate) fn status(&self) -> serde_json::Value {
         serde_json::from_str(&self.ok(["status", "mnt", "--json"])).unwrap()
     }
 
-    /// Sends a signal to the daemon of the mount at `mnt`.
+    /// Sends a signal to a process.
     pub(crate) fn signal(&self, pid: u32, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
@@ -175,12 +176,12 @@ pub(crate) fn said(command: &mut Command) -> Said {
     }
 }
 
-/// Whether something of Tenon's is mounted there.
+/// Returns whether a Tenon volume is mounted at a path.
 pub(crate) fn is_mounted(path: &Path) -> bool {
     fuse::mounted_at(path).unwrap().is_some()
 }
 
-/// Asks again until it holds.
+/// Waits until a condition holds. Panics if it does not after 20 seconds.
 pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..1000 {
         if holds() {
@@ -188,20 +189,21 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("it never came true that {what}");
+    panic!("timed out waiting until {what}");
 }
 
-/// The most memory a process has had, in bytes.
+/// Returns the peak memory of a process in bytes.
 pub(crate) fn peak_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmHWM:")
 }
 
-/// The same without pages of the program's own file: those of a build for tests are many, and the kernel can drop them.
-pub(crate) fn peak_bytes_but_program(pid: u32) -> u64 {
+/// Returns the peak memory of a process without pages of the program's own file, in bytes: those of a test build are
+/// many, and the kernel can drop them.
+pub(crate) fn peak_bytes_without_program(pid: u32) -> u64 {
     peak_bytes(pid) - status_bytes(pid, "RssFile:")
 }
 
-/// An amount of memory that the kernel tells of a process, in bytes.
+/// Returns a memory value of a process, as the kernel shows it, in bytes.
 fn status_bytes(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -1,6 +1,6 @@
-//! What earlier builds wrote opens in this one.
+//! Volumes that earlier builds wrote can be opened by this build.
 //!
-//! `scripts/fixtures` made the archives in `formats/`, each folder with the build that it is called after.
+//! `scripts/fixtures` made the archives in `formats/`; each folder is named after the build.
 
 use crate::fixture::{Home, said};
 use rustix::fs::getxattr;
@@ -8,16 +8,16 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The archive of a volume, unpacked into a home.
-fn unpacked(home: &Home, build: &str, volume: &str) {
+/// Unpacks the archive of a volume into a home.
+fn unpack(home: &Home, build: &str, volume: &str) {
     let archives = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
     let archive = archives.join(build).join(format!("{volume}.tar.xz"));
     let unpacked = said(home.command("tar").args(["--extract", "--xattrs", "--file"]).arg(archive));
     assert_eq!((unpacked.code, unpacked.err.as_str()), (0, ""));
 }
 
-/// Every file is as `fill` in the script made it.
-fn is_as_it_was_made(mnt: &Path) {
+/// Asserts that every file is as `fill` in the script made it.
+fn assert_contents(mnt: &Path) {
     let read = |path: &str| fs::read_to_string(mnt.join(path)).unwrap();
     assert_eq!(read("dir/file"), "hello\n");
     assert_eq!(read("dir/deep/link"), "hello\n");
@@ -36,48 +36,48 @@ fn is_as_it_was_made(mnt: &Path) {
     assert_eq!(&color[..len], b"green");
 }
 
-/// The file is still there, and is there after another mount, when a program has changed it.
-fn can_be_changed(home: &Home, volume: &str) {
+/// Changes files, and asserts that the changes survive a remount.
+fn assert_changeable(home: &Home, volume: &str) {
     fs::write(home.mnt().join("dir/new"), "new").unwrap();
     fs::write(home.mnt().join("dir/nothing"), "something").unwrap();
     home.ok(["umount", "mnt"]);
-    home.is_sound_but_for_garbage(volume);
+    home.assert_sound_but_for_garbage(volume);
     home.ok(["mount", volume, "mnt"]);
     assert_eq!(fs::read_to_string(home.mnt().join("dir/new")).unwrap(), "new");
     assert_eq!(fs::read_to_string(home.mnt().join("dir/nothing")).unwrap(), "something");
     home.ok(["umount", "mnt"]);
 }
 
-fn opens(build: &str, volume: &str, flags: &[&str]) {
+fn assert_opens(build: &str, volume: &str, flags: &[&str]) {
     let home = Home::new();
-    unpacked(&home, build, volume);
+    unpack(&home, build, volume);
     home.ok(["mount", volume, "mnt"].iter().chain(flags).copied());
-    is_as_it_was_made(&home.mnt());
+    assert_contents(&home.mnt());
     if volume == "by-inode" {
         let (file, second) = (home.mnt().join("dir/file"), home.mnt().join("dir/second name"));
         assert_eq!(fs::metadata(file).unwrap().ino(), fs::metadata(second).unwrap().ino());
     }
-    can_be_changed(&home, volume);
+    assert_changeable(&home, volume);
 }
 
 #[test]
 fn s522_a_volume_by_path_of_77752b7_opens() {
-    opens("77752b7", "by-path", &[]);
+    assert_opens("77752b7", "by-path", &[]);
 }
 
 #[test]
 fn s522_a_volume_by_inode_in_chunks_of_77752b7_opens() {
-    opens("77752b7", "by-inode", &[]);
+    assert_opens("77752b7", "by-inode", &[]);
 }
 
-/// All of its bytes are in the write-back log and none in the bucket.
+/// All bytes of the volume are in the write-back log, and none in the bucket.
 #[test]
 fn s522_a_write_back_log_of_77752b7_opens() {
-    opens("77752b7", "waiting", &["--writeback"]);
+    assert_opens("77752b7", "waiting", &["--writeback"]);
 }
 
-/// Its process was killed, so that the drive's log is replayed.
+/// The process of the volume was killed, so the drive's log must be replayed.
 #[test]
 fn s522_a_drive_of_77752b7_opens() {
-    opens("77752b7", "on-drive", &[]);
+    assert_opens("77752b7", "on-drive", &[]);
 }

@@ -1,4 +1,4 @@
-//! An event handler as a process of its own, and clients of it.
+//! An event handler as a process of its own, and its clients.
 
 use crate::endpoint::{KEY, SECRET};
 use crate::events::TOKEN;
@@ -12,28 +12,28 @@ use std::sync::{Arc, Mutex};
 
 const RULES: &str = "green:\n  container: volume\n  properties: {color: green}\n";
 
-/// A run of `tenon` that goes on, and what it has said so far.
-pub(crate) struct Run {
+/// A `tenon` process that keeps running, and the lines that it has printed so far.
+pub(crate) struct RunningTenon {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Run {
+impl RunningTenon {
     pub(crate) fn start(home: &Home, words: &[&str]) -> Self {
         let mut command = home.command(tenon());
         let mut child = command.args(words).stdout(Stdio::piped()).spawn().unwrap();
         let (lines, out) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
-        let noted = lines.clone();
+        let recorded = lines.clone();
         std::thread::spawn(move || {
             BufReader::new(out)
                 .lines()
                 .map_while(Result::ok)
-                .for_each(|line| noted.lock().unwrap().push(line));
+                .for_each(|line| recorded.lock().unwrap().push(line));
         });
         Self { child, lines }
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -43,26 +43,26 @@ impl Run {
     }
 
     pub(crate) fn first_line(&self) -> String {
-        eventually("the process says something", || !self.lines().is_empty());
+        eventually("the process prints a line", || !self.lines().is_empty());
         self.lines()[0].clone()
     }
 }
 
-impl Drop for Run {
+impl Drop for RunningTenon {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// A port that nobody has at the moment.
+/// Returns a port that is free at the moment.
 pub(crate) fn free_port() -> u16 {
     servers::free_address().port()
 }
 
 impl Home {
-    /// A volume with an endpoint that tells a port what happens, and clients' credentials.
-    fn served(self, events: u16) -> (Self, String) {
+    /// Mounts and serves a volume whose endpoint sends events to a port, and writes credentials for clients.
+    fn serve_with_events(self, events: u16) -> (Self, String) {
         let home = self
             .with_users()
             .with_token()
@@ -77,9 +77,9 @@ impl Home {
         (home, url)
     }
 
-    fn handler(&self, url: &str, listen: &str, events: u16) -> Run {
+    fn handler(&self, url: &str, listen: &str, events: u16) -> RunningTenon {
         let source = format!("webhook://127.0.0.1:{events}/told");
-        Run::start(
+        RunningTenon::start(
             self,
             &[
                 "events",
@@ -102,9 +102,9 @@ impl Home {
 }
 
 #[test]
-fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_back() {
+fn s276_s277_clients_of_a_handler_see_changes_across_its_restart() {
     let events = free_port();
-    let (home, url) = Home::new().served(events);
+    let (home, url) = Home::new().serve_with_events(events);
     home.boto(
         &url,
         "notify()\ns3.put_object(Bucket='volume', Key='a', Body=b'1', Metadata={'color': 'green'})",
@@ -113,7 +113,7 @@ fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_b
     let at = handler.first_line();
     let client = ["--handler", &at, "--handler-token", "client-token"];
     let watch =
-        Run::start(&home, &[&["views", "watch", "rules.yaml", "--interval", "100ms"], &client[..]].concat());
+        RunningTenon::start(&home, &[&["views", "watch", "rules.yaml", "--interval", "100ms"], &client[..]].concat());
     let expect = |lines: &[&str]| {
         let has = || watch.lines() == lines;
         eventually(&format!("{lines:?}"), has);
@@ -131,8 +131,8 @@ fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_b
     assert_eq!(listed, "green: 1 objects, 2 bytes\n");
     let stats = home.ok([&["events", "stats"], &client[..]].concat());
     assert!(stats.contains("connected") && stats.contains("unreadable 0"), "{stats}");
-    assert!(stats.contains(" behind; 0 messages wait there\n"), "{stats}");
-    // `a` is stored, and changed; `b` is stored, and no view wants `c` that is red.
+    assert!(stats.contains(" behind; 0 messages waiting\n"), "{stats}");
+    // `a` is stored, and changed; `b` is stored; no view wants `c`, which is red.
     let outcomes = |line: &&str| line.starts_with("  hints: ") && line.contains(" applied, ");
     assert!(stats.lines().any(|line| outcomes(&line)), "{stats}");
     assert!(
@@ -146,7 +146,7 @@ fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_b
          s3.put_object(Bucket='volume', Key='d', Body=b'1', Metadata={'color': 'green'})",
     );
     let _handler = home.handler(&url, at.trim_start_matches("http://"), events);
-    eventually("the client hears what was missed", || watch.lines().len() == 5);
+    eventually("the client learns what it missed", || watch.lines().len() == 5);
     let mut last = watch.lines()[3..].to_vec();
     last.sort();
     assert_eq!(last, ["+ green s3://volume/d", "- green s3://volume/b"]);
@@ -155,9 +155,9 @@ fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_b
 }
 
 #[test]
-fn s278_a_handler_is_only_for_who_knows_its_token_and_ends_in_good_order() {
+fn s278_a_handler_requires_its_token_and_ends_in_order() {
     let events = free_port();
-    let (home, url) = Home::new().served(events);
+    let (home, url) = Home::new().serve_with_events(events);
     let mut handler = home.handler(&url, "127.0.0.1:0", events);
     let at = handler.first_line();
     for more in [&[][..], &["--handler-token", "token"]] {
@@ -166,7 +166,7 @@ fn s278_a_handler_is_only_for_who_knows_its_token_and_ends_in_good_order() {
     }
     let halves = format!("1/2={at}");
     let refused = home.refused(["views", "list", "rules.yaml", "--handler", &halves]);
-    assert!(refused.contains("a handler of each part"), "{refused}");
+    assert!(refused.contains("a handler for each part"), "{refused}");
     let port = free_port().to_string();
     let second = home.refused([
         "events",
@@ -188,10 +188,10 @@ fn s278_a_handler_is_only_for_who_knows_its_token_and_ends_in_good_order() {
 }
 
 #[test]
-fn what_a_source_says_is_shown_as_it_comes() {
+fn events_of_a_source_are_shown_as_they_arrive() {
     let home = Home::new();
     let events = free_port();
-    let tail = Run::start(
+    let tail = RunningTenon::start(
         &home,
         &["events", "tail", &format!("webhook://127.0.0.1:{events}/t"), "--take", "--count", "1"],
     );
@@ -213,11 +213,11 @@ fn what_a_source_says_is_shown_as_it_comes() {
     assert!(refused.contains("eventbridge"), "{refused}");
 }
 
-/// Two mounts with rulesets of their own ask one handler; one goes on with what it knows when that is gone.
+/// Two mounts with different rulesets use one handler; one continues with what it knows when the handler is gone.
 #[test]
-fn s265_mounts_ask_a_handler_that_others_run() {
+fn s265_mounts_use_a_remote_handler() {
     let events = free_port();
-    let (home, url) = Home::new().served(events);
+    let (home, url) = Home::new().serve_with_events(events);
     let handler = home.handler(&url, "127.0.0.1:0", events);
     let at = handler.first_line();
     fs::create_dir(home.path("views")).unwrap();
@@ -237,6 +237,6 @@ fn s265_mounts_ask_a_handler_that_others_run() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert_eq!(fs::read_to_string(green.join("made")).unwrap(), "in a view", "without the handler");
     let status = home.ok(["status", "views"]);
-    assert!(status.contains("green: 1 objects; as it was"), "{status}");
+    assert!(status.contains("green: 1 objects; out of date"), "{status}");
     home.ok(["umount", "views"]);
 }

@@ -1,4 +1,4 @@
-//! What programs ask of a file system beyond reading and writing, through the kernel.
+//! Features that programs use beyond reading and writing, through the kernel.
 
 use crate::fixture::{Home, eventually, said};
 use std::fs;
@@ -6,14 +6,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::Duration;
 
 impl Home {
-    /// A volume named by inode, mounted with more flags.
-    fn by_inode_with(&self, flags: &[&str]) -> std::path::PathBuf {
+    /// Makes and mounts a volume named by inode, with more flags.
+    fn mount_by_inode_with(&self, flags: &[&str]) -> std::path::PathBuf {
         self.ok(["format", "volume", "--naming", "inode"]);
         self.ok([&["mount", "volume", "mnt"], flags].concat());
         self.mnt()
     }
 
-    /// Runs a shell line in the home; it must succeed. What it printed.
+    /// Runs a shell line in the home, which must succeed. Returns what it printed.
     fn sh(&self, line: &str) -> String {
         let said = said(self.command("/bin/sh").args(["-euc", line]));
         assert_eq!(said.code, 0, "{line}: {said:?}");
@@ -26,11 +26,11 @@ impl Home {
     }
 }
 
-/// The page cache answers reads that Tenon never hears of: an open that leaves it in place counts for them.
+/// The page cache answers reads without asking Tenon: an open that keeps the page cache counts as a read.
 #[test]
 fn s103_access_times_follow_reads_that_the_page_cache_answers() {
     let home = Home::new();
-    let mnt = home.by_inode_with(&[]);
+    let mnt = home.mount_by_inode_with(&[]);
     fs::write(mnt.join("file"), "text").unwrap();
     let made = home.atime_ns("file");
     std::thread::sleep(Duration::from_millis(20));
@@ -62,7 +62,7 @@ fn s103_access_times_follow_reads_that_the_page_cache_answers() {
 #[test]
 fn s172_renameat2_leaves_a_whiteout() {
     let home = Home::new();
-    let mnt = home.by_inode_with(&[]);
+    let mnt = home.mount_by_inode_with(&[]);
     fs::write(mnt.join("lower"), "text").unwrap();
     let flags = rustix::fs::RenameFlags::WHITEOUT;
     let at = rustix::fs::CWD;
@@ -75,8 +75,8 @@ fn s172_renameat2_leaves_a_whiteout() {
 #[test]
 fn s173_cp_copies_inside_the_store() {
     let home = Home::new();
-    let mnt = home.by_inode_with(&[]);
-    // Without a hole: cp(1) reads and writes files with holes, to keep these.
+    let mnt = home.mount_by_inode_with(&[]);
+    // The source has no holes: cp(1) reads and writes files with holes, to keep them.
     home.sh("head -c 20000000 /dev/urandom > mnt/source; echo end >> mnt/source");
     home.ok(["umount", "mnt"]);
     home.ok(["mount", "volume", "mnt"]);
@@ -130,14 +130,14 @@ fn s92_locks_hold_between_the_processes_of_a_mount() {
 #[test]
 fn s174_s175_quotas_limit_directories_and_the_volume() {
     let home = Home::new();
-    let mnt = home.by_inode_with(&[]);
-    home.sh("mkdir -p mnt/tree/below; head -c 3000000 /dev/zero > mnt/tree/below/old; touch mnt/beside");
+    let mnt = home.mount_by_inode_with(&[]);
+    home.sh("mkdir -p mnt/tree/below; head -c 3000000 /dev/zero > mnt/tree/below/old; touch mnt/outside");
     home.ok(["quota", "set", "mnt/tree", "--bytes", "5MB", "--files", "5"]);
     assert_eq!(
         home.ok(["quota", "get", "mnt/tree"]),
         "bytes  3000000 used, of 5000000\nfiles  2 used, of 5\n"
     );
-    // A write that has no room is refused when it is made.
+    // A write without room is refused when it is made.
     let refused = home.sh("head -c 4000000 /dev/zero 2>&1 > mnt/tree/new || echo refused");
     assert!(refused.contains("quota") && refused.contains("refused"), "{refused}");
     let refused = home.sh("truncate -s 9M mnt/tree/new 2>&1 || echo refused");
@@ -147,10 +147,10 @@ fn s174_s175_quotas_limit_directories_and_the_volume() {
     assert_eq!(refused.matches("refused").count(), 2, "{refused}");
     let full = rustix::fs::statvfs(mnt.join("tree")).unwrap();
     assert_eq!((full.f_blocks, full.f_bfree, full.f_files, full.f_ffree), (5_000_000 / 4096, 0, 5, 0));
-    // Names do not cross a tree's border; mv copies then.
+    // Renames and links across a quota tree's border are refused; mv copies then.
     let across = fs::rename(mnt.join("tree/1"), mnt.join("out")).unwrap_err();
     assert_eq!(across.raw_os_error(), Some(18), "EXDEV");
-    assert_eq!(fs::hard_link(mnt.join("beside"), mnt.join("tree/in")).unwrap_err().raw_os_error(), Some(18));
+    assert_eq!(fs::hard_link(mnt.join("outside"), mnt.join("tree/in")).unwrap_err().raw_os_error(), Some(18));
     home.sh("mv mnt/tree/1 mnt/out; mv mnt/tree mnt/moved");
     assert!(home.ok(["quota", "get", "mnt/moved", "--json"]).contains("\"files_used\":4"));
     home.ok(["quota", "set", "mnt", "--bytes", "6MB"]);
@@ -160,7 +160,7 @@ fn s174_s175_quotas_limit_directories_and_the_volume() {
         home.sh("df --output=size -B1 mnt").contains("5996544") || home.sh("df -B1 mnt").contains("5996544")
     );
     assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
-    // Counted exactly however a mount ends.
+    // Usage stays exact however a mount ends.
     home.sh("rm mnt/moved/fits; truncate -s 1M mnt/moved/below/old");
     home.after_a_kill();
     assert!(home.ok(["quota", "get", "mnt/moved"]).starts_with("bytes  1048576 used"));

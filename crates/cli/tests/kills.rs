@@ -1,5 +1,5 @@
-//! kill -9 at any moment, while programs write: nothing that was acknowledged is lost, and no byte is there that nobody
-//! wrote.
+//! kill -9 at random moments while programs write: nothing that was acknowledged is lost, and no file has bytes that
+//! no program wrote.
 
 use crate::fixture::{Home, is_mounted};
 use std::collections::BTreeMap;
@@ -12,19 +12,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::Entropy;
 
-/// Programs that write at the same time.
+/// Number of concurrent writers.
 const WRITERS: u64 = 3;
 
-/// What a writer was told is there, by name; `None`: is gone.
+/// State of each file that was acknowledged to a writer, by name; `None` if the file was removed.
 type Acknowledged = BTreeMap<String, Option<Vec<u8>>>;
 
-/// The bytes of a file, which its name and version tell.
+/// Returns bytes that are determined by a seed and a length.
 fn body(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (seed.wrapping_mul(31) ^ (at / 64)) as u8 | 1).collect()
 }
 
-/// Makes, edits, renames and removes files until the mount is gone.
-fn write(mnt: &Path, writer: u64, seed: u64, over: &AtomicBool) -> (Acknowledged, Option<(String, Vec<u8>)>) {
+/// Makes, edits, renames and removes files until the mount is gone. Returns the acknowledged states, and the change
+/// that was in progress.
+fn write(mnt: &Path, writer: u64, seed: u64, stop: &AtomicBool) -> (Acknowledged, Option<(String, Vec<u8>)>) {
     let entropy = Entropy::new(seed * WRITERS + writer);
     let mut acknowledged = Acknowledged::new();
     for number in 0.. {
@@ -39,25 +40,25 @@ fn write(mnt: &Path, writer: u64, seed: u64, over: &AtomicBool) -> (Acknowledged
         };
         match done {
             Ok(state) => acknowledged.insert(name, state),
-            // It may be as before, as wanted, or on the way.
+            // The file may be as before, as wanted, or in between.
             Err(_) => return (acknowledged, Some((name, bytes))),
         };
-        if over.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
             break;
         }
     }
     (acknowledged, None)
 }
 
-/// Makes a file; an error of its close counts.
+/// Makes a file. An error of its close counts.
 pub(crate) fn make(path: &Path, bytes: &[u8], sync: bool) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(bytes)?;
     if sync {
         file.sync_all()?;
     }
-    // `drop` would not say how the close went.
-    // SAFETY: the descriptor is ours, and nobody uses it afterwards.
+    // Dropping the file would not report an error of the close.
+    // SAFETY: the descriptor is ours, and is not used afterwards.
     match unsafe { libc::close(file.into_raw_fd()) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -74,7 +75,7 @@ fn not_found(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-fn survives(layout: &[&str], mode: &[&str]) {
+fn assert_kills_lose_nothing(layout: &[&str], mode: &[&str]) {
     let home = Home::new();
     home.ok([&["format", "volume"], layout].concat());
     let mount = || home.ok([&["mount", "volume", "mnt"], mode].concat());
@@ -82,37 +83,37 @@ fn survives(layout: &[&str], mode: &[&str]) {
     let pause = Entropy::new(9);
     mount();
     for round in 0..rounds() {
-        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                let (mnt, over) = (mnt.clone(), over.clone());
-                std::thread::spawn(move || write(&mnt, writer, round, &over))
+                let (mnt, stop) = (mnt.clone(), stop.clone());
+                std::thread::spawn(move || write(&mnt, writer, round, &stop))
             })
             .collect();
         std::thread::sleep(Duration::from_millis(30 + pause.below(500)));
         home.signal(home.pid(), rustix::process::Signal::KILL);
-        over.store(true, Ordering::Relaxed);
-        let told: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        stop.store(true, Ordering::Relaxed);
+        let outcomes: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
         home.ok(["umount", "mnt"]);
         assert!(!is_mounted(&mnt));
         mount();
-        for (acknowledged, under_way) in told {
+        for (acknowledged, in_progress) in outcomes {
             for (name, state) in acknowledged {
                 let found = fs::read(mnt.join(&name)).ok();
-                let is_as_told = found == state;
-                let may_differ = under_way.as_ref().is_some_and(|(other, _)| *other == name);
+                let is_as_acknowledged = found == state;
+                let may_differ = in_progress.as_ref().is_some_and(|(other, _)| *other == name);
                 assert!(
-                    is_as_told || may_differ,
-                    "{layout:?} {mode:?}, round {round}: {name} is not as it was told"
+                    is_as_acknowledged || may_differ,
+                    "{layout:?} {mode:?}, round {round}: {name} is not as it was acknowledged"
                 );
             }
-            if let Some((name, bytes)) = under_way
+            if let Some((name, bytes)) = in_progress
                 && let Ok(found) = fs::read(mnt.join(&name))
             {
                 let is_of_one_write = bytes.starts_with(&found) || found.iter().all(|byte| byte & 1 == 1);
                 assert!(
                     is_of_one_write,
-                    "{layout:?} {mode:?}, round {round}: {name} has bytes that nobody wrote"
+                    "{layout:?} {mode:?}, round {round}: {name} has bytes that no program wrote"
                 );
             }
         }
@@ -122,30 +123,30 @@ fn survives(layout: &[&str], mode: &[&str]) {
     assert!(matches!(said.code, 0 | 1), "{layout:?} {mode:?}: {said:?}");
 }
 
-/// More for a long night.
-#[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
+/// Number of rounds; `TENON_ROUNDS` asks for more.
+#[expect(clippy::disallowed_methods, reason = "a developer may ask for more rounds")]
 pub(crate) fn rounds() -> u64 {
     std::env::var("TENON_ROUNDS").map_or(4, |count| count.parse().unwrap())
 }
 
 #[test]
 fn s11_random_kills_lose_nothing_that_was_acknowledged_by_path() {
-    survives(&[], &[]);
+    assert_kills_lose_nothing(&[], &[]);
 }
 
 #[test]
 fn s11_random_kills_lose_nothing_that_was_acknowledged_by_inode() {
-    survives(&["--naming", "inode"], &[]);
+    assert_kills_lose_nothing(&["--naming", "inode"], &[]);
 }
 
 #[test]
 fn s11_random_kills_lose_nothing_that_was_acknowledged_in_chunks() {
-    survives(&["--mapping", "chunked", "--chunk-size", "1MiB"], &[]);
+    assert_kills_lose_nothing(&["--mapping", "chunked", "--chunk-size", "1MiB"], &[]);
 }
 
 #[test]
 fn s152_random_kills_lose_nothing_that_was_acknowledged_with_write_back() {
     for layout in [&[][..], &["--naming", "inode"], &["--mapping", "chunked", "--chunk-size", "1MiB"]] {
-        survives(layout, &["--writeback"]);
+        assert_kills_lose_nothing(layout, &["--writeback"]);
     }
 }

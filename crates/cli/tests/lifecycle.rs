@@ -1,4 +1,5 @@
-//! How mounts end and come back: what waits for whom, dead mount points, remounts, and what `status` says of all that.
+//! How mounts end and start again: waiting for earlier processes, dead mount points, remounts, and what `status`
+//! shows.
 
 use crate::fixture::{Home, eventually, is_mounted, said, tenon};
 use rustix::fs::{FlockOperation, flock};
@@ -9,37 +10,38 @@ use std::os::unix::fs::symlink;
 use std::process::Stdio;
 
 impl Home {
-    /// Whether no process has the state directory of the volume or its names open.
-    fn is_at_rest(&self) -> bool {
+    /// Returns whether no process has the volume's state directory or its metadata engine open.
+    fn is_state_free(&self) -> bool {
         ["volume/state/lock", "volume/state/meta/lock"].iter().all(|lock| {
             let lock = File::open(self.path(lock)).unwrap();
             flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         })
     }
 
-    /// Ends the daemon of `mnt` as a crash does; its mount point stays, dead.
+    /// Kills the daemon of `mnt` as a crash would; its mount point stays, dead.
     fn kill_mount(&self) {
         self.signal(self.pid(), Signal::KILL);
     }
 }
 
-/// `tenon umount` returned when the daemon said that the mount was gone, which is before it had closed its names: a backup of the
-/// state directory could be torn, and the next mount was refused.
+/// Regression: `tenon umount` returned when the daemon said that the mount was gone, which is before it had closed
+/// its metadata engine. A backup of the state directory could be torn, and the next mount was refused.
 #[test]
-fn s507_the_state_is_at_rest_when_umount_returns() {
+fn s507_the_state_is_free_when_umount_returns() {
     let home = Home::new();
     home.ok(["format", "volume", "--naming", "inode"]);
     for round in 0..5 {
         home.ok(["mount", "volume", "mnt", "--writeback"]);
         fs::write(home.mnt().join(format!("file{round}")), "x").unwrap();
         home.ok(["umount", "mnt"]);
-        assert!(home.is_at_rest(), "round {round}");
+        assert!(home.is_state_free(), "round {round}");
     }
 }
 
-/// umount(8) does not wait for the daemon. A mount in the next second was refused: the state was in use.
+/// Regression: umount(8) does not wait for the daemon. A mount in the next second was refused, as the state was in
+/// use.
 #[test]
-fn s507_a_mount_waits_for_a_daemon_that_ends() {
+fn s507_a_mount_waits_for_an_ending_daemon() {
     let home = Home::new();
     home.ok(["format", "volume", "--naming", "inode"]);
     home.ok(["mount", "volume", "mnt", "--writeback"]);
@@ -50,15 +52,16 @@ fn s507_a_mount_waits_for_a_daemon_that_ends() {
         assert_eq!(fs::read_dir(home.mnt()).unwrap().count(), round + 1);
     }
     eventually("it is not busy", || fuse::unmount(&home.mnt()).is_ok());
-    // As a script may, that has only umount(8).
+    // A script may run `tenon umount` after umount(8).
     let waited = home.tenon(["umount", "mnt"]);
     assert!(waited.code == 0 || waited.err.contains("no Tenon volume is mounted"), "{waited:?}");
-    eventually("it is at rest", || home.is_at_rest());
+    eventually("the state is free", || home.is_state_free());
 }
 
-/// After a crash `tenon mount` said that the volume was mounted already, so that fstab and systemd could not come back.
+/// Regression: after a crash `tenon mount` said that the volume was mounted already, so that fstab and systemd could
+/// not mount it again.
 #[test]
-fn s508_a_dead_mount_point_is_taken_over() {
+fn s508_a_dead_mount_point_is_mounted_again() {
     let home = Home::new();
     let mnt = home.mounted();
     fs::write(mnt.join("file"), "stored").unwrap();
@@ -78,12 +81,13 @@ fn s508_a_dead_mount_point_is_taken_over() {
     let helper = home.path("umount.fuse.tenon");
     symlink(tenon(), &helper).unwrap();
     let unmounted = said(home.command(&helper).args([home.text("mnt").as_str(), "-n"]));
-    assert!(unmounted.code == 0 && !is_mounted(&mnt) && home.is_at_rest(), "{unmounted:?}");
+    assert!(unmounted.code == 0 && !is_mounted(&mnt) && home.is_state_free(), "{unmounted:?}");
 }
 
-/// `status` ended with the error of one mount that had just died, and said neither where the state nor where the log is.
+/// Regression: `status` failed with the error of one mount that had just died, and did not show where the state and
+/// the log are.
 #[test]
-fn s509_status_tells_of_dead_mounts_and_of_all_others() {
+fn s509_status_shows_dead_mounts_and_all_others() {
     let home = Home::new();
     home.mounted();
     fs::create_dir(home.path("mnt2")).unwrap();
@@ -109,7 +113,7 @@ fn s509_status_tells_of_dead_mounts_and_of_all_others() {
     assert!(home.tenon(["conflicts", "show", "none"]).err.contains("no mount has a conflict"));
 }
 
-/// A drive that was served was in no list, and `drive info` did not say who has it.
+/// Regression: a served drive was in no list, and `drive info` did not say which process had it open.
 #[test]
 fn s509_a_served_drive_is_listed_and_named() {
     let home = Home::new().with_users();
@@ -125,9 +129,9 @@ fn s509_a_served_drive_is_listed_and_named() {
     assert!(home.refused(["serve", &volume]).contains("serves"));
 }
 
-/// `-o ro` was refused beside `writeback`, so that a line of fstab could not be mounted for a look.
+/// Regression: `-o ro` was refused together with `writeback`, so that a line of fstab could not be mounted read-only.
 #[test]
-fn s510_read_only_with_write_back_shows_and_stores_what_waited() {
+fn s510_read_only_with_write_back_shows_and_uploads_waiting_changes() {
     for naming in ["file-path", "inode"] {
         let home = Home::new();
         home.ok(["format", "volume", "--naming", naming]);
@@ -143,9 +147,9 @@ fn s510_read_only_with_write_back_shows_and_stores_what_waited() {
     }
 }
 
-/// `remount,ro` was an unknown option.
+/// Regression: `remount,ro` was an unknown option.
 #[test]
-fn s506_remount_changes_what_the_kernel_decides() {
+fn s506_remount_changes_the_flags_that_the_kernel_enforces() {
     let home = Home::new();
     let mnt = home.mounted();
     let helper = home.path("mount.fuse.tenon");
@@ -175,7 +179,8 @@ fn s506_remount_changes_what_the_kernel_decides() {
     assert!(home.refused(["mount", "elsewhere", "-o", "remount,ro"]).contains("no Tenon volume"));
 }
 
-/// A process that got SIGTERM serves on while it stores; a mount elsewhere was refused meanwhile.
+/// Regression: a process that got SIGTERM continues to serve while it stores; a mount elsewhere was refused
+/// meanwhile.
 #[test]
 fn s507_a_mount_waits_for_a_process_that_got_a_signal() {
     let home = Home::new();
@@ -184,7 +189,7 @@ fn s507_a_mount_waits_for_a_process_that_got_a_signal() {
     home.ok(["mount", "volume", "mnt"]);
     fs::write(home.mnt().join("file"), "x").unwrap();
     home.signal(home.pid(), Signal::TERM);
-    eventually("the process has heard the signal", || {
+    eventually("the process has received the signal", || {
         let status = home.tenon(["status", "mnt", "--json"]);
         status.code != 0 || status.out.contains("\"ending\":true")
     });
@@ -192,7 +197,7 @@ fn s507_a_mount_waits_for_a_process_that_got_a_signal() {
     assert_eq!(fs::read_to_string(home.path("mnt2/file")).unwrap(), "x");
 }
 
-/// A mount that another one has was refused at once, and still is: only one that ends is waited for.
+/// A mount of a volume that is in use is refused at once: only an ending process is waited for.
 #[test]
 fn a_volume_in_use_is_refused_without_waiting() {
     let home = Home::new();

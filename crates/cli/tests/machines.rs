@@ -1,4 +1,4 @@
-//! Two machines that mount one bucket: two processes with nothing in common but the server.
+//! One bucket mounted by two machines: two processes that share nothing but the server.
 
 use crate::fixture::{Home, eventually, said};
 use crate::s3::{home, new_bucket};
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What the mounts of these tests believe for at most.
+/// Cache time of the mounts in these tests.
 const TTL: Duration = Duration::from_secs(1);
-/// What a busy machine adds to that.
+/// Additional time for a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// A home with two mounts of a bucket of its own, `mnt` and `there`.
-fn two_mounts(name: &str) -> (Home, PathBuf, PathBuf) {
+/// Makes a home with two mounts of a new bucket, `mnt` and `there`.
+fn mount_twice(name: &str) -> (Home, PathBuf, PathBuf) {
     let server = servers::shared_minio();
     let bucket = format!("s3://{}", new_bucket(server, name));
     let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
@@ -32,10 +32,11 @@ fn mount(home: &Home, bucket: &str, mount_point: &str, state: &str) {
     home.ok(["mount", bucket, mount_point, "--shared", "--metadata-ttl=1s", "--state-dir", state]);
 }
 
-/// A mount without `--shared` beside mounts with it was accepted without a word, though it agrees with nobody.
+/// Regression: a mount without `--shared` was accepted next to mounts with `--shared`, though it does not coordinate
+/// with them.
 #[test]
 fn s517_a_mount_without_shared_beside_shared_ones_is_refused() {
-    let (home, ..) = two_mounts("shared-mixed");
+    let (home, ..) = mount_twice("shared-mixed");
     fs::create_dir(home.path("third")).unwrap();
     let bucket = home.status()["volume"].as_str().unwrap().to_owned();
     let alone = ["mount", &bucket, "third", "--state-dir", "state-third"];
@@ -49,19 +50,19 @@ fn s517_a_mount_without_shared_beside_shared_ones_is_refused() {
     assert!(refused.contains(&home.text("third")), "{refused}");
 }
 
-/// Returns when it holds, which must be within the revalidation time.
-fn seen(what: &str, holds: impl Fn() -> bool) {
+/// Waits until a condition holds, which must be within the cache time.
+fn eventually_within_ttl(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
     eventually(what, holds);
     assert!(began.elapsed() < TTL + SLACK, "{what} after {:?}", began.elapsed());
 }
 
-/// How often each of two threads succeeded.
-fn race(work: impl Fn(usize) -> std::io::Result<()> + Sync, in_vain: ErrorKind) -> usize {
+/// Runs `work` on two threads. Returns how many of them succeeded.
+fn race(work: impl Fn(usize) -> std::io::Result<()> + Sync, expected_error: ErrorKind) -> usize {
     let attempt = |which: usize| match work(which) {
         Ok(()) => 1,
         Err(error) => {
-            assert_eq!(error.kind(), in_vain, "{error}");
+            assert_eq!(error.kind(), expected_error, "{error}");
             0
         }
     };
@@ -72,8 +73,8 @@ fn race(work: impl Fn(usize) -> std::io::Result<()> + Sync, in_vain: ErrorKind) 
 }
 
 #[test]
-fn s213_one_of_two_machines_makes_a_file_exclusively() {
-    let (_home, here, there) = two_mounts("shared-excl");
+fn s213_one_of_two_machines_wins_an_exclusive_create() {
+    let (_home, here, there) = mount_twice("shared-excl");
     let make = |dir: &Path, number: usize| {
         OpenOptions::new().write(true).create_new(true).open(dir.join(number.to_string())).map(drop)
     };
@@ -92,9 +93,9 @@ fn s213_one_of_two_machines_makes_a_file_exclusively() {
 }
 
 #[test]
-fn s214_lines_appended_by_turns_are_all_there() {
-    let (_home, here, there) = two_mounts("shared-append");
-    // Whoever makes it: the other looked before it was there.
+fn s214_alternating_appends_keep_all_lines() {
+    let (_home, here, there) = mount_twice("shared-append");
+    // The second mount looked for the file before the first one made it.
     assert!(!there.join("log").exists());
     let mut expected = String::new();
     for number in 0..20 {
@@ -108,37 +109,37 @@ fn s214_lines_appended_by_turns_are_all_there() {
 }
 
 #[test]
-fn s215_each_change_is_seen_within_the_revalidation_time() {
-    let (_home, here, there) = two_mounts("shared-seen");
+fn s215_each_change_is_seen_within_the_cache_time() {
+    let (_home, here, there) = mount_twice("shared-seen");
     let (file, theirs) = (here.join("file"), there.join("file"));
     assert!(!theirs.exists());
     fs::write(&file, "text").unwrap();
-    seen("a new file", || theirs.exists());
+    eventually_within_ttl("a new file", || theirs.exists());
     fs::write(&file, "longer text").unwrap();
-    assert_eq!(fs::read_to_string(&theirs).unwrap(), "longer text", "an open looks at once");
-    seen("its length", || fs::metadata(&theirs).unwrap().len() == 11);
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "longer text", "an open asks the bucket");
+    eventually_within_ttl("its length", || fs::metadata(&theirs).unwrap().len() == 11);
     for mode in [0o600, 0o755, 0o644] {
         fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
         File::open(&file).unwrap().sync_all().unwrap();
-        seen("a mode", || fs::metadata(&theirs).unwrap().mode() & 0o777 == mode);
+        eventually_within_ttl("a mode", || fs::metadata(&theirs).unwrap().mode() & 0o777 == mode);
     }
     fs::rename(&file, here.join("renamed")).unwrap();
-    seen("a rename", || !theirs.exists() && there.join("renamed").exists());
+    eventually_within_ttl("a rename", || !theirs.exists() && there.join("renamed").exists());
     fs::create_dir(here.join("dir")).unwrap();
-    seen("a directory", || there.join("dir").is_dir());
+    eventually_within_ttl("a directory", || there.join("dir").is_dir());
     fs::remove_dir(there.join("dir")).unwrap();
-    seen("its end", || !here.join("dir").exists());
+    eventually_within_ttl("its end", || !here.join("dir").exists());
     fs::remove_file(there.join("renamed")).unwrap();
-    seen("the end of a file", || fs::read_dir(&here).unwrap().next().is_none());
+    eventually_within_ttl("the end of a file", || fs::read_dir(&here).unwrap().next().is_none());
 }
 
 #[test]
 fn s216_one_of_two_machines_renames_a_file() {
-    let (home, here, there) = two_mounts("shared-rename");
+    let (home, here, there) = mount_twice("shared-rename");
     for number in 0..30 {
         fs::write(here.join(number.to_string()), "").unwrap();
     }
-    seen("the last", || there.join("29").exists());
+    eventually_within_ttl("the last", || there.join("29").exists());
     let rename = |which: usize, number: usize| {
         let dir = [&here, &there][which];
         fs::rename(dir.join(number.to_string()), dir.join(format!("{number}-{which}")))
@@ -150,7 +151,7 @@ fn s216_one_of_two_machines_renames_a_file() {
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("file"), "text").unwrap();
     }
-    seen("the last directory", || there.join("dir9/file").exists());
+    eventually_within_ttl("the last directory", || there.join("dir9/file").exists());
     let rename = |which: usize, number: usize| {
         let dir = [&here, &there][which];
         fs::rename(dir.join(format!("dir{number}")), dir.join(format!("{number}-dir-{which}")))
@@ -162,15 +163,15 @@ fn s216_one_of_two_machines_renames_a_file() {
     assert_eq!(count, 30 + 20, "no object is at two places: {keys}");
 }
 
-/// What the mount at `mnt` is a mount of.
+/// Returns the volume of the mount at `mnt`.
 fn volume(home: &Home) -> String {
     home.status()["volume"].as_str().unwrap().to_owned()
 }
 
-/// What cannot hold between machines is not pretended to.
+/// Features that cannot work between machines are refused.
 #[test]
 fn s218_locks_and_hard_links_are_refused() {
-    let (home, here, _) = two_mounts("shared-locks");
+    let (home, here, _) = mount_twice("shared-locks");
     let file = File::create(here.join("file")).unwrap();
     let flocked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     assert_eq!(flocked.unwrap_err(), rustix::io::Errno::NOLCK);
@@ -179,25 +180,25 @@ fn s218_locks_and_hard_links_are_refused() {
     let linked = fs::hard_link(here.join("file"), here.join("other")).unwrap_err();
     assert_eq!(linked.kind(), ErrorKind::PermissionDenied);
     let refused = home.refused(["mount", "file:///tmp", "there", "--shared"]);
-    assert!(refused.contains("--shared is for buckets"), "{refused}");
+    assert!(refused.contains("--shared needs a bucket"), "{refused}");
     let both = home.refused(["mount", &volume(&home), "there", "--shared", "--writeback"]);
     assert!(both.contains("cannot be used with"), "{both}");
     home.ok(["umount", "there"]);
     home.ok(["mount", &volume(&home), "there", "-o", "shared,state_dir=state-there"]);
 }
 
-/// The lease of who was killed lapses, and nothing that it held is lost, whoever goes on.
+/// The lease of a killed machine expires, and nothing that it held is lost.
 #[test]
-fn s217_a_machine_that_dies_while_it_renames_stops_the_others_for_seconds_only() {
-    let (home, here, there) = two_mounts("shared-kill");
+fn s217_a_machine_that_dies_during_renames_blocks_others_only_for_seconds() {
+    let (home, here, there) = mount_twice("shared-kill");
     for number in 0..200 {
         fs::write(here.join(number.to_string()), number.to_string()).unwrap();
     }
-    seen("the last", || there.join("199").exists());
+    eventually_within_ttl("the last", || there.join("199").exists());
     let renaming = {
         let here = here.clone();
         std::thread::spawn(move || {
-            // Until the mount is gone.
+            // Rename until the mount is gone.
             (0..200).find(|number| {
                 fs::rename(here.join(number.to_string()), here.join(format!("{number}-here"))).is_err()
             })
@@ -224,8 +225,8 @@ fn s217_a_machine_that_dies_while_it_renames_stops_the_others_for_seconds_only()
         }
     }
     let kept = [format!("{at}-here"), format!("{at}-there")];
-    // Both, if its copy had been made.
-    seen("the one in between", || kept.iter().any(|name| here.join(name).exists()));
+    // Both names exist if the copy had been made.
+    eventually_within_ttl("the file in between", || kept.iter().any(|name| here.join(name).exists()));
     let said = said(home.command(crate::fixture::tenon()).args(["gc", "mnt"]));
     assert_eq!(said.code, 0, "{said:?}");
     let own = home.ok(["object", "ls", &format!("{bucket}/.tenon/"), "-r"]);

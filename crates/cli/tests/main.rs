@@ -1,4 +1,4 @@
-//! The `tenon` program itself, with real mounts. Needs /dev/fuse, the right to mount, and MinIO for some.
+//! Tests of the `tenon` program with real mounts. They need /dev/fuse and the right to mount; some need MinIO.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The memory limit, as the kernel counts what the shipped process has resident.
+//! The memory limit, compared with the resident memory of the shipped process as the kernel counts it.
 
 use crate::drives::Serving;
 use crate::fixture::{Home, peak_bytes_but_program, said};
@@ -11,7 +11,8 @@ use std::thread;
 const LIMIT_MIB: u64 = 128;
 const LIMIT: &str = "--memory-limit=128MiB";
 
-/// Uploads by 100 connections at the same time: objects of 5 MiB, then objects in two such parts.
+/// Program that uploads by 100 connections at the same time: objects of 5 MiB, then objects in two parts of that
+/// size.
 const UPLOADS: &str = "
 import io
 from botocore.config import Config
@@ -43,7 +44,7 @@ fn assert_within_limit(what: &str, pid: u32) {
     assert!(peak_mib <= LIMIT_MIB, "{what}: {peak_mib} MiB");
 }
 
-/// Outside tests found 1,052 MiB at a limit of 128 MiB with parallel uploads.
+/// Regression: outside tests found 1,052 MiB at a limit of 128 MiB with parallel uploads.
 #[test]
 fn s575_parallel_uploads_stay_within_the_memory_limit() {
     let over_drive = Home::new().with_users();
@@ -61,7 +62,7 @@ fn s575_parallel_uploads_stay_within_the_memory_limit() {
     assert_within_limit("over S3", serving.id());
 }
 
-/// Each writer that waits for a store has a MiB of its own in the daemon.
+/// Each writer that waits for a store holds a MiB of its own in the daemon.
 #[test]
 fn s575_writers_that_wait_for_a_store_stay_within_the_memory_limit() {
     let server = servers::shared_minio();
@@ -75,7 +76,7 @@ fn s575_writers_that_wait_for_a_store_stay_within_the_memory_limit() {
     proxy.set(Mode::BlackHole);
     thread::scope(|scope| {
         for mut file in files {
-            // An outage makes writes fail, which is not what is tested here.
+            // An outage makes writes fail, which is not tested here.
             scope.spawn(move || (0..4).try_for_each(|_| file.write_all(&[7; 1 << 20])));
         }
     });

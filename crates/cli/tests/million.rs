@@ -1,6 +1,6 @@
-//! A large bucket: mounted at once, listed whole, and no more memory than allowed.
+//! A large bucket is mounted at once and listed completely, within the memory limit.
 //!
-//! 150,000 objects here; with `TENON_TEST_OBJECTS=1000000` the figures of `docs/testing.md`.
+//! The test uses 150,000 objects; `TENON_TEST_OBJECTS=1000000` gives the figures of `docs/testing.md`.
 
 #![expect(clippy::disallowed_methods, reason = "it measures, and its size may be asked for")]
 
@@ -10,11 +10,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const OBJECTS: usize = 150_000;
-/// One in ten lies in a directory of so many.
+/// Files per directory; one file in ten is in such a directory.
 const PER_DIRECTORY: usize = 100;
 const MEMORY_LIMIT_MIB: u64 = 128;
-/// Mounting takes some milliseconds; this is what the machine may be busy with besides.
-const MOUNTED_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum time of a mount. It takes some milliseconds, but the machine may be busy.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Bucket {
     flat: usize,
@@ -27,7 +27,7 @@ impl Bucket {
         Self { flat: objects - directories * PER_DIRECTORY, directories }
     }
 
-    /// Empty files: what a bucket of many small objects costs is their names.
+    /// Makes empty files: a bucket of many small objects costs mainly their names.
     fn make(&self, root: &Path) {
         for directory in 0..self.directories {
             let dir = root.join(format!("dir-{directory:04}"));
@@ -40,8 +40,8 @@ impl Bucket {
         }
     }
 
-    /// What `find` lists: all files, the directories, `flat` and the root.
-    fn listed(&self) -> usize {
+    /// Number of entries that `find` lists: all files, the directories, `flat` and the root.
+    fn entry_count(&self) -> usize {
         self.flat + self.directories * (PER_DIRECTORY + 1) + 2
     }
 }
@@ -51,8 +51,8 @@ fn flat_name(file: usize) -> String {
 }
 
 impl Home {
-    /// Runs a shell line and tells how long it took and what the daemon has needed until then.
-    fn measured(&self, line: &str) -> String {
+    /// Runs a shell line, and prints how long it took and the daemon's peak memory so far.
+    fn measure(&self, line: &str) -> String {
         let begun = Instant::now();
         let done = said(self.command("/bin/sh").args(["-ec", line]));
         assert_eq!(done.code, 0, "{line}: {done:?}");
@@ -77,17 +77,17 @@ fn s36_s130_s131_s132_s133_a_large_bucket_is_mounted_at_once_and_listed_in_bound
         &format!("--memory-limit={MEMORY_LIMIT_MIB}MiB"),
     ]);
     println!("mounted in {:.3} s", begun.elapsed().as_secs_f64());
-    assert!(begun.elapsed() < MOUNTED_WITHIN);
+    assert!(begun.elapsed() < MOUNT_TIMEOUT);
 
     let middle = flat_name(bucket.flat / 2);
-    assert_eq!(home.measured(&format!("stat -c %s mnt/{middle}")), "0");
-    assert_eq!(home.measured("ls -f mnt/flat | tee names | wc -l"), (bucket.flat + 2).to_string());
-    assert_eq!(home.measured("sort -u names | wc -l"), (bucket.flat + 2).to_string());
-    assert_eq!(home.measured("find mnt | wc -l"), bucket.listed().to_string());
-    assert_eq!(home.measured(&format!("stat -c %s mnt/{middle}")), "0");
-    // Attributes of everything: the kernel comes to know every inode.
-    let files = bucket.listed() - bucket.directories - 2;
-    assert_eq!(home.measured("find mnt -type f -size 0 -links 1 | wc -l"), files.to_string());
+    assert_eq!(home.measure(&format!("stat -c %s mnt/{middle}")), "0");
+    assert_eq!(home.measure("ls -f mnt/flat | tee names | wc -l"), (bucket.flat + 2).to_string());
+    assert_eq!(home.measure("sort -u names | wc -l"), (bucket.flat + 2).to_string());
+    assert_eq!(home.measure("find mnt | wc -l"), bucket.entry_count().to_string());
+    assert_eq!(home.measure(&format!("stat -c %s mnt/{middle}")), "0");
+    // Read attributes of everything, so that the kernel remembers every inode.
+    let files = bucket.entry_count() - bucket.directories - 2;
+    assert_eq!(home.measure("find mnt -type f -size 0 -links 1 | wc -l"), files.to_string());
     assert!(home.peak_bytes() <= MEMORY_LIMIT_MIB << 20, "{} bytes", home.peak_bytes());
     home.ok(["umount", "mnt"]);
 }

@@ -1,11 +1,11 @@
-//! The ways of mount(8) and fstab.
+//! Mounts by mount(8) and fstab.
 
 use crate::fixture::{Home, is_mounted, said, tenon};
 use std::fs;
 use std::os::unix::fs::symlink;
 
 #[test]
-fn it_mounts_when_called_as_the_helper_of_mount() {
+fn the_mount_helper_mounts() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     let helper = home.path("mount.fuse.tenon");
@@ -18,7 +18,7 @@ fn it_mounts_when_called_as_the_helper_of_mount() {
 }
 
 #[test]
-fn it_mounts_when_called_by_the_generic_fuse_helper() {
+fn the_generic_fuse_helper_mounts() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     home.ok([home.text("volume").as_str(), home.text("mnt").as_str(), "-o", "rw,dev,suid"]);

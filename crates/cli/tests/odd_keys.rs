@@ -1,4 +1,5 @@
-//! Every key is reachable: what no file system could name is found, read, replaced and removed through a mount.
+//! Every key can be reached through a mount: objects whose keys are no file names are found, read, replaced and
+//! removed.
 
 use crate::fixture::Home;
 use crate::s3::buckets;
@@ -13,9 +14,9 @@ use store::{
 };
 use tokio::runtime::Runtime;
 
-/// Keys that MinIO holds and lists too: clean paths of characters, each component at most 255 bytes, and no object
-/// below another.
-fn tame() -> Vec<Vec<u8>> {
+/// Returns keys that MinIO also stores and lists: clean paths of characters, with components of at most 255 bytes,
+/// and no object below another.
+fn ordinary_keys() -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = [
         " ",
         "a b",
@@ -45,7 +46,7 @@ fn tame() -> Vec<Vec<u8>> {
     ]
     .map(|key| key.as_bytes().to_vec())
     .into();
-    // Its last file could not be removed once: MinIO refuses a marker for a directory with so long a name.
+    // Regression: the last file could not be removed, as MinIO refuses a directory marker with so long a name.
     let parts = [255, 255, 255, 250, 5].map(|len| vec![b'p'; len]).join(&b'/');
     assert_eq!(parts.len(), KEY_BYTES_MAX);
     keys.push(parts);
@@ -53,8 +54,8 @@ fn tame() -> Vec<Vec<u8>> {
     keys
 }
 
-/// Keys that only exact bytes can tell apart.
-fn wild() -> Vec<Vec<u8>> {
+/// Returns keys that only a byte-exact store can keep.
+fn unusual_keys() -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = [
         &b"a"[..],
         b"a/b",
@@ -86,7 +87,7 @@ fn wild() -> Vec<Vec<u8>> {
     keys
 }
 
-/// A bucket as an S3 program sees it.
+/// The objects of a bucket, as an S3 client sees them.
 struct Objects {
     store: Arc<dyn ObjectStore>,
     runtime: Runtime,
@@ -99,7 +100,7 @@ impl Objects {
         self.runtime.block_on(put).unwrap_or_else(|error| panic!("{}: {error}", key.escape_ascii()));
     }
 
-    /// Every object and its bytes; Tenon's own are left out.
+    /// Returns every object with its bytes, except Tenon's own.
     fn all(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let keys = self.keys().into_iter().filter(|key| !key.starts_with(b".tenon/"));
         keys.map(|key| (key.clone(), self.read(&key))).collect()
@@ -123,12 +124,12 @@ fn object_key(key: &[u8]) -> ObjectKey {
     ObjectKey::try_from(key).unwrap()
 }
 
-/// Bytes that tell which key they belong to.
+/// Returns bytes that identify a key.
 fn body(key: &[u8]) -> Vec<u8> {
     [b"of ", key].concat()
 }
 
-/// All regular files below a directory. Directories are removed from under us by nobody.
+/// Returns all regular files below a directory.
 fn files_below(dir: &Path) -> Vec<PathBuf> {
     let (mut files, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = dirs.pop() {
@@ -144,8 +145,8 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Puts the keys, and through the mount finds, reads, replaces and removes each; the objects tell.
-fn every_key_is_reachable(objects: &Objects, mnt: &Path, keys: &[Vec<u8>]) {
+/// Puts the keys, then finds, reads, replaces and removes each through the mount. The objects show the results.
+fn assert_every_key_is_reachable(objects: &Objects, mnt: &Path, keys: &[Vec<u8>]) {
     keys.iter().for_each(|key| objects.put(key, body(key)));
     let markers = keys.iter().filter(|key| key.ends_with(b"/")).count();
 
@@ -186,7 +187,7 @@ fn s60_s61_s62_s63_s64_s65_every_key_of_a_directory_store_is_reachable() {
         DirStore::open(&home.path("bucket"), DirOptions::default(), Arc::new(SystemClock), entropy).unwrap();
     let objects = Objects { store: Arc::new(store), runtime: Runtime::new().unwrap() };
     home.ok(["mount", &format!("file://{}", home.text("bucket")), "mnt", "--metadata-ttl=0s"]);
-    every_key_is_reachable(&objects, &home.mnt(), &[tame(), wild()].concat());
+    assert_every_key_is_reachable(&objects, &home.mnt(), &[ordinary_keys(), unusual_keys()].concat());
     home.ok(["umount", "mnt"]);
 }
 
@@ -200,6 +201,6 @@ fn s60_s64_every_key_that_minio_holds_is_reachable() {
     };
     let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
     home.ok(["mount", &format!("s3://{bucket}"), "mnt", "--metadata-ttl=0s"]);
-    every_key_is_reachable(&objects, &home.mnt(), &tame());
+    assert_every_key_is_reachable(&objects, &home.mnt(), &ordinary_keys());
     home.ok(["umount", "mnt"]);
 }

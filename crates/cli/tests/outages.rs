@@ -1,7 +1,7 @@
-//! Outages through the kernel: real programs on MinIO, behind a proxy that fails as networks and servers do.
+//! Outages through the kernel: real programs on MinIO, behind a proxy that fails like networks and servers do.
 //!
-//! The matrix of every operation and outage in simulated time is in `crates/vfs/tests/outages.rs`, that of every request in
-//! `crates/store/tests/s3/budget.rs`; here it is shown that they hold together.
+//! The matrix of every operation and outage in simulated time is in `crates/vfs/tests/outages.rs`, that of every
+//! request in `crates/store/tests/s3/budget.rs`. These tests show that the parts work together.
 
 use crate::fixture::{Home, eventually, is_mounted, peak_bytes_but_program, said};
 use crate::kills::make;
@@ -16,13 +16,13 @@ use std::thread;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Flags of `tenon format`, none for a bucket nobody prepared.
+/// Layouts: flags of `tenon format`, none for a bucket without a volume record.
 const LAYOUTS: [&[&str]; 3] =
     [&[], &["--naming", "inode"], &["--mapping", "chunked", "--chunk-size", "1MiB"]];
 
-/// Each call is repeated for a second and waits for five. The kernel makes calls in one directory one after the other, so
-/// the last program waits for those of all others.
-const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(70);
+/// Time limit of the programs. Each call is retried for a second and waits for five. The kernel makes calls in one
+/// directory one after the other, so the last program waits for the calls of all others.
+const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(70);
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 7 + at / 4099) as u8).collect()
@@ -49,7 +49,7 @@ impl Mounted {
         Self { home, proxy, volume }
     }
 
-    /// What programs of one round work on.
+    /// Makes the files that the programs of one round use, and unmounts.
     fn prepare(&self, round: usize) {
         let mnt = self.home.mnt();
         fs::write(mnt.join(format!("old-{round}")), pattern(300_000)).unwrap();
@@ -60,7 +60,7 @@ impl Mounted {
         self.home.ok(["umount", "mnt"]);
     }
 
-    /// Runs every program at the same time; what they said, and the time of the slowest.
+    /// Runs all programs at the same time. Returns their exit codes, and the time until the last one ended.
     fn run(&self, round: usize) -> (Vec<(&'static str, i32)>, Duration) {
         let began = Instant::now();
         let done = thread::scope(|scope| {
@@ -77,37 +77,37 @@ impl Mounted {
         (done, began.elapsed())
     }
 
-    /// What is there after a round: what a program was told is done, and of the rest, old or new.
+    /// Checks the files after a round: what a program was told is done is there, and everything else is old or new.
     fn check(&self, round: usize, done: &[(&str, i32)], what: &str) {
         let mnt = self.home.mnt();
-        let was_told = |name: &str| done.iter().any(|(of, code)| *of == name && *code == 0);
+        let has_succeeded = |name: &str| done.iter().any(|(of, code)| *of == name && *code == 0);
         let found = |name: &str| match fs::read(mnt.join(name.replace('#', &round.to_string()))) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => panic!("{what}: {name}: {error}"),
         };
         let source = Some(pattern(300_000));
-        let is_new = |name: &str, file: &str| {
+        let assert_new = |name: &str, file: &str| {
             let found = found(file);
-            // A name may be there without what was never stored.
+            // The name may exist although the content was never stored.
             let is_old = found.as_ref().is_none_or(Vec::is_empty);
-            assert!(found == source || is_old && !was_told(name), "{what}: {name}");
+            assert!(found == source || is_old && !has_succeeded(name), "{what}: {name}");
         };
-        is_new("cp", "copy-#");
-        is_new("dd", "dd-#");
-        assert!(!was_told("rm") || found("gone-#").is_none(), "{what}: rm");
-        assert!(!was_told("mkdir") || mnt.join(format!("made-{round}")).is_dir(), "{what}: mkdir");
-        assert!(!was_told("touch") || found("touched-#").is_some(), "{what}: touch");
+        assert_new("cp", "copy-#");
+        assert_new("dd", "dd-#");
+        assert!(!has_succeeded("rm") || found("gone-#").is_none(), "{what}: rm");
+        assert!(!has_succeeded("mkdir") || mnt.join(format!("made-{round}")).is_dir(), "{what}: mkdir");
+        assert!(!has_succeeded("touch") || found("touched-#").is_some(), "{what}: touch");
         let cut = found("cut-#").unwrap();
-        assert!(cut == pattern(10) || cut == pattern(5000) && !was_told("truncate"), "{what}: truncate");
+        assert!(cut == pattern(10) || cut == pattern(5000) && !has_succeeded("truncate"), "{what}: truncate");
         let places = [found("dir-#/moves"), found("moved-#")];
         assert!(places.iter().flatten().all(|bytes| *bytes == pattern(70_000)), "{what}: mv");
-        assert!(places[1].is_some() || places[0].is_some() && !was_told("mv"), "{what}: mv");
-        assert!(found("old-#") == source, "{what}: what nobody touched");
-        // A program that compares says 1 where bytes differ, and 2 where it cannot read.
+        assert!(places[1].is_some() || places[0].is_some() && !has_succeeded("mv"), "{what}: mv");
+        assert!(found("old-#") == source, "{what}: an untouched file");
+        // `cmp` exits with 1 if bytes differ, and with 2 if it cannot read.
         assert!(
             done.iter().all(|(name, code)| *name != "cmp" || *code != 1),
-            "{what}: bytes that nobody wrote"
+            "{what}: bytes that no program wrote"
         );
     }
 
@@ -116,7 +116,7 @@ impl Mounted {
     }
 }
 
-/// What programs do while the store fails, in the home's directory; `#` is the round.
+/// Programs that run while the store fails, in the home's directory; `#` is the round.
 const PROGRAMS: [(&str, &str); 10] = [
     ("ls", "ls -f mnt/dir-#"),
     ("cmp", "cmp mnt/old-# source"),
@@ -130,7 +130,7 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("sync", "sync -f mnt"),
 ];
 
-/// Every layout, through and with write-back, at the same time.
+/// Runs a test on every layout, with and without write-back, at the same time.
 fn on_every_volume(server: &S3Server, name: &str, test: impl Fn(&Mounted, &[&str]) + Sync, retry: &str) {
     thread::scope(|scope| {
         for (index, layout) in LAYOUTS.iter().enumerate() {
@@ -156,11 +156,11 @@ fn s120_s123_programs_in_outages_that_last() {
     let test = |mounted: &Mounted, flags: &[&str]| {
         for (round, mode) in modes.into_iter().enumerate() {
             mounted.prepare(round);
-            // Nothing is known or cached.
+            // Mount anew, so that nothing is known or cached.
             mounted.remount(flags);
             mounted.proxy.set(mode);
             let (done, took) = mounted.run(round);
-            assert!(took <= PROGRAMS_END_WITHIN, "{flags:?} {mode:?}: {took:?}");
+            assert!(took <= PROGRAMS_TIMEOUT, "{flags:?} {mode:?}: {took:?}");
             mounted.proxy.set(Mode::Pass);
             eventually("the mount works again", || fs::metadata(mounted.home.mnt().join("old-0")).is_ok());
             let failed = done.iter().filter(|(_, code)| *code != 0).count();
@@ -179,23 +179,23 @@ fn succeeds(work: impl FnOnce()) -> bool {
 fn s110_s123_programs_in_outages_that_end_soon() {
     let server = servers::minio();
     let modes = [Some(Mode::Refuse), Some(Mode::Busy), Some(Mode::LoseReplies), Some(Mode::BlackHole), None];
-    let turn = std::sync::Barrier::new(6);
+    let barrier = std::sync::Barrier::new(6);
     let test = |mounted: &Mounted, flags: &[&str]| {
         let mut is_sound = true;
         for (round, mode) in modes.into_iter().enumerate() {
-            // Who fails says so at the end: the others wait for everybody's turn.
+            // A volume that failed reports it at the end: the other volumes wait for it at the barrier.
             is_sound = is_sound
                 && succeeds(|| {
                     mounted.prepare(round);
                     mounted.remount(flags);
                 });
-            let is_leader = turn.wait().is_leader();
+            let is_leader = barrier.wait().is_leader();
             if !is_sound {
                 continue;
             }
             match mode {
                 Some(mode) => mounted.proxy.set(mode),
-                // The server itself, with everybody's connections.
+                // Freeze the server itself, with the connections of all volumes.
                 None if is_leader => server.freeze(),
                 None => {}
             }
@@ -220,7 +220,7 @@ fn s110_s123_programs_in_outages_that_end_soon() {
     on_every_volume(&server, "moments", test, "--retry-timeout=15s");
 }
 
-/// On a slow line nothing fails: an upload of which some is still on its way is not given up.
+/// On a slow line nothing fails: an upload that still makes progress is not given up.
 #[test]
 fn s120_a_slow_line_is_only_slow() {
     let server = servers::shared_minio();
@@ -234,7 +234,7 @@ fn s120_a_slow_line_is_only_slow() {
     mounted.home.ok(["umount", "mnt"]);
 }
 
-/// A program that runs until this is dropped.
+/// A process that is killed when this value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -244,13 +244,13 @@ impl Drop for Running {
     }
 }
 
-/// More for a long night, in seconds.
-#[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
+/// Length of an outage in seconds; `TENON_OUTAGE_SECS` asks for more.
+#[expect(clippy::disallowed_methods, reason = "a developer may ask for longer outages")]
 fn outage_secs() -> u64 {
     std::env::var("TENON_OUTAGE_SECS").map_or(8, |secs| secs.parse().unwrap())
 }
 
-/// Programs that read and write while nothing comes or goes hold no memory that grows.
+/// Programs that read and write during an outage do not make memory grow.
 #[test]
 fn s125_memory_is_bounded_while_the_store_is_away() {
     const LIMIT_MIB: u64 = 128;
@@ -292,15 +292,16 @@ fn s125_memory_is_bounded_while_the_store_is_away() {
     }
 }
 
-/// What is dirty keeps a mount from being unmounted in an outage; a signal ends it all the same, and its log says what was
-/// lost.
+/// Dirty files keep a mount from being unmounted in an outage. A signal ends it nevertheless, and its log says what
+/// was lost.
 #[test]
 fn s124_an_unmount_in_an_outage_ends_and_says_what_is_left() {
     let server = servers::shared_minio();
     let flags = ["--retry-timeout=1s", "--drain-timeout=4s"];
     let mounted = Mounted::new(server, "unmount", &[], &flags);
     let pid = mounted.home.pid();
-    // A process of its own, which writes after the last close of a copy of its descriptor: a close stores.
+    // The writer is a process of its own, which writes after the last close of a copy of its descriptor: a close
+    // stores.
     fs::write(mounted.home.path("lines"), "so far\n").unwrap();
     let script = "exec tail -f lines > mnt/half-written";
     let _writer = Running(mounted.home.command("/bin/sh").args(["-c", script]).spawn().unwrap());
@@ -316,7 +317,7 @@ fn s124_an_unmount_in_an_outage_ends_and_says_what_is_left() {
     mounted.home.signal(pid, rustix::process::Signal::TERM);
     let is_over = || !Path::new(&format!("/proc/{pid}")).exists();
     eventually("the daemon ends", is_over);
-    // The dirty file, the unmount, the last closes, the last answers.
+    // The limits of the dirty file, the unmount, the last closes and the last answers.
     assert!(began.elapsed() <= Duration::from_secs(4 + 5 + 5 + 2), "{:?}", began.elapsed());
     let logs =
         said(mounted.home.command("/bin/sh").args(["-c", "cat home/.local/state/tenon/*/log* 2>/dev/null"]));
@@ -324,8 +325,9 @@ fn s124_an_unmount_in_an_outage_ends_and_says_what_is_left() {
     assert!(logs.out.contains("half-written"), "{logs:?}");
 }
 
-/// A disk that is full under the write-back log, the names and the cache files: ENOSPC, nothing damaged, and all is well
-/// once there is room. A log on a disk smaller than one of its segments makes room by what went up.
+/// A full disk under the write-back log, the names and the cache files gives ENOSPC and damages nothing, and
+/// everything works again once there is room. A log on a disk smaller than one of its segments makes room by
+/// uploading.
 #[test]
 fn s126_a_full_disk_is_an_error_and_no_damage() {
     let server = servers::shared_minio();

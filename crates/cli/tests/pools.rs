@@ -1,4 +1,4 @@
-//! Several drives served as one pool: joined, killed, without one of them, and with one more.
+//! Several drives served as one pool: joined, killed, with a missing drive, and with an additional drive.
 
 use crate::drives::{COMPARE, STORE};
 use crate::fixture::{Home, said, tenon};
@@ -11,13 +11,13 @@ impl Home {
         format!("drive://{}", paths.join("+"))
     }
 
-    /// Three drives of unequal lengths.
+    /// Makes a pool of three drives of different lengths.
     fn with_pool(self) -> Self {
         for (name, size) in [("a", "32MiB"), ("b", "48MiB"), ("c", "96MiB")] {
             self.ok(["drive", "format", name, "--size", size]);
         }
         let joined = self.ok(["drive", "join", &self.pool(&["a", "b", "c"])]);
-        assert!(joined.starts_with("3 drives are the pool ") && joined.contains("+/"), "{joined}");
+        assert!(joined.starts_with("joined 3 drives into the pool ") && joined.contains("+/"), "{joined}");
         self
     }
 
@@ -40,8 +40,8 @@ for n in range(60):
     assert s3.get_object(Bucket='photos', Key=f'many/{n:02}')['Body'].read() == b'%d' % n
 ";
 
-/// Every answer is the object or that it cannot be known; how many are there is told to the next line.
-const COMPARE_WHAT_IS_THERE: &str = "
+/// Asserts that every answer is the object, or that it cannot be known, as its drive may be missing.
+const COMPARE_DEGRADED: &str = "
 from botocore.config import Config
 from botocore.exceptions import ClientError
 s3 = boto3.client('s3', endpoint_url=os.environ['URL'], region_name='us-east-1', config=Config(retries={'total_max_attempts': 1}))
@@ -53,18 +53,18 @@ def answer(call, **arguments):
         return error.response['ResponseMetadata']['HTTPStatusCode']
 codes = [answer(s3.get_object, Key=f'many/{n:02}') for n in range(60)]
 assert set(codes) == {200, 503}, codes
-assert answer(s3.get_object, Key='nobody has it') == 503
-assert answer(s3.put_object, Key='nobody has it', Body=b'') == 503
+assert answer(s3.get_object, Key='not stored') == 503
+assert answer(s3.put_object, Key='not stored', Body=b'') == 503
 assert answer(s3.list_objects_v2) == 503
 for n, code in enumerate(codes):
     assert answer(s3.put_object, Key=f'many/{n:02}', Body=b'%d' % n) == code
 ";
 
 #[test]
-fn s344_a_pool_of_unequal_drives_is_served_killed_and_has_all() {
+fn s344_a_pool_of_unequal_drives_is_served_and_survives_kills() {
     let home = Home::new().with_users().with_pool();
     home.with_served_pool(&["a", "b", "c"], &[], STORE);
-    // In any order.
+    // The drives may be named in any order.
     home.with_served_pool(&["c", "a", "b"], &[], COMPARE);
     home.with_served_pool(&["a", "b", "c"], &[], STORE_MANY);
     home.with_served_pool(&["b", "c", "a"], &[], COMPARE_MANY);
@@ -86,7 +86,7 @@ fn s344_a_pool_of_unequal_drives_is_served_killed_and_has_all() {
 }
 
 #[test]
-fn s344_a_missing_drive_is_refused_or_told() {
+fn s344_a_missing_drive_is_refused_or_reported() {
     let home = Home::new().with_users().with_pool();
     home.with_served_pool(&["a", "b", "c"], &[], &format!("{STORE}{STORE_MANY}"));
     let refused = home.refused(["serve", &home.pool(&["a", "c"])]);
@@ -96,9 +96,9 @@ fn s344_a_missing_drive_is_refused_or_told() {
     fs::rename(home.path("c"), home.path("away")).unwrap();
     let refused = home.refused(["serve", &home.pool(&["a", "b", "c"])]);
     assert!(refused.contains("/c: No such file"), "{refused}");
-    home.with_served_pool(&["a", "b", "c"], &["--degraded"], COMPARE_WHAT_IS_THERE);
-    home.with_served_pool(&["a", "b"], &["--degraded"], COMPARE_WHAT_IS_THERE);
-    // An export of what there is failed, as a pool without one of its drives lists nothing.
+    home.with_served_pool(&["a", "b", "c"], &["--degraded"], COMPARE_DEGRADED);
+    home.with_served_pool(&["a", "b"], &["--degraded"], COMPARE_DEGRADED);
+    // Regression: an export of a degraded pool failed, as a pool with a missing drive cannot be listed.
     let exported = home.ok(["drive", "export", &home.pool(&["a", "b", "c"]), "part", "--degraded"]);
     assert!(!exported.starts_with("0 objects") && exported.contains(" 0 left out"), "{exported}");
     assert!(fs::read_dir(home.path("part/photos/many")).unwrap().count() > 0);
@@ -130,7 +130,7 @@ fn s346_a_pool_grows_by_an_empty_drive() {
     home.with_served_pool(&["b", "a"], &[], COMPARE_MANY);
 }
 
-/// As for one drive, over three of unequal lengths.
+/// Like the test of one drive, with three drives of different lengths.
 #[test]
 fn s317_killed_at_any_moment_a_pools_server_has_what_it_acknowledged() {
     let home = Home::new();
@@ -142,14 +142,14 @@ fn s317_killed_at_any_moment_a_pools_server_has_what_it_acknowledged() {
     assert_eq!(outcome.code, 0, "{outcome:?}");
 }
 
-/// `map`, `check` and `scrub` took one drive of a pool only, and `join` one word.
+/// Regression: `map`, `check` and `scrub` took only one drive of a pool, and `join` only one word.
 #[test]
 fn s533_every_command_takes_all_drives_of_a_pool() {
     let home = Home::new().with_users();
     for (name, size) in [("a", "32MiB"), ("b", "48MiB")] {
         home.ok(["drive", "format", name, "--size", size]);
     }
-    assert!(home.ok(["drive", "join", "a", "b"]).starts_with("2 drives are the pool "));
+    assert!(home.ok(["drive", "join", "a", "b"]).starts_with("joined 2 drives into the pool "));
     home.with_served_pool(&["a", "b"], &[], STORE);
     let pool = home.pool(&["a", "b"]);
     for named in ["a+b", pool.as_str()] {

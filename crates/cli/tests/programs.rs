@@ -1,4 +1,4 @@
-//! Programs people use, on a real server: what goes in comes out, also from a mount that remembers nothing.
+//! Usual programs on a real server: data that goes in comes out again, also from a mount without any state.
 
 use crate::fixture::{Home, eventually, said};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 const DIRECTORIES: usize = 50;
 const FILES_PER_DIRECTORY: usize = 100;
 
-/// 5,000 files, a program, and a symbolic link.
+/// Makes 5,000 files, a program, and a symbolic link.
 fn make_source(root: &Path) {
     let entropy = store::Entropy::new(5);
     for dir in 0..DIRECTORIES {
@@ -26,14 +26,14 @@ fn make_source(root: &Path) {
 }
 
 impl Home {
-    /// Runs a shell line in the home; it must succeed. What it printed.
+    /// Runs a shell line in the home, which must succeed. Returns what it printed.
     pub(crate) fn shell(&self, line: &str) -> String {
         let said = said(self.command("/bin/sh").args(["-ec", line]));
         assert_eq!(said.code, 0, "{line}: {said:?}");
         said.out
     }
 
-    /// Type, mode, link target and SHA-256 of everything below a directory.
+    /// Returns type, mode, link target and SHA-256 of everything below a directory.
     fn sums(&self, dir: &str) -> String {
         self.shell(&format!(
             "cd {dir}; find . -mindepth 1 -printf '%y %m %p %l\\n' | sort; find . -type f -print0 | sort -z | xargs -0 sha256sum"
@@ -79,7 +79,7 @@ fn tar_rsync_and_git_get_back_what_they_stored() {
     home.ok(["umount", "mnt"]);
 }
 
-/// Sums objects as `sha256sum` sums files; stores, replaces and removes objects, as any S3 program would.
+/// A boto3 program that sums objects as `sha256sum` sums files, or stores, replaces and removes objects.
 const BOTO3: &str = r#"
 import hashlib, os, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -124,7 +124,7 @@ fn boto3_and_the_mount_see_the_same() {
 }
 
 #[test]
-fn s110_s112_s113_a_program_that_writes_while_the_server_dies_hears_of_it() {
+fn s110_s112_s113_a_program_that_writes_while_the_server_dies_gets_an_error() {
     let mut server = servers::minio();
     let bucket = format!("s3://{}", crate::s3::new_bucket(&server, "dies"));
     let home = crate::s3::home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());

@@ -1,16 +1,16 @@
-//! Messages that nobody could read or deliver, posted again, and recorded ones.
+//! Replays of dead letters and of recorded messages.
 
 use crate::events::{Receiver, TOKEN};
 use crate::fixture::{Home, eventually};
-use crate::handlers::Run;
+use crate::handlers::RunningTenon;
 use crate::s3::new_bucket;
-use crate::view_mounts::{Client, Telling};
+use crate::view_mounts::{Client, NotifyingServer};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// An event in AWS's form about a key.
+/// Returns an event in AWS's form about a key.
 fn event(key: &str) -> String {
     format!(
         r#"{{"Records":[{{"eventVersion":"2.1","eventSource":"aws:s3","awsRegion":"","eventTime":"2026-01-31T23:59:59.000Z","eventName":"ObjectCreated:Put","userIdentity":{{"principalId":"p"}},"requestParameters":{{"sourceIPAddress":""}},"responseElements":{{}},"s3":{{"s3SchemaVersion":"1.0","configurationId":"c","bucket":{{"name":"b","ownerIdentity":{{"principalId":"p"}},"arn":"arn:aws:s3:::b"}},"object":{{"key":"{key}","size":1,"eTag":"e","sequencer":"01"}}}}}}]}}"#
@@ -23,7 +23,7 @@ fn letter(key: &str) -> String {
 }
 
 #[test]
-fn s236_what_is_taken_leaves_the_file_and_the_rest_stays() {
+fn s236_accepted_messages_leave_the_file_and_the_rest_stays() {
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
     let home = Home::new().with_token().with("TENON_EVENTS_SECRET", TOKEN);
     let to = format!("--to=http://{}/", receiver.address);
@@ -32,29 +32,29 @@ fn s236_what_is_taken_leaves_the_file_and_the_rest_stays() {
     let lines = [letter("a"), "{\"broken\":".to_owned(), event("b"), unreadable.to_owned(), letter("c")];
     fs::write(home.path("dead"), lines.join("\n")).unwrap();
     let said = home.tenon(["events", "replay", "dead", &to, "--keep"]);
-    assert_eq!((said.code, said.out.as_str()), (1, "3 sent, 2 not; dead is as it was\n"));
+    assert_eq!((said.code, said.out.as_str()), (1, "3 sent, 2 not sent; dead is unchanged\n"));
     assert_eq!(fs::read_to_string(home.path("dead")).unwrap(), lines.join("\n"));
     let said = home.tenon(["events", "replay", "dead", &to]);
     assert_eq!((said.code, said.out.as_str()), (1, "3 sent, 2 left in dead\n"));
-    assert!(said.err.contains("line 2: ") && said.err.contains("line 4: it cannot be read"), "{said:?}");
+    assert!(said.err.contains("line 2: ") && said.err.contains("line 4: the message cannot be read"), "{said:?}");
     assert_eq!(fs::read_to_string(home.path("dead")).unwrap(), format!("{}\n{unreadable}\n", lines[1]));
-    let keys: Vec<_> = receiver.got().iter().map(|event| event.key.to_string()).collect();
-    assert_eq!(keys, ["a", "b", "c", "a", "b", "c"], "in their order");
+    let keys: Vec<_> = receiver.received().iter().map(|event| event.key.to_string()).collect();
+    assert_eq!(keys, ["a", "b", "c", "a", "b", "c"], "in order");
 
-    // Nothing is left of a file that is through.
+    // The file is removed once all of its messages were sent.
     fs::write(home.path("dead"), letter("d")).unwrap();
     assert_eq!(home.ok(["events", "replay", "dead", &to]), "1 sent, 0 left in dead\n");
     assert!(!home.path("dead").exists() && !home.path("dead.replaying").exists());
     assert!(home.refused(["events", "replay", "dead", &to]).contains("cannot read dead"));
     fs::write(home.path("notes"), "remember the milk\n").unwrap();
-    assert!(home.refused(["events", "replay", "notes", &to]).contains("no file of messages"));
+    assert!(home.refused(["events", "replay", "notes", &to]).contains("not a file of messages"));
     assert_eq!(fs::read_to_string(home.path("notes")).unwrap(), "remember the milk\n");
     let said = home.refused(["events", "replay", "notes", "--to=nowhere"]);
     assert!(said.contains("https://host/path"), "{said}");
 }
 
 #[test]
-fn s236_nothing_is_lost_where_nobody_takes_it_or_a_replay_was_killed() {
+fn s236_nothing_is_lost_without_a_receiver_or_when_a_replay_is_killed() {
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
     let home = Home::new().with("TENON_EVENTS_SECRET", "wrong");
     let to = format!("--to=http://{}/", receiver.address);
@@ -69,7 +69,7 @@ fn s236_nothing_is_lost_where_nobody_takes_it_or_a_replay_was_killed() {
     let said = home.tenon(["events", "replay", "dead", &to, "--retry-timeout=1s"]);
     assert_eq!((said.code, said.out.as_str()), (1, "0 sent, 2 left in dead\n"));
     assert_eq!(fs::read_to_string(home.path("dead")).unwrap(), text);
-    // As a kill leaves it.
+    // Leave the files as a killed replay does.
     fs::rename(home.path("dead"), home.path("dead.replaying")).unwrap();
     fs::write(home.path("dead"), letter("c")).unwrap();
     let receiver = Receiver::start(&address, Duration::ZERO);
@@ -78,38 +78,39 @@ fn s236_nothing_is_lost_where_nobody_takes_it_or_a_replay_was_killed() {
     assert_eq!(receiver.keys(), ["a", "b", "c"]);
 }
 
-/// A handler that was started with the wrong dialect kept what it could not read; the right one is given it afterwards.
+/// A handler that was started with the wrong dialect kept unreadable messages; one with the right dialect gets them
+/// afterwards.
 #[test]
-fn dead_letters_of_a_handler_reach_it_when_it_can_read_them() {
-    let telling = Telling::start();
-    let bucket = new_bucket(&telling.server, "replays");
-    let client = Client::of(&telling.server, &bucket);
-    let home = telling.home();
+fn dead_letters_can_be_replayed_to_their_handler() {
+    let notifying = NotifyingServer::start();
+    let bucket = new_bucket(&notifying.server, "replays");
+    let client = Client::of(&notifying.server, &bucket);
+    let home = notifying.home();
     fs::write(home.path("rules.yaml"), format!("all: {{container: {bucket}}}\n")).unwrap();
-    let [events, secret] = &telling.flags;
+    let [events, secret] = &notifying.flags;
     let to = events.replace("--events=webhook", "--to=http");
     let serve = ["events", "serve", "--listen=127.0.0.1:0", "--state-dir=state", events, secret];
-    let shown = |handler: &Run| home.ok(["views", "list", "rules.yaml", "--handler", &handler.first_line()]);
-    let handler = Run::start(&home, &[&serve[..], &["--event-dialect=gcs"]].concat());
+    let shown = |handler: &RunningTenon| home.ok(["views", "list", "rules.yaml", "--handler", &handler.first_line()]);
+    let handler = RunningTenon::start(&home, &[&serve[..], &["--event-dialect=gcs"]].concat());
     assert_eq!(shown(&handler), "all: 0 objects, 0 bytes\n");
-    telling.tells_of(&home, &bucket);
+    notifying.notify_of(&home, &bucket);
     client.put("a", "x", &[]);
     let dead = home.path("state/views/dead-letters");
     let count = || fs::read_to_string(&dead).unwrap_or_default().lines().count();
     eventually("it is a dead letter", || count() == 1);
     assert_eq!(shown(&handler), "all: 0 objects, 0 bytes\n");
     drop(handler);
-    let handler = Run::start(&home, &serve);
-    assert_eq!(shown(&handler), "all: 0 objects, 0 bytes\n", "it goes on where it was");
+    let handler = RunningTenon::start(&home, &serve);
+    assert_eq!(shown(&handler), "all: 0 objects, 0 bytes\n", "the handler keeps its state");
     let said = home.ok(["events", "replay", dead.to_str().unwrap(), &to, secret]);
     assert!(said.starts_with("1 sent, 0 left"), "{said}");
     assert_eq!(shown(&handler), "all: 1 objects, 1 bytes\n");
     assert!(!dead.exists());
 }
 
-/// What a queue had is recorded, taken out of it, and told to others as often as somebody wants.
+/// Messages of a queue are recorded, removed from it, and replayed as often as needed.
 #[test]
-fn what_was_recorded_is_replayed() {
+fn recorded_messages_can_be_replayed() {
     let redis = servers::redis();
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
     let home = Home::new().with_token();
@@ -132,7 +133,7 @@ fn what_was_recorded_is_replayed() {
     let to = format!("--to=http://{}/", receiver.address);
     for _ in 0..2 {
         let said = home.ok(["events", "replay", "kept", &to, "--event-secret=token", "--keep"]);
-        assert_eq!(said, "2 sent, 0 not; kept is as it was\n");
+        assert_eq!(said, "2 sent, 0 not sent; kept is unchanged\n");
     }
-    assert_eq!(receiver.got().len(), 4);
+    assert_eq!(receiver.received().len(), 4);
 }

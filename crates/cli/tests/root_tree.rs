@@ -1,4 +1,5 @@
-//! A Linux root tree from a flat bucket: the objects are called by numbers, and say themselves in which directory they lie.
+//! A Linux root tree from a flat bucket: objects have numbers as names, and their metadata says in which directory
+//! they are.
 
 use crate::s3::{buckets, home, new_bucket};
 use futures_util::StreamExt;
@@ -8,20 +9,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use store::{Attributes, Buckets, Entropy, ObjectKey, ObjectStore, Payload, PutOptions};
 
-/// Parts of this machine's own tree, and how many files of each, in the order of their paths, none longer than that.
+/// Parts of this machine's own tree. Of each part, the first files in the order of their paths are used, up to this
+/// number and length.
 const PARTS: [&str; 6] = ["etc", "usr/bin", "usr/lib", "usr/libexec", "usr/sbin", "usr/share"];
 const FILES_MAX: usize = 400;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 const PUTS_AT_ONCE: usize = 16;
 
-/// A file or a symbolic link as programs see it.
+/// A file or a symbolic link, as programs see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     /// Type and permissions.
     mode: u32,
     mtime_ns: i64,
-    /// Content, or target.
+    /// Content, or the target of the link.
     bytes: Vec<u8>,
 }
 
@@ -39,8 +41,8 @@ impl Entry {
 /// Files by their paths below a root.
 type Files = BTreeMap<String, Entry>;
 
-/// Adds the files and links in and below a directory, while there are fewer than so many.
-fn walk(root: &Path, dir: &str, is_taken: &dyn Fn(&fs::Metadata) -> bool, max: usize, into: &mut Files) {
+/// Adds the files and links below a directory, until there are `max` of them.
+fn walk(root: &Path, dir: &str, is_wanted: &dyn Fn(&fs::Metadata) -> bool, max: usize, into: &mut Files) {
     let Ok(entries) = fs::read_dir(root.join(dir)) else { return };
     let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     names.sort();
@@ -51,8 +53,8 @@ fn walk(root: &Path, dir: &str, is_taken: &dyn Fn(&fs::Metadata) -> bool, max: u
             return;
         }
         if meta.is_dir() {
-            walk(root, &path, is_taken, max, into);
-        } else if is_taken(&meta)
+            walk(root, &path, is_wanted, max, into);
+        } else if is_wanted(&meta)
             && let Ok(entry) = Entry::read(&root.join(&path))
         {
             into.insert(path, entry);
@@ -60,8 +62,8 @@ fn walk(root: &Path, dir: &str, is_taken: &dyn Fn(&fs::Metadata) -> bool, max: u
     }
 }
 
-/// What a system has: the files that are put.
-fn system() -> Files {
+/// Returns the files of this system to put.
+fn system_files() -> Files {
     let is_small = |meta: &fs::Metadata| meta.is_symlink() || meta.is_file() && meta.len() <= FILE_BYTES_MAX;
     let mut all = Files::new();
     for part in PARTS {
@@ -72,7 +74,7 @@ fn system() -> Files {
     all
 }
 
-/// Puts a file as an object that lies nowhere: its own name, after a number.
+/// Puts a file as an object outside of any directory: its key is a number and its name.
 async fn put(store: &dyn ObjectStore, number: u64, path: &str, entry: &Entry) {
     let (dir, name) = path.rsplit_once('/').unwrap();
     let user = [
@@ -99,7 +101,7 @@ fn percent_encoded(path: &str) -> String {
 fn s271_a_linux_root_tree_is_rebuilt_from_a_flat_bucket() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "root-tree");
-    let system = system();
+    let system = system_files();
     assert!(system.len() > 1000, "{}", system.len());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! On a real server: the main job, and what can be wrong about a server.
+//! The main features on a real server, and errors about servers.
 
 use crate::fixture::{Home, eventually, is_mounted};
 use servers::S3Server;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets, Entropy, SystemClock};
 
-/// The server's buckets, as a client of our own sees them.
+/// Returns the server's buckets, as Tenon's own client sees them.
 pub(crate) fn buckets(server: &S3Server) -> S3Buckets {
     let config = S3Config {
         endpoint: Some(server.endpoint()),
@@ -18,7 +18,7 @@ pub(crate) fn buckets(server: &S3Server) -> S3Buckets {
     S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap()
 }
 
-/// A bucket of a test's own.
+/// Makes a bucket for one test. Returns its name.
 pub(crate) fn new_bucket(server: &S3Server, name: &str) -> String {
     let name = format!("cli-{name}");
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -26,7 +26,7 @@ pub(crate) fn new_bucket(server: &S3Server, name: &str) -> String {
     name
 }
 
-/// A home whose environment has the server's credentials.
+/// Returns a home whose environment has the server's credentials.
 pub(crate) fn home(server: &S3Server) -> Home {
     Home::new()
         .with("AWS_ACCESS_KEY_ID", server.access_key())
@@ -35,14 +35,14 @@ pub(crate) fn home(server: &S3Server) -> Home {
 }
 
 #[test]
-fn a_bucket_nobody_prepared_is_mounted() {
+fn a_bucket_without_preparation_is_mounted() {
     let server = servers::shared_minio();
     let bucket = format!("s3://{}", new_bucket(server, "unprepared"));
     let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
-    fs::write(home.path("source"), "by somebody else").unwrap();
+    fs::write(home.path("source"), "by another client").unwrap();
     home.ok(["object", "put", &format!("{bucket}/a/b/object"), "source"]);
     home.ok(["mount", &bucket, "mnt", "--metadata-ttl=0s"]);
-    assert_eq!(fs::read_to_string(home.mnt().join("a/b/object")).unwrap(), "by somebody else");
+    assert_eq!(fs::read_to_string(home.mnt().join("a/b/object")).unwrap(), "by another client");
     fs::write(home.mnt().join("a/file"), vec![9; 20 << 20]).unwrap();
     home.ok(["object", "get", &format!("{bucket}/a/file"), "copy"]);
     assert!(fs::read(home.path("copy")).unwrap() == vec![9; 20 << 20]);
@@ -87,7 +87,7 @@ fn s117_a_wrong_server_bucket_or_key_is_one_line() {
 }
 
 #[test]
-fn s110_s112_a_mount_outlives_a_server_that_goes_and_comes_back() {
+fn s110_s112_a_mount_survives_a_server_restart() {
     let mut server = servers::minio();
     let bucket = format!("s3://{}", new_bucket(&server, "outlive"));
     let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
@@ -101,9 +101,9 @@ fn s110_s112_a_mount_outlives_a_server_that_goes_and_comes_back() {
     assert_eq!(home.ok(["object", "get", &format!("{bucket}/after")]), "y");
 }
 
-/// The kernel may answer for an hour without asking: only the background lister finds out.
+/// The kernel may cache for an hour without asking: only the background lister finds foreign changes.
 #[test]
-fn s200_what_others_change_reaches_the_kernel_without_a_look() {
+fn s200_foreign_changes_reach_the_kernel_by_the_background_lister() {
     let server = servers::shared_minio();
     let bucket = format!("s3://{}", new_bucket(server, "lister"));
     let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());

@@ -1,4 +1,4 @@
-//! Secrets stay where they were given: not in the arguments of a process, a log, an error or the mount table.
+//! Secrets appear neither in the arguments of a process nor in logs, errors or the mount table.
 
 use crate::fixture::{Home, said};
 use std::fs;

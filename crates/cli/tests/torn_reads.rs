@@ -1,4 +1,5 @@
-//! A program reads a file whose object an S3 client replaces again and again. `cargo xtask torn-reads` does so a million times.
+//! A program reads a file whose object an S3 client replaces repeatedly. `cargo xtask torn-reads` does so a million
+//! times.
 
 use crate::endpoint::{KEY, SECRET};
 use crate::fixture::Home;
@@ -32,20 +33,20 @@ async fn put(bucket: &dyn ObjectStore, number: u64) {
     bucket.put(&key, Payload::from(body), PutOptions::default()).await.unwrap();
 }
 
-/// One open and read in eight calls; `None` where the program was told that the object is another one now.
+/// Opens and reads the file in eight calls. Returns `None` if the program was told that the object was replaced.
 fn read(path: &Path) -> Option<Vec<u8>> {
-    let told = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{error}");
-    let mut file = File::open(path).map_err(told).ok()?;
+    let assert_stale = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{error}");
+    let mut file = File::open(path).map_err(assert_stale).ok()?;
     let (mut bytes, mut call) = (Vec::with_capacity(OBJECT_BYTES), vec![0; OBJECT_BYTES / 8]);
     loop {
-        match file.read(&mut call).map_err(told).ok()? {
+        match file.read(&mut call).map_err(assert_stale).ok()? {
             0 => return Some(bytes),
             count => bytes.extend_from_slice(&call[..count]),
         }
     }
 }
 
-fn none_is_torn(runtime: &Runtime, bucket: &dyn ObjectStore, path: &Path) {
+fn assert_none_is_torn(runtime: &Runtime, bucket: &dyn ObjectStore, path: &Path) {
     let (is_over, reads, torn) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let read_on = || {
@@ -74,7 +75,8 @@ fn none_is_torn(runtime: &Runtime, bucket: &dyn ObjectStore, path: &Path) {
     assert_eq!(torn.into_inner(), 0, "reads gave pages of two versions");
 }
 
-/// One open and read of a file gave pages of versions 44 replacements apart, once in some thousand reads.
+/// Regression: one open and read of a file gave pages of versions that were 44 replacements apart, once in some
+/// thousand reads.
 #[test]
 fn s40_no_read_is_torn_while_the_endpoint_replaces_the_object() {
     for naming in ["file-path", "inode"] {
@@ -83,12 +85,12 @@ fn s40_no_read_is_torn_while_the_endpoint_replaces_the_object() {
         let url = home.mount_and_serve("volume", &["--directories-as-buckets", "--metadata-ttl=0s"]);
         let bucket = runtime.block_on(bucket(&url));
         runtime.block_on(put(&*bucket, 0));
-        none_is_torn(&runtime, &*bucket, &home.mnt().join("torn/object"));
+        assert_none_is_torn(&runtime, &*bucket, &home.mnt().join("torn/object"));
         home.ok(["umount", "mnt"]);
     }
 }
 
-/// The same over a bucket on a drive, which another client changes behind the mount.
+/// Like the test before, over a bucket on a drive that another client changes behind the mount.
 #[test]
 fn s40_no_read_is_torn_while_the_object_is_replaced_on_a_drive() {
     let (home, runtime) = (Home::new().with_users(), Runtime::new().unwrap());
@@ -102,6 +104,6 @@ fn s40_no_read_is_torn_while_the_object_is_replaced_on_a_drive() {
         .with("AWS_SECRET_ACCESS_KEY", SECRET)
         .with("AWS_REGION", "us-east-1");
     home.ok(["mount", "s3://torn", "mnt", "--metadata-ttl=0s"]);
-    none_is_torn(&runtime, &*bucket, &home.mnt().join("object"));
+    assert_none_is_torn(&runtime, &*bucket, &home.mnt().join("object"));
     home.ok(["umount", "mnt"]);
 }

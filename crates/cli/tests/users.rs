@@ -1,4 +1,4 @@
-//! The file of users, changed while an endpoint serves.
+//! The file of users is changed while an endpoint serves.
 
 use crate::endpoint::{KEY, SECRET};
 use crate::fixture::{Home, eventually, said, tenon};
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-/// `tenon serve` with a file of users, and what it logs.
+/// A `tenon serve` process with a file of users and a log.
 struct Served {
     home: Home,
     process: Child,
@@ -35,8 +35,8 @@ impl Served {
         Self { home, process, url: url.trim().to_owned() }
     }
 
-    /// What boto3 hears when a user lists the bucket: `ok`, or the error's code.
-    fn hears(&self, user: &str) -> String {
+    /// Lists the bucket as a user by boto3. Returns `ok`, or the error's code.
+    fn list_as(&self, user: &str) -> String {
         let program = r#"
 import boto3, botocore, os, sys
 s3 = boto3.client("s3", endpoint_url=os.environ["URL"], region_name="us-east-1")
@@ -54,7 +54,7 @@ except botocore.exceptions.ClientError as error:
         said.out.trim().to_owned()
     }
 
-    /// Puts another file in the place of the file of users, as a whole.
+    /// Replaces the file of users as a whole.
     fn write(&self, text: &str, mode: u32) {
         let staged = self.home.path("users.toml.new");
         fs::write(&staged, text).unwrap();
@@ -67,7 +67,7 @@ except botocore.exceptions.ClientError as error:
     }
 
     fn refusals(&self) -> usize {
-        self.log().matches("the users stay as they were").count()
+        self.log().matches("so the earlier ones stay").count()
     }
 }
 
@@ -77,15 +77,15 @@ fn users(names: &[&str]) -> String {
 }
 
 #[test]
-fn s221_the_file_of_users_is_read_anew() {
+fn s221_the_file_of_users_is_reloaded() {
     let served = Served::start();
-    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
+    assert_eq!(served.list_as("later"), "InvalidAccessKeyId");
     served.write(&users(&[KEY, "later"]), 0o600);
-    eventually("a new user comes in", || served.hears("later") == "ok");
+    eventually("a new user comes in", || served.list_as("later") == "ok");
     served.write(&users(&["later"]), 0o600);
-    eventually("who was removed is out", || served.hears(KEY) == "InvalidAccessKeyId");
-    assert_eq!(served.hears("later"), "ok");
-    assert!(served.log().contains("was read anew: 1 users"), "{}", served.log());
+    eventually("a removed user is refused", || served.list_as(KEY) == "InvalidAccessKeyId");
+    assert_eq!(served.list_as("later"), "ok");
+    assert!(served.log().contains("users.toml: 1 users"), "{}", served.log());
 }
 
 #[test]
@@ -101,48 +101,48 @@ fn s222_a_wrong_file_of_users_changes_nothing() {
     for (at, (text, mode)) in wrong.iter().enumerate() {
         served.write(text, *mode);
         eventually("the log says so", || served.refusals() == at + 1);
-        assert_eq!(served.hears(KEY), "ok", "{text}");
+        assert_eq!(served.list_as(KEY), "ok", "{text}");
     }
-    // What is wrong is said once, and again to who asks.
+    // An error is logged once, and again on SIGHUP.
     served.home.signal(served.process.id(), rustix::process::Signal::HUP);
     eventually("SIGHUP reads it", || served.refusals() == wrong.len() + 1);
     fs::set_permissions(served.home.path("users.toml"), fs::Permissions::from_mode(0o600)).unwrap();
-    eventually("a mode that was mended counts", || served.hears("later") == "ok");
+    eventually("a corrected mode is noticed", || served.list_as("later") == "ok");
     fs::remove_file(served.home.path("users.toml")).unwrap();
-    eventually("a file that is gone is said", || served.refusals() == wrong.len() + 2);
-    assert_eq!(served.hears("later"), "ok");
+    eventually("a missing file is logged", || served.refusals() == wrong.len() + 2);
+    assert_eq!(served.list_as("later"), "ok");
     let log = served.log();
     assert!(log.contains("users.toml, line 3: a value must be a string"), "{log}");
     assert!(!log.contains(SECRET) && !log.contains("12345678901"), "{log}");
 }
 
-/// What versitygw's client tests ask of `versitygw admin`.
+/// Commands that versitygw's client tests run as `versitygw admin`.
 #[test]
-fn the_stand_in_for_versitygws_admin_changes_users() {
+fn the_substitute_for_versitygw_admin_changes_users() {
     let served = Served::start();
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/versitygw-admin");
-    let asks = |words: &[&str]| {
+    let admin = |words: &[&str]| {
         let mut command = served.home.command("/usr/bin/python3");
         let who = ["admin", "-a", KEY, "-s", SECRET, "-er", &served.url];
         command.arg(&script).args(who).args(words).env("USERS", served.home.path("users.toml"));
         said(&mut command)
     };
     let create = ["create-user", "-a", "later", "-s", SECRET, "-r", "user"];
-    let made = asks(&create);
-    assert_eq!((made.code, served.hears("later").as_str()), (0, "AccessDenied"), "{made:?}");
-    assert!(asks(&create).err.contains("is there"));
-    assert_eq!(asks(&["change-bucket-owner", "-b", "volume", "-o", "later"]).code, 0);
-    assert_eq!(served.hears("later"), "ok");
-    assert!(asks(&["list-users"]).out.contains("later policy-only"));
-    assert_eq!(asks(&["delete-user", "-a", "later"]).code, 0);
-    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
-    // Where the file is as before once more, the program of that name runs.
-    assert_eq!(asks(&create).code, 0);
+    let made = admin(&create);
+    assert_eq!((made.code, served.list_as("later").as_str()), (0, "AccessDenied"), "{made:?}");
+    assert!(admin(&create).err.contains("is there"));
+    assert_eq!(admin(&["change-bucket-owner", "-b", "volume", "-o", "later"]).code, 0);
+    assert_eq!(served.list_as("later"), "ok");
+    assert!(admin(&["list-users"]).out.contains("later policy-only"));
+    assert_eq!(admin(&["delete-user", "-a", "later"]).code, 0);
+    assert_eq!(served.list_as("later"), "InvalidAccessKeyId");
+    // For any other command, the script runs the program of that name, with the file as it was before.
+    assert_eq!(admin(&create).code, 0);
     let other = served.home.path("versitygw");
     fs::write(&other, "#!/bin/sh\necho \"$@\"\n").unwrap();
     fs::set_permissions(&other, fs::Permissions::from_mode(0o700)).unwrap();
     let mut test = served.home.command("/usr/bin/python3");
     test.arg(&script).args(["test", "a-case"]).env("PATH", served.home.path("."));
     assert_eq!(said(test.env("USERS", served.home.path("users.toml"))).out, "test a-case\n");
-    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
+    assert_eq!(served.list_as("later"), "InvalidAccessKeyId");
 }

@@ -1,9 +1,9 @@
-//! Views over buckets that their reader may not read, or that are not there.
+//! Views over buckets that the mounting user may not read, or that do not exist.
 
 use crate::fixture::{Home, eventually, said};
-use crate::handlers::Run;
+use crate::handlers::RunningTenon;
 use crate::s3::new_bucket;
-use crate::view_mounts::{Client, Telling, names};
+use crate::view_mounts::{Client, NotifyingServer, names};
 use servers::S3Server;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 const USER: &str = "reader";
 const PASSWORD: &str = "reads-what-it-may";
 
-/// A user of a server, whose policy says what it may do.
+/// A user of a server, with a policy.
 struct Reader<'s> {
     server: &'s S3Server,
     home: &'s Home,
@@ -21,12 +21,12 @@ impl<'s> Reader<'s> {
     fn new(server: &'s S3Server, home: &'s Home, may: &str) -> Self {
         let reader = Self { server, home };
         reader.admin(&["user", "add", "m", USER, PASSWORD]);
-        reader.may("first", may);
+        reader.set_policy("first", may);
         reader
     }
 
-    /// From now on its policy is this; the statements of one.
-    fn may(&self, name: &str, statements: &str) {
+    /// Sets the user's policy to these statements.
+    fn set_policy(&self, name: &str, statements: &str) {
         let policy = format!(r#"{{"Version": "2012-10-17", "Statement": [{statements}]}}"#);
         fs::write(self.home.path("policy.json"), policy).unwrap();
         self.admin(&["policy", "create", "m", name, "policy.json"]);
@@ -43,32 +43,32 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// All that can be done in a bucket.
-fn all_of(bucket: &str) -> String {
+/// Returns a policy statement that allows everything in a bucket.
+fn allow_all(bucket: &str) -> String {
     format!(
         r#"{{"Effect": "Allow", "Action": "s3:*", "Resource": ["arn:aws:s3:::{bucket}", "arn:aws:s3:::{bucket}/*"]}}"#
     )
 }
 
-/// As the server's user.
+/// Adds the user's credentials to a home.
 fn as_reader(home: Home) -> Home {
     home.with("AWS_ACCESS_KEY_ID", USER).with("AWS_SECRET_ACCESS_KEY", PASSWORD)
 }
 
 #[test]
-fn s288_a_bucket_that_cannot_be_read_stands_in_nobodys_way() {
-    let telling = Telling::start();
-    let server = &telling.server;
+fn s288_an_unreadable_bucket_does_not_hide_others() {
+    let notifying = NotifyingServer::start();
+    let server = &notifying.server;
     let [open, shut] = ["open", "shut"].map(|name| new_bucket(server, name));
     let later = "cli-later";
     let [in_open, in_shut] = [&open, &shut].map(|bucket| Client::of(server, bucket));
     in_open.put("a", "open", &[]);
     in_shut.put("b", "shut", &[]);
-    let home = as_reader(telling.home());
-    let reader = Reader::new(server, &home, &all_of(&open));
+    let home = as_reader(notifying.home());
+    let reader = Reader::new(server, &home, &allow_all(&open));
     let rules = format!("all: {{container: [{open}, {shut}, {later}]}}\nonly: {{container: {shut}}}\n");
     fs::write(home.path("rules.yaml"), rules).unwrap();
-    let [events, secret] = &telling.flags;
+    let [events, secret] = &notifying.flags;
     home.ok(["mount", "--views=rules.yaml", events, secret, "--log-file=log", "mnt", "--metadata-ttl=1h"]);
     let [all, only] = ["all", "only"].map(|name| home.mnt().join(name));
 
@@ -85,17 +85,17 @@ fn s288_a_bucket_that_cannot_be_read_stands_in_nobodys_way() {
     assert!(listed.err.contains(&format!("view 'all': '{shut}' cannot be read")), "{listed:?}");
     assert!(listed.err.contains("view 'only'"), "{listed:?}");
 
-    // What goes on in the others is seen.
-    telling.tells_of(&home, &open);
+    // Changes in the readable bucket are seen.
+    notifying.notify_of(&home, &open);
     in_open.put("c", "told", &[]);
-    eventually("the other bucket is heard", || names(&all) == ["a", "c"]);
+    eventually("the event is applied", || names(&all) == ["a", "c"]);
     fs::write(all.join("made"), "here").unwrap();
     assert_eq!(in_open.find("made").unwrap().size_bytes, 4);
 
-    // Nobody says so, and it is found out.
+    // No event reports the new permissions; they are found by retries.
     new_bucket(server, "later");
     Client::of(server, later).put("d", "later", &[]);
-    reader.may("second", &format!("{}, {}", all_of(&shut), all_of(later)));
+    reader.set_policy("second", &format!("{}, {}", allow_all(&shut), allow_all(later)));
     eventually("all are shown", || names(&all) == ["a", "b", "c", "d", "made"]);
     assert_eq!(fs::read_to_string(all.join("b")).unwrap(), "shut");
     assert_eq!(names(&only), ["b"]);
@@ -105,7 +105,7 @@ fn s288_a_bucket_that_cannot_be_read_stands_in_nobodys_way() {
 }
 
 #[test]
-fn s289_a_client_of_a_handler_sees_what_its_own_credentials_may_read() {
+fn s289_a_client_of_a_handler_sees_only_what_its_credentials_may_read() {
     let server = servers::minio();
     let [open, shut] = ["open", "shut"].map(|name| new_bucket(&server, name));
     for (bucket, keys) in [(&open, ["a", "b"]), (&shut, ["c", "d"])] {
@@ -114,37 +114,37 @@ fn s289_a_client_of_a_handler_sees_what_its_own_credentials_may_read() {
     }
     let homes = [crate::s3::home(&server), as_reader(crate::s3::home(&server))];
     let [home, theirs] = homes.map(|home| home.with("AWS_ENDPOINT_URL", &server.endpoint()));
-    let reader = Reader::new(&server, &theirs, &all_of(&open));
+    let reader = Reader::new(&server, &theirs, &allow_all(&open));
     let rules =
         format!("all: {{container: [{open}, {shut}]}}\nany: {{container: 'cli-*', object: '[bd]'}}\n");
     for home in [&home, &theirs] {
         fs::write(home.path("rules.yaml"), &rules).unwrap();
     }
-    let handler = Run::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
+    let handler = RunningTenon::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
     let at = handler.first_line();
     for home in [&home, &theirs] {
         home.ok(["mount", "--views=rules.yaml", "mnt", "--handler", &at, "--metadata-ttl=0s"]);
     }
-    let of = |home: &Home, view: &str| names(&home.mnt().join(view));
-    assert_eq!(of(&home, "all"), ["a", "b", "c", "d"]);
-    assert_eq!(of(&home, "any"), ["b", "d"]);
-    assert_eq!(of(&theirs, "all"), ["a", "b"]);
-    assert_eq!(of(&theirs, "any"), ["b"]);
+    let names_in = |home: &Home, view: &str| names(&home.mnt().join(view));
+    assert_eq!(names_in(&home, "all"), ["a", "b", "c", "d"]);
+    assert_eq!(names_in(&home, "any"), ["b", "d"]);
+    assert_eq!(names_in(&theirs, "all"), ["a", "b"]);
+    assert_eq!(names_in(&theirs, "any"), ["b"]);
     assert!(!theirs.mnt().join("all/c").exists());
     let status = theirs.ok(["status", "mnt"]);
     assert!(status.contains(&format!("; '{shut}' cannot be read: ")), "{status}");
     assert!(!home.ok(["status", "mnt"]).contains("cannot be read"));
 
-    reader.may("second", &all_of(&shut));
-    eventually("what it may read now is shown", || of(&theirs, "all") == ["a", "b", "c", "d"]);
+    reader.set_policy("second", &allow_all(&shut));
+    eventually("what it may read now is shown", || names_in(&theirs, "all") == ["a", "b", "c", "d"]);
     assert_eq!(fs::read_to_string(theirs.mnt().join("all/c")).unwrap(), "x");
     home.ok(["umount", "mnt"]);
     theirs.ok(["umount", "mnt"]);
 }
 
-/// In a view, too, a file's owner and mode say who may open it.
+/// In a view too, a file's owner and mode decide who may open it.
 #[test]
-fn s289_who_may_open_a_file_of_a_view_its_mode_says() {
+fn s289_the_mode_of_a_file_holds_in_a_view() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "modes");
     let client = Client::of(server, &bucket);
@@ -154,7 +154,7 @@ fn s289_who_may_open_a_file_of_a_view_its_mode_says() {
     let rules = format!("all: {{container: {bucket}, properties: {{file-owner: ['*', null]}}}}\n");
     fs::write(home.path("rules.yaml"), rules).unwrap();
     home.ok(["mount", "--views=rules.yaml", "mnt", "--allow-other", "--attributes=headers"]);
-    // Temporary directories are their owner's alone.
+    // Let other users pass through the temporary directory.
     let dir = home.mnt();
     fs::set_permissions(dir.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
     let reads = |user: &str| {

@@ -1,11 +1,11 @@
-//! `tenon conflicts`: files and objects that changed at the same time, until somebody says which stays.
+//! `tenon conflicts`: lists and resolves conflicts between files and objects that changed at the same time.
 
-use crate::bucket::{self, Bucket, World};
+use crate::bucket::{self, Bucket, ProcessContext};
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Conflict, Keep, Request};
 use crate::flags::StoreFlags;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::volume::Volume;
 use crate::{environment, metadata, state};
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,15 +14,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What the metadata engine may use where the volume is not mounted.
+/// Memory limit of the metadata engine if the volume is not mounted.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// How long what was resolved may take to be written down.
-const NOTED_WITHIN: Duration = Duration::from_secs(30);
+/// How long storing a resolution may take.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Show and resolve conflicts: objects that changed in the bucket while their file was written here.
 ///
-/// `tenon format --conflict` and `tenon mount --conflict` say which side has the name until then. Nobody's bytes are lost by
-/// any policy: what has not the name is under `lost+found`, or beside the file.
+/// `tenon format --conflict` and `tenon mount --conflict` choose which side keeps the name until then. No policy
+/// loses bytes: those of the other side are kept under `lost+found`, or as another file in the same directory.
 #[derive(Debug, Args)]
 pub(crate) struct Conflicts {
     #[command(subcommand)]
@@ -31,48 +31,48 @@ pub(crate) struct Conflicts {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show the conflicts that nobody has resolved, the oldest first
+    /// List the unresolved conflicts, the oldest first
     List {
-        /// A volume, or where it is mounted
+        /// A volume, or its mount point
         #[arg(value_name = "VOLUME|DIR")]
         of: String,
-        /// Print one JSON object for each
+        /// Print one JSON object per conflict
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        place: Place,
+        access: AccessFlags,
     },
-    /// Show where both sides of a conflict are
+    /// Show where the bytes of both sides of a conflict are
     Show {
-        /// As `list` shows it
+        /// Id of the conflict, as `list` shows it
         id: String,
-        /// A volume, or where it is mounted (every mount is asked if not given)
+        /// A volume, or its mount point (default: all mounts)
         #[arg(long, value_name = "VOLUME|DIR")]
         of: Option<String>,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        place: Place,
+        access: AccessFlags,
     },
-    /// Say what stays; the other side's bytes go, or become a file beside
+    /// Choose the side to keep; the bytes of the other side are deleted, or kept as another file
     Resolve {
-        /// As `list` shows it
+        /// Id of the conflict, as `list` shows it
         id: String,
-        /// The bucket's object, the file that was written here, or both as two files
+        /// Side to keep: the bucket's object, the file that was written here, or both as two files
         #[arg(long, value_name = "SIDE")]
         keep: Keep,
-        /// A volume, or where it is mounted (every mount is asked if not given)
+        /// A volume, or its mount point (default: all mounts)
         #[arg(long, value_name = "VOLUME|DIR")]
         of: Option<String>,
         #[command(flatten)]
-        place: Place,
+        access: AccessFlags,
     },
 }
 
-/// How a volume is reached that is not mounted.
+/// Flags for opening a volume that is not mounted.
 #[derive(Debug, Args)]
-struct Place {
+struct AccessFlags {
     /// The state directory given to `tenon mount`
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -83,8 +83,8 @@ struct Place {
 impl Conflicts {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.action {
-            Action::List { of, json, place } => {
-                let conflicts = find(&of, &place)?.list()?;
+            Action::List { of, json, access } => {
+                let conflicts = find(&of, &access)?.list()?;
                 if conflicts.is_empty() && !json {
                     println!("{of} has no conflicts");
                 }
@@ -95,15 +95,15 @@ impl Conflicts {
                     }
                 }
             }
-            Action::Show { id, of, json, place } => {
-                let (_, conflict) = find_conflict(&id, of.as_deref(), &place)?;
+            Action::Show { id, of, json, access } => {
+                let (_, conflict) = find_conflict(&id, of.as_deref(), &access)?;
                 match json {
                     true => println!("{}", serde_json::to_string(&conflict)?),
                     false => print!("{}", detail(&conflict)),
                 }
             }
-            Action::Resolve { id, keep, of, place } => {
-                let (volume, conflict) = find_conflict(&id, of.as_deref(), &place)?;
+            Action::Resolve { id, keep, of, access } => {
+                let (volume, conflict) = find_conflict(&id, of.as_deref(), &access)?;
                 volume.resolve(&id, keep)?;
                 println!("resolved the conflict of {}", conflict.path);
             }
@@ -112,30 +112,30 @@ impl Conflicts {
     }
 }
 
-/// Where conflicts are known.
-enum Known<'p> {
-    Mounted(Mount),
-    Unmounted(Volume, &'p Place),
+/// A volume whose conflicts are shown or resolved.
+enum Target<'p> {
+    Mounted(LiveMount),
+    Unmounted(Volume, &'p AccessFlags),
 }
 
-fn find<'p>(of: &str, place: &'p Place) -> Result<Known<'p>> {
+fn find<'p>(of: &str, access: &'p AccessFlags) -> Result<Target<'p>> {
     match status::find(of, environment::registry().mounts()) {
-        Ok(mount) => Ok(Known::Mounted(mount)),
-        Err(_) => Ok(Known::Unmounted(Volume::parse(of)?, place)),
+        Ok(mount) => Ok(Target::Mounted(mount)),
+        Err(_) => Ok(Target::Unmounted(Volume::parse(of)?, access)),
     }
 }
 
-fn find_conflict<'p>(id: &str, of: Option<&str>, place: &'p Place) -> Result<(Known<'p>, Conflict)> {
+fn find_conflict<'p>(id: &str, of: Option<&str>, access: &'p AccessFlags) -> Result<(Target<'p>, Conflict)> {
     let known = match of {
-        Some(of) => vec![find(of, place)?],
+        Some(of) => vec![find(of, access)?],
         None => {
             let mounts = environment::registry().mounts().into_iter();
-            mounts.filter(|mount| !mount.holder.serves_buckets()).map(Known::Mounted).collect()
+            mounts.filter(|mount| !mount.holder.serves_buckets()).map(Target::Mounted).collect()
         }
     };
     for volume in known {
         let listed = match volume.list() {
-            // A mount that just died, or that only serves buckets, must not hide the conflicts of all others.
+            // A mount that just died, or that only serves buckets, must not hide the conflicts of the other mounts.
             Err(error) if of.is_none() => {
                 eprintln!("tenon: {error:#}");
                 continue;
@@ -147,12 +147,12 @@ fn find_conflict<'p>(id: &str, of: Option<&str>, place: &'p Place) -> Result<(Kn
         }
     }
     match of {
-        Some(of) => bail!("{of} has no conflict '{id}'; `tenon conflicts list {of}` shows which it has"),
-        None => bail!("no mount has a conflict '{id}'; of a volume that is not mounted say --of VOLUME"),
+        Some(of) => bail!("{of} has no conflict '{id}'; `tenon conflicts list {of}` lists them"),
+        None => bail!("no mount has a conflict '{id}'; for a volume that is not mounted, give --of VOLUME"),
     }
 }
 
-impl Known<'_> {
+impl Target<'_> {
     fn list(&self) -> Result<Vec<Conflict>> {
         match self {
             Self::Mounted(mount) => {
@@ -162,9 +162,8 @@ impl Known<'_> {
                     other => client.unexpected(&other),
                 }
             }
-            Self::Unmounted(volume, place) => {
-                place.with(volume, async |fs| Ok(fs.conflicts().iter().map(Conflict::from).collect()))
-            }
+            Self::Unmounted(volume, access) => access
+                .with_filesystem(volume, async |fs| Ok(fs.conflicts().iter().map(Conflict::from).collect())),
         }
     }
 
@@ -177,31 +176,32 @@ impl Known<'_> {
                     other => client.unexpected(&other),
                 }
             }
-            Self::Unmounted(volume, place) => place.with(volume, async |fs| {
+            Self::Unmounted(volume, access) => access.with_filesystem(volume, async |fs| {
                 fs.resolve_conflict(id, keep.into()).await?;
-                Ok(fs.shutdown(NOTED_WITHIN).await?)
+                Ok(fs.shutdown(SHUTDOWN_TIMEOUT).await?)
             }),
         }
     }
 }
 
-impl Place {
-    /// Does something with a volume that nobody has mounted.
-    fn with<T: Default>(
+impl AccessFlags {
+    /// Opens the file system of a volume that is not mounted, and runs `work` on it. Returns the default if the
+    /// volume has no metadata on this machine.
+    fn with_filesystem<T: Default>(
         &self,
         volume: &Volume,
         work: impl AsyncFnOnce(&vfs::Filesystem) -> Result<T>,
     ) -> Result<T> {
         let root = bucket::state_dir(volume, self.state_dir.as_deref(), &self.store);
-        if !metadata::is_in(&root) {
+        if !metadata::exists_in(&root) {
             return Ok(T::default());
         }
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         runtime.block_on(async {
-            let world = World::real()?;
-            let bucket = Bucket::open(volume, &self.store, false, &world).await?;
-            let _held = state::hold(&root)?;
-            state::nothing_waits(&root)?;
+            let context = ProcessContext::system()?;
+            let bucket = Bucket::open(volume, &self.store, false, &context).await?;
+            let _lock = state::lock_for_command(&root)?;
+            state::check_no_backlog(&root)?;
             let prefix = volume.prefix().as_bytes();
             let record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await?;
             let store = bucket.store.as_ref();
@@ -215,8 +215,8 @@ impl Place {
             };
             let parts = vfs::Parts {
                 store: bucket.store.clone(),
-                clock: world.clock.clone(),
-                entropy: world.entropy.clone(),
+                clock: context.clock.clone(),
+                entropy: context.entropy.clone(),
                 engine: metadata.engine.clone(),
                 record,
             };
@@ -233,22 +233,24 @@ fn summary(conflict: &Conflict) -> String {
 }
 
 fn detail(conflict: &Conflict) -> String {
-    let place = |side: &Option<crate::control::protocol::Side>| match side {
+    let location = |side: &Option<crate::control::protocol::Side>| match side {
         Some(side) => format!("{} (etag {})", side.key, side.etag),
-        None => "nothing: it was deleted".to_owned(),
+        None => "none: the object was deleted".to_owned(),
     };
     let file = match (conflict.complete, &conflict.file) {
-        (true, _) => place(&conflict.file),
-        (false, None) => "nothing is left: it was replaced before it moved to its new name".to_owned(),
-        (false, Some(_)) => format!("{}; zeros stand for what was not written here", place(&conflict.file)),
+        (true, _) => location(&conflict.file),
+        (false, None) => "none: the file was replaced before it moved to its new name".to_owned(),
+        (false, Some(_)) => {
+            format!("{}; ranges that were not written here are zeros", location(&conflict.file))
+        }
     };
-    let writes = if conflict.blocks { "refused until this is resolved" } else { "taken" };
+    let writes = if conflict.blocks { "refused until this is resolved" } else { "accepted" };
     let lines = [
         ("conflict", conflict.id.clone()),
         ("path", conflict.path.clone()),
         ("found", conflict.at.clone()),
         ("policy", conflict.policy.clone()),
-        ("bucket's bytes", place(&conflict.bucket)),
+        ("bucket's bytes", location(&conflict.bucket)),
         ("file's bytes", file),
         ("writes", writes.to_owned()),
     ];

@@ -1,9 +1,9 @@
-//! `tenon drive`: an object drive, looked at without serving it.
+//! `tenon drive`: makes, inspects, checks, scrubs, rebuilds and exports object drives.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::devices::{Devices, OpenDrive};
-use crate::drives::{Drives, Opening};
-use crate::exporting::{self, Exported};
+use crate::drives::{Drives, DrivesOptions};
+use crate::exporting::{self, ExportTotals};
 use crate::held;
 use crate::progress::Progress;
 use crate::rebuilding;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use drive::device::{Array, ArrayInfo, BlockDevice, FileDevice, Found, Io, MemberState, Rebuilt, Shape};
 use drive::pool::Membership;
-use drive::{Drive as Opened, FormatOptions, OpenOptions, Scrubbed, ZoneUse};
+use drive::{Drive as ObjectDrive, FormatOptions, OpenOptions, Scrubbed, ZoneUse};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,15 +21,16 @@ use store::Buckets;
 use store::dir::{DirBuckets, DirOptions};
 use tokio::runtime::Runtime;
 
-/// Something is damaged.
+/// Exit code if damage was found.
 pub(crate) const EXIT_DAMAGED: u8 = 4;
 
-/// How many zones are shown in a line of a map.
-const ZONES_A_LINE: usize = 64;
+/// Zones in one line of a map.
+const ZONES_PER_LINE: usize = 64;
 
-/// Make and look after an object drive: objects on a raw block device, without a file system.
+/// Make and maintain object drives: objects on raw block devices, without a file system.
 ///
-/// `tenon serve drive:///DEVICE` serves its buckets by S3, `tenon mount drive:///DEVICE DIR` shows them as directories.
+/// `tenon serve drive:///DEVICE` serves the buckets of a drive by S3, `tenon mount drive:///DEVICE DIR` mounts them
+/// as directories.
 #[derive(Debug, Args)]
 pub(crate) struct Drive {
     #[command(subcommand)]
@@ -38,59 +39,60 @@ pub(crate) struct Drive {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a drive of a block device or a file, or of several; what was there is gone
+    /// Make a drive from one or several block devices or files; their contents are lost
     Format {
-        /// Block devices, or files that stand for them
+        /// Block devices, or files to use as such
         #[arg(required = true, value_name = "DEVICE")]
         devices: Vec<PathBuf>,
-        /// Of several devices, so many hold data [default: all that hold no parity]
+        /// With several devices, the number that hold data [default: all that hold no parity]
         #[arg(long, value_name = "K")]
         data: Option<usize>,
-        /// Of several devices, so many hold parity: as many may be lost
+        /// With several devices, the number that hold parity: as many may be lost
         #[arg(long, value_name = "M")]
         parity: Option<usize>,
-        /// Make the file, of this length; of several each
+        /// Create the files, each with this length
         #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
         size: Option<u64>,
-        /// The length of a zone, a power of two of at least 1 MiB; without it as fits the device
+        /// Length of a zone, a power of two of at least 1 MiB (default: chosen by the device's length)
         #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
         zone: Option<u64>,
-        /// Also if there is something on it
+        /// Format devices even if they are not empty
         #[arg(long)]
         force: bool,
     },
-    /// Make a device the one that is missing of a drive on several; what was on it is gone
+    /// Rebuild the missing device of a drive on several devices; the contents of the new device are lost
     ///
-    /// As long as the other devices have parity left, the drive is scrubbed first, so that nothing wrong is computed from a damaged device.
-    /// If a process serves or mounts the drive, that process rebuilds the device, while it serves on.
+    /// If the other devices have parity left, the drive is scrubbed first, so that no wrong data is computed from a
+    /// damaged device. If a process serves or mounts the drive, that process rebuilds the device and continues to
+    /// serve.
     Rebuild {
         /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
         #[arg(required = true, value_name = "DRIVE")]
         devices: Vec<PathBuf>,
-        /// The new device, or one that missed writes
+        /// The new device, or a device that missed writes
         #[arg(required = true)]
         device: PathBuf,
-        /// Also if there is something else on it
+        /// Rebuild even if the new device is not empty
         #[arg(long)]
         force: bool,
         /// Do not scrub the drive first
         #[arg(long)]
         no_scrub: bool,
-        /// If the drive is served, read at most so much per second [default: 64MiB]
+        /// If the drive is served, read at most this many bytes per second [default: 64MiB]
         #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
         rate: Option<u64>,
     },
-    /// Make one pool of several drives, or add empty drives to a pool
+    /// Join several drives into a pool, or add empty drives to a pool
     ///
-    /// A key of a pool lives on one of its drives. Name all: those that the pool has, and those that it is to have. Of drives that are of no
-    /// pool yet one may have objects.
+    /// Each key of a pool is stored on one of its drives. Name all drives: those in the pool, and those to add. Of
+    /// the drives that are in no pool yet, only one may have objects.
     Join {
         /// The drives: /dev/a /dev/b ..., or /dev/a+/dev/b+... or drive:///dev/a+/dev/b+..., each a device or an array:
         /// /dev/a+/dev/b,/dev/c,...
         #[arg(required = true, value_name = "DRIVES")]
         drives: Vec<PathBuf>,
     },
-    /// Show what there is on a drive, or on the drives of a pool
+    /// Show the layout and usage of a drive, or of the drives of a pool
     Info {
         /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
         #[arg(required = true, value_name = "DRIVE")]
@@ -105,43 +107,46 @@ enum Action {
         #[arg(required = true, value_name = "DRIVE")]
         drives: Vec<PathBuf>,
     },
-    /// Compare the index with the space, block by block; objects are not read
+    /// Check the index against the space map, block by block; objects are not read
     ///
-    /// If the drive is too damaged to be opened, it says what is whole; `tenon drive export --before-damage` copies that.
+    /// If the drive is too damaged to be opened, reports what is intact; `tenon drive export --before-damage` copies
+    /// it.
     Check {
         /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
         #[arg(required = true, value_name = "DRIVE")]
         drives: Vec<PathBuf>,
     },
-    /// Read everything and compare it with its checksums; what other devices have right is written anew
+    /// Read everything and verify its checksums; damaged blocks are rewritten from the other devices
     ///
-    /// If a process serves or mounts the drive, that process scrubs it, while it serves on. If the command is interrupted, so is the scrub.
+    /// If a process serves or mounts the drive, that process scrubs it and continues to serve. Interrupting the
+    /// command also stops the scrub.
     Scrub {
         /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
         #[arg(required = true, value_name = "DRIVE")]
         drives: Vec<PathBuf>,
-        /// Read at most so much per second [default: no limit; 64MiB if the drive is served]
+        /// Read at most this many bytes per second [default: no limit; 64MiB if the drive is served]
         #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
         rate: Option<u64>,
     },
-    /// Copy objects into a directory, a directory for each bucket; `tenon serve dirs:///DIR` serves them
+    /// Copy objects to files, with a directory for each bucket; `tenon serve dirs:///DIR` serves them
     ///
-    /// Goes on where it was interrupted. Exit code 1 if an object was left out: it is damaged, cannot be read, or no file can be it.
+    /// An interrupted export is resumed. The exit code is 1 if an object was left out: it is damaged, cannot be read,
+    /// or cannot be stored as a file.
     Export {
         /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
         #[arg(required = true, value_name = "DRIVE")]
         drives: Vec<PathBuf>,
-        /// Of a pool, what there is on drives that are not missing
+        /// Export a pool although some of its drives are missing
         #[arg(long)]
         degraded: bool,
-        /// Copy what is whole of a damaged drive: the state before the first damaged frame of its log, and what can be read of its
-        /// index; the rest is named on standard error
+        /// Copy what is intact on a damaged drive: the state before the first damaged frame of its log, and the
+        /// readable part of its index; losses are listed on standard error
         #[arg(long)]
         before_damage: bool,
-        /// Where to; made if it is not there
+        /// Target directory; created if it does not exist
         #[arg(required = true)]
         dir: PathBuf,
-        /// This bucket only
+        /// Export only this bucket
         #[arg(long, value_name = "NAME")]
         bucket: Option<String>,
     },
@@ -150,51 +155,52 @@ enum Action {
 impl Drive {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = Runtime::new().context("cannot start")?;
-        let world = World::real()?;
+        let context = ProcessContext::system()?;
         let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
         match self.action {
             Action::Format { devices, data, parity, size, zone: zone_bytes, force } => {
                 let shape = shape(devices.len(), data, parity)?;
-                NewDrive { paths: &devices, shape, size, zone_bytes, force }.make(&world)?;
+                NewDrive { paths: &devices, shape, size, zone_bytes, force }.make(&context)?;
             }
             Action::Rebuild { devices, device, force, no_scrub, rate } => {
-                let devices = one_drive(&devices)?;
-                if let Some(holder) = held::holder_of(&devices) {
-                    return rebuilding::ask(&holder, &devices, &device, (force, no_scrub), rate);
+                let devices = parse_one_drive(&devices)?;
+                if let Some(holder) = held::holder_of_devices(&devices) {
+                    return rebuilding::request_rebuild(&holder, &devices, &device, (force, no_scrub), rate);
                 }
-                return runtime.block_on(rebuild(&devices, &device, force, no_scrub, &world));
+                return runtime.block_on(rebuild(&devices, &device, force, no_scrub, &context));
             }
-            Action::Join { drives } => runtime.block_on(joining(&joined(&drives)?, &world))?,
+            Action::Join { drives } => runtime.block_on(join(&parse_drives_to_join(&drives)?, &context))?,
             Action::Info { drives, json } => {
-                runtime.block_on(shown(&named(&drives)?, json, read_only, &world))?;
+                runtime.block_on(show_info(&parse_drives(&drives)?, json, read_only, &context))?;
             }
             Action::Map { drives } => {
                 let open = async |devices: Devices| {
-                    map(&devices.open(read_only, &world).await?.drive);
+                    print_map(&devices.open(read_only, &context).await?.drive);
                     Ok(ExitCode::SUCCESS)
                 };
-                return runtime.block_on(on_each(&named(&drives)?, open));
+                return runtime.block_on(on_each(&parse_drives(&drives)?, open));
             }
             Action::Check { drives } => {
-                let check = async |devices: Devices| check_any(&devices, read_only, &world).await;
-                return runtime.block_on(on_each(&named(&drives)?, check));
+                let check = async |devices: Devices| check_drive(&devices, read_only, &context).await;
+                return runtime.block_on(on_each(&parse_drives(&drives)?, check));
             }
             Action::Scrub { drives, rate } => {
-                let drives = named(&drives)?;
-                if let Some(code) = scrubbing::ask(&drives, rate)? {
+                let drives = parse_drives(&drives)?;
+                if let Some(code) = scrubbing::request_scrub(&drives, rate)? {
                     return Ok(code);
                 }
-                let scrub = async |devices: Devices| scrub(&devices, rate, &world).await;
+                let scrub = async |devices: Devices| scrub(&devices, rate, &context).await;
                 return runtime.block_on(on_each(&drives, scrub));
             }
             Action::Export { drives, degraded, before_damage, dir, bucket } => {
-                let (options, drives) = (OpenOptions { before_damage, ..read_only }, named(&drives)?);
+                let (options, drives) = (OpenOptions { before_damage, ..read_only }, parse_drives(&drives)?);
                 let export = async {
-                    let opened = drives.open(Opening { options, degraded }, &world).await?;
-                    let lost = opened.all().iter().map(told_losses).sum::<usize>();
-                    // A pool would want all of its drives to be whole: what is left is read drive by drive.
-                    let buckets = opened.exported(degraded || before_damage).await?;
-                    let code = export(&buckets, &dir, bucket.as_deref(), &world).await?;
+                    let opened = drives.open(DrivesOptions { options, degraded }, &context).await?;
+                    let lost = opened.all().iter().map(print_losses).sum::<usize>();
+                    // A pool can only be opened if all of its drives are intact, so what is left is read drive by
+                    // drive.
+                    let buckets = opened.buckets_to_export(degraded || before_damage).await?;
+                    let code = export(&buckets, &dir, bucket.as_deref(), &context).await?;
                     Ok(if lost == 0 { code } else { ExitCode::from(EXIT_DAMAGED) })
                 };
                 return runtime.block_on(export);
@@ -204,32 +210,33 @@ impl Drive {
     }
 }
 
-/// One word names drives; several are the devices of one.
-fn named(words: &[PathBuf]) -> Result<Drives> {
+/// Parses drives. One word names one or several drives; several words are the devices of one drive.
+fn parse_drives(words: &[PathBuf]) -> Result<Drives> {
     match words {
         [word] => Drives::parse(&word.to_string_lossy()),
         devices => Ok(Devices::of(devices.iter().map(PathBuf::as_path))?.into()),
     }
 }
 
-/// The drives to join: several words are several drives.
-fn joined(words: &[PathBuf]) -> Result<Drives> {
+/// Parses the drives to join. Several words are several drives.
+fn parse_drives_to_join(words: &[PathBuf]) -> Result<Drives> {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     match words.as_slice() {
         [word] => Drives::parse(word),
-        words => Drives::each_of(words.iter().map(AsRef::as_ref)),
+        words => Drives::parse_each(words.iter().map(AsRef::as_ref)),
     }
 }
 
-/// The devices of the one drive that words name.
-fn one_drive(words: &[PathBuf]) -> Result<Devices> {
+/// Parses the devices of one drive.
+fn parse_one_drive(words: &[PathBuf]) -> Result<Devices> {
     match words {
         [word] => Devices::parse(&word.to_string_lossy()),
         devices => Devices::of(devices.iter().map(PathBuf::as_path)),
     }
 }
 
-/// Does something to each drive, and says of several which it is. Returns the first exit code that tells of damage.
+/// Runs `act` on each drive, and prints which drive it is if there are several. Returns the last exit code that is
+/// not success.
 async fn on_each(drives: &Drives, act: impl AsyncFn(Devices) -> Result<ExitCode>) -> Result<ExitCode> {
     let all: Vec<&Devices> = drives.each().collect();
     let mut code = ExitCode::SUCCESS;
@@ -245,41 +252,43 @@ async fn on_each(drives: &Drives, act: impl AsyncFn(Devices) -> Result<ExitCode>
     Ok(code)
 }
 
-/// What several devices are to be; `None` for one.
+/// Returns the shape of the array that several devices form; `None` for one device.
 fn shape(devices: usize, data: Option<usize>, parity: Option<usize>) -> Result<Option<Shape>> {
     match (devices, data, parity) {
         (1, None, None) => Ok(None),
-        (1, ..) => bail!("one device has no parity: name more, or leave out --data and --parity"),
+        (1, ..) => {
+            bail!("one device cannot have parity: name more devices, or leave out --data and --parity")
+        }
         (_, _, None) => {
             bail!(
-                "of several devices --parity says how many may be lost; with 0 the loss of one is the loss of all"
+                "give --parity, the number of devices that may be lost; with 0, losing one device loses the whole drive"
             )
         }
         (_, Some(data), Some(parity)) if data + parity != devices => {
-            bail!("{data} of data and {parity} of parity are not the {devices} devices that are named")
+            bail!("--data {data} and --parity {parity} do not add up to the {devices} devices that are named")
         }
         (_, _, Some(parity)) if parity >= devices => {
-            bail!("with {parity} devices of parity none is left for data")
+            bail!("--parity {parity} leaves no device for data")
         }
         (_, _, Some(parity)) => Ok(Some(Shape { data: devices - parity, parity })),
     }
 }
 
-/// A drive that is to be made.
+/// A drive to format.
 struct NewDrive<'a> {
     paths: &'a [PathBuf],
     shape: Option<Shape>,
-    /// The length of the files that are made for it; none are made without.
+    /// Length of the files to create, in bytes; `None` to use existing devices.
     size: Option<u64>,
     zone_bytes: Option<u64>,
     force: bool,
 }
 
 impl NewDrive<'_> {
-    /// Makes the drive. If that fails, files that were made for it are removed.
-    fn make(&self, world: &World) -> Result<()> {
+    /// Formats the drive. If that fails, removes the files that were created for it.
+    fn make(&self, context: &ProcessContext) -> Result<()> {
         let new: Vec<&PathBuf> = self.paths.iter().filter(|path| !path.exists()).collect();
-        let made = self.format(world);
+        let made = self.format(context);
         if made.is_err() {
             for path in new {
                 let _ = std::fs::remove_file(path);
@@ -288,40 +297,41 @@ impl NewDrive<'_> {
         made
     }
 
-    fn format(&self, world: &World) -> Result<()> {
+    fn format(&self, context: &ProcessContext) -> Result<()> {
         let named = Devices::of(self.paths.iter().map(PathBuf::as_path))?;
         let mut devices = Vec::new();
         for path in self.paths {
             devices.push((path.display().to_string(), empty_device(path, self.size, self.force)?));
         }
         let device = match self.shape {
-            Some(shape) => array_of(devices, shape, world)?,
+            Some(shape) => array_of(devices, shape, context)?,
             None => devices.swap_remove(0).1.device(),
         };
-        Opened::format(&device, FormatOptions { zone_bytes: self.zone_bytes }, &world.entropy)?;
-        println!("{named} is a drive; serve it with `tenon serve drive://{named}`");
+        ObjectDrive::format(&device, FormatOptions { zone_bytes: self.zone_bytes }, &context.entropy)?;
+        println!("formatted {named} as a drive; serve it with `tenon serve drive://{named}`");
         Ok(())
     }
 }
 
-/// A device on which there is nothing.
+/// Opens or creates a device. Refuses one that is not empty, unless `force` is set.
 fn empty_device(path: &Path, size: Option<u64>, force: bool) -> Result<Io> {
     let device = match size {
         Some(len_bytes) if !path.exists() => FileDevice::create(path, len_bytes)?,
-        Some(_) => bail!("{} is there already; leave out --size to make a drive of it", path.display()),
+        Some(_) => bail!("{} already exists; leave out --size to format it", path.display()),
         None => FileDevice::open(path)?,
     };
     if !force && !is_blank(&device)? {
-        bail!(
-            "there is something on {}; --force makes a drive of it all the same, and it is gone",
-            path.display()
-        );
+        bail!("{} is not empty; --force formats it, and its contents are lost", path.display());
     }
     Ok(Io::open(device))
 }
 
-fn array_of(devices: Vec<(String, Io)>, shape: Shape, world: &World) -> Result<Arc<dyn BlockDevice>> {
-    Array::format(devices.clone(), shape, &world.entropy)?;
+fn array_of(
+    devices: Vec<(String, Io)>,
+    shape: Shape,
+    context: &ProcessContext,
+) -> Result<Arc<dyn BlockDevice>> {
+    Array::format(devices.clone(), shape, &context.entropy)?;
     Ok(Arc::new(Found::look(devices).open(false)?))
 }
 
@@ -330,62 +340,68 @@ async fn rebuild(
     path: &Path,
     force: bool,
     no_scrub: bool,
-    world: &World,
+    context: &ProcessContext,
 ) -> Result<ExitCode> {
     let device = FileDevice::open(path)?;
     let is_blank = is_blank(&device)?;
     let io = Io::open(device);
-    let array = Arc::new(devices.array_for(path, &io)?);
+    let array = Arc::new(devices.array_without(path, &io)?);
     if !force && !is_blank && !array.was_member(&io) {
-        bail!("there is something on {}; --force rebuilds the drive on it all the same", path.display());
+        bail!("{} is not empty; --force rebuilds the drive on it, and its contents are lost", path.display());
     }
     let mut code = ExitCode::SUCCESS;
     if array.spare() > 0 && !no_scrub {
-        let (io, clock) = (Io::Array(array.clone()), world.clock.clone());
-        let open = move || Opened::open(io, OpenOptions::default(), clock);
+        let (io, clock) = (Io::Array(array.clone()), context.clock.clone());
+        let open = move || ObjectDrive::open(io, OpenOptions::default(), clock);
         let drive = tokio::task::spawn_blocking(open).await??;
         code = scrub_open(&drive, None).await?;
         drive.close().await?;
     }
-    let rebuilt = rebuild_on(array, path, io, world).await?;
-    Ok(rebuilding::show(path, rebuilt.member, rebuilt.rows_lost, code))
+    let rebuilt = rebuild_on(array, path, io, context).await?;
+    Ok(rebuilding::print_outcome(path, rebuilt.member, rebuilt.rows_lost, code))
 }
 
-async fn rebuild_on(array: Arc<Array>, path: &Path, io: Io, world: &World) -> Result<Rebuilt> {
-    let (name, entropy) = (path.display().to_string(), world.entropy.clone());
+async fn rebuild_on(array: Arc<Array>, path: &Path, io: Io, context: &ProcessContext) -> Result<Rebuilt> {
+    let (name, entropy) = (path.display().to_string(), context.entropy.clone());
     let rebuilt = tokio::task::spawn_blocking(move || {
         let progress = Progress::start();
-        let tell = |done: u64, all: u64| progress.tell(&format!("{}% rebuilt", done * 100 / all));
-        array.rebuild(name, &io, &entropy, tell)
+        let show = |done: u64, all: u64| progress.show(&format!("{}% rebuilt", done * 100 / all));
+        array.rebuild(name, &io, &entropy, show)
     });
     Ok(rebuilt.await??)
 }
 
-/// Whether the beginning, where file systems, partition tables and drives say what they are, is empty.
+/// Returns whether the beginning of a device is all zeros. File systems, partition tables and drives have their
+/// signatures there.
 pub(crate) fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     let mut beginning = drive::device::Buffer::zeroed((128 << 10).min(device.len_bytes() as usize));
     device.read_at(0, &mut beginning).context("cannot read the device")?;
     Ok(beginning.iter().all(|&byte| byte == 0))
 }
 
-/// Makes a pool of drives.
-async fn joining(drives: &Drives, world: &World) -> Result<()> {
-    let opened = drives.open(Opening::default(), world).await?;
-    let pool = drive::pool::join(&opened.all(), &world.entropy).await?;
+/// Joins drives into a pool.
+async fn join(drives: &Drives, context: &ProcessContext) -> Result<()> {
+    let opened = drives.open(DrivesOptions::default(), context).await?;
+    let pool = drive::pool::join(&opened.all(), &context.entropy).await?;
     for drive in opened.all() {
         drive.close().await?;
     }
     println!(
-        "{} drives are the pool {:016x}; serve it with `tenon serve drive://{drives}`",
+        "joined {} drives into the pool {:016x}; serve it with `tenon serve drive://{drives}`",
         pool.drives.len(),
         pool.pool
     );
     Ok(())
 }
 
-/// Shows each of the drives, and what is free on all.
-async fn shown(drives: &Drives, json: bool, options: OpenOptions, world: &World) -> Result<()> {
-    let opened = drives.open(Opening { options, degraded: false }, world).await?;
+/// Prints each of the drives, and the free space of all.
+async fn show_info(
+    drives: &Drives,
+    json: bool,
+    options: OpenOptions,
+    context: &ProcessContext,
+) -> Result<()> {
+    let opened = drives.open(DrivesOptions { options, degraded: false }, context).await?;
     let mut described = Vec::new();
     for (devices, open) in &opened.drives {
         described.push((devices, open, open.drive.membership().await?));
@@ -394,11 +410,11 @@ async fn shown(drives: &Drives, json: bool, options: OpenOptions, world: &World)
         if json {
             println!("{}", info_json(open, membership.as_ref()));
         } else {
-            info(open, membership.as_ref());
+            print_info(open, membership.as_ref());
         }
         return Ok(());
     }
-    let infos: Vec<drive::Info> = opened.all().iter().map(Opened::info).collect();
+    let infos: Vec<drive::Info> = opened.all().iter().map(ObjectDrive::info).collect();
     let len_bytes: u64 = infos.iter().map(|info| info.len_bytes).sum();
     let available_bytes: u64 = infos.iter().map(|info| info.available_bytes).sum();
     if json {
@@ -411,22 +427,22 @@ async fn shown(drives: &Drives, json: bool, options: OpenOptions, world: &World)
     }
     for (devices, open, membership) in &described {
         println!("{devices}");
-        info(open, membership.as_ref());
+        print_info(open, membership.as_ref());
         println!();
     }
     println!("{} drives     {} MiB, {} available", described.len(), len_bytes >> 20, available_bytes >> 20);
     Ok(())
 }
 
-/// A drive's place in its pool, from 1, and how many drives that has.
-fn place(drive: &Opened, membership: &Membership) -> (usize, usize) {
+/// Returns a drive's position in its pool, from 1, and the number of the pool's drives.
+fn position(drive: &ObjectDrive, membership: &Membership) -> (usize, usize) {
     (membership.number_of(drive.id()).map_or(0, |number| number + 1), membership.drives.len())
 }
 
 fn info_json(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>) -> serde_json::Value {
     let info = drive.info();
     let pool = |membership: &Membership| {
-        let (number, drives) = place(drive, membership);
+        let (number, drives) = position(drive, membership);
         serde_json::json!({ "id": format!("{:016x}", membership.pool), "drive": number, "drives": drives })
     };
     serde_json::json!({
@@ -446,7 +462,7 @@ fn info_json(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Members
     })
 }
 
-fn info(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>) {
+fn print_info(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>) {
     let info = drive.info();
     let mib = |bytes: u64| bytes >> 20;
     println!("drive          {:016x}", info.id);
@@ -461,30 +477,30 @@ fn info(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>)
     println!("index          {tables} tables, {entries} entries, {} MiB", mib(info.table_bytes()));
     println!("log            {} MiB to read at the next opening", mib(info.log_bytes));
     if let Some(membership) = membership {
-        let (number, drives) = place(drive, membership);
+        let (number, drives) = position(drive, membership);
         println!("pool           {:016x}, drive {number} of {drives}", membership.pool);
     }
-    array.iter().for_each(show_array);
+    array.iter().for_each(print_array);
 }
 
-fn show_array(array: &ArrayInfo) {
+fn print_array(array: &ArrayInfo) {
     println!("devices        {} of data, {} of parity", array.shape.data, array.shape.parity);
     for (number, member) in array.members.iter().enumerate() {
-        let (state, name) = told(member);
+        let (state, name) = member_state(member);
         println!("{number:>14} {state}{}{name}", if name.is_empty() { "" } else { ": " });
     }
 }
 
 fn array_json(array: &ArrayInfo) -> serde_json::Value {
     let member = |member| {
-        let (state, device) = told(member);
+        let (state, device) = member_state(member);
         serde_json::json!({ "state": state, "device": device })
     };
     let members: Vec<_> = array.members.iter().map(member).collect();
     serde_json::json!({ "data": array.shape.data, "parity": array.shape.parity, "members": members })
 }
 
-fn told(member: &MemberState) -> (&str, &str) {
+fn member_state(member: &MemberState) -> (&str, &str) {
     match member {
         MemberState::InSync(name) => ("in sync", name),
         MemberState::Stale(name) => ("stale", name),
@@ -492,7 +508,7 @@ fn told(member: &MemberState) -> (&str, &str) {
     }
 }
 
-fn map(drive: &Opened) {
+fn print_map(drive: &ObjectDrive) {
     let zone_bytes = drive.info().zone_bytes;
     let digit = |bytes: u64| char::from_digit((bytes * 9 / zone_bytes) as u32, 10).unwrap_or('9');
     let zones: Vec<char> = drive
@@ -505,24 +521,24 @@ fn map(drive: &Opened) {
         })
         .collect();
     println!(
-        "a character is a zone of {} MiB: . free, 0-9 runs and how full, a-j pack zone and how much alive",
+        "each character is a zone of {} MiB: . free, 0-9 runs by fill, a-j pack zone by live data",
         zone_bytes >> 20
     );
-    for (line, zones) in zones.chunks(ZONES_A_LINE).enumerate() {
-        println!("{:>8} {}", line * ZONES_A_LINE, zones.iter().collect::<String>());
+    for (line, zones) in zones.chunks(ZONES_PER_LINE).enumerate() {
+        println!("{:>8} {}", line * ZONES_PER_LINE, zones.iter().collect::<String>());
     }
 }
 
-/// Prints what an opening before the damage left out. Returns how much that is.
-fn told_losses(drive: &Opened) -> usize {
+/// Prints what opening the drive before its damage left out. Returns the number of losses.
+fn print_losses(drive: &ObjectDrive) -> usize {
     drive.losses().iter().for_each(|line| eprintln!("left out: {line}"));
     drive.losses().len()
 }
 
-/// Checks a drive or, where it cannot be opened, says what of it is whole.
-async fn check_any(devices: &Devices, options: OpenOptions, world: &World) -> Result<ExitCode> {
-    let error = match devices.open(options, world).await {
-        Ok(opened) => return check(&opened.drive).await,
+/// Checks a drive. If damage keeps it from being opened, reports what is intact.
+async fn check_drive(devices: &Devices, options: OpenOptions, context: &ProcessContext) -> Result<ExitCode> {
+    let error = match devices.open(options, context).await {
+        Ok(opened) => return check_open(&opened.drive).await,
         Err(error) => error,
     };
     let is_damage = error.chain().any(|cause| cause.downcast_ref().is_some_and(drive::Error::is_damage));
@@ -530,17 +546,17 @@ async fn check_any(devices: &Devices, options: OpenOptions, world: &World) -> Re
         return Err(error);
     }
     let before = OpenOptions { before_damage: true, ..options };
-    // A drive without superblocks or manifest has said why.
-    let Ok(opened) = devices.open(before, world).await else { return Err(error) };
+    // Without superblock or manifest nothing can be opened; the first error says why.
+    let Ok(opened) = devices.open(before, context).await else { return Err(error) };
     println!("the drive cannot be used: {:#}", error.root_cause());
-    check(&opened.drive).await?;
+    check_open(&opened.drive).await?;
     println!(
-        "`tenon drive export --before-damage {devices} DIR` copies what is whole; keep the devices as they are until then"
+        "`tenon drive export --before-damage {devices} DIR` copies what is intact; do not change the devices before that"
     );
     Ok(ExitCode::from(EXIT_DAMAGED))
 }
 
-async fn check(drive: &Opened) -> Result<ExitCode> {
+async fn check_open(drive: &ObjectDrive) -> Result<ExitCode> {
     let checked = drive.check().await?;
     checked.problems.iter().for_each(|line| println!("{line}"));
     let mib = |blocks: u64| (blocks * drive::device::BLOCK_BYTES) >> 20;
@@ -561,30 +577,30 @@ async fn export(
     from: &[Arc<dyn Buckets>],
     dir: &Path,
     bucket: Option<&str>,
-    world: &World,
+    context: &ProcessContext,
 ) -> Result<ExitCode> {
     let usable = || format!("cannot use {}", dir.display());
     std::fs::create_dir_all(dir).with_context(usable)?;
-    let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
+    let (clock, entropy) = (context.clock.clone(), context.entropy.clone());
     let to = DirBuckets::open(dir, DirOptions::default(), clock, entropy).with_context(usable)?;
     let progress = Progress::start();
-    let tell = |so_far: &Exported| progress.tell(&format!("{} objects copied", so_far.objects));
-    let mut exported = Exported::default();
+    let show = |so_far: &ExportTotals| progress.show(&format!("{} objects copied", so_far.objects));
+    let mut exported = ExportTotals::default();
     for buckets in from {
         let left_out = |line: &str| println!("{line}");
-        exporting::export(&**buckets, &to, bucket, &mut exported, left_out, &tell).await?;
+        exporting::export(&**buckets, &to, bucket, &mut exported, left_out, &show).await?;
     }
     drop(progress);
-    let Exported { objects, bytes, kept, failed } = exported;
-    println!("{objects} objects, {} MiB copied; {kept} were there; {failed} left out", bytes >> 20);
+    let ExportTotals { objects, bytes, kept, failed } = exported;
+    println!("{objects} objects, {} MiB copied; {kept} already exported; {failed} left out", bytes >> 20);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn scrub(devices: &Devices, rate: Option<u64>, world: &World) -> Result<ExitCode> {
-    let open = |read_only| devices.open(OpenOptions { read_only, ..OpenOptions::default() }, world);
+async fn scrub(devices: &Devices, rate: Option<u64>, context: &ProcessContext) -> Result<ExitCode> {
+    let open = |read_only| devices.open(OpenOptions { read_only, ..OpenOptions::default() }, context);
     let opened = open(true).await?;
     let drive = match opened.array {
-        // What is damaged is mended where there is something to mend it from.
+        // An array is opened for writing, so that damaged blocks are repaired from its other devices.
         Some(_) => {
             drop(opened);
             open(false).await?.drive
@@ -594,11 +610,11 @@ async fn scrub(devices: &Devices, rate: Option<u64>, world: &World) -> Result<Ex
     scrub_open(&drive, rate).await
 }
 
-/// Scrubs a drive, and prints what was found.
-async fn scrub_open(drive: &Opened, rate: Option<u64>) -> Result<ExitCode> {
+/// Scrubs an open drive, and prints the outcome. Returns the exit code.
+async fn scrub_open(drive: &ObjectDrive, rate: Option<u64>) -> Result<ExitCode> {
     let progress = Progress::start();
-    let tell = |so_far: &Scrubbed| progress.tell(&format!("{} objects read", so_far.objects));
-    let scrubbed = drive.scrub_at(&Rate::new(rate), tell).await?;
+    let show = |so_far: &Scrubbed| progress.show(&format!("{} objects read", so_far.objects));
+    let scrubbed = drive.scrub_at(&Rate::new(rate), show).await?;
     drop(progress);
-    Ok(scrubbing::show(&scrubbed))
+    Ok(scrubbing::print_scrubbed(&scrubbed))
 }

@@ -1,10 +1,10 @@
 //! `tenon format`: makes a volume.
 
-use crate::bucket::{self, Bucket, World};
+use crate::bucket::{self, Bucket, ProcessContext};
 use crate::embedded;
 use crate::flags::{Conflict, StoreFlags};
 use crate::units;
-use crate::volume::{self, ObjectsIn, Volume};
+use crate::volume::{self, ObjectLocation, Volume};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::fs::File;
@@ -16,29 +16,29 @@ use vfs::VolumeRecord;
 
 /// Make a volume.
 ///
-/// In a local directory, or in a bucket whose objects are to be named by inode. Buckets and file:// directories
-/// whose objects are the files need no format: mount them as they are.
+/// Makes a volume in a local directory, or in a bucket whose objects are named by inode. A bucket or file://
+/// directory whose objects are the files needs no format: mount it as it is.
 #[derive(Debug, Args)]
 pub(crate) struct Format {
-    /// A directory that is new or empty, or s3://bucket[/prefix]
+    /// A new or empty directory, or s3://bucket[/prefix]
     volume: String,
     /// How objects are named: by the file's path (default), or by its inode number
     #[arg(long, value_name = "NAMING")]
     naming: Option<Naming>,
-    /// How files lie in objects: each whole in one, or in chunks (named by inode)
+    /// How files are stored in objects: each in one object, or in chunks (needs --naming inode)
     #[arg(long, value_name = "MAPPING", default_value = "whole")]
     mapping: Mapping,
     /// Length of a chunk: 1MiB to 64MiB, a power of two
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = units::size_bytes)]
     chunk_size: u64,
-    /// Whose bytes have the name where an object changes in the bucket while its file is written (default: bucket-wins);
-    /// `tenon mount --conflict` changes it
+    /// Which side keeps the name when an object changes in the bucket while its file is written (default:
+    /// bucket-wins); `tenon mount --conflict` changes it
     #[arg(long, value_name = "POLICY")]
     conflict: Option<Conflict>,
-    /// Keep the objects on a drive, a file without a file system in it, rather than as files of a directory
+    /// Store the objects on an object drive, which is one file, instead of as files of a directory
     #[arg(long)]
     drive: bool,
-    /// Length of the drive, all of which is reserved at once (default: a quarter of what is free, at most 16GiB)
+    /// Length of the drive, reserved at once (default: a quarter of the free space, at most 16GiB)
     #[arg(long, value_name = "SIZE", requires = "drive", value_parser = units::size_bytes)]
     size: Option<u64>,
     /// Print one JSON object
@@ -51,18 +51,18 @@ pub(crate) struct Format {
 /// How objects are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Naming {
-    /// By path: any S3 program finds files; a rename copies objects.
+    /// By path: any S3 client finds the files; a rename copies objects.
     FilePath,
-    /// By inode: renames touch no object, and names live in this machine's metadata alone.
+    /// By inode: a rename touches no object, but names are only in this machine's metadata.
     Inode,
 }
 
-/// How files lie in objects.
+/// How files are stored in objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mapping {
-    /// A file is one object.
+    /// Each file is one object.
     Whole,
-    /// An object for each chunk: an edit stores the chunks it touches.
+    /// Each chunk is an object: an edit stores only the chunks that it changes.
     Chunked,
 }
 
@@ -76,9 +76,9 @@ impl Format {
                 drive_bytes = self.make_embedded(root)?;
                 true
             }
-            _ if self.drive => bail!("--drive is for volumes in a local directory"),
+            _ if self.drive => bail!("--drive needs a volume in a local directory"),
             Volume::Buckets { .. } => bail!("s3:// is all buckets of a server: name one, s3://bucket"),
-            Volume::Drive { drives } => bail!("a drive is made by `tenon drive format {drives}`"),
+            Volume::Drive { drives } => bail!("to make a drive, use `tenon drive format {drives}`"),
             Volume::Directories { .. } => bail!("dirs:// is several buckets: name one, file:///dir/bucket"),
             Volume::S3 { .. } | Volume::Directory { .. } => {
                 record.naming == vfs::Naming::Inode || self.conflict.is_some()
@@ -87,7 +87,7 @@ impl Format {
         if made {
             self.write_record(&volume, &record)?;
         }
-        self.say(&volume, made.then_some(record.id.as_str()), drive_bytes);
+        self.print_outcome(&volume, made.then_some(record.id.as_str()), drive_bytes);
         if made && record.naming == vfs::Naming::Inode {
             let state = bucket::state_dir(&volume, None, &self.store);
             eprintln!("tenon: {}", names_warning(&volume.url(), &state));
@@ -95,9 +95,9 @@ impl Format {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Makes an embedded volume; nothing of it is left if that fails.
+    /// Makes an embedded volume. Removes all of it again if that fails.
     fn make_embedded(&self, root: &Path) -> Result<Option<u64>> {
-        let objects = if self.drive { ObjectsIn::Drive } else { ObjectsIn::Directory };
+        let objects = if self.drive { ObjectLocation::Drive } else { ObjectLocation::Directory };
         let was_there = root.exists();
         volume::make_directory(root, objects)?;
         let made = self.fill_embedded(root, objects);
@@ -107,13 +107,14 @@ impl Format {
         made
     }
 
-    /// What belongs to an embedded volume besides its directory; the length of its drive, if it has one.
-    fn fill_embedded(&self, root: &Path, objects: ObjectsIn) -> Result<Option<u64>> {
+    /// Makes the drive, if there is one, and the record of an embedded volume. Returns the length of the drive in
+    /// bytes.
+    fn fill_embedded(&self, root: &Path, objects: ObjectLocation) -> Result<Option<u64>> {
         let drive_bytes = match objects {
-            ObjectsIn::Directory => None,
-            ObjectsIn::Drive => {
+            ObjectLocation::Directory => None,
+            ObjectLocation::Drive => {
                 let runtime = Runtime::new().context("cannot start")?;
-                Some(runtime.block_on(embedded::make(root, self.size, &World::real()?))?)
+                Some(runtime.block_on(embedded::create_drive(root, self.size, &ProcessContext::system()?))?)
             }
         };
         volume::write_record(root, &volume::new_record(random_id()?, jiff::Timestamp::now(), objects))?;
@@ -130,15 +131,15 @@ impl Format {
             (Some(Naming::FilePath), _) | (None, Mapping::Whole) => vfs::Naming::FilePath,
         };
         let id = u128::from(random_id()?) << 64 | u128::from(random_id()?);
-        let record = VolumeRecord::new(mapping, naming, id, World::real()?.clock.now())?;
+        let record = VolumeRecord::new(mapping, naming, id, ProcessContext::system()?.clock.now())?;
         Ok(record.with_conflicts(self.conflict.map(Into::into).unwrap_or_default())?)
     }
 
-    /// Says in the bucket how files lie in its objects.
+    /// Writes the volume record, which says how files are stored in objects, to the bucket.
     fn write_record(&self, volume: &Volume, record: &VolumeRecord) -> Result<()> {
         Runtime::new().context("cannot start")?.block_on(async {
-            let world = World::real()?;
-            let bucket = Bucket::open(volume, &self.store, false, &world).await?;
+            let context = ProcessContext::system()?;
+            let bucket = Bucket::open(volume, &self.store, false, &context).await?;
             let prefix = volume.prefix().as_bytes();
             if VolumeRecord::read(bucket.store.as_ref(), prefix).await?.is_some() {
                 bail!("{} is a Tenon volume already; mount it, or choose another prefix", volume.url());
@@ -147,7 +148,7 @@ impl Format {
         })
     }
 
-    fn say(&self, volume: &Volume, made: Option<&str>, drive_bytes: Option<u64>) {
+    fn print_outcome(&self, volume: &Volume, made: Option<&str>, drive_bytes: Option<u64>) {
         let url = volume.url();
         match made {
             _ if self.json => {
@@ -166,20 +167,20 @@ impl Format {
     }
 }
 
-/// Says where the names of a volume named by inode are, and how to back them up.
+/// Returns the warning that only this machine has the names of a volume named by inode.
 pub(crate) fn names_warning(url: &str, state: &Path) -> String {
     format!(
-        "the names of {url} are only in {} on this machine: without it all files are lost; back them up with `tenon backup {url} FILE`",
+        "the names of {url} are only in {} on this machine: without that directory all files are lost; back them up with `tenon backup {url} FILE`",
         state.display()
     )
 }
 
-/// A number that no other volume has.
+/// Returns a random id, so that no two volumes have the same.
 pub(crate) fn random_id() -> Result<u64> {
     random_bytes().map(u64::from_le_bytes)
 }
 
-/// Random bytes of the machine.
+/// Returns random bytes of the system.
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     File::open("/dev/urandom")

@@ -1,15 +1,15 @@
-//! `tenon fsck`: whether a volume and this machine's state for it are sound.
+//! `tenon fsck`: checks a volume, and this machine's state for it.
 //!
-//! Looks, and repairs what is safe to repair: leftovers of a mount that died. Never touches an object that
-//! somebody could still want.
+//! Repairs only what is safe to repair: leftovers of a mount that died. Never touches an object that could still be
+//! of use.
 
-use crate::bucket::{self, Bucket, World};
+use crate::bucket::{self, Bucket, ProcessContext};
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
 use crate::flags::StoreFlags;
 use crate::progress::Progress;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::state;
 use crate::volume::Volume;
 use crate::{environment, metadata};
@@ -22,34 +22,34 @@ use std::process::ExitCode;
 use store::leases::left_over;
 use store::{ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
 
-/// Something is left that `fsck` did not repair (fsck(8)).
-const EXIT_LEFT: u8 = 4;
-/// Something was wrong and is repaired.
-const EXIT_FIXED: u8 = 1;
+/// Exit code if problems were left (fsck(8)).
+const EXIT_UNREPAIRED: u8 = 4;
+/// Exit code if all problems were repaired.
+const EXIT_REPAIRED: u8 = 1;
 const PAGE_ENTRIES: usize = 1000;
-/// What the metadata engine may use while it is checked.
+/// Memory limit of the metadata engine during the check.
 const CHECK_MEMORY_BYTES: u64 = 256 << 20;
-/// Objects looked at together.
-const HEADS_TOGETHER: usize = 32;
+/// HEAD requests in flight.
+const HEADS_IN_FLIGHT: usize = 32;
 
 /// Check a volume, and clean up after a mount that died.
 ///
-/// Exit code: 0 clean, 1 repaired, 4 something is left.
+/// Exit code: 0 clean, 1 problems repaired, 4 problems left.
 #[derive(Debug, Args)]
 pub(crate) struct Fsck {
-    /// A volume, or where it is mounted
+    /// A volume, or its mount point
     #[arg(value_name = "VOLUME|DIR")]
     target: String,
-    /// Report only
+    /// Report problems, but repair nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Look at every object's headers too (one request per object)
+    /// Check the headers of every object too (one request per object)
     #[arg(long)]
     headers: bool,
-    /// Remove bytes kept aside for files that were open in mounts that died; no other mount may be using them
+    /// Remove objects kept for open files of mounts that died; no other mount may be using them
     #[arg(long)]
     remove_orphans: bool,
-    /// Print one JSON object per finding
+    /// Print one JSON object per problem
     #[arg(long)]
     json: bool,
     /// The state directory given to `tenon mount`
@@ -59,7 +59,7 @@ pub(crate) struct Fsck {
     store: StoreFlags,
 }
 
-/// What was found so far.
+/// Problems found so far.
 #[derive(Debug, Default)]
 struct Findings {
     fixed: usize,
@@ -76,7 +76,7 @@ impl Fsck {
             None => Volume::parse(&self.target)?,
         };
         match &mount {
-            Some(mount) => check_live(mount, &mut findings)?,
+            Some(mount) => check_mounted(mount, &mut findings)?,
             None => self.check_state(&self.state_root(&volume), &mut findings)?,
         }
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
@@ -88,12 +88,12 @@ impl Fsck {
         bucket::state_dir(volume, self.state_dir.as_deref(), &self.store)
     }
 
-    /// What a mount that died leaves: its socket, and files it was editing, whose bytes nobody was promised.
+    /// Removes what a mount that died left: its socket, and cache files, whose bytes were never acknowledged.
     fn check_state(&self, root: &Path, findings: &mut Findings) -> Result<()> {
         if !root.is_dir() {
             return Ok(());
         }
-        let _held = state::hold(root)?;
+        let _lock = state::lock_for_command(root)?;
         for leftover in state::leftovers(root) {
             let what = format!("left by a mount that died: {}", leftover.display());
             match self.dry_run || std::fs::remove_file(&leftover).is_err() {
@@ -105,15 +105,16 @@ impl Fsck {
     }
 
     async fn check_objects(&self, volume: &Volume, is_mounted: bool, findings: &mut Findings) -> Result<()> {
-        let bucket = Bucket::reach(volume, &self.store, self.dry_run, &World::real()?).await?;
+        let bucket =
+            Bucket::open_or_connect(volume, &self.store, self.dry_run, &ProcessContext::system()?).await?;
         let progress = Progress::start();
         let own = format!("{}{}/orphans/", volume.prefix(), vfs::RESERVED);
-        for key in keys(&bucket, own.into_bytes()).await? {
-            // A live mount's orphans belong to files that programs have open.
+        for key in list_keys(&bucket, own.into_bytes()).await? {
+            // Orphans of a live mount belong to files that programs have open.
             if is_mounted {
                 continue;
             }
-            let what = format!("kept aside for a file that was open: {key}");
+            let what = format!("kept for a file that was open: {key}");
             match self.remove_orphans && !self.dry_run {
                 true => {
                     bucket.store.delete(&key, Precondition::None).await?;
@@ -140,7 +141,7 @@ impl Fsck {
         Ok(())
     }
 
-    /// Whether the metadata is sound, and the content that it names is in the bucket.
+    /// Checks that the metadata is consistent, and that the bucket has the content that it refers to.
     async fn check_content(&self, volume: &Volume, bucket: &Bucket, findings: &mut Findings) -> Result<()> {
         let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
         let root = self.state_root(volume);
@@ -150,8 +151,8 @@ impl Fsck {
             Some(record) if is_by_inode && root.is_dir() => record.has_content(store, prefix).await?,
             _ => false,
         };
-        if !metadata::is_in(&root) && !needs_metadata {
-            // Nothing was ever written from here; the first mount makes its metadata.
+        if !metadata::exists_in(&root) && !needs_metadata {
+            // Nothing was ever written from this machine; the first mount makes the metadata.
             return Ok(());
         }
         let record = record.as_ref();
@@ -166,7 +167,7 @@ impl Fsck {
             findings.left(&format!("the content of {file} is lost: {key}"));
         }
         for key in audit.unused {
-            let what = format!("content that no file has: {key}");
+            let what = format!("content that no file refers to: {key}");
             match self.dry_run {
                 false => {
                     store.delete(&key, Precondition::None).await?;
@@ -185,19 +186,19 @@ impl Fsck {
         progress: &Progress,
         findings: &mut Findings,
     ) -> Result<()> {
-        let keys = keys(bucket, volume.prefix().as_bytes().to_vec()).await?;
+        let keys = list_keys(bucket, volume.prefix().as_bytes().to_vec()).await?;
         let heads = keys.into_iter().map(|key| async move { bucket.store.head(&key).await });
-        let mut heads = stream::iter(heads).buffered(HEADS_TOGETHER);
+        let mut heads = stream::iter(heads).buffered(HEADS_IN_FLIGHT);
         let mut looked_at = 0;
         while let Some(head) = heads.next().await {
             match head {
-                Ok(meta) => malformed(&meta).iter().for_each(|what| findings.left(what)),
+                Ok(meta) => malformed_headers(&meta).iter().for_each(|what| findings.left(what)),
                 Err(StoreError::NotFound(_)) => {}
                 Err(error) => return Err(error.into()),
             }
             looked_at += 1;
             if looked_at % PAGE_ENTRIES == 0 {
-                progress.tell(&format!("{looked_at} objects"));
+                progress.show(&format!("{looked_at} objects"));
             }
         }
         Ok(())
@@ -207,15 +208,15 @@ impl Fsck {
 impl Findings {
     fn fixed(&mut self, what: &str) {
         self.fixed += 1;
-        self.say(what, "fixed");
+        self.print(what, "fixed");
     }
 
     fn left(&mut self, what: &str) {
         self.left += 1;
-        self.say(what, "left");
+        self.print(what, "left");
     }
 
-    fn say(&self, what: &str, outcome: &str) {
+    fn print(&self, what: &str, outcome: &str) {
         match self.json {
             true => println!("{}", serde_json::json!({ "found": what, "outcome": outcome })),
             false => println!("{what}: {outcome}"),
@@ -231,14 +232,14 @@ impl Findings {
         }
         match (self.fixed, self.left) {
             (0, 0) => ExitCode::SUCCESS,
-            (_, 0) => ExitCode::from(EXIT_FIXED),
-            _ => ExitCode::from(EXIT_LEFT),
+            (_, 0) => ExitCode::from(EXIT_REPAIRED),
+            _ => ExitCode::from(EXIT_UNREPAIRED),
         }
     }
 }
 
-/// The mount's own tables, by its own eyes.
-fn check_live(mount: &Mount, findings: &mut Findings) -> Result<()> {
+/// Asks a mount to check its own metadata.
+fn check_mounted(mount: &LiveMount, findings: &mut Findings) -> Result<()> {
     let mut client = Client::connect(mount)?;
     match client.ask(&Request::Check, |_| {})? {
         Answer::Checked { violations } => violations.iter().for_each(|violation| findings.left(violation)),
@@ -247,19 +248,19 @@ fn check_live(mount: &Mount, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-async fn keys(bucket: &Bucket, prefix: Vec<u8>) -> Result<Vec<ObjectKey>> {
+async fn list_keys(bucket: &Bucket, prefix: Vec<u8>) -> Result<Vec<ObjectKey>> {
     let request = ListRequest { prefix: Bytes::from(prefix), limit: PAGE_ENTRIES, ..ListRequest::default() };
     let entries = Pages::of(bucket.store.as_ref(), request).all().await?;
     Ok(entries.into_iter().filter_map(|entry| Some(entry.into_object()?.0.key)).collect())
 }
 
-/// Attribute headers that do not say what they should; a mount takes defaults instead.
-fn malformed(meta: &ObjectMeta) -> Vec<String> {
+/// Describes malformed attribute headers, for which a mount uses defaults.
+fn malformed_headers(meta: &ObjectMeta) -> Vec<String> {
     let wrong = meta.attributes.user.iter().filter(|(name, value)| !is_well_formed(name, value));
     wrong.map(|(name, value)| format!("{}: header {name} is '{value}'", meta.object.key)).collect()
 }
 
-/// The AWS `file-*` dialect, which Tenon writes.
+/// Returns whether a header is well-formed in the AWS `file-*` dialect, which Tenon writes. Other headers always are.
 fn is_well_formed(name: &str, value: &str) -> bool {
     match name {
         "file-permissions" => u32::from_str_radix(value, 8).is_ok(),

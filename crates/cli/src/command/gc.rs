@@ -1,11 +1,11 @@
-//! `tenon gc`: deletes content that no file has.
+//! `tenon gc`: deletes content that no file refers to.
 
-use crate::bucket::{self, Bucket, World};
+use crate::bucket::{self, Bucket, ProcessContext};
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
 use crate::flags::StoreFlags;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::volume::Volume;
 use crate::{environment, metadata, state};
 use anyhow::{Context, Result, bail};
@@ -15,16 +15,16 @@ use std::process::ExitCode;
 use store::Precondition;
 use store::leases::left_over;
 
-/// What the metadata engine may use meanwhile.
+/// Memory limit of the metadata engine.
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// Delete content that no file has.
+/// Delete content that no file refers to.
 ///
-/// A mount that died while it stored a file leaves objects behind that no name leads to, and one that was shared leases. In
-/// volumes whose objects are named by path, only those are looked at that Tenon keeps beside the paths.
+/// A mount that died while it stored a file leaves objects without a name; a mount with --shared also leaves leases.
+/// In volumes named by path, only Tenon's own objects below `.tenon/` are considered.
 #[derive(Debug, Args)]
 pub(crate) struct Gc {
-    /// A volume, or where it is mounted
+    /// A volume, or its mount point
     #[arg(value_name = "VOLUME|DIR")]
     target: String,
     /// Only show what would be deleted
@@ -43,21 +43,21 @@ pub(crate) struct Gc {
 impl Gc {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let keys = match status::find(&self.target, environment::registry().mounts()) {
-            Ok(mount) => self.of_mount(&mount)?,
-            Err(_) => self.of_volume(&Volume::parse(&self.target)?)?,
+            Ok(mount) => self.collect_mounted(&mount)?,
+            Err(_) => self.collect_unmounted(&Volume::parse(&self.target)?)?,
         };
         let done = if self.dry_run { "would be deleted" } else { "deleted" };
         if self.json {
             println!("{}", serde_json::json!({ "deleted": !self.dry_run, "keys": keys }));
         } else {
             keys.iter().for_each(|key| println!("{key}"));
-            println!("{} objects that no file has {done}", keys.len());
+            println!("{} objects that no file refers to {done}", keys.len());
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The mount knows which files are being written.
-    fn of_mount(&self, mount: &Mount) -> Result<Vec<String>> {
+    /// Asks the mount to collect garbage: only the mount knows which files are being written.
+    fn collect_mounted(&self, mount: &LiveMount) -> Result<Vec<String>> {
         let mut client = Client::connect(mount)?;
         match client.ask(&Request::CollectGarbage { dry_run: self.dry_run }, |_| {})? {
             Answer::Collected { keys } => Ok(keys),
@@ -65,11 +65,11 @@ impl Gc {
         }
     }
 
-    fn of_volume(&self, volume: &Volume) -> Result<Vec<String>> {
+    fn collect_unmounted(&self, volume: &Volume) -> Result<Vec<String>> {
         let root = bucket::state_dir(volume, self.state_dir.as_deref(), &self.store);
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         runtime.block_on(async {
-            let bucket = Bucket::open(volume, &self.store, self.dry_run, &World::real()?).await?;
+            let bucket = Bucket::open(volume, &self.store, self.dry_run, &ProcessContext::system()?).await?;
             let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
             let record = vfs::VolumeRecord::read(store, prefix).await?;
             let is_by_inode = record.as_ref().is_some_and(|record| record.naming == vfs::Naming::Inode);
@@ -77,17 +77,17 @@ impl Gc {
                 true => Vec::new(),
                 false => left_over(store, &vfs::leases(prefix), self.dry_run).await?,
             };
-            if !is_by_inode && !metadata::is_in(&root) {
+            if !is_by_inode && !metadata::exists_in(&root) {
                 return Ok(leases.iter().map(ToString::to_string).collect());
             }
             if !root.is_dir() {
                 bail!(
-                    "what says which content of {} is used is not in {}: run this where the volume was mounted, or give its --state-dir",
+                    "the metadata that says which content of {} is in use is not in {}: run this on the machine that mounted the volume, or give its --state-dir",
                     volume.url(),
                     root.display()
                 );
             }
-            let _held = state::hold(&root)?;
+            let _lock = state::lock_for_command(&root)?;
             let record = record.as_ref();
             let engine = metadata::open(volume, record, store, &root, None, MEMORY_BYTES).await?.engine;
             let keys = vfs::unused_content(engine.as_ref(), store, record, prefix).await?;

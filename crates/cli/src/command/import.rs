@@ -1,4 +1,4 @@
-//! `tenon import`: files of what somebody else stored in a volume named by inode.
+//! `tenon import`: makes files of objects that other programs stored in a volume named by inode.
 
 use crate::command::status;
 use crate::control::client::Client;
@@ -8,13 +8,13 @@ use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;
 
-/// Make files of objects that somebody else stored in a volume named by inode.
+/// Make files of objects that other programs stored in a volume named by inode.
 ///
-/// An object outside `inodes/` becomes the file that its key is the path of; a mount does this at its beginning too. In a
-/// volume named by path, such objects are files as they are.
+/// An object outside `inodes/` becomes a file, with the object's key as its path. A mount also does this when it
+/// starts. In a volume named by path, such objects are files already.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// Where the volume is mounted, or the volume
+    /// A mount point, or a volume that is mounted
     #[arg(value_name = "DIR|VOLUME")]
     target: String,
     /// Print one JSON object

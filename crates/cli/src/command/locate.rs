@@ -1,9 +1,9 @@
-//! `tenon locate`: from a path in a mount to its object, and from a key to its path.
+//! `tenon locate`: finds the object of a path in a mount, or the path of a key.
 
 use crate::control::client::Client;
-use crate::control::protocol::{Answer, Located, Piece, Request};
+use crate::control::protocol::{Answer, FileExtent, Located, Request};
 use crate::environment;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -15,7 +15,7 @@ use store::{ObjectKey, names};
 /// Show the object of a file, or with a key, the file of an object.
 #[derive(Debug, Args)]
 pub(crate) struct Locate {
-    /// A path inside a mount, or a volume
+    /// A path in a mount or, with a key, a volume
     #[arg(value_name = "PATH|VOLUME")]
     target: String,
     /// The key of an object in the volume
@@ -28,35 +28,39 @@ pub(crate) struct Locate {
 impl Locate {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match &self.key {
-            Some(key) => self.path_of(key)?,
-            None => self.object_of(Path::new(&self.target))?,
+            Some(key) => self.print_path(key)?,
+            None => self.print_object(Path::new(&self.target))?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn object_of(&self, path: &Path) -> Result<()> {
+    fn print_object(&self, path: &Path) -> Result<()> {
         let (mount, path_hex) = in_mount(path)?;
         let mut client = Client::connect(&mount)?;
         match client.ask(&Request::Locate { path_hex }, |_| {})? {
             Answer::Located(found) if self.json => println!("{}", serde_json::to_string(&found)?),
-            Answer::Located(found) => println!("{}", shown(&found)),
+            Answer::Located(found) => println!("{}", describe(&found)),
             other => client.unexpected(&other)?,
         }
         Ok(())
     }
 
-    /// By a mount of the volume. Without one by the rules of naming alone; the object need not exist then.
-    fn path_of(&self, key: &str) -> Result<()> {
+    /// Asks a mount of the volume for the path of a key. Without a mount, applies the rules of naming; the object
+    /// need not exist then.
+    fn print_path(&self, key: &str) -> Result<()> {
         let volume = Volume::parse_unchecked(&self.target)?;
         let inside = key.strip_prefix(volume.prefix()).filter(|rest| !rest.is_empty());
         let inside = inside.ok_or_else(|| anyhow!("'{key}' is not in {}", volume.url()))?;
         let mounts = environment::registry().mounts().into_iter();
-        let mounts: Vec<Mount> = mounts.filter(|mount| mount.holder.volume == volume.url()).collect();
+        let mounts: Vec<LiveMount> = mounts.filter(|mount| mount.holder.volume == volume.url()).collect();
         let path = match mounts.iter().find(|mount| !mount.holder.serves_buckets()) {
-            Some(mount) => asked(mount, key)?
+            Some(mount) => query_path(mount, key)?
                 .ok_or_else(|| anyhow!("no file of {} has the object '{key}'", volume.url()))?,
             None if is_content(inside) => {
-                bail!("the path of '{key}' is in the names of {}: mount it, and ask again", volume.url())
+                bail!(
+                    "the path of '{key}' is only in the metadata of {}: mount the volume, and ask again",
+                    volume.url()
+                )
             }
             None => {
                 let path = names::key_to_path(&ObjectKey::try_from(inside)?).join(&b'/');
@@ -77,7 +81,7 @@ impl Locate {
     }
 }
 
-/// Whether a key, without the volume's prefix, is as those of content are that have no path in them.
+/// Returns whether a key, without the volume's prefix, has the form of content keys, which contain no path.
 fn is_content(key: &str) -> bool {
     let name = key.strip_prefix(".tenon/inodes/").or_else(|| key.strip_prefix("inodes/"));
     let numbers = name.and_then(|name| name.rsplit('/').next()?.split_once('-'));
@@ -85,8 +89,8 @@ fn is_content(key: &str) -> bool {
     numbers.is_some_and(|(ino, unique)| is_number(ino) && is_number(unique))
 }
 
-/// The path of an object in a mount.
-fn asked(mount: &Mount, key: &str) -> Result<Option<String>> {
+/// Asks a mount for the path of an object.
+fn query_path(mount: &LiveMount, key: &str) -> Result<Option<String>> {
     let mut client = Client::connect(mount)?;
     match client.ask(&Request::PathOf { key_hex: store::hex(key.as_bytes()) }, |_| {})? {
         Answer::PathOf { path } => Ok(path),
@@ -94,28 +98,28 @@ fn asked(mount: &Mount, key: &str) -> Result<Option<String>> {
     }
 }
 
-/// The mount a path lies in, and the rest of the path as the control protocol has it.
-pub(super) fn in_mount(path: &Path) -> Result<(Mount, String)> {
+/// Returns the innermost mount that contains a path, and the path inside it in hexadecimal, as the control protocol
+/// has it.
+pub(super) fn in_mount(path: &Path) -> Result<(LiveMount, String)> {
     let (mount, inside) = mount_of(&resolve(path)?)?;
     Ok((mount, store::hex(&inside)))
 }
 
-/// The mount a path lies in, and the rest of the path.
-fn mount_of(path: &Path) -> Result<(Mount, Vec<u8>)> {
+/// Returns the innermost mount that contains a path, and the path inside it.
+fn mount_of(path: &Path) -> Result<(LiveMount, Vec<u8>)> {
     let mounts = environment::registry().mounts().into_iter();
     let inside = mounts.filter_map(|mount| {
         let rests = mount.holder.mount_points().filter_map(|root| path.strip_prefix(root).ok());
         let rest = rests.map(|rest| rest.as_os_str().as_bytes()).min_by_key(|rest| rest.len())?.to_vec();
         Some((mount, rest))
     });
-    // The innermost one.
     match inside.min_by_key(|(_, rest)| rest.len()) {
         Some(found) => Ok(found),
-        None => bail!("{} lies in no Tenon mount; `tenon status` lists them", path.display()),
+        None => bail!("{} is not in a Tenon mount; `tenon status` lists the mounts", path.display()),
     }
 }
 
-/// Absolute, the last name kept as it is: a symbolic link has an object of its own.
+/// Resolves a path but for its last name: a symbolic link has an object of its own.
 fn resolve(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
     match (absolute.parent(), absolute.file_name()) {
@@ -128,22 +132,22 @@ fn resolve(path: &Path) -> Result<PathBuf> {
     }
 }
 
-fn shown(found: &Located) -> String {
+fn describe(found: &Located) -> String {
     let mut lines = match (&found.key, found.content.as_slice()) {
         (Some(key), _) => vec![
             ("key", key.clone()),
             ("url", found.url.clone().unwrap_or_default()),
             ("etag", found.etag.clone().unwrap_or_else(|| "not stored yet".to_owned())),
         ],
-        (None, []) => vec![("key", "none: nothing is stored of it under a key of its own".to_owned())],
-        (None, pieces) => pieces.iter().map(|piece| ("bytes", in_words(piece))).collect(),
+        (None, []) => vec![("key", "none: nothing is stored under a key of its own".to_owned())],
+        (None, pieces) => pieces.iter().map(|piece| ("bytes", describe_extent(piece))).collect(),
     };
     lines.extend([("size", format!("{} bytes", found.size_bytes)), ("inode", found.ino.to_string())]);
     lines.iter().map(|(title, text)| format!("{title:<8}{text}")).collect::<Vec<_>>().join("\n")
 }
 
-fn in_words(piece: &Piece) -> String {
-    let Piece { offset, len, key, object_offset, .. } = piece;
+fn describe_extent(piece: &FileExtent) -> String {
+    let FileExtent { offset, len, key, object_offset, .. } = piece;
     let end = offset + len;
     match object_offset {
         0 => format!("{offset}..{end}  {key}"),

@@ -1,9 +1,9 @@
-//! `tenon mount`: from a volume and a directory to a mount that answers.
+//! `tenon mount`: mounts a volume on a directory.
 //!
-//! Order matters: everything that can be refused without touching anything comes first; the directory is mounted last.
+//! Order matters: checks that can refuse without side effects come first, and the directory is mounted last.
 
 use crate::allocator;
-use crate::bucket::{self, World};
+use crate::bucket::{self, ProcessContext};
 use crate::command::format;
 use crate::control::client::Client;
 use crate::control::protocol::Status;
@@ -12,9 +12,9 @@ use crate::endpoint;
 use crate::environment;
 use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, ViewFlags, VolumeFlags};
 use crate::logging::{self, LogFile};
-use crate::opened::{self, Opened, Wanted};
-use crate::serving::{self, Served};
-use crate::state::{self, State};
+use crate::opened::{self, OpenVolume, ViewSettings};
+use crate::serving::{self, ServedVolume};
+use crate::state::{self, StateDir};
 use crate::viewing;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Handle, Runtime};
 use views::Ruleset;
 
-/// Threads that read requests from the kernel: one per processor within these bounds. More only adds switching,
-/// as nothing waits on them.
+/// Threads that read requests from the kernel: one per processor, within these bounds. More threads only add context
+/// switches, as they do not wait for answers of the store.
 const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
 
 /// Mount a volume on a directory.
@@ -39,16 +39,16 @@ const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
 /// option for `-o`, fstab and mount(8).
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
-    /// What to mount; with --views it may be left out
+    /// Volume to mount; may be left out with --views
     #[arg(value_name = "VOLUME")]
     volume: String,
-    /// An empty directory
+    /// Directory to mount on; it must be empty unless --nonempty is given
     #[arg(value_name = "DIR", required_unless_present = "views")]
     mount_point: Option<PathBuf>,
     /// Stay in the foreground and log to standard error
     #[arg(short, long)]
     foreground: bool,
-    /// Options as mount(8) takes them: key=value,...
+    /// Options in the form of mount(8): key=value,...
     #[arg(short = 'o', value_name = "OPTIONS")]
     _options: Option<String>,
     #[arg(long, hide = true)]
@@ -59,7 +59,7 @@ pub(crate) struct Mount {
     mount: MountFlags,
     #[command(flatten)]
     views: ViewFlags,
-    /// Serve the volume as objects too, at this address
+    /// Serve the volume by S3 too, at this address
     #[arg(long, value_name = "ADDR:PORT", help_heading = "S3 endpoint")]
     serve: Option<SocketAddr>,
     #[command(flatten)]
@@ -83,43 +83,45 @@ impl Mount {
         }
         let ViewFlags { views, events, handler, .. } = &self.views;
         if views.is_none() && (!handler.handler.is_empty() || events.access_events) {
-            bail!("--handler and --access-events are for views: add --views FILE");
+            bail!("--handler and --access-events need --views FILE");
         }
         if events.part.is_some() {
-            bail!("--part is of a handler for many clients: a mount hears of all objects");
+            bail!("--part is only for `tenon events serve`: a mount handles all objects");
         }
-        let rulesets = self.views.views.as_deref().map(viewing::read).transpose()?;
+        let rulesets = self.views.views.as_deref().map(viewing::read_rulesets).transpose()?;
         let volume = self.volume(rulesets.as_deref())?;
         if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {
             bail!(
-                "--shared is for buckets of a server, which other machines mount too: {} is on this one",
+                "--shared needs a bucket on a server, which other machines can mount too: {} is on this machine",
                 volume.url()
             );
         }
         let (mount_point, also) = self.mount_points()?;
-        self.agrees_with_others(&volume)?;
-        let state = opened::take_state(&volume, mount_point.clone(), &also, &self.volume_flags, &self.store)?;
+        self.check_shared_flag(&volume)?;
+        let state = opened::lock_state(&volume, mount_point.clone(), &also, &self.volume_flags, &self.store)?;
         let mount_points = [vec![mount_point], also].concat();
         let log = self.start_log(&state)?;
-        allocator::keep_within(self.volume_flags.memory_limit);
+        allocator::start_trimming(self.volume_flags.memory_limit);
         let runtime = Runtime::new().context("cannot start")?;
         let is_mounted = AtomicBool::new(false);
         let ended = runtime.block_on(async {
-            let wanted = Wanted { flags: &self.views, rulesets, top_mode: self.views_mode(&volume) };
-            let served =
-                self.start(&volume, &mount_points, &state, log.as_ref(), wanted, runtime.handle()).await?;
+            let view_settings =
+                ViewSettings { flags: &self.views, rulesets, top_mode: self.views_mode(&volume) };
+            let served = self
+                .start(&volume, &mount_points, &state, log.as_ref(), view_settings, runtime.handle())
+                .await?;
             is_mounted.store(true, Ordering::Relaxed);
             if let (true, Some(log)) = (self.daemon_child, &log) {
-                log.take_stderr().context("cannot log")?;
+                log.redirect_stderr().context("cannot log")?;
                 daemon::announce()?;
             }
-            served.until_the_end(self.volume_flags.drain_timeout, log).await
+            served.run_until_end(self.volume_flags.drain_timeout, log).await
         });
         if ended.is_err() {
-            mount_points.iter().for_each(|mount_point| leave_no_dead_mount(mount_point));
+            mount_points.iter().for_each(|mount_point| detach_failed_mount(mount_point));
         }
-        serving::end(runtime);
-        // The last thing that is given up: who waits for it finds everything closed.
+        serving::shut_down_runtime(runtime);
+        // Release the state directory last: a process that waits for it then finds everything closed.
         if is_mounted.into_inner() {
             drop(state)
         } else {
@@ -128,29 +130,29 @@ impl Mount {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// What is mounted: a volume, or the buckets of the rulesets.
+    /// Returns the volume to mount: the given one, or the buckets that the rulesets name.
     fn volume(&self, rulesets: Option<&[Ruleset]>) -> Result<Volume> {
         match (&self.mount_point, rulesets, &self.views.views) {
             (None, Some(rulesets), Some(file)) => {
-                Volume::of_views(file, viewing::containers(rulesets), viewing::accounts(rulesets))
+                Volume::for_views(file, viewing::containers(rulesets), viewing::accounts(rulesets))
             }
             _ => Volume::parse(&self.volume),
         }
     }
 
-    /// The mode of `.views`. A view shows files without regard to the permissions of the directories that they lie in, so
-    /// that users whom these keep out must not get in here unless a flag says so.
+    /// Returns the mode of `.views`. A view shows files regardless of the permissions of the directories that contain
+    /// them, so users whom these exclude must not get in unless a flag allows it.
     fn views_mode(&self, volume: &Volume) -> Option<u16> {
         let is_closed =
             self.mount.allow_other && !self.views.views_for_all && !opened::is_views_alone(volume);
         is_closed.then_some(0o700)
     }
 
-    /// Where to mount, and where else: no directory lies in another.
+    /// Returns the mount point and the further mount points. No mount point may contain another.
     fn mount_points(&self) -> Result<(PathBuf, Vec<PathBuf>)> {
         let check = |path: &Path| match fuse::check_mount_point(path, self.mount.nonempty) {
             Err(MountPointError::Dead(dead)) => {
-                take_over(&dead)?;
+                detach_dead_mount(&dead)?;
                 Ok(fuse::check_mount_point(path, self.mount.nonempty)?)
             }
             checked => anyhow::Ok(checked?),
@@ -162,17 +164,15 @@ impl Mount {
             let overlaps = |other: &&PathBuf| path.starts_with(other) || other.starts_with(&path);
             if let Some(other) = [&mount_point].into_iter().chain(&also).find(overlaps) {
                 let (path, other) = (path.display(), other.display());
-                bail!(
-                    "{path} and {other} are one directory, or one lies in the other; mount on directories beside each other"
-                );
+                bail!("{path} and {other} overlap; mount on directories of which none contains another");
             }
             also.push(path);
         }
         Ok((mount_point, also))
     }
 
-    /// In the foreground the log is standard error, unless a file is named.
-    fn start_log(&self, state: &State) -> Result<Option<LogFile>> {
+    /// Starts logging. In the foreground the log is standard error, unless a file is named.
+    fn start_log(&self, state: &StateDir) -> Result<Option<LogFile>> {
         let path = match (&self.log.log_file, self.daemon_child) {
             (Some(path), _) => Some(std::path::absolute(path).context("cannot resolve the log file")?),
             (None, true) => Some(state::log_file(state.root())),
@@ -183,43 +183,53 @@ impl Mount {
         Ok(file)
     }
 
-    /// Joins the parts and mounts.
+    /// Opens the volume, mounts it, and starts its S3 endpoint if an address is given.
     async fn start(
         &self,
         volume: &Volume,
         mount_points: &[PathBuf],
-        state: &State,
+        state: &StateDir,
         log: Option<&LogFile>,
-        wanted: Wanted<'_>,
+        view_settings: ViewSettings<'_>,
         runtime: &Handle,
-    ) -> Result<Served> {
-        let world = World::real()?;
+    ) -> Result<ServedVolume> {
+        let context = ProcessContext::system()?;
         let is_alone = self.mount.also.is_empty();
         if self.serve.is_some() {
             endpoint::check(&self.endpoint)?;
         }
-        let opened =
-            Opened::open(volume, state, &self.volume_flags, &self.store, is_alone, Some(wanted), &world)
-                .await?;
+        let opened = OpenVolume::open(
+            volume,
+            state,
+            &self.volume_flags,
+            &self.store,
+            is_alone,
+            Some(view_settings),
+            &context,
+        )
+        .await?;
         let options = self.fuse_options(volume);
         let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, runtime);
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
         let server = match self.serve {
             Some(address) => {
-                let (memory_limit, at) = (self.volume_flags.memory_limit, (state, &world));
-                Some(endpoint::start(&opened, address, &self.endpoint, &self.store, memory_limit, at).await?)
+                let (memory_limit, at) = (self.volume_flags.memory_limit, (state, &context));
+                Some(
+                    endpoint::start_volume(&opened, address, &self.endpoint, &self.store, memory_limit, at)
+                        .await?,
+                )
             }
             None => None,
         };
         if opened.names_only_here {
-            say_where_names_are(volume, state.root(), log.is_none());
+            warn_of_local_names(volume, state.root(), log.is_none());
         }
-        Served::start(opened, sessions, server, state, log).await
+        ServedVolume::start(opened, sessions, server, state, log).await
     }
 
-    /// Mounts of a bucket on this machine are all with `--shared` or all without.
-    fn agrees_with_others(&self, volume: &Volume) -> Result<()> {
-        let (url, server) = (volume.url(), bucket::endpoint(&self.store));
+    /// Refuses to mount a bucket with `--shared` if it is mounted without on this machine, or the reverse.
+    fn check_shared_flag(&self, volume: &Volume) -> Result<()> {
+        let (url, server) = (volume.url(), bucket::endpoint_url(&self.store));
         let mounts = environment::registry().mounts().into_iter().filter(|mount| mount.holder.volume == url);
         let others = mounts.filter_map(|mount| Client::connect(&mount).ok()?.status().ok());
         let differs = |other: &Status| {
@@ -256,27 +266,27 @@ impl Mount {
     }
 }
 
-/// Takes the mount of a process that died away, so that fstab and systemd can mount again without a hand.
-fn take_over(mount_point: &Path) -> Result<()> {
+/// Detaches the mount of a process that died, so that fstab and systemd can mount again without manual help.
+fn detach_dead_mount(mount_point: &Path) -> Result<()> {
     if fuse::mounted_at(mount_point).context("cannot read the mount table")?.is_none() {
-        bail!("{} lies in a mount that is dead; `tenon umount` that one first", mount_point.display());
+        bail!("{} is inside a dead mount; `tenon umount` that mount first", mount_point.display());
     }
-    eprintln!("tenon: the mount at {} was dead; it is mounted anew", mount_point.display());
+    eprintln!("tenon: the mount at {} was dead; mounting again", mount_point.display());
     Ok(fuse::detach(mount_point)?)
 }
 
-/// Warns that no bucket shows the names of this volume.
-fn say_where_names_are(volume: &Volume, state: &Path, is_log_on_stderr: bool) {
+/// Warns that only this machine has the names of this volume.
+fn warn_of_local_names(volume: &Volume, state: &Path, is_log_on_stderr: bool) {
     let warning = format::names_warning(&volume.url(), state);
     tracing::info!("{warning}");
-    // Without a log file the line above is on standard error already.
+    // Without a log file the line above went to standard error already.
     if !is_log_on_stderr {
         eprintln!("tenon: {warning}");
     }
 }
 
-/// After a failure: the mount of a process that ends would refuse everything.
-fn leave_no_dead_mount(mount_point: &Path) {
+/// Detaches a mount after a failure: the mount of a process that ended would refuse every request.
+fn detach_failed_mount(mount_point: &Path) {
     let is_mounted = matches!(fuse::mounted_at(mount_point), Ok(Some(_)));
     if is_mounted && let Err(error) = fuse::detach(mount_point) {
         tracing::warn!("{error}");

@@ -1,6 +1,6 @@
-//! `tenon object`: plain object access to a volume, with the same stores and credentials as a mount.
+//! `tenon object`: reads and writes objects of a volume, with the same stores and credentials as a mount.
 
-use crate::bucket::{Bucket, World};
+use crate::bucket::{Bucket, ProcessContext};
 use crate::flags::StoreFlags;
 use crate::target::{split, split_key};
 use crate::volume::Volume;
@@ -18,9 +18,9 @@ use store::{
     PutOptions,
 };
 
-/// The first parts of an upload that does not fit one request; S3 allows no less than 5 MiB.
+/// Size of the first parts of an upload that does not fit one request. S3 allows no less than 5 MiB.
 const PART_BYTES: usize = 8 << 20;
-/// Parts double after so many, so that S3's 10,000 parts reach its largest object.
+/// Number of parts after which the part size doubles, so that S3's 10,000 parts reach its largest object.
 const PARTS_PER_SIZE: u32 = 1000;
 const PAGE_ENTRIES: usize = 1000;
 
@@ -33,7 +33,7 @@ pub(crate) struct Object {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List keys (a key ending in / lists what is in that directory)
+    /// List keys (a key that ends in / lists that directory)
     Ls(Ls),
     /// Describe an object
     Head(One),
@@ -47,10 +47,10 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Ls {
-    /// s3://bucket[/prefix], file:///dir, or an embedded volume, with the beginning of the keys
+    /// s3://bucket, file:///dir or an embedded volume, with an optional beginning of the keys
     #[arg(value_name = "VOLUME[/PREFIX]")]
     target: String,
-    /// List everything below, not one level
+    /// List all keys below, not only one level
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]
@@ -139,13 +139,13 @@ impl One {
     async fn head(self) -> Result<()> {
         let (volume, key) = split_key(&self.target)?;
         let bucket = self.common.open(&volume).await?;
-        print_line(&described(&bucket.store.head(&key).await?, self.common.json))
+        print_line(&describe(&bucket.store.head(&key).await?, self.common.json))
     }
 
     async fn remove(self) -> Result<()> {
         let (volume, key) = split_key(&self.target)?;
         let bucket = self.common.open(&volume).await?;
-        // S3 calls removing nothing a success; a person who mistyped wants to know.
+        // S3 reports success if there was nothing to remove, but a user who mistyped a key wants to know.
         bucket.store.head(&key).await?;
         Ok(bucket.store.delete(&key, Precondition::None).await?)
     }
@@ -190,11 +190,12 @@ impl Transfer {
 
 impl Common {
     async fn open(&self, volume: &Volume) -> Result<Bucket> {
-        Bucket::reach(volume, &self.store, false, &World::real()?).await
+        Bucket::open_or_connect(volume, &self.store, false, &ProcessContext::system()?).await
     }
 }
 
-/// One request if the bytes fit one part, else parts in order; returns the etag and the length.
+/// Stores all bytes: in one request if they fit one part, otherwise in parts. Returns the etag and the length in
+/// bytes.
 async fn store_all(
     store: &Arc<dyn ObjectStore>,
     key: &ObjectKey,
@@ -224,7 +225,7 @@ fn read_part(from: &mut dyn Read, len: usize) -> Result<Bytes> {
     Ok(part.into())
 }
 
-fn described(meta: &ObjectMeta, json: bool) -> String {
+fn describe(meta: &ObjectMeta, json: bool) -> String {
     let modified = meta.object.last_modified.map(|at| at.to_system_time());
     let modified = modified.and_then(|at| jiff::Timestamp::try_from(at).ok()).map(|at| at.to_string());
     if json {
@@ -250,7 +251,7 @@ fn described(meta: &ObjectMeta, json: bool) -> String {
     text.trim_end().to_owned()
 }
 
-/// Like `println!`, but a reader who has gone (`| head`) is no defect.
+/// Prints a line like `println!`, but returns an error instead of panicking if the reader has gone (`| head`).
 pub(crate) fn print_line(line: &str) -> Result<()> {
     writeln!(io::stdout(), "{line}").context("cannot write the output")
 }

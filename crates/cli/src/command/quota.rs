@@ -1,4 +1,4 @@
-//! `tenon quota`: what a volume, or the tree below a directory, may hold.
+//! `tenon quota`: limits what a volume or a directory tree may hold.
 
 use super::locate;
 use crate::control::client::Client;
@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 /// Limit what a volume or a directory in it may hold.
 ///
-/// The path is a mount point, for the whole volume, or a directory in a mount, for everything below it. Volumes whose
-/// objects are named by path have no quotas.
+/// The path is a mount point, for the whole volume, or a directory in a mount, for everything below it. Volumes named
+/// by path have no quotas.
 #[derive(Debug, Args)]
 pub(crate) struct Quota {
     #[command(subcommand)]
@@ -21,18 +21,18 @@ pub(crate) struct Quota {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Set the limits; what is not given is not limited
+    /// Set the limits; a limit that is not given is removed
     Set {
         /// A mount point, or a directory in a mount
         path: PathBuf,
-        /// What files may have in bytes together, holes included
+        /// Total length of all files in bytes, holes included
         #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
         bytes: Option<u64>,
-        /// How many files, directories and other inodes there may be
+        /// Number of files, directories and other inodes
         #[arg(long, value_name = "COUNT")]
         files: Option<u64>,
     },
-    /// Show the limits, and what is used of them
+    /// Show the limits and the usage
     Get {
         /// A mount point, or a directory in a mount
         path: PathBuf,
@@ -40,7 +40,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Take the limits away
+    /// Remove the limits
     Rm {
         /// A mount point, or a directory in a mount
         path: PathBuf,
@@ -50,24 +50,24 @@ enum Action {
 impl Quota {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.action {
-            Action::Set { bytes: None, files: None, .. } => bail!("a quota limits --bytes, --files or both"),
+            Action::Set { bytes: None, files: None, .. } => bail!("give --bytes, --files or both"),
             Action::Set { path, bytes, files } => {
-                ask(&path, Some(QuotaChange::Set { bytes, files }))?;
+                request_quota(&path, Some(QuotaChange::Set { bytes, files }))?;
             }
             Action::Rm { path } => {
-                ask(&path, Some(QuotaChange::Remove))?;
+                request_quota(&path, Some(QuotaChange::Remove))?;
             }
-            Action::Get { path, json } => match ask(&path, None)? {
+            Action::Get { path, json } => match request_quota(&path, None)? {
                 None => bail!("{} has no quota of its own", path.display()),
                 Some(quota) if json => println!("{}", serde_json::to_string(&quota)?),
-                Some(quota) => println!("{}", shown(&quota)),
+                Some(quota) => println!("{}", describe(&quota)),
             },
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn ask(path: &Path, change: Option<QuotaChange>) -> Result<Option<Shown>> {
+fn request_quota(path: &Path, change: Option<QuotaChange>) -> Result<Option<Shown>> {
     let (mount, path_hex) = locate::in_mount(path)?;
     let mut client = Client::connect(&mount)?;
     match client.ask(&Request::Quota { path_hex, change }, |_| {})? {
@@ -76,7 +76,7 @@ fn ask(path: &Path, change: Option<QuotaChange>) -> Result<Option<Shown>> {
     }
 }
 
-fn shown(quota: &Shown) -> String {
+fn describe(quota: &Shown) -> String {
     let limit = |limit: Option<u64>| limit.map_or("no limit".to_owned(), |limit| format!("of {limit}"));
     format!(
         "bytes  {} used, {}\nfiles  {} used, {}",

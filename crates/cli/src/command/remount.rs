@@ -13,7 +13,7 @@ use std::process::ExitCode;
 /// Change a mount, as `mount -o remount` asks: ro and rw, suid, dev and exec. Everything else stays as it was mounted.
 #[derive(Debug, Args)]
 pub(crate) struct Remount {
-    /// Where it is mounted
+    /// Mount point
     #[arg(value_name = "DIR")]
     mount_point: PathBuf,
     /// Options as mount(8) takes them; of two that contradict each other the last one counts
@@ -26,7 +26,7 @@ impl Remount {
         let mount_point = resolve(&self.mount_point)?;
         let shown = mount_point.display();
         if fuse::mounted_at(&mount_point).context("cannot read the mount table")?.is_none() {
-            bail!("no Tenon volume is mounted at {shown}; `tenon status` lists what is");
+            bail!("no Tenon volume is mounted at {shown}; `tenon status` lists the mounts");
         }
         let change = change(&self.options);
         if change.read_only == Some(false)
@@ -42,7 +42,8 @@ impl Remount {
     }
 }
 
-/// Reads the options that change something. mount(8) adds those of fstab and of the mount table, which are ignored here.
+/// Reads the options that a remount can change, and ignores all others: mount(8) adds those of fstab and of the mount
+/// table.
 fn change(options: &str) -> Change {
     let mut change = Change::default();
     for option in split_options(options) {

@@ -1,10 +1,10 @@
-//! `tenon restore`: the names of a volume from a backup.
+//! `tenon restore`: restores the names of a volume from a backup.
 
-use crate::backup::{About, Reader};
-use crate::bucket::{self, Bucket, World};
+use crate::backup::{Origin, Reader};
+use crate::bucket::{self, Bucket, ProcessContext};
 use crate::command::status;
 use crate::flags::StoreFlags;
-use crate::state::{Holder, State};
+use crate::state::{Holder, StateDir};
 use crate::volume::Volume;
 use crate::{environment, metadata, state};
 use anyhow::{Context, Result, bail};
@@ -14,17 +14,17 @@ use std::process::ExitCode;
 use tokio::runtime::Runtime;
 use vfs::VolumeRecord;
 
-/// Make the names of a volume from a backup, where this machine has none.
+/// Restore the names of a volume from a backup, if this machine has none.
 ///
-/// Nothing is placed before all of the file has been read and its checksums are right. What the bucket lost since the backup was
-/// made, `tenon fsck` says afterwards.
+/// Nothing is changed before the whole file has been read and its checksums are verified. Afterwards, `tenon fsck`
+/// reports what the bucket lost since the backup.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// A file that `tenon backup` wrote
+    /// Backup file, written by `tenon backup`
     file: PathBuf,
     /// The volume
     volume: String,
-    /// The state directory for `tenon mount`
+    /// State directory to restore to, as given to `tenon mount`
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -40,54 +40,54 @@ impl Restore {
         let root = bucket::state_dir(&volume, self.state_dir.as_deref(), &self.store);
         let root =
             std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
-        if metadata::is_in(&root) {
+        if metadata::exists_in(&root) {
             bail!(
-                "{} has names of {} already, which a backup does not replace: move that directory away first",
+                "{} already has names of {}, which a backup does not replace: move that directory away first",
                 root.display(),
                 volume.url()
             );
         }
-        let about = Reader::open(&self.file)?.about;
+        let origin = Reader::open(&self.file)?.origin;
         let records = Reader::open(&self.file)?.verify()?;
-        Runtime::new().context("cannot start")?.block_on(self.fits(&volume, &about))?;
-        let state = State::take(&root, &Holder::alone(volume.url()))?;
-        let placed = place(&self.file, &about, &root);
+        Runtime::new().context("cannot start")?.block_on(self.check_volume_id(&volume, &origin))?;
+        let state = StateDir::lock(&root, &Holder::for_command(volume.url()))?;
+        let placed = restore_to(&self.file, &origin, &root);
         if placed.is_err() {
             state.abandon();
         }
         placed?;
         let url = volume.url();
         println!(
-            "{records} records of {}, as they were at {}, are in {}; `tenon fsck {url}` says what the bucket lost since",
+            "restored {records} records of {}, as of {}, to {}; `tenon fsck {url}` reports what the bucket lost since",
             url,
-            about.made_at,
+            origin.made_at,
             root.display()
         );
         Ok(ExitCode::SUCCESS)
     }
 
     /// Refuses a backup of another volume.
-    async fn fits(&self, volume: &Volume, about: &About) -> Result<()> {
-        let bucket = Bucket::open(volume, &self.store, true, &World::real()?).await?;
+    async fn check_volume_id(&self, volume: &Volume, origin: &Origin) -> Result<()> {
+        let bucket = Bucket::open(volume, &self.store, true, &ProcessContext::system()?).await?;
         let record = VolumeRecord::read(bucket.store.as_ref(), volume.prefix().as_bytes()).await?;
         let id = metadata::owner_id(volume, record.as_ref())?;
-        if id != about.owner {
+        if id != origin.owner {
             bail!(
-                "{} is a backup of {}, which is another volume than {} (id {}, not {id})",
+                "{} is a backup of {}, not of {} (id {}, not {id})",
                 self.file.display(),
-                about.volume,
+                origin.volume,
                 volume.url(),
-                about.owner
+                origin.owner
             );
         }
         Ok(())
     }
 }
 
-fn place(file: &Path, about: &About, root: &Path) -> Result<()> {
-    state::nothing_waits(root)?;
-    state::nothing_moves(root)?;
+fn restore_to(file: &Path, origin: &Origin, root: &Path) -> Result<()> {
+    state::check_no_backlog(root)?;
+    state::check_no_moves(root)?;
     let mut reader = Reader::open(file)?;
-    metadata::restore(root, about, || reader.next())
+    metadata::restore(root, origin, || reader.next())
         .with_context(|| format!("cannot restore to {}", root.display()))
 }

@@ -1,11 +1,11 @@
-//! `tenon status`: the mounts there are, and how they do.
+//! `tenon status`: shows the mounts and their state.
 
 use super::umount::resolve;
 use crate::control::client::Client;
 use crate::control::protocol;
 use crate::dead;
 use crate::environment;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::units::human_bytes;
 use crate::volume::Volume;
 use anyhow::{Result, bail};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Show mounts, or one mount in detail.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// A mount point or a volume (all mounts if not given)
+    /// Mount point or volume (default: all mounts)
     #[arg(value_name = "DIR|VOLUME")]
     of: Option<String>,
     /// Print one JSON object per mount
@@ -45,7 +45,7 @@ impl Status {
         for mount in &mounts {
             let asked = Client::connect(mount).and_then(|mut client| client.status());
             let status = match asked {
-                // One that just died must not hide all others.
+                // A mount that just died must not hide the others.
                 Err(error) if self.of.is_none() => {
                     eprintln!("tenon: {error:#}");
                     continue;
@@ -55,7 +55,7 @@ impl Status {
             match (self.json, &self.of) {
                 (true, _) => println!("{}", serde_json::to_string(&status)?),
                 (false, None) => println!("{}", summary(&status)),
-                (false, Some(_)) => print!("{}", detail(&status)),
+                (false, Some(_)) => print!("{}", describe(&status)),
             }
         }
         for dead in &dead {
@@ -65,17 +65,17 @@ impl Status {
     }
 }
 
-/// The mount that `text` names by its mount point or its volume.
-pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
+/// Returns the mount that `text` names, by its mount point or its volume.
+pub(crate) fn find(text: &str, mounts: Vec<LiveMount>) -> Result<LiveMount> {
     let path = absolute(text);
     let url = Volume::parse_unchecked(text).map(|volume| volume.url()).unwrap_or_default();
     match mounts.into_iter().find(|mount| mount.holder.is_at(&path) || mount.holder.volume == url) {
         Some(mount) => Ok(mount),
-        None => bail!("{text} is not mounted; `tenon status` lists what is"),
+        None => bail!("{text} is not mounted; `tenon status` lists the mounts"),
     }
 }
 
-/// The path without symbolic links, as far as the system says.
+/// Returns the absolute path without symbolic links, as far as they can be resolved.
 fn absolute(text: &str) -> PathBuf {
     Path::new(text).canonicalize().or_else(|_| resolve(Path::new(text))).unwrap_or_else(|_| text.into())
 }
@@ -89,7 +89,7 @@ fn summary(status: &protocol::Status) -> String {
     let pending = if status.is_buckets { "buckets".to_owned() } else { status.pending.to_string() };
     format!(
         "{}  {}  pid {}  {pending}{conflicts}{ending}  version {}  state {}  log {}",
-        places(status),
+        locations(status),
         status.volume,
         status.pid,
         status.version,
@@ -102,17 +102,17 @@ fn log(status: &protocol::Status) -> &str {
     status.log_file.as_deref().unwrap_or("on standard error")
 }
 
-/// Where the volume is reached.
-fn places(status: &protocol::Status) -> String {
+/// Returns the places where the volume can be reached: its mount points and its endpoint.
+fn locations(status: &protocol::Status) -> String {
     let places: Vec<&str> = status.mount_points().chain(status.endpoint.as_deref()).collect();
     places.join(" and ")
 }
 
-fn detail(status: &protocol::Status) -> String {
+fn describe(status: &protocol::Status) -> String {
     let ending = if status.ending { ", ending" } else { "" };
     let process =
         format!("{}, version {}, up {}{ending}", status.pid, status.version, uptime(status.uptime_secs));
-    let room = status.room_bytes.map_or("not known".to_owned(), |(total, available)| {
+    let space = status.room_bytes.map_or("not known".to_owned(), |(total, available)| {
         format!("{} free of {}", human_bytes(available), human_bytes(total))
     });
     let about = [
@@ -121,10 +121,10 @@ fn detail(status: &protocol::Status) -> String {
         ("process", process),
         ("state", status.state_dir.clone()),
         ("log", log(status).to_owned()),
-        ("room", room),
+        ("space", space),
     ];
     if status.is_buckets {
-        return shown(about);
+        return format_lines(about);
     }
     let mounted = [("mount point", status.mount_points().collect::<Vec<_>>().join(" and "))];
     let names = status.names_only_here.then(|| {
@@ -150,15 +150,15 @@ fn detail(status: &protocol::Status) -> String {
         .chain(status.views.iter().map(|view| ("view", view_line(view))))
         .chain(status.moves_refused.iter().map(|one| ("not moved", one.clone())))
         .chain(status.event_sources.iter().map(|source| ("events from", source_line(source))));
-    shown(all)
+    format_lines(all)
 }
 
-fn shown<'t>(lines: impl IntoIterator<Item = (&'t str, String)>) -> String {
+fn format_lines<'t>(lines: impl IntoIterator<Item = (&'t str, String)>) -> String {
     lines.into_iter().map(|(title, text)| format!("{title:<16}{text}\n")).collect()
 }
 
 fn view_line(view: &protocol::View) -> String {
-    let lost = view.lost.as_ref().map(|why| format!("; as it was, {why}")).unwrap_or_default();
+    let lost = view.lost.as_ref().map(|why| format!("; out of date: {why}")).unwrap_or_default();
     let unlisted: String = view.unlisted.iter().map(|why| format!("; {why}")).collect();
     format!("{}: {} objects{lost}{unlisted}", view.name, view.objects)
 }
@@ -167,16 +167,16 @@ fn source_line(source: &protocol::EventSource) -> String {
     let state = if source.connected { "connected" } else { "not connected" };
     let unreadable = match source.unreadable {
         0 => String::new(),
-        count => format!(", {count} that nobody could read"),
+        count => format!(", {count} unreadable"),
     };
     let error = source.last_error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
     let (url, messages) = (&source.url, source.messages);
     let waiting = match source.waiting {
-        Some(count) => format!("{count} wait there"),
-        None => "it does not say how many wait".to_owned(),
+        Some(count) => format!("{count} waiting"),
+        None => "number waiting unknown".to_owned(),
     };
-    let heard = format!("{messages} messages{unreadable}, {waiting}, {} ms behind", source.lag_ms);
-    format!("{url}: {state}, {heard}, {} failures{error}", source.failures)
+    let received = format!("{messages} messages{unreadable}, {waiting}, {} ms behind", source.lag_ms);
+    format!("{url}: {state}, {received}, {} failures{error}", source.failures)
 }
 
 fn renames(status: &protocol::Status) -> String {
@@ -187,7 +187,7 @@ fn renames(status: &protocol::Status) -> String {
     }
 }
 
-/// What the background lister does.
+/// Describes what the background lister does.
 fn listing(lister: Option<&protocol::Lister>) -> String {
     let Some(lister) = lister else { return "off".to_owned() };
     let at = if lister.idle { "idle".to_owned() } else { format!("at /{}", lister.dir) };

@@ -1,10 +1,10 @@
-//! `tenon umount`: stores what is pending, then takes the mount away.
+//! `tenon umount`: stores pending changes, then unmounts.
 
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
 use crate::environment;
 use crate::progress::Progress;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::units;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often, and after which pauses, a daemon that gave no answer is looked at.
-const DYING_LOOKS: u32 = 40;
-const DYING_PAUSE: Duration = Duration::from_millis(50);
+/// Number of checks of whether a daemon that gave no answer has died, and the pause between two checks.
+const DEATH_CHECKS: u32 = 40;
+const DEATH_CHECK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Unmount, after everything that is pending is stored. Of several directories it takes this one away.
+/// Unmount a directory. At the last mount point of a volume, everything that is pending is stored first
 #[derive(Debug, Args)]
 pub(crate) struct Umount {
-    /// Where it is mounted
+    /// Mount point
     #[arg(value_name = "DIR")]
     mount_point: PathBuf,
-    /// Detach even if programs use it; their open files work until closed
+    /// Detach even if programs use the mount; open files keep working until they are closed
     #[arg(short, long)]
     lazy: bool,
-    /// How long pending uploads may take
+    /// How long to wait for pending uploads
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration)]
     timeout: Duration,
 }
@@ -38,22 +38,22 @@ impl Umount {
             if wait_for_ending(&mount_point)? {
                 return Ok(ExitCode::SUCCESS);
             }
-            bail!("no Tenon volume is mounted at {}; `tenon status` lists what is", mount_point.display());
+            bail!("no Tenon volume is mounted at {}; `tenon status` lists the mounts", mount_point.display());
         }
         match environment::registry().at(&mount_point) {
-            Some(mount) => match self.ask(&mount, &mount_point) {
-                // It died when it was asked, or just before.
-                Err(error) if error.root_cause().is::<std::io::Error>() && dies(mount.holder.pid) => {
-                    self.without_daemon(&mount_point)?;
+            Some(mount) => match self.request_unmount(&mount, &mount_point) {
+                // The daemon died when it was asked, or just before.
+                Err(error) if error.root_cause().is::<std::io::Error>() && is_dying(mount.holder.pid) => {
+                    self.unmount_without_daemon(&mount_point)?;
                 }
                 asked => asked?,
             },
-            None => self.without_daemon(&mount_point)?,
+            None => self.unmount_without_daemon(&mount_point)?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn ask(&self, mount: &Mount, mount_point: &Path) -> Result<()> {
+    fn request_unmount(&self, mount: &LiveMount, mount_point: &Path) -> Result<()> {
         let mut client = Client::connect(mount)?;
         let progress = Progress::start();
         let request = Request::Unmount {
@@ -61,13 +61,13 @@ impl Umount {
             lazy: self.lazy,
             patience_secs: self.timeout.as_secs(),
         };
-        match client.ask(&request, |pending| progress.tell(&pending.to_string()))? {
+        match client.ask(&request, |pending| progress.show(&pending.to_string()))? {
             Answer::Unmounted { goes_on: true, .. } => Ok(()),
             Answer::Unmounted { backlog_changes, .. } => {
                 client.wait_for_end()?;
                 if backlog_changes > 0 {
                     eprintln!(
-                        "tenon: {backlog_changes} changes are safe in the write-back log; they go up at the next mount"
+                        "tenon: {backlog_changes} changes are safe in the write-back log; the next mount uploads them"
                     );
                 }
                 Ok(())
@@ -77,14 +77,15 @@ impl Umount {
         }
     }
 
-    /// The daemon died, or runs where we cannot see it; either way, what it acknowledged is stored.
-    fn without_daemon(&self, mount_point: &Path) -> Result<()> {
+    /// Unmounts a directory whose daemon died, or cannot be seen from here. In both cases everything that it
+    /// acknowledged is stored.
+    fn unmount_without_daemon(&self, mount_point: &Path) -> Result<()> {
         let is_dead = fuse::is_dead(mount_point);
         let unmounted =
             if self.lazy || is_dead { fuse::detach(mount_point) } else { fuse::unmount(mount_point) };
         match unmounted {
             Ok(()) if is_dead => {
-                eprintln!("tenon: the mount at {} was dead; it is gone", mount_point.display())
+                eprintln!("tenon: the mount at {} was dead; unmounted it", mount_point.display())
             }
             Ok(()) => {}
             Err(fuse::UnmountError::Busy(_)) => return Err(busy(mount_point)),
@@ -94,12 +95,12 @@ impl Umount {
     }
 }
 
-/// Whether a daemon is dead, or soon is: a process that is killed needs a moment. The mount point does not tell while the
-/// kernel remembers its attributes.
-fn dies(pid: u32) -> bool {
-    (0..DYING_LOOKS).any(|look| {
-        if look > 0 {
-            std::thread::sleep(DYING_PAUSE);
+/// Returns whether a daemon is dead, or soon will be: a killed process needs a moment to end. The mount point does
+/// not tell, as long as the kernel caches its attributes.
+fn is_dying(pid: u32) -> bool {
+    (0..DEATH_CHECKS).any(|check| {
+        if check > 0 {
+            std::thread::sleep(DEATH_CHECK_PAUSE);
         }
         !is_running(pid)
     })
@@ -107,7 +108,7 @@ fn dies(pid: u32) -> bool {
 
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name, which may hold anything, comes the state.
+    // The state comes after the name, which may contain any character.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
@@ -119,7 +120,8 @@ fn busy(mount_point: &Path) -> anyhow::Error {
     )
 }
 
-/// After umount(8), which waits for nobody: waits for the process whose mount was here. Whether there was one.
+/// Waits until the process whose mount was here has ended, as umount(8) does not wait for it. Returns whether there
+/// was one.
 fn wait_for_ending(mount_point: &Path) -> Result<bool> {
     let Some(mount) = environment::registry().at(mount_point) else { return Ok(false) };
     let Ok(mut client) = Client::connect(&mount) else { return Ok(false) };
@@ -129,7 +131,7 @@ fn wait_for_ending(mount_point: &Path) -> Result<bool> {
     }
 }
 
-/// Like `canonicalize`, but never looks into the mount itself, which may be dead.
+/// Like `canonicalize`, but never accesses the mount itself, which may be dead.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
     match (absolute.parent(), absolute.file_name()) {

@@ -1,12 +1,12 @@
-//! `tenon views`: files of rulesets, checked and explained.
+//! `tenon views`: checks and explains files of rulesets.
 
-use crate::bucket::{Bucket, World};
+use crate::bucket::{Bucket, ProcessContext};
 use crate::command::object::print_line;
-use crate::command::watching::{self, Asked};
+use crate::command::watching::{self, ViewSourceFlags};
 use crate::flags::StoreFlags;
 use crate::target::split_key;
 use crate::units;
-use crate::viewing::read;
+use crate::viewing::read_rulesets;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
@@ -15,9 +15,10 @@ use std::time::Duration;
 use store::Timestamp;
 use views::{ObjectState, Ruleset};
 
-/// Check rulesets, and see why an object is shown or not.
+/// Check rulesets, and show which objects match them.
 ///
-/// A ruleset is a directory's name and the rules that an object must keep, all of them, to be a file there; see docs/views.md.
+/// A ruleset is the name of a directory and a list of rules; an object is shown there if it matches all of them. See
+/// docs/views.md.
 #[derive(Debug, Args)]
 pub(crate) struct Views {
     #[command(subcommand)]
@@ -26,14 +27,14 @@ pub(crate) struct Views {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Read a file of rulesets, and show what is wrong with it or what it says
+    /// Check a file of rulesets, and print its problems or its rules
     Check {
-        /// YAML
+        /// YAML file of rulesets
         file: PathBuf,
     },
-    /// Show which rules of which rulesets an object keeps
+    /// Show which rules of which rulesets an object matches
     Explain {
-        /// YAML
+        /// YAML file of rulesets
         file: PathBuf,
         /// The object
         #[arg(value_name = "VOLUME/KEY")]
@@ -43,22 +44,22 @@ enum Action {
     },
     /// Show how many objects each view has
     List {
-        /// YAML
+        /// YAML file of rulesets
         file: PathBuf,
         #[command(flatten)]
-        asked: Asked,
+        flags: ViewSourceFlags,
     },
-    /// Show objects as they enter views (+), change (~) and leave (-), beginning with those that are there
+    /// Show objects as they enter views (+), change (~) and leave (-), starting with the present ones
     Watch {
-        /// YAML
+        /// YAML file of rulesets
         file: PathBuf,
         /// Only the view of this name
         name: Option<String>,
-        /// How often to ask
+        /// Polling interval
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
         interval: Duration,
         #[command(flatten)]
-        asked: Asked,
+        flags: ViewSourceFlags,
     },
 }
 
@@ -68,27 +69,27 @@ impl Views {
             Action::Check { file } => check(&file),
             Action::Explain { file, target, store } => {
                 let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-                runtime.block_on(explain(&read(&file)?, &target, &store))
+                runtime.block_on(explain(&read_rulesets(&file)?, &target, &store))
             }
-            Action::List { file, asked } => {
+            Action::List { file, flags } => {
                 let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-                runtime.block_on(watching::list(&read(&file)?, &asked))
+                runtime.block_on(watching::list(&read_rulesets(&file)?, &flags))
             }
-            Action::Watch { file, name, interval, asked } => {
-                let mut rulesets = read(&file)?;
+            Action::Watch { file, name, interval, flags } => {
+                let mut rulesets = read_rulesets(&file)?;
                 rulesets.retain(|ruleset| name.as_ref().is_none_or(|name| ruleset.name == *name));
                 if rulesets.is_empty() {
                     bail!("{} has no ruleset '{}'", file.display(), name.unwrap_or_default());
                 }
                 let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-                runtime.block_on(watching::watch(&rulesets, interval, &asked))
+                runtime.block_on(watching::watch(&rulesets, interval, &flags))
             }
         }
     }
 }
 
 fn check(file: &Path) -> Result<ExitCode> {
-    for ruleset in read(file)? {
+    for ruleset in read_rulesets(file)? {
         print_line(&ruleset.name)?;
         ruleset.rules.iter().try_for_each(|rule| print_line(&format!("  {rule}")))?;
     }
@@ -97,8 +98,8 @@ fn check(file: &Path) -> Result<ExitCode> {
 
 async fn explain(rulesets: &[Ruleset], target: &str, store: &StoreFlags) -> Result<ExitCode> {
     let (volume, key) = split_key(target)?;
-    let world = World::real()?;
-    let bucket = Bucket::reach(&volume, store, true, &world).await?;
+    let context = ProcessContext::system()?;
+    let bucket = Bucket::open_or_connect(&volume, store, true, &context).await?;
     let meta = bucket.store.head(&key).await?;
     let tags = bucket.store.tags(&key).await?;
     let object = ObjectState {
@@ -111,7 +112,7 @@ async fn explain(rulesets: &[Ruleset], target: &str, store: &StoreFlags) -> Resu
         properties: &meta.attributes.user,
         tags: &tags,
     };
-    rulesets.iter().try_for_each(|ruleset| print_reasons(ruleset, &object, world.clock.now()))?;
+    rulesets.iter().try_for_each(|ruleset| print_reasons(ruleset, &object, context.clock.now()))?;
     Ok(ExitCode::SUCCESS)
 }
 

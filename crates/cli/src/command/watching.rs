@@ -1,6 +1,6 @@
-//! `tenon views list` and `watch`: what views show, asked of a handler elsewhere, or of one made for the purpose.
+//! `tenon views list` and `watch`: read views from a remote handler, or from a temporary handler of this process.
 
-use crate::bucket::{self, World};
+use crate::bucket::{self, ProcessContext};
 use crate::command::object::print_line;
 use crate::flags::{HandlerFlags, StoreFlags};
 use crate::handling;
@@ -19,13 +19,13 @@ use views::{
     Views,
 };
 
-/// Objects asked for at once.
-const PAGE: usize = 8192;
+/// Objects requested at once.
+const PAGE_OBJECTS: usize = 8192;
 
-/// Who is asked.
+/// Flags for the handler to read views from.
 #[derive(Debug, Args)]
-pub(crate) struct Asked {
-    /// One JSON object per line
+pub(crate) struct ViewSourceFlags {
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -34,75 +34,82 @@ pub(crate) struct Asked {
     store: StoreFlags,
 }
 
-/// Whoever knows.
-struct Knower {
+/// A source of views.
+struct ViewSource {
     views: Arc<dyn Views>,
-    /// One of this process's own, which nobody tells anything: it lists again.
+    /// The temporary handler of this process, if there is one. It receives no events, so it must list buckets again.
     own: Option<Arc<Handler>>,
 }
 
-impl Asked {
-    async fn start(&self, rulesets: &[Ruleset]) -> Result<Knower> {
+impl ViewSourceFlags {
+    async fn start(&self, rulesets: &[Ruleset]) -> Result<ViewSource> {
         if !self.handler.handler.is_empty() {
-            return Ok(Knower { views: handling::elsewhere(&self.handler)?, own: None });
+            return Ok(ViewSource { views: handling::remote_views(&self.handler)?, own: None });
         }
-        let world = World::real()?;
+        let context = ProcessContext::system()?;
         let handler = Handler::start(HandlerParts {
-            buckets: bucket::all(&viewing::accounts(rulesets), &self.store, &world).await?,
-            clock: Arc::clone(&world.clock),
-            entropy: Entropy::new(world.entropy.next_u64()),
+            buckets: bucket::open_accounts(&viewing::accounts(rulesets), &self.store, &context).await?,
+            clock: Arc::clone(&context.clock),
+            entropy: Entropy::new(context.entropy.next_u64()),
             dir: None,
             config: HandlerConfig::default(),
         });
         let handler = handler.await?;
-        Ok(Knower { views: handler.clone(), own: Some(handler) })
+        Ok(ViewSource { views: handler.clone(), own: Some(handler) })
     }
 }
 
 /// Prints how many objects each view has.
-pub(crate) async fn list(rulesets: &[Ruleset], asked: &Asked) -> Result<ExitCode> {
-    let knower = asked.start(rulesets).await?;
+pub(crate) async fn list(rulesets: &[Ruleset], flags: &ViewSourceFlags) -> Result<ExitCode> {
+    let source = flags.start(rulesets).await?;
     for ruleset in rulesets {
-        let mut view = Watched::open(&*knower.views, ruleset).await?;
-        view.ask(&*knower.views, &mut |_, _| Ok(())).await?;
+        let mut view = WatchedView::open(&*source.views, ruleset).await?;
+        view.update(&*source.views, &mut |_, _| Ok(())).await?;
         let bytes = view.known.values().map(|shown| shown.size_bytes).sum();
-        print_line(&counted(&Count { view: &ruleset.name, objects: view.known.len(), bytes }, asked.json)?)?;
+        print_line(&count_line(
+            &Count { view: &ruleset.name, objects: view.known.len(), bytes },
+            flags.json,
+        )?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what enters, changes and leaves, until it is stopped.
-pub(crate) async fn watch(rulesets: &[Ruleset], interval: Duration, asked: &Asked) -> Result<ExitCode> {
-    let knower = asked.start(rulesets).await?;
+/// Prints objects that enter, change and leave, until the process is stopped.
+pub(crate) async fn watch(
+    rulesets: &[Ruleset],
+    interval: Duration,
+    flags: &ViewSourceFlags,
+) -> Result<ExitCode> {
+    let source = flags.start(rulesets).await?;
     let mut views = Vec::new();
     for ruleset in rulesets {
-        views.push(Watched::open(&*knower.views, ruleset).await?);
+        views.push(WatchedView::open(&*source.views, ruleset).await?);
     }
     let mut fails = false;
     loop {
         for view in &mut views {
             let name = view.name.clone();
             let mut print =
-                |step: Step, object: &ObjectName| print_line(&stepped(&name, step, object, asked.json)?);
-            match view.ask(&*knower.views, &mut print).await {
+                |step: Step, object: &ObjectName| print_line(&step_line(&name, step, object, flags.json)?);
+            match view.update(&*source.views, &mut print).await {
                 Ok(()) => fails = false,
-                Err(Trouble::Print(error)) => return Err(error),
-                Err(Trouble::View(error)) => {
+                Err(WatchError::Print(error)) => return Err(error),
+                Err(WatchError::View(error)) => {
                     if !fails {
-                        eprintln!("tenon: {error}; it is asked again");
+                        eprintln!("tenon: {error}; retrying");
                     }
                     fails = true;
                 }
             }
         }
         tokio::time::sleep(interval).await;
-        if let Some(own) = &knower.own {
+        if let Some(own) = &source.own {
             own.lost(None).await;
         }
     }
 }
 
-/// What became of an object.
+/// A change of an object in a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Step {
@@ -111,17 +118,17 @@ enum Step {
     Leaves,
 }
 
-/// Why a view is not shown.
+/// Why watching a view failed.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum WatchError {
     #[error(transparent)]
     View(#[from] views::ViewError),
     #[error(transparent)]
     Print(anyhow::Error),
 }
 
-/// A view, and what is known of it.
-struct Watched {
+/// A view, and its objects as last read.
+struct WatchedView {
     name: String,
     view: ViewId,
     ruleset: Ruleset,
@@ -130,21 +137,21 @@ struct Watched {
     unlisted: Vec<Unlisted>,
 }
 
-type Told<'t> = &'t mut (dyn FnMut(Step, &ObjectName) -> Result<()> + Send);
+type OnStep<'t> = &'t mut (dyn FnMut(Step, &ObjectName) -> Result<()> + Send);
 
-impl Watched {
+impl WatchedView {
     async fn open(views: &dyn Views, ruleset: &Ruleset) -> Result<Self> {
         let view = views.open(ruleset).await.with_context(|| format!("view '{}'", ruleset.name))?;
         let (name, ruleset) = (ruleset.name.clone(), ruleset.clone());
         Ok(Self { name, view, ruleset, cursor: None, known: HashMap::new(), unlisted: Vec::new() })
     }
 
-    /// Asks to the end, and tells what is new.
-    async fn ask(&mut self, views: &dyn Views, tell: Told<'_>) -> Result<(), Trouble> {
-        // What a new beginning does not say again has left.
+    /// Reads all changes, and passes each to `report`.
+    async fn update(&mut self, views: &dyn Views, report: OnStep<'_>) -> Result<(), WatchError> {
+        // If the changes start over, objects that are not reported again have left.
         let mut before: Option<HashMap<ObjectName, Arc<Shown>>> = None;
         loop {
-            let changes = match views.changes(self.view, self.cursor.as_ref(), PAGE).await {
+            let changes = match views.changes(self.view, self.cursor.as_ref(), PAGE_OBJECTS).await {
                 Err(views::ViewError::Unknown) => {
                     self.view = views.open(&self.ruleset).await?;
                     continue;
@@ -155,37 +162,37 @@ impl Watched {
                 before = Some(std::mem::take(&mut self.known));
             }
             let has_more = changes.has_more;
-            self.take(changes, before.as_mut(), tell).map_err(Trouble::Print)?;
+            self.apply(changes, before.as_mut(), report).map_err(WatchError::Print)?;
             if !has_more {
                 break;
             }
         }
         let left = before.unwrap_or_default();
-        left.keys().try_for_each(|object| tell(Step::Leaves, object)).map_err(Trouble::Print)
+        left.keys().try_for_each(|object| report(Step::Leaves, object)).map_err(WatchError::Print)
     }
 
-    fn take(
+    fn apply(
         &mut self,
         changes: Changes,
         mut before: Option<&mut HashMap<ObjectName, Arc<Shown>>>,
-        tell: Told<'_>,
+        report: OnStep<'_>,
     ) -> Result<()> {
         for object in &changes.gone {
             let was_before = before.as_mut().and_then(|before| before.remove(object));
             if self.known.remove(object).or(was_before).is_some() {
-                tell(Step::Leaves, object)?;
+                report(Step::Leaves, object)?;
             }
         }
         for shown in changes.shown {
             let was_before = before.as_mut().and_then(|before| before.remove(&shown.name));
             match self.known.insert(shown.name.clone(), Arc::clone(&shown)).or(was_before) {
-                None => tell(Step::Enters, &shown.name)?,
-                Some(old) if old != shown => tell(Step::Changes, &shown.name)?,
+                None => report(Step::Enters, &shown.name)?,
+                Some(old) if old != shown => report(Step::Changes, &shown.name)?,
                 Some(_) => {}
             }
         }
-        for one in changes.unlisted.iter().filter(|one| !self.unlisted.contains(one)) {
-            eprintln!("tenon: view '{}': {one}", self.name);
+        for bucket in changes.unlisted.iter().filter(|bucket| !self.unlisted.contains(bucket)) {
+            eprintln!("tenon: view '{}': {bucket}", self.name);
         }
         self.unlisted = changes.unlisted;
         self.cursor = Some(changes.cursor);
@@ -200,7 +207,7 @@ struct Count<'c> {
     bytes: u64,
 }
 
-fn counted(count: &Count<'_>, json: bool) -> Result<String> {
+fn count_line(count: &Count<'_>, json: bool) -> Result<String> {
     if json {
         return Ok(serde_json::to_string(count)?);
     }
@@ -208,19 +215,19 @@ fn counted(count: &Count<'_>, json: bool) -> Result<String> {
 }
 
 #[derive(Serialize)]
-struct Stepped<'s> {
+struct StepReport<'s> {
     view: &'s str,
     step: Step,
     container: &'s str,
-    /// What is no UTF-8 is shown as a sign that stands for it.
+    /// Bytes that are not UTF-8 are replaced.
     key: String,
 }
 
-fn stepped(view: &str, step: Step, object: &ObjectName, json: bool) -> Result<String> {
+fn step_line(view: &str, step: Step, object: &ObjectName, json: bool) -> Result<String> {
     let key = String::from_utf8_lossy(object.key.as_bytes()).into_owned();
     let container = &*object.container;
     if json {
-        return Ok(serde_json::to_string(&Stepped { view, step, container, key })?);
+        return Ok(serde_json::to_string(&StepReport { view, step, container, key })?);
     }
     let sign = match step {
         Step::Enters => '+',

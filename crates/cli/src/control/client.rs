@@ -1,8 +1,8 @@
-//! The asking side of the control socket.
+//! The client of the control socket.
 
 use super::protocol::{Answer, Pending, Request, Status};
 use super::socket;
-use crate::registry::Mount;
+use crate::registry::LiveMount;
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A connection to one mount's daemon.
+/// A connection to the daemon of one mount.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
@@ -19,8 +19,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Reaches the daemon of `mount`.
-    pub(crate) fn connect(mount: &Mount) -> Result<Self> {
+    /// Connects to the daemon of `mount`.
+    pub(crate) fn connect(mount: &LiveMount) -> Result<Self> {
         let pid = mount.holder.pid;
         let stream = socket::connect(&mount.state).with_context(|| {
             format!("cannot reach process {pid}, which mounts {}", mount.holder.mount_point.display())
@@ -28,13 +28,13 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream), pid, state: mount.state.clone() })
     }
 
-    /// Waits for no answer longer than this from now on.
-    pub(crate) fn answers_within(self, patience: Duration) -> Result<Self> {
+    /// Sets a timeout for each answer from now on.
+    pub(crate) fn with_timeout(self, patience: Duration) -> Result<Self> {
         self.stream.get_ref().set_read_timeout(Some(patience)).context("cannot set a timeout")?;
         Ok(self)
     }
 
-    /// How the mount is.
+    /// Requests the status of the mount.
     pub(crate) fn status(&mut self) -> Result<Status> {
         match self.ask(&Request::Status, |_| {})? {
             Answer::Status(status) => Ok(*status),
@@ -42,11 +42,11 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for its answer; what comes before it goes to `progress`.
+    /// Sends a request and waits for its answer. Progress messages before the answer are passed to `progress`.
     pub(crate) fn ask(&mut self, request: &Request, mut progress: impl FnMut(Pending)) -> Result<Answer> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        self.stream.get_mut().write_all(line.as_bytes()).with_context(|| self.lost())?;
+        self.stream.get_mut().write_all(line.as_bytes()).with_context(|| self.lost_message())?;
         loop {
             match self.receive()? {
                 Answer::Progress(pending) => progress(pending),
@@ -56,8 +56,9 @@ impl Client {
         }
     }
 
-    /// Like `ask`, for requests with progress of their own, which goes to `progress`. Returns the first answer that is none.
-    pub(crate) fn ask_long(
+    /// Like `ask`, for requests with progress messages of their own. Returns the first answer for which `progress`
+    /// returns false.
+    pub(crate) fn request_with_progress(
         &mut self,
         request: &Request,
         mut progress: impl FnMut(&Answer) -> bool,
@@ -72,30 +73,38 @@ impl Client {
         }
     }
 
-    /// Returns when the daemon has ended and its state directory is at rest.
+    /// Waits until the daemon has ended and has released its state directory.
     pub(crate) fn wait_for_end(mut self) -> Result<()> {
         let _ = self.stream.read_to_end(&mut Vec::new());
-        // The connection goes before the process does, and with it what it has open.
+        // The connection is closed before the process ends and releases what it has open.
         state::wait_until_free(&self.state)
     }
 
-    /// An answer that does not fit the request.
+    /// Returns the error for an answer that does not fit the request.
     pub(crate) fn unexpected<T>(&self, answer: &Answer) -> Result<T> {
-        bail!("process {} gave an answer that does not fit: {answer:?}; is it an older Tenon?", self.pid)
+        bail!(
+            "process {} gave an answer that does not fit: {answer:?}; is it another version of Tenon?",
+            self.pid
+        )
     }
 
     fn receive(&mut self) -> Result<Answer> {
         let mut line = String::new();
-        let read = self.stream.read_line(&mut line).with_context(|| self.lost())?;
+        let read = self.stream.read_line(&mut line).with_context(|| self.lost_message())?;
         if read == 0 {
-            return Err(anyhow!(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)).context(self.lost()));
+            return Err(
+                anyhow!(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)).context(self.lost_message())
+            );
         }
         serde_json::from_str(&line).with_context(|| {
-            format!("process {} gave an answer that is not understood; is it an older Tenon?", self.pid)
+            format!(
+                "process {} gave an answer that cannot be understood; is it another version of Tenon?",
+                self.pid
+            )
         })
     }
 
-    fn lost(&self) -> String {
+    fn lost_message(&self) -> String {
         format!("process {} ended before it answered; its log says why", self.pid)
     }
 }

@@ -1,191 +1,192 @@
-//! What is said over the control socket. Fields are added, never changed.
+//! Messages of the control socket. Fields are added, never changed.
 
 use crate::handling::{FeedReport, HintReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a command asks of the daemon.
+/// A request of a command to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub(crate) enum Request {
-    /// How the mount is.
+    /// Return the status of the mount.
     Status,
-    /// Store what is pending, then unmount and end; of several directories, take one away.
+    /// Store pending changes, then unmount and end. With several mount points, unmount one of them.
     Unmount {
-        /// Which directory, its bytes in hexadecimal; none means all.
+        /// The mount point, its bytes in hexadecimal; none means all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mount_point_hex: Option<String>,
-        /// Detach at once even if files are open; they stay usable until closed.
+        /// Detach at once even if files are open; open files keep working until they are closed.
         lazy: bool,
-        /// How long pending uploads may take.
+        /// How long to wait for pending uploads.
         patience_secs: u64,
     },
-    /// The object of a path inside the mount.
+    /// Find the object of a path in the mount.
     Locate {
-        /// The path from the mount's root; its bytes in hexadecimal, as names need not be text.
+        /// The path from the mount's root. Its bytes are in hexadecimal, as names need not be text.
         path_hex: String,
     },
-    /// The path of an object in the mount.
+    /// Find the path of an object in the mount.
     PathOf {
-        /// The object's key; its bytes in hexadecimal.
+        /// The object's key, its bytes in hexadecimal.
         key_hex: String,
     },
-    /// A directory's quota.
+    /// Return a directory's quota.
     Quota {
         /// The path from the mount's root, as in `Locate`.
         path_hex: String,
-        /// What to change before.
+        /// The change to make first, if any.
         change: Option<QuotaChange>,
     },
-    /// Run the invariants over the live tables.
+    /// Check the invariants of the metadata in use.
     Check,
-    /// Find content that no file has, and delete it unless that is only to be counted.
+    /// Find content that no file refers to, and delete it unless `dry_run` is set.
     CollectGarbage {
-        /// Only count.
+        /// Only return the keys.
         dry_run: bool,
     },
-    /// Write the names, as they are at one moment, to a file; done when the bucket has what they name.
+    /// Write the names, as of one moment, to a file. Done when the bucket has the content that they refer to.
     Backup {
-        /// An absolute path where nothing is yet, its bytes in hexadecimal.
+        /// Absolute path of a file that does not exist yet, its bytes in hexadecimal.
         file_hex: String,
-        /// How long what is not in the bucket may take to get there.
+        /// How long to wait until the bucket has the content.
         patience_secs: u64,
     },
-    /// Make files of what somebody else stored in a volume named by inode.
+    /// Make files of objects that other programs stored in a volume named by inode.
     Import,
-    /// Make a device the missing member of an array that the process has open.
+    /// Rebuild the missing member of an array that the process has open.
     Rebuild(Rebuild),
     /// Scrub the drives that the process has open.
     Scrub {
-        /// Bytes to read per second at most; none is no limit.
+        /// Bytes to read per second at most; none means no limit.
         bytes_per_sec: Option<u64>,
     },
-    /// The conflicts that nobody has resolved.
+    /// List the unresolved conflicts.
     Conflicts,
     /// Resolve a conflict.
     ResolveConflict {
-        /// Which.
+        /// Id of the conflict.
         id: String,
-        /// What stays of it.
+        /// The side to keep.
         keep: Keep,
     },
 }
 
-/// What the daemon says; a request is answered by any number of `Progress` and one other.
+/// A message of the daemon. A request is answered by any number of progress messages and one other message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// Still at it.
+    /// Progress of a request.
     Progress(Pending),
-    /// To `Status`.
+    /// Answer to `Status`.
     Status(Box<Status>),
-    /// To `Unmount`: the mount is gone; the daemon ends, which closes the connection, unless others stay.
+    /// Answer to `Unmount`: the directory is unmounted. The daemon ends, which closes the connection, unless other
+    /// mount points stay.
     Unmounted {
-        /// The volume is mounted at other directories still, and the daemon goes on.
+        /// Whether the volume is still mounted on other directories, and the daemon continues.
         #[serde(default)]
         goes_on: bool,
         /// Changes left in the write-back log.
         #[serde(default)]
         backlog_changes: u64,
     },
-    /// To `Unmount`: programs still use the mount.
+    /// Answer to `Unmount`: programs still use the mount.
     Busy,
-    /// To `Locate`.
+    /// Answer to `Locate`.
     Located(Located),
-    /// To `PathOf`.
+    /// Answer to `PathOf`.
     PathOf {
-        /// From the mount's root, lossy where it is not text; none if no file has the object.
+        /// Path from the mount's root, lossy where it is not text; none if no file has the object.
         path: Option<String>,
     },
-    /// To `Quota`: as it is now; none where the directory has none of its own.
+    /// Answer to `Quota`: the quota as it is now; none if the directory has none of its own.
     Quota {
         /// Limits and usage.
         quota: Option<Quota>,
     },
-    /// To `Check`: what is broken, one line each.
+    /// Answer to `Check`: violated invariants, one line each.
     Checked {
         /// Empty when all invariants hold.
         violations: Vec<String>,
     },
-    /// To `CollectGarbage`.
+    /// Answer to `CollectGarbage`.
     Collected {
-        /// Keys of content that no file has, escaped where they are not text.
+        /// Keys of content that no file refers to, escaped where they are not text.
         keys: Vec<String>,
     },
-    /// To `Backup`.
+    /// Answer to `Backup`.
     BackedUp {
         /// Records in the file.
         records: u64,
     },
-    /// To `Import`.
+    /// Answer to `Import`.
     Imported {
-        /// The files' paths, lossy where they are not text.
+        /// Paths of the files, lossy where they are not text.
         paths: Vec<String>,
     },
-    /// To `Scrub`, while it is under way.
+    /// Progress of `Scrub`.
     Scrubbing {
         /// Objects read so far.
         objects: u64,
     },
-    /// To `Rebuild`, while it is under way.
+    /// Progress of `Rebuild`.
     Rebuilding {
-        /// How much of the device is done.
+        /// Percentage of the device that is rebuilt.
         percent: u64,
     },
-    /// To `Rebuild`.
+    /// Answer to `Rebuild`.
     Rebuilt {
-        /// The outcome of the scrub before, if there was one.
+        /// Outcome of the preceding scrub, if there was one.
         scrubbed: Option<Scrubbed>,
-        /// The number of the member that the device is.
+        /// Number of the member that the device has become.
         member: usize,
         /// Rows that could not be computed.
         rows_lost: u64,
     },
-    /// To `Scrub`, for each drive.
+    /// Answer to `Scrub`.
     Scrubbed {
-        /// The outcome, by drive.
+        /// Outcome for each drive.
         drives: Vec<Scrubbed>,
     },
-    /// To `Conflicts`.
+    /// Answer to `Conflicts`.
     Conflicts {
-        /// The oldest first.
+        /// The conflicts, the oldest first.
         conflicts: Vec<Conflict>,
     },
-    /// To `ResolveConflict`.
+    /// Answer to `ResolveConflict`.
     Resolved,
     /// The request failed.
     Failed {
-        /// One line.
+        /// The reason, in one line.
         reason: String,
     },
 }
 
-/// A device to make a member of an array.
+/// A device to rebuild as a member of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rebuild {
-    /// The array's devices as they were named, some of which it has.
+    /// Devices of the array, as the user named them. At least one must be a member.
     pub(crate) devices: Vec<String>,
     /// The new device: an absolute path, its bytes in hexadecimal.
     pub(crate) device_hex: String,
-    /// Also if there is something else on it.
+    /// Whether to rebuild even if the device is not empty.
     pub(crate) force: bool,
-    /// Without a scrub before.
+    /// Whether to leave out the preceding scrub.
     pub(crate) no_scrub: bool,
-    /// Bytes to read per second at most; none is no limit.
+    /// Bytes to read per second at most; none means no limit.
     pub(crate) bytes_per_sec: Option<u64>,
 }
 
 /// The outcome of the scrub of a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Scrubbed {
-    /// Objects that were read.
+    /// Objects read.
     pub(crate) objects: u64,
-    /// Their bytes.
+    /// Length of these objects in bytes.
     pub(crate) bytes: u64,
-    /// Blocks of devices that were written anew.
+    /// Blocks of devices that were rewritten.
     pub(crate) mended: u64,
-    /// Damage that stays, one line each.
+    /// Damage that could not be repaired, one line each.
     pub(crate) damaged: Vec<String>,
 }
 
@@ -193,37 +194,37 @@ pub(crate) struct Scrubbed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub(crate) enum QuotaChange {
-    /// These are the limits.
+    /// Set these limits.
     Set {
-        /// Of lengths of files together.
+        /// Limit on the total length of all files, in bytes.
         bytes: Option<u64>,
-        /// Of inodes.
+        /// Limit on the number of inodes.
         files: Option<u64>,
     },
-    /// There is none.
+    /// Remove all limits.
     Remove,
 }
 
-/// What a directory may hold, and does.
+/// Limits and usage of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Quota {
-    /// The limit of lengths of files together.
+    /// Limit on the total length of all files, in bytes.
     pub(crate) bytes: Option<u64>,
-    /// Their sum.
+    /// Total length of all files, in bytes.
     pub(crate) bytes_used: u64,
-    /// The limit of inodes.
+    /// Limit on the number of inodes.
     pub(crate) files: Option<u64>,
-    /// Their number.
+    /// Number of inodes.
     pub(crate) files_used: u64,
 }
 
-/// What stays of a conflict.
+/// The side of a conflict to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Keep {
-    /// What the bucket had.
+    /// The bucket's object.
     Bucket,
-    /// What was written in the file.
+    /// The file that was written here.
     File,
     /// Both, as two files.
     Both,
@@ -239,40 +240,40 @@ impl From<Keep> for vfs::Keep {
     }
 }
 
-/// A conflict that nobody has resolved.
+/// An unresolved conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Conflict {
-    /// Tells it from others.
+    /// Id of the conflict.
     pub(crate) id: String,
     /// The file's path, lossy where it is not text.
     pub(crate) path: String,
-    /// The key that both sides wanted, escaped where it is not text.
+    /// The key that both sides claim, escaped where it is not text.
     pub(crate) key: String,
-    /// When it was found (RFC 3339).
+    /// Time when the conflict was found (RFC 3339).
     pub(crate) at: String,
-    /// By which it was settled.
+    /// Policy that was applied.
     pub(crate) policy: String,
-    /// Where the bytes that were written here are.
+    /// Location of the file's bytes.
     pub(crate) file: Option<Side>,
-    /// Where the bucket's are; none if the object was deleted.
+    /// Location of the bucket's bytes; none if the object was deleted.
     pub(crate) bucket: Option<Side>,
-    /// Whether the file's bytes are all there.
+    /// Whether all bytes of the file are there.
     pub(crate) complete: bool,
-    /// Whether the path takes no writes.
+    /// Whether the path refuses writes.
     pub(crate) blocks: bool,
 }
 
-/// Where one side's bytes are.
+/// Location of one side's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Side {
     /// The object's key, escaped where it is not text.
     pub(crate) key: String,
-    /// Its etag when it was stored.
+    /// Etag of the object when it was stored.
     pub(crate) etag: String,
 }
 
 impl Conflict {
-    /// Whether what was written here has the name.
+    /// Returns whether the file that was written here has the name.
     pub(crate) fn is_file_named(&self) -> bool {
         self.file.as_ref().map_or(self.complete, |side| side.key == self.key)
     }
@@ -295,14 +296,14 @@ impl From<&vfs::Conflict> for Conflict {
     }
 }
 
-/// What is not in the store yet.
+/// Changes that are not in the store yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Pending {
     /// Open files with changes that are not stored.
     pub(crate) dirty_files: u64,
     /// Bytes held for writing.
     pub(crate) write_bytes: u64,
-    /// Attribute changes waiting to be exported.
+    /// Attribute changes that wait to be stored.
     pub(crate) exports: u64,
     /// Renames whose objects have not all moved.
     #[serde(default)]
@@ -310,13 +311,13 @@ pub(crate) struct Pending {
     /// Changes in the write-back log.
     #[serde(default)]
     pub(crate) backlog_changes: u64,
-    /// Their bytes.
+    /// Length of these changes in bytes.
     #[serde(default)]
     pub(crate) backlog_bytes: u64,
-    /// Those of them that the bucket refuses for good.
+    /// Changes in the log that the bucket refuses for good.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) refused_changes: u64,
-    /// Damaged ranges of the write-back log, and damaged files of it that are kept.
+    /// Damaged ranges of the write-back log, and its damaged files that are kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) damaged: u64,
 }
@@ -325,10 +326,10 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Where a file's bytes lie.
+/// Location of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Located {
-    /// The object's key, escaped where it is not text; none for a directory that only its contents name.
+    /// The object's key, escaped where it is not text; none if nothing is stored under a key of the file's own.
     pub(crate) key: Option<String>,
     /// The object as a URL of the store.
     pub(crate) url: Option<String>,
@@ -338,155 +339,155 @@ pub(crate) struct Located {
     pub(crate) size_bytes: u64,
     /// The inode number in the mount.
     pub(crate) ino: u64,
-    /// Every range of the file that an object holds.
+    /// Ranges of the file, each with the object that holds it.
     #[serde(default)]
-    pub(crate) content: Vec<Piece>,
+    pub(crate) content: Vec<FileExtent>,
 }
 
-/// A range of a file, and the object that holds it.
+/// A range of a file, with the object that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Piece {
-    /// Where it begins in the file, in bytes.
+pub(crate) struct FileExtent {
+    /// Offset of the range in the file, in bytes.
     pub(crate) offset: u64,
-    /// Its length in bytes.
+    /// Length of the range in bytes.
     pub(crate) len: u64,
     /// The object's key, escaped where it is not text.
     pub(crate) key: String,
     /// The object's etag.
     pub(crate) etag: String,
-    /// Where it begins in the object, in bytes.
+    /// Offset of the range in the object, in bytes.
     pub(crate) object_offset: u64,
 }
 
-/// A mount at one moment.
+/// Status of a mount at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub(crate) pid: u32,
-    /// What is mounted.
+    /// The volume.
     pub(crate) volume: String,
-    /// Where; empty if it is only served as objects.
+    /// First mount point; empty if the volume is only served as objects.
     pub(crate) mount_point: String,
-    /// Where else.
+    /// Further mount points.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    /// Where its objects are served, if they are.
+    /// URL of the S3 endpoint, if there is one.
     #[serde(default)]
     pub(crate) endpoint: Option<String>,
     /// The daemon's version.
     pub(crate) version: String,
-    /// How long it has been mounted.
+    /// Time since the mount began, in seconds.
     pub(crate) uptime_secs: u64,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
-    /// Whether the process ends: it stores what is pending, and the volume cannot be reached through it any more.
+    /// Whether the process is ending: it stores pending changes, and the volume can no longer be reached through it.
     #[serde(default)]
     pub(crate) ending: bool,
-    /// Its state directory.
+    /// State directory.
     #[serde(default)]
     pub(crate) state_dir: String,
-    /// Its log; none where that is standard error.
+    /// Log file; none if the log is standard error.
     #[serde(default)]
     pub(crate) log_file: Option<String>,
-    /// Whether the names are in the state directory alone, so that its loss is theirs.
+    /// Whether names are only in the state directory, and lost with it.
     #[serde(default)]
     pub(crate) names_only_here: bool,
     /// The server of the bucket, where one was named.
     #[serde(default)]
     pub(crate) server: Option<String>,
-    /// Whether it serves buckets that have no namespace of files.
+    /// Whether buckets without a namespace of files are served.
     #[serde(default)]
     pub(crate) is_buckets: bool,
-    /// The room of the drive or disk with the objects, in bytes: all, and what is free; none where nobody knows.
+    /// Total and free disk space for the objects, in bytes; none if it is unknown.
     #[serde(default)]
     pub(crate) room_bytes: Option<(u64, u64)>,
     /// Whether other machines may mount the bucket too (`--shared`).
     #[serde(default)]
     pub(crate) shared: bool,
-    /// Files and directories that are open.
+    /// Open files and directories.
     pub(crate) open_handles: u64,
-    /// What is not in the store yet.
+    /// Changes that are not in the store yet.
     pub(crate) pending: Pending,
-    /// Objects that have followed renames since the mount began.
+    /// Objects moved after renames since the mount began.
     #[serde(default)]
     pub(crate) objects_moved: u64,
-    /// Why what was renamed could not move when it was last tried.
+    /// Reason of the last failure to move renamed objects.
     #[serde(default)]
     pub(crate) move_failure: Option<String>,
     /// Bytes of file data cached for reading.
     pub(crate) read_bytes: u64,
     /// Bytes of metadata in memory.
     pub(crate) metadata_bytes: u64,
-    /// About the bytes of what views know of objects, which the bound does not cover.
+    /// Approximate memory for the views' knowledge of objects, in bytes, which the limit does not cover.
     #[serde(default)]
     pub(crate) views_bytes: u64,
-    /// Inodes the kernel knows.
+    /// Inodes that the kernel remembers.
     pub(crate) kernel_inodes: u64,
-    /// The bound on memory.
+    /// The memory limit.
     pub(crate) memory_limit_bytes: u64,
-    /// Whose bytes have the name after a conflict.
+    /// Policy for conflicts.
     #[serde(default)]
     pub(crate) conflict_policy: String,
-    /// Conflicts that nobody has resolved.
+    /// Number of unresolved conflicts.
     #[serde(default)]
     pub(crate) conflicts: u64,
-    /// What the background lister does; none where it is off.
+    /// State of the background lister; none if it is off.
     #[serde(default)]
     pub(crate) lister: Option<Lister>,
     /// Requests to the store, by operation.
     pub(crate) store_requests: BTreeMap<String, u64>,
     /// Requests from the kernel, by operation.
     pub(crate) fuse_requests: BTreeMap<String, u64>,
-    /// What receivers of events got, by their names.
+    /// Event counts by webhook receiver.
     #[serde(default)]
     pub(crate) webhooks: BTreeMap<String, Webhook>,
-    /// Changes that nobody was told of.
+    /// Changes for which no event was sent.
     #[serde(default)]
     pub(crate) events_lost: u64,
-    /// The views that it shows.
+    /// State of the views.
     #[serde(default)]
     pub(crate) views: Vec<View>,
-    /// Objects of renamed directories of views that the store refuses to move, each with the reason.
+    /// Objects in renamed directories of views that the store refuses to move, each with the reason.
     #[serde(default)]
     pub(crate) moves_refused: Vec<String>,
-    /// Where it hears what happens to objects.
+    /// State of the event sources.
     #[serde(default)]
     pub(crate) event_sources: Vec<EventSource>,
 }
 
-/// A view, and how it stands.
+/// State of a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct View {
-    /// Its directory's name.
+    /// Name of the view's directory.
     pub(crate) name: String,
-    /// How many objects it shows, as far as is known.
+    /// Number of objects in the view, as far as it is known.
     pub(crate) objects: u64,
-    /// Why its handler does not answer.
+    /// Reason why the handler does not answer; none if it does.
     pub(crate) lost: Option<String>,
-    /// Buckets that cannot be read, and why.
+    /// Buckets that cannot be read, each with the reason.
     pub(crate) unlisted: Vec<String>,
 }
 
-/// A source of events, and what came from it.
+/// State of an event source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EventSource {
-    /// Which.
+    /// URL of the source.
     pub(crate) url: String,
-    /// Messages that came.
+    /// Messages received.
     pub(crate) messages: u64,
-    /// What they said of objects.
+    /// Hints in these messages.
     pub(crate) hints: u64,
-    /// Messages that nobody could read.
+    /// Messages that could not be read.
     pub(crate) unreadable: u64,
-    /// Failures of it.
+    /// Failures of the source.
     pub(crate) failures: u64,
-    /// Whether it answered when it was last asked.
+    /// Whether the source answered the last request.
     pub(crate) connected: bool,
-    /// How old the newest hint of the last messages was when it was heard, in milliseconds.
+    /// Age of the newest hint in the last messages when it was received, in milliseconds.
     pub(crate) lag_ms: u64,
-    /// Messages that it has and nobody has received; `None` where it does not tell.
+    /// Messages that wait in the source; `None` if the source does not tell.
     pub(crate) waiting: Option<u64>,
-    /// What came of its hints in views.
+    /// Outcomes of the hints in views.
     pub(crate) outcomes: Option<HintReport>,
     /// The last failure.
     pub(crate) last_error: Option<String>,
@@ -510,29 +511,29 @@ impl From<FeedReport> for EventSource {
 }
 
 impl Status {
-    /// Everywhere it is mounted.
+    /// Returns all mount points.
     pub(crate) fn mount_points(&self) -> impl Iterator<Item = &str> {
         let all = [&self.mount_point].into_iter().chain(&self.also);
         all.map(String::as_str).filter(|path| !path.is_empty())
     }
 }
 
-/// What a receiver of events got.
+/// Event counts of a webhook receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Webhook {
-    /// Events that wait or are on their way.
+    /// Events that wait or are being sent.
     pub(crate) queued: u64,
-    /// Events that it took.
+    /// Events that the receiver accepted.
     pub(crate) sent: u64,
-    /// Requests that were repeated.
+    /// Requests that were retried.
     pub(crate) retried: u64,
-    /// Events among the dead letters.
+    /// Events written to the dead letters.
     pub(crate) failed: u64,
     /// Events that are lost.
     pub(crate) dropped: u64,
 }
 
-/// In words, for `tenon status`.
+/// Formats the numbers for `tenon status`.
 impl fmt::Display for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { queued, sent, retried, failed, dropped } = self;
@@ -540,18 +541,18 @@ impl fmt::Display for Webhook {
     }
 }
 
-/// What the background lister does, and has done since the mount began.
+/// State of the background lister, with counts since the mount began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lister {
-    /// Time for each request, in milliseconds.
+    /// Interval of requests, in milliseconds.
     pub(crate) every_ms: u64,
-    /// Whether it waits, as nobody has asked the mount anything for a while.
+    /// Whether the lister pauses, as the mount has not been used for a while.
     pub(crate) idle: bool,
-    /// The directory where it is, lossy where it is not text.
+    /// Directory that is being listed, lossy where it is not text.
     pub(crate) dir: String,
-    /// When the last full round ended (RFC 3339).
+    /// Time when the last full round ended (RFC 3339).
     pub(crate) finished_at: Option<String>,
-    /// Requests.
+    /// Number of requests.
     pub(crate) requests: u64,
     /// Names that were found changed or gone.
     pub(crate) changes: u64,
@@ -570,7 +571,7 @@ impl Lister {
     }
 }
 
-/// In words, for progress and summaries.
+/// Formats pending changes for progress and summaries.
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -600,13 +601,13 @@ impl fmt::Display for Pending {
 }
 
 impl Pending {
-    /// Whether everything is stored.
+    /// Returns whether everything is stored.
     pub(crate) fn is_empty(self) -> bool {
         self.dirty_files == 0 && self.exports == 0 && self.renames == 0 && self.backlog_changes == 0
     }
 }
 
-/// What [`store::hex`] made of bytes that need not be text.
+/// Decodes bytes that [`store::hex`] encoded.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks(2);
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
@@ -620,9 +621,9 @@ fn rfc3339(at: store::Timestamp) -> String {
 mod tests {
     use super::*;
 
-    /// The count was sent and never printed, so that a damaged log looked like a sound one.
+    /// Regression: the count was sent but never printed, so that a damaged log looked sound.
     #[test]
-    fn s445_damage_of_the_log_is_shown_also_where_everything_is_stored() {
+    fn s445_damage_of_the_log_is_shown_even_if_everything_is_stored() {
         let damaged = Pending { damaged: 2, ..Pending::default() };
         let text =
             "everything is stored; 2 damaged parts of the write-back log are kept as *.damaged (see the log)";
@@ -630,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_lines_that_say_their_kind() {
+    fn messages_are_lines_that_name_their_kind() {
         let request = Request::Unmount { mount_point_hex: None, lazy: false, patience_secs: 60 };
         let line = serde_json::to_string(&request).unwrap();
         assert_eq!(line, r#"{"request":"unmount","lazy":false,"patience_secs":60}"#);

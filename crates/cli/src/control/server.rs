@@ -1,4 +1,4 @@
-//! The answering side of the control socket.
+//! The server of the control socket.
 
 use super::protocol::{Answer, Request};
 use std::future::Future;
@@ -12,44 +12,44 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// Longer lines are no requests.
+/// Maximum length of a request's line.
 const REQUEST_BYTES_MAX: u64 = 64 * 1024;
-/// Requests answered at the same time.
+/// Maximum number of requests in progress.
 const REQUESTS_MAX: u32 = 32;
 
-/// Who answers requests.
+/// The answers to requests on a control socket.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Carries one request out, telling `replies` of progress; returns its answer.
+    /// Carries out one request, and sends progress through `replies`. Returns the answer.
     fn answer(&self, request: Request, replies: &mut Replies) -> impl Future<Output = Answer> + Send;
 }
 
-/// Where answers go.
+/// The connection to a client, for progress and answers.
 #[derive(Debug)]
 pub(crate) struct Replies(OwnedWriteHalf);
 
 impl Replies {
-    /// Sends one line; an asker who has gone is no error.
+    /// Sends one line. Ignores that the client may have disconnected.
     pub(crate) async fn send(&mut self, answer: &Answer) {
-        self.reaches(answer).await;
+        self.try_send(answer).await;
     }
 
-    /// Sends one line. Returns whether the asker is still there.
-    pub(crate) async fn reaches(&mut self, answer: &Answer) -> bool {
+    /// Sends one line. Returns whether the client is still connected.
+    pub(crate) async fn try_send(&mut self, answer: &Answer) -> bool {
         let Ok(mut line) = serde_json::to_string(answer) else { return true };
         line.push('\n');
         self.0.write_all(line.as_bytes()).await.is_ok()
     }
 }
 
-/// A control socket being served.
+/// A control socket that is being served.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct ControlServer {
     accepting: AbortHandle,
     answering: Arc<Semaphore>,
 }
 
-impl Serving {
-    /// Answers every connection from now on.
+impl ControlServer {
+    /// Starts to answer all connections.
     pub(crate) fn start(listener: StdListener, service: Arc<impl Service>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
@@ -58,7 +58,7 @@ impl Serving {
         Ok(Self { accepting, answering })
     }
 
-    /// Takes no more connections; returns when every request is answered, at the latest after `patience`.
+    /// Accepts no more connections, and waits at most `patience` until all requests are answered.
     pub(crate) async fn stop(self, patience: Duration) {
         self.accepting.abort();
         let _ = tokio::time::timeout(patience, self.answering.acquire_many(REQUESTS_MAX)).await;
@@ -69,14 +69,14 @@ async fn accept(listener: UnixListener, service: Arc<impl Service>, answering: A
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                drop(tokio::spawn(converse(stream, Arc::clone(&service), Arc::clone(&answering))))
+                drop(tokio::spawn(serve_connection(stream, Arc::clone(&service), Arc::clone(&answering))))
             }
-            Err(error) => tracing::warn!("the control socket does not accept: {error}"),
+            Err(error) => tracing::warn!("the control socket cannot accept a connection: {error}"),
         }
     }
 }
 
-async fn converse(stream: UnixStream, service: Arc<impl Service>, answering: Arc<Semaphore>) {
+async fn serve_connection(stream: UnixStream, service: Arc<impl Service>, answering: Arc<Semaphore>) {
     let (reader, writer) = stream.into_split();
     let mut lines = BufReader::new(reader.take(REQUEST_BYTES_MAX)).lines();
     let mut replies = Replies(writer);
@@ -84,7 +84,7 @@ async fn converse(stream: UnixStream, service: Arc<impl Service>, answering: Arc
         let Ok(_permit) = answering.acquire().await else { return };
         let answer = match serde_json::from_str(&line) {
             Ok(request) => service.answer(request, &mut replies).await,
-            Err(error) => Answer::Failed { reason: format!("the request is not understood: {error}") },
+            Err(error) => Answer::Failed { reason: format!("the request cannot be understood: {error}") },
         };
         replies.send(&answer).await;
     }

@@ -1,5 +1,5 @@
-//! The control socket's place, bound and reached through a descriptor of its directory: a socket's path has at
-//! most 107 bytes (unix(7)), a state directory's may have more.
+//! The control socket. It is bound and connected through a descriptor of its directory: the path of a socket has at
+//! most 107 bytes (unix(7)), and that of a state directory may be longer.
 
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -10,25 +10,25 @@ use std::path::{Path, PathBuf};
 /// The socket's name in the state directory.
 pub(crate) const SOCKET_FILE: &str = "control.sock";
 
-/// Takes the socket over from a daemon that died; the caller holds the state directory's lock.
+/// Binds the socket, and replaces the socket of a daemon that died. The caller must hold the state directory's lock.
 pub(crate) fn bind(state: &Path) -> io::Result<UnixListener> {
     remove(state);
     let (_directory, path) = short_path(state)?;
     UnixListener::bind(path)
 }
 
-/// Leaves nothing behind.
+/// Removes the socket.
 pub(crate) fn remove(state: &Path) {
     let _ = std::fs::remove_file(state.join(SOCKET_FILE));
 }
 
-/// Reaches the daemon that holds the state directory.
+/// Connects to the daemon that holds the state directory.
 pub(crate) fn connect(state: &Path) -> io::Result<UnixStream> {
     let (_directory, path) = short_path(state)?;
     UnixStream::connect(path)
 }
 
-/// A path that is valid while the descriptor lives.
+/// Returns a short path of the socket, which is valid while the descriptor is open.
 fn short_path(state: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let directory =
         rustix::fs::open(state, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_path_is_no_obstacle() {
+    fn a_long_path_works() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("x".repeat(200));
         std::fs::create_dir(&state).unwrap();

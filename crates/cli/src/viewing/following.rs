@@ -1,9 +1,10 @@
-//! The kernel keeps what it found in views: here it hears what is stale.
+//! Tells the kernel which entries of views that it caches are stale.
 //!
-//! Invariants: what is taken from the tree is said, however long the kernel is busy; what is done through this mount is said, if
-//! there is room, before whoever did it hears that it is done, and never waited for, as the kernel may hold a lock until then.
+//! Invariants: every stale name taken from the tree is reported, however long the kernel is busy. A change through
+//! this mount is reported before its caller learns that it is done, if the kernel's queue has room. It is never
+//! waited for, as the kernel may hold a lock until then.
 
-use super::Viewing;
+use super::MountedViews;
 use meta::Name;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,42 +13,43 @@ use tokio::task::AbortHandle;
 use vfs::{DerivedStale, Filesystem};
 use views::tree::Stale;
 
-/// Names taken from the tree at once.
+/// Stale names taken from the tree at once.
 const NAMES_MAX: usize = 512;
-/// Between two steps, so that many changes in a row are one step; and for a kernel that is busy.
+/// Pause between two steps, so that many changes in a row are one step, and between attempts while the kernel is
+/// busy.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Who is told, and what it was not told yet.
+/// The file system to notify, and the reports that it has not taken yet.
 #[derive(Debug, Default)]
-pub(super) struct Following(Mutex<State>);
+pub(super) struct KernelInvalidation(Mutex<InvalidationState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct InvalidationState {
     fs: Weak<Filesystem>,
-    untold: VecDeque<DerivedStale>,
+    waiting: VecDeque<DerivedStale>,
     task: Option<AbortHandle>,
 }
 
-impl Following {
+impl KernelInvalidation {
     pub(super) fn stop(&self) {
         if let Some(task) = self.state().task.take() {
             task.abort();
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InvalidationState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Viewing {
-    /// From now on a file system that shows the views hears what is stale.
-    pub(crate) fn follow(self: &Arc<Self>, fs: &Arc<Filesystem>) {
+impl MountedViews {
+    /// Starts to report stale names to a file system that shows the views.
+    pub(crate) fn start_invalidation(self: &Arc<Self>, fs: &Arc<Filesystem>) {
         let viewing = Arc::clone(self);
         let task = tokio::spawn(async move {
             loop {
                 viewing.tree.follow().await;
-                while !viewing.say_stale() {
+                while !viewing.report_stale() {
                     tokio::time::sleep(PAUSE).await;
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -57,29 +59,29 @@ impl Viewing {
         (state.fs, state.task) = (Arc::downgrade(fs), Some(task.abort_handle()));
     }
 
-    /// Says what is stale, as far as there is room; whether that was all.
-    pub(super) fn say_stale(&self) -> bool {
+    /// Reports stale names, as far as the kernel's queue has room. Returns whether all were reported.
+    pub(super) fn report_stale(&self) -> bool {
         let mut state = self.kernel.state();
         let Some(fs) = state.fs.upgrade() else { return true };
         loop {
-            while let Some(one) = state.untold.front() {
-                if !fs.say_stale(one) {
+            while let Some(entries) = state.waiting.front() {
+                if !fs.say_stale(entries) {
                     return false;
                 }
-                state.untold.pop_front();
+                state.waiting.pop_front();
             }
             let stale = self.tree.take_stale(NAMES_MAX);
             if stale.is_empty() {
                 return true;
             }
-            state.untold.extend(stale.into_iter().flat_map(|stale| in_pieces(&fs, stale)));
+            state.waiting.extend(stale.into_iter().flat_map(|stale| to_entries(&fs, stale)));
         }
     }
 }
 
-fn in_pieces(fs: &Filesystem, stale: Stale) -> Vec<DerivedStale> {
+fn to_entries(fs: &Filesystem, stale: Stale) -> Vec<DerivedStale> {
     let name = |name: &Arc<[u8]>| Name::new(name).ok();
-    // What is no name the kernel never heard of.
+    // The kernel cannot cache a name that is invalid.
     let Some(directory) = stale.directory.iter().map(name).collect::<Option<Vec<_>>>() else {
         return Vec::new();
     };

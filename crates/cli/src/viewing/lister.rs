@@ -1,7 +1,7 @@
-//! Lists buckets again when a user looks at a view and no events say what has changed.
+//! Lists buckets again when a user reads a view and no event source reports changes.
 //!
-//! Invariants: one listing at a time; listings take at most a tenth of the time, however many users look; a user who looks after
-//! a long time without users waits for the listing, [`PATIENCE`] at most.
+//! Invariants: one listing at a time. Listings take at most a tenth of the time, however many users read views. A
+//! user who reads a view that was not read for long waits for the listing, at most [`PATIENCE`].
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, ready};
@@ -10,38 +10,39 @@ use std::time::Duration;
 use store::Timestamp;
 use tokio::time::Instant;
 
-/// How long a user waits for a listing.
+/// Maximum time that a user waits for a listing.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A listing begins this many times as long after the one before as that one took: 400 pages are not listed all the time.
+/// Minimum time between the beginnings of two listings, as a multiple of what the first one took: a bucket of 400
+/// pages must not be listed all the time.
 const REST_FACTOR: u32 = 10;
 
-/// Lists again what a user looks at.
+/// Lists buckets again on demand.
 #[derive(Debug)]
-pub(super) struct Lister {
-    /// The shortest time from the beginning of a listing to that of the next.
+pub(super) struct Relister {
+    /// Minimum time between the beginnings of two listings.
     every: Duration,
     last: Mutex<Round>,
 }
 
-/// One listing of everything.
+/// One listing of all buckets.
 #[derive(Debug, Clone)]
 struct Round {
     began: Timestamp,
     listing: Shared<BoxFuture<'static, ()>>,
-    /// How long the listing took; empty until it has ended.
+    /// Time that the listing took; empty until it has ended.
     took: Arc<OnceLock<Duration>>,
-    /// What was known when it began is too old to be shown: users wait for it.
+    /// Whether users wait for the listing, as what was known before is too old to be shown.
     is_awaited: bool,
 }
 
-impl Lister {
+impl Relister {
     pub(super) fn new(every: Duration, now: Timestamp) -> Self {
         let (listing, took) = (ready(()).boxed().shared(), Arc::new(Duration::ZERO.into()));
         Self { every, last: Mutex::new(Round { began: now, listing, took, is_awaited: false }) }
     }
 
-    /// Begins a listing of everything if the last one was long ago, for a user who looks.
-    pub(super) async fn look<L>(&self, now: Timestamp, list: impl FnOnce() -> L)
+    /// Starts a listing if the last one is too old. Waits for it if what is known is much too old.
+    pub(super) async fn refresh<L>(&self, now: Timestamp, list: impl FnOnce() -> L)
     where
         L: Future<Output = ()> + Send + 'static,
     {
@@ -52,7 +53,7 @@ impl Lister {
         }
     }
 
-    /// The last round, or the next.
+    /// Returns the last listing, or starts the next one.
     fn round<L>(&self, now: Timestamp, list: impl FnOnce() -> L) -> Round
     where
         L: Future<Output = ()> + Send + 'static,
@@ -85,58 +86,58 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(5);
 
-    /// A bucket whose listing takes so long, and how often it was listed.
+    /// A bucket whose listing takes this long, with the number of its listings.
     struct Slow {
-        lister: Lister,
+        relister: Relister,
         takes: Duration,
         listed: Arc<AtomicUsize>,
     }
 
     impl Slow {
         fn new(takes: Duration) -> Self {
-            Self { lister: Lister::new(EVERY, Timestamp(0)), takes, listed: Arc::default() }
+            Self { relister: Relister::new(EVERY, Timestamp(0)), takes, listed: Arc::default() }
         }
 
-        /// Looks at a second; how long that took, and how often was listed by then.
-        async fn look(&self, second: i64) -> (Duration, usize) {
+        /// Reads a view at this second. Returns how long that took, and the number of listings by then.
+        async fn read(&self, second: i64) -> (Duration, usize) {
             let (takes, listed) = (self.takes, self.listed.clone());
             let list = || async move {
                 tokio::time::sleep(takes).await;
                 listed.fetch_add(1, Ordering::Relaxed);
             };
             let began = Instant::now();
-            self.lister.look(Timestamp(second * 1_000_000_000), list).await;
+            self.relister.refresh(Timestamp(second * 1_000_000_000), list).await;
             (began.elapsed(), self.listed.load(Ordering::Relaxed))
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_away_for_long_waits_for_the_listing() {
+    async fn a_reader_after_a_long_pause_waits_for_the_listing() {
         let slow = Slow::new(Duration::from_secs(1));
-        assert_eq!(slow.look(4).await, (Duration::ZERO, 0), "what is known is recent");
-        assert_eq!(slow.look(7).await, (Duration::ZERO, 0), "somebody looked not long ago");
+        assert_eq!(slow.read(4).await, (Duration::ZERO, 0), "what is known is recent");
+        assert_eq!(slow.read(7).await, (Duration::ZERO, 0), "the view was read not long ago");
         tokio::time::sleep(2 * slow.takes).await;
-        let (one, other) = tokio::join!(slow.look(100), slow.look(100));
+        let (one, other) = tokio::join!(slow.read(100), slow.read(100));
         assert_eq!([one, other], [(slow.takes, 2); 2], "both see the one new listing");
     }
 
-    /// A bucket of 400 pages takes longer to list than the time after which it is listed again, so that a view without
-    /// events listed it all the time: 4,438 requests in six minutes.
+    /// Regression: a bucket of 400 pages takes longer to list than the time after which it is listed again, so a view
+    /// without events listed it all the time: 4,438 requests in six minutes.
     #[tokio::test(start_paused = true)]
     async fn a_bucket_that_takes_long_to_list_is_not_listed_all_the_time() {
         let slow = Slow::new(Duration::from_secs(33));
         let mut listed = 0;
         for second in 0..720 {
-            listed = slow.look(second).await.1;
+            listed = slow.read(second).await.1;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         assert_eq!(listed, 3, "12 minutes at 5 and a half for each");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_long() {
+    async fn no_reader_waits_for_long() {
         let slow = Slow::new(Duration::from_secs(60));
-        assert_eq!(slow.look(100).await, (PATIENCE, 0));
-        assert_eq!(slow.look(103).await, (Duration::ZERO, 0));
+        assert_eq!(slow.read(100).await, (PATIENCE, 0));
+        assert_eq!(slow.read(103).await, (Duration::ZERO, 0));
     }
 }

@@ -1,7 +1,8 @@
-//! Views in a mount: who knows which objects match (`views`), joined with the directories that show them (`vfs`).
+//! Views of a mount: joins the handler that knows which objects match (`views`) with the directories that show them
+//! (`vfs`).
 //!
-//! Owns what belongs to one mount: its tree of views, the event handler in this process, what that is fed with, and telling both
-//! at once what was done through the mount.
+//! Owns the views of one mount: their tree, the event handler in this process with its feeds, and the notification of
+//! both of changes that are made through the mount.
 
 mod following;
 mod lister;
@@ -9,17 +10,17 @@ mod reach;
 mod shown;
 mod telling;
 
-pub(crate) use reach::{Reach, accounts, containers};
+pub(crate) use reach::{ObjectScope, accounts, containers};
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::control::protocol;
 use crate::flags::{StoreFlags, ViewFlags};
-use crate::handling::{self, Handling};
+use crate::handling::{self, EventHandler};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
-use following::Following;
-use lister::Lister;
+use following::KernelInvalidation;
+use lister::Relister;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,122 +29,123 @@ use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags
 use views::tree::{Tree, TreeParts, ViewStatus};
 use views::{ObjectName, Permitted, Ruleset, Shown, Unlisted, Views};
 
-/// What a file of rulesets has at most: nobody writes more, and a device file has no end.
+/// Maximum length of a file of rulesets. No real file is longer, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A mount of nothing but a few views begins when these are known, if that takes no longer: who mounts them looks at them next.
-const READY_WITHIN: Duration = Duration::from_millis(100);
+/// A mount of only a few views waits this long until their objects are known, as its user will look at them next.
+const READY_TIMEOUT: Duration = Duration::from_millis(100);
 const READY_VIEWS_MAX: usize = 8;
 
-/// How changes that others make come to be known.
+/// How a mount learns of changes that others make.
 #[derive(Debug, Clone, Copy)]
-enum Hearing {
-    /// By themselves.
-    OfAll,
-    /// By who looks, after such a time.
-    WhenAsked(Duration),
+enum ChangeDetection {
+    /// From events.
+    Events,
+    /// By asking when a view is read and what is known is older than this.
+    Polling(Duration),
 }
 
-/// Memory of an object in each view that shows it, in bytes: its path in the view, and what its handler said of it. Measured with
-/// 400,000 keys of 60 bytes.
+/// Memory of an object in each view that shows it, in bytes: its path in the view, and the attributes that the
+/// handler reported. Measured with 400,000 keys of 60 bytes.
 const SHOWN_BYTES: u64 = 800;
 
 /// The views of a mount.
 #[derive(Debug)]
-pub(crate) struct Viewing {
+pub(crate) struct MountedViews {
     tree: Tree,
-    /// The handler of this process, where there is one.
-    handling: Option<Handling>,
-    reach: Reach,
+    /// The event handler of this process, if there is one.
+    handler: Option<EventHandler>,
+    scope: ObjectScope,
     rulesets: Vec<Ruleset>,
-    /// For how long what is known is recent, where a ruleset does not say it.
+    /// How long what is known counts as recent, unless a ruleset says otherwise.
     recency: Duration,
-    hearing: Hearing,
-    /// Who keeps what it finds.
-    kernel: Following,
+    detection: ChangeDetection,
+    /// Reports to the kernel, which caches what it found.
+    kernel: KernelInvalidation,
     clock: Arc<dyn Clock>,
-    /// Where nobody says what happens: containers are listed again, this long after they were.
-    lister: Option<Lister>,
+    /// Lists buckets again, if no event source reports changes.
+    relister: Option<Relister>,
 }
 
-/// What a mount needs for its views.
-pub(crate) struct ViewingParts<'p> {
+/// Parameters of [`MountedViews::start`].
+pub(crate) struct MountedViewsParts<'p> {
     pub(crate) volume: &'p Volume,
-    /// Its bucket, or all of them.
+    /// The bucket of the volume, or all of its buckets.
     pub(crate) buckets: Arc<dyn Buckets>,
-    /// Where the state of views is kept.
+    /// Directory for the state of views.
     pub(crate) dir: PathBuf,
     pub(crate) store: &'p StoreFlags,
-    /// Who hears what the handler of this process hears.
+    /// A sink that receives what the handler of this process receives.
     pub(crate) also: Option<Arc<dyn Sink>>,
-    /// For how long what was listed is recent.
+    /// How long what was listed counts as recent.
     pub(crate) metadata_ttl: Duration,
-    pub(crate) world: &'p World,
+    pub(crate) context: &'p ProcessContext,
 }
 
-impl Viewing {
-    /// Opens the views that a file of rulesets says.
+impl MountedViews {
+    /// Opens the views of rulesets.
     pub(crate) async fn start(
         flags: &ViewFlags,
         rulesets: Vec<Ruleset>,
-        parts: ViewingParts<'_>,
+        parts: MountedViewsParts<'_>,
     ) -> Result<Arc<Self>> {
-        let reach = Reach::of(parts.volume);
-        rulesets.iter().try_for_each(|ruleset| must_be_here(ruleset, &reach))?;
-        let clock = Arc::clone(&parts.world.clock);
-        let handling = match flags.handler.handler.is_empty() {
+        let scope = ObjectScope::of(parts.volume);
+        rulesets.iter().try_for_each(|ruleset| check_ruleset(ruleset, &scope))?;
+        let clock = Arc::clone(&parts.context.clock);
+        let handler = match flags.handler.handler.is_empty() {
             true => {
                 let (buckets, dir) = (Arc::clone(&parts.buckets), parts.dir.join("handler"));
                 let (flags, also) = (&flags.events, parts.also);
-                Some(Handling::start(buckets, dir, flags, parts.store, also, parts.world).await?)
+                Some(EventHandler::start(buckets, dir, flags, parts.store, also, parts.context).await?)
             }
             false => None,
         };
-        let views: Arc<dyn Views> = match &handling {
-            Some(handling) => handling.handler.clone(),
+        let views: Arc<dyn Views> = match &handler {
+            Some(handler) => handler.handler.clone(),
             None => {
-                let (views, buckets) = (handling::elsewhere(&flags.handler)?, Arc::clone(&parts.buckets));
+                let (views, buckets) = (handling::remote_views(&flags.handler)?, Arc::clone(&parts.buckets));
                 Arc::new(Permitted::new(views, buckets, Arc::clone(&clock)))
             }
         };
-        let recency = if handling.is_some() { Duration::ZERO } else { parts.metadata_ttl };
+        let recency = if handler.is_some() { Duration::ZERO } else { parts.metadata_ttl };
         let tree = Tree::start(TreeParts {
             views,
             rulesets: rulesets.clone(),
             recency,
             clock: Arc::clone(&clock),
             buckets: Arc::clone(&parts.buckets),
-            handler: handling.as_ref().map(|handling| handling.handler.clone() as Arc<dyn Sink>),
+            handler: handler.as_ref().map(|handler| handler.handler.clone() as Arc<dyn Sink>),
             dir: Some(parts.dir.join("tree")),
         });
         let tree = tree.await.context("cannot keep the directories of views")?;
-        let lists = handling.is_some() && flags.events.events.is_empty();
-        let has_feeds = handling.is_some() && !lists;
-        let hearing = if has_feeds { Hearing::OfAll } else { Hearing::WhenAsked(parts.metadata_ttl) };
-        let lister = lists.then(|| Lister::new(parts.metadata_ttl, clock.now()));
-        let kernel = Following::default();
+        let relists = handler.is_some() && flags.events.events.is_empty();
+        let has_feeds = handler.is_some() && !relists;
+        let detection =
+            if has_feeds { ChangeDetection::Events } else { ChangeDetection::Polling(parts.metadata_ttl) };
+        let relister = relists.then(|| Relister::new(parts.metadata_ttl, clock.now()));
+        let kernel = KernelInvalidation::default();
         if matches!(parts.volume, Volume::Buckets { .. }) && rulesets.len() <= READY_VIEWS_MAX {
-            // What takes longer goes on while it is mounted.
-            let _is_ready = tokio::time::timeout(READY_WITHIN, tree.look_at_all()).await;
+            // A listing that takes longer continues after the mount has started.
+            let _is_ready = tokio::time::timeout(READY_TIMEOUT, tree.look_at_all()).await;
         }
-        Ok(Arc::new(Self { tree, handling, reach, rulesets, recency, hearing, kernel, clock, lister }))
+        Ok(Arc::new(Self { tree, handler, scope, rulesets, recency, detection, kernel, clock, relister }))
     }
 
-    /// The mount ends.
+    /// Stops the handler and the reports to the kernel, at the end of the mount.
     pub(crate) async fn stop(&self) {
         self.kernel.stop();
-        if let Some(handling) = &self.handling {
-            handling.stop().await;
+        if let Some(handler) = &self.handler {
+            handler.stop().await;
         }
     }
 
-    /// A store whose changes the views hear of.
-    pub(crate) fn watch(self: &Arc<Self>, store: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
-        telling::watched(store, Arc::clone(self))
+    /// Wraps a store, so that the views are notified of changes that are made through it.
+    pub(crate) fn wrap_store(self: &Arc<Self>, store: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+        telling::wrap(store, Arc::clone(self))
     }
 
-    /// An object was stored.
-    async fn stored(&self, object: ObjectName, meta: ObjectMeta, tags: Option<Tags>) {
+    /// Notifies the views that an object was stored.
+    async fn notify_stored(&self, object: ObjectName, meta: ObjectMeta, tags: Option<Tags>) {
         let ObjectMeta { object: at, size_bytes, attributes, .. } = meta;
         let (container, key) = (Arc::clone(&object.container), object.key.clone());
         self.tree.told_stored(Shown {
@@ -155,25 +157,25 @@ impl Viewing {
             properties: Some(attributes.user),
             tags,
         });
-        self.say_stale();
+        self.report_stale();
         self.look_again(&container, &key).await;
     }
 
-    /// An object was removed.
-    async fn removed(&self, object: &ObjectName) {
+    /// Notifies the views that an object was removed.
+    async fn notify_removed(&self, object: &ObjectName) {
         self.tree.told_removed(object);
-        self.say_stale();
+        self.report_stale();
         self.look_again(&object.container, &object.key).await;
     }
 
-    /// The handler in this process looks for itself; another hears of it by its own ways.
+    /// Has the handler of this process examine the object. A remote handler learns of changes by its own sources.
     async fn look_again(&self, container: &str, key: &ObjectKey) {
-        if let Some(handling) = &self.handling {
-            handling.handler.look_again(container, key.as_bytes()).await;
+        if let Some(handler) = &self.handler {
+            handler.handler.look_again(container, key.as_bytes()).await;
         }
     }
 
-    /// How the views stand.
+    /// Returns the state of the views.
     pub(crate) fn status(&self) -> Vec<protocol::View> {
         let views = self.tree.status().into_iter();
         let view = |view: ViewStatus| protocol::View {
@@ -185,41 +187,41 @@ impl Viewing {
         views.map(view).collect()
     }
 
-    /// About the memory that the objects of all views take, in bytes.
+    /// Estimates the memory for the objects of all views, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let handled = self.handling.as_ref().map_or(0, |handling| handling.handler.stats().memory_bytes);
+        let handled = self.handler.as_ref().map_or(0, |handler| handler.handler.stats().memory_bytes);
         let shown: usize = self.tree.status().iter().map(|view| view.objects).sum();
         handled as u64 + shown as u64 * SHOWN_BYTES
     }
 
-    /// Objects that the store refuses to move with their directory, each with the reason.
+    /// Returns the objects that the store refuses to move with their directory, each with the reason.
     pub(crate) fn moves_refused(&self) -> Vec<String> {
         let line =
             |(object, why): &(ObjectName, String)| format!("{}/{}: {why}", object.container, object.key);
         self.tree.refused().iter().map(line).collect()
     }
 
-    /// Whether what happens is heard by a handler of this process.
-    pub(crate) fn hears(&self) -> bool {
-        self.handling.is_some()
+    /// Returns whether a handler of this process receives events.
+    pub(crate) fn has_handler(&self) -> bool {
+        self.handler.is_some()
     }
 
-    /// How the sources of events do.
+    /// Returns the state of the event sources.
     pub(crate) fn sources(&self) -> Vec<protocol::EventSource> {
-        self.handling.iter().flat_map(|handling| handling.report().feeds).map(Into::into).collect()
+        self.handler.iter().flat_map(|handler| handler.report().feeds).map(Into::into).collect()
     }
 
-    /// Somebody looks: where nobody says what happens, that is when to find out.
-    async fn is_looked_at(&self) {
-        let (Some(lister), Some(handling)) = (&self.lister, &self.handling) else { return };
-        let handler = Arc::clone(&handling.handler);
+    /// Lists buckets again before a view is read, if no event source reports changes and a listing is due.
+    async fn refresh(&self) {
+        let (Some(relister), Some(handler)) = (&self.relister, &self.handler) else { return };
+        let handler = Arc::clone(&handler.handler);
         let list = || async move { handler.list_all_again().await };
-        lister.look(self.clock.now(), list).await;
+        relister.refresh(self.clock.now(), list).await;
     }
 }
 
-/// The rulesets of a file; what is wrong with it goes to standard error, a line each.
-pub(crate) fn read(file: &Path) -> Result<Vec<Ruleset>> {
+/// Reads the rulesets of a file. Prints the file's problems to standard error, one line each.
+pub(crate) fn read_rulesets(file: &Path) -> Result<Vec<Ruleset>> {
     let shown = file.display();
     let mut text = String::new();
     let opened = std::fs::File::open(file).with_context(|| format!("cannot read {shown}"))?;
@@ -237,27 +239,27 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Ruleset>> {
     }
 }
 
-/// An error for a ruleset that a mount cannot show.
-fn must_be_here(ruleset: &Ruleset, reach: &Reach) -> Result<()> {
+/// Refuses a ruleset that selects no object of the mounted volume.
+fn check_ruleset(ruleset: &Ruleset, scope: &ObjectScope) -> Result<()> {
     let name = &ruleset.name;
-    let Reach::Bucket { name: bucket, .. } = reach else { return Ok(()) };
+    let ObjectScope::Bucket { name: bucket, .. } = scope else { return Ok(()) };
     match views::containers(&ruleset.rules).any(|pattern| pattern.names(bucket)) {
         true => Ok(()),
         false => Err(anyhow!(
-            "'{name}' shows nothing of the bucket '{bucket}', which is mounted; name that as its container, or mount --views without a volume"
+            "'{name}' shows nothing of the mounted bucket '{bucket}'; name that bucket as its container, or mount --views without a volume"
         )),
     }
 }
 
-/// A volume's bucket, as the only one there is.
+/// A volume's bucket, as the only bucket.
 #[derive(Debug)]
-pub(crate) struct OnlyBucket {
+pub(crate) struct SingleBucket {
     pub(crate) name: String,
     pub(crate) store: Arc<dyn ObjectStore>,
 }
 
 #[async_trait::async_trait]
-impl Buckets for OnlyBucket {
+impl Buckets for SingleBucket {
     async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
         match name == self.name {
             true => Ok(Arc::clone(&self.store)),

@@ -1,4 +1,4 @@
-//! Which objects are files of a mounted volume, and by which keys.
+//! Maps objects to the keys of a mounted volume, and keys to objects.
 
 use events::Filter;
 use std::collections::BTreeSet;
@@ -8,17 +8,17 @@ use views::{ObjectName, Pattern, Ruleset};
 use crate::bucket::Account;
 use crate::volume::Volume;
 
-/// The objects that a volume has.
+/// The objects that belong to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// Those of one bucket, below a beginning of keys.
+pub(crate) enum ObjectScope {
+    /// The objects of one bucket whose keys begin with `prefix`.
     Bucket { name: String, prefix: Vec<u8> },
-    /// Those of several, each below its bucket's name.
+    /// The objects of several buckets, each below its bucket's name.
     Buckets,
 }
 
-impl Reach {
-    /// What a volume has.
+impl ObjectScope {
+    /// Returns the objects that belong to a volume.
     pub(crate) fn of(volume: &Volume) -> Self {
         match volume {
             Volume::Buckets { .. } | Volume::Drive { .. } | Volume::Directories { .. } => Self::Buckets,
@@ -26,7 +26,7 @@ impl Reach {
         }
     }
 
-    /// The key by which the volume has an object, if it does.
+    /// Returns the key under which the volume has an object, if it does.
     pub(crate) fn key(&self, object: &ObjectName) -> Option<ObjectKey> {
         let inside = object.key.as_bytes().strip_prefix(self.prefix())?;
         if inside.strip_prefix(vfs::RESERVED.as_bytes()).is_some_and(|rest| rest.starts_with(b"/")) {
@@ -40,7 +40,7 @@ impl Reach {
         }
     }
 
-    /// Of what sources say, what is about objects of the volume; none of it is all.
+    /// Returns filters for events of objects in the volume. Without filters, all events are accepted.
     pub(crate) fn wanted(&self) -> Vec<Filter> {
         match self {
             Self::Bucket { name, prefix } => {
@@ -50,7 +50,7 @@ impl Reach {
         }
     }
 
-    /// The object that a key of the volume is.
+    /// Returns the object that a key of the volume refers to.
     pub(super) fn object(&self, key: &ObjectKey) -> Option<ObjectName> {
         match self {
             Self::Bucket { name, .. } => {
@@ -65,7 +65,7 @@ impl Reach {
         }
     }
 
-    /// What all keys of the volume begin with.
+    /// Returns the prefix of all keys of the volume.
     pub(super) fn prefix(&self) -> &[u8] {
         match self {
             Self::Bucket { prefix, .. } => prefix,
@@ -74,16 +74,16 @@ impl Reach {
     }
 }
 
-/// The buckets that rulesets name; `None` if one names them by a pattern.
+/// Returns the buckets that rulesets name, or `None` if a ruleset names them by a pattern.
 pub(crate) fn containers(rulesets: &[Ruleset]) -> Option<BTreeSet<String>> {
-    named(rulesets).map(Pattern::only_text).collect()
+    container_patterns(rulesets).map(Pattern::only_text).collect()
 }
 
-/// Whose they are.
+/// Returns the accounts of the buckets that rulesets name.
 pub(crate) fn accounts(rulesets: &[Ruleset]) -> BTreeSet<Account> {
-    named(rulesets).map(|pattern| pattern.account().map(str::to_owned)).collect()
+    container_patterns(rulesets).map(|pattern| pattern.account().map(str::to_owned)).collect()
 }
 
-fn named(rulesets: &[Ruleset]) -> impl Iterator<Item = &Pattern> {
+fn container_patterns(rulesets: &[Ruleset]) -> impl Iterator<Item = &Pattern> {
     rulesets.iter().flat_map(|ruleset| views::containers(&ruleset.rules))
 }

@@ -1,6 +1,6 @@
-//! A mount's views as directories of its file system.
+//! Shows a mount's views as directories of its file system.
 
-use super::{Hearing, Viewing};
+use super::{ChangeDetection, MountedViews};
 use meta::Name;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use vfs::{Derived, DerivedEntry, DerivedFile, Error, Placed, Result};
 use views::tree::{Entry, TreeError};
 use views::{ObjectName, Ruleset, Shown};
 
-/// Where changes come by themselves the kernel keeps what it found for so long: until it is told otherwise.
-const HEARD_FOR: Duration = Duration::from_secs(3600);
-/// What time alone changes nobody says: the kernel keeps it no longer than this.
-const AGES_FOR: Duration = Duration::from_secs(1);
+/// How long the kernel caches entries of views whose changes are all reported by events, and invalidated then.
+const REPORTED_LIFETIME: Duration = Duration::from_secs(3600);
+/// How long the kernel caches entries of views with rules on ages: no event reports changes that come with time.
+const AGE_RULES_LIFETIME: Duration = Duration::from_secs(1);
 
 #[async_trait::async_trait]
-impl Derived for Viewing {
+impl Derived for MountedViews {
     async fn find(&self, path: &[Name]) -> Result<Option<DerivedEntry>> {
-        self.is_looked_at().await;
-        Ok(self.tree.find(&bytes(path)).await.map_err(told)?.and_then(|entry| self.entry(entry)))
+        self.refresh().await;
+        Ok(self.tree.find(&bytes(path)).await.map_err(to_errno)?.and_then(|entry| self.entry(entry)))
     }
 
     async fn list(
@@ -27,16 +27,17 @@ impl Derived for Viewing {
         after: Option<&Name>,
         limit: usize,
     ) -> Result<Vec<(Name, DerivedEntry)>> {
-        self.is_looked_at().await;
+        self.refresh().await;
         let mut after: Option<Arc<[u8]>> = after.map(|name| name.as_bytes().into());
         loop {
-            let listed = self.tree.list(&bytes(directory), after.as_deref(), limit).await.map_err(told)?;
+            let listed =
+                self.tree.list(&bytes(directory), after.as_deref(), limit).await.map_err(to_errno)?;
             let Some((last, _)) = listed.last() else { return Ok(Vec::new()) };
             after = Some(Arc::clone(last));
             let entries = listed.into_iter().filter_map(|(name, entry)| Some((name, self.entry(entry)?)));
             let named = entries.filter_map(|(name, entry)| Some((Name::new(&name).ok()?, entry)));
             let named: Vec<_> = named.collect();
-            // The end is where the tree has nothing more.
+            // Only an empty page of the tree is the end: continue after a page without entries of the volume.
             if !named.is_empty() {
                 return Ok(named);
             }
@@ -44,13 +45,13 @@ impl Derived for Viewing {
     }
 
     async fn place(&self, path: &[Name]) -> Result<Placed> {
-        let place = self.tree.place(&bytes(path)).await.map_err(told)?;
+        let place = self.tree.place(&bytes(path)).await.map_err(to_errno)?;
         let object = ObjectName { container: place.container.into(), key: place.key };
-        let key = self.reach.key(&object).ok_or_else(|| {
-            tracing::info!("{} is not in the volume: no file is made there", object.key);
+        let key = self.scope.key(&object).ok_or_else(|| {
+            tracing::info!("cannot make a file: the view would place {} outside of the volume", object.key);
             Error::Errno { errno: libc_errno::INVALID, what: "the view puts new files outside of the volume" }
         })?;
-        let inside = ObjectKey::new(key.as_bytes()[self.reach.prefix().len()..].to_vec());
+        let inside = ObjectKey::new(key.as_bytes()[self.scope.prefix().len()..].to_vec());
         let inside = inside.map_err(|error| Error::Name(error.into()))?;
         Ok(Placed {
             path: names::key_to_path(&inside),
@@ -61,15 +62,15 @@ impl Derived for Viewing {
     }
 
     async fn make_directory(&self, path: &[Name]) -> Result<()> {
-        self.tree.make_directory(&bytes(path)).await.map_err(told)
+        self.tree.make_directory(&bytes(path)).await.map_err(to_errno)
     }
 
     async fn remove_directory(&self, path: &[Name]) -> Result<()> {
-        self.tree.remove_directory(&bytes(path)).await.map_err(told)
+        self.tree.remove_directory(&bytes(path)).await.map_err(to_errno)
     }
 
     async fn rename(&self, from: &[Name], to: &[Name]) -> Result<()> {
-        self.tree.rename(&bytes(from), &bytes(to)).await.map_err(told)
+        self.tree.rename(&bytes(from), &bytes(to)).await.map_err(to_errno)
     }
 
     fn recency(&self, directory: &[Name]) -> Duration {
@@ -78,33 +79,33 @@ impl Derived for Viewing {
 
     fn lifetime(&self, directory: &[Name]) -> Duration {
         let ruleset = self.ruleset_of(directory);
-        match self.hearing {
-            Hearing::OfAll if ruleset.is_some_and(Ruleset::has_ages) => AGES_FOR,
-            Hearing::OfAll => HEARD_FOR,
-            Hearing::WhenAsked(every) => ruleset.and_then(|ruleset| ruleset.recency).unwrap_or(every),
+        match self.detection {
+            ChangeDetection::Events if ruleset.is_some_and(Ruleset::has_ages) => AGE_RULES_LIFETIME,
+            ChangeDetection::Events => REPORTED_LIFETIME,
+            ChangeDetection::Polling(every) => ruleset.and_then(|ruleset| ruleset.recency).unwrap_or(every),
         }
     }
 
     async fn version(&self, directory: &[Name]) -> Result<u64> {
-        self.is_looked_at().await;
-        self.tree.version(&bytes(directory)).await.map_err(told)
+        self.refresh().await;
+        self.tree.version(&bytes(directory)).await.map_err(to_errno)
     }
 }
 
-impl Viewing {
+impl MountedViews {
     fn ruleset_of(&self, directory: &[Name]) -> Option<&Ruleset> {
         let name = directory.first()?.as_bytes();
         self.rulesets.iter().find(|ruleset| ruleset.name.as_bytes() == name)
     }
 
-    /// `None` for an object that the volume does not have.
+    /// Converts an entry. Returns `None` for an object that the volume does not have.
     fn entry(&self, entry: Entry) -> Option<DerivedEntry> {
         match entry {
             Entry::Directory => Some(DerivedEntry::Directory),
             Entry::File(shown) => {
                 let Shown { name, size_bytes, etag, modified, properties, .. } = &*shown;
                 Some(DerivedEntry::File(DerivedFile {
-                    key: self.reach.key(name)?,
+                    key: self.scope.key(name)?,
                     size_bytes: *size_bytes,
                     etag: etag.clone(),
                     modified: *modified,
@@ -119,8 +120,8 @@ fn bytes(path: &[Name]) -> Vec<&[u8]> {
     path.iter().map(Name::as_bytes).collect()
 }
 
-/// What a program is told; what it cannot see from the number alone is logged.
-fn told(error: TreeError) -> Error {
+/// Converts an error to an error number. Logs what the number alone does not show.
+fn to_errno(error: TreeError) -> Error {
     let errno = |errno, what| Error::Errno { errno, what };
     match error {
         TreeError::NotFound => errno(libc_errno::NOT_FOUND, "no such file or directory in the view"),

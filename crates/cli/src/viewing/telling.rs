@@ -1,6 +1,6 @@
-//! A store that tells a mount's views what was done through it, before whoever did it hears that it is done.
+//! A store that notifies a mount's views of changes made through it, before the caller learns that a change is done.
 
-use super::Viewing;
+use super::MountedViews;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,53 +10,55 @@ use store::{
 };
 use views::tree::Changing;
 
-/// The store, watched.
-pub(super) fn watched(store: Arc<dyn ObjectStore>, views: Arc<Viewing>) -> Arc<dyn ObjectStore> {
-    Arc::new(Telling { store, views })
+/// Wraps a store, to notify the views of changes.
+pub(super) fn wrap(store: Arc<dyn ObjectStore>, views: Arc<MountedViews>) -> Arc<dyn ObjectStore> {
+    Arc::new(NotifyingStore { store, views })
 }
 
 #[derive(Debug)]
-struct Telling {
+struct NotifyingStore {
     store: Arc<dyn ObjectStore>,
-    views: Arc<Viewing>,
+    views: Arc<MountedViews>,
 }
 
-impl Telling {
-    /// A change of an object begins.
-    fn changing(&self, key: &ObjectKey) -> Option<Changing> {
-        self.views.reach.object(key).map(|name| self.views.tree.changing(&name))
+impl NotifyingStore {
+    /// Tells the views that a change of an object begins.
+    fn begin_change(&self, key: &ObjectKey) -> Option<Changing> {
+        self.views.scope.object(key).map(|name| self.views.tree.changing(&name))
     }
 
-    async fn tell_stored(
+    async fn notify_stored(
         &self,
         object: &ObjectRef,
         size_bytes: u64,
         attributes: Attributes,
         tags: Option<Tags>,
     ) {
-        let Some(name) = self.views.reach.object(&object.key) else { return };
+        let Some(name) = self.views.scope.object(&object.key) else { return };
         let meta = ObjectMeta { object: object.clone(), size_bytes, attributes, tag_count: None };
-        self.views.stored(name, meta, tags).await;
+        self.views.notify_stored(name, meta, tags).await;
     }
 
-    /// What is there now has to be looked at.
-    async fn tell_changed(&self, key: &ObjectKey, tags: Option<Tags>) {
+    /// Notifies the views of a change whose result must be read from the store.
+    async fn notify_changed(&self, key: &ObjectKey, tags: Option<Tags>) {
         match self.store.find(key).await {
-            Ok(Some(meta)) => self.tell_stored(&meta.object, meta.size_bytes, meta.attributes, tags).await,
-            Ok(None) => self.tell_removed(key).await,
-            Err(error) => tracing::debug!(%error, "views hear of a change by other ways"),
+            Ok(Some(meta)) => self.notify_stored(&meta.object, meta.size_bytes, meta.attributes, tags).await,
+            Ok(None) => self.notify_removed(key).await,
+            Err(error) => {
+                tracing::debug!(%error, "cannot read a changed object, so views learn of the change later")
+            }
         }
     }
 
-    async fn tell_removed(&self, key: &ObjectKey) {
-        if let Some(name) = self.views.reach.object(key) {
-            self.views.removed(&name).await;
+    async fn notify_removed(&self, key: &ObjectKey) {
+        if let Some(name) = self.views.scope.object(key) {
+            self.views.notify_removed(&name).await;
         }
     }
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Telling {
+impl ObjectStore for NotifyingStore {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         self.store.get(key, options).await
     }
@@ -66,11 +68,11 @@ impl ObjectStore for Telling {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let _changing = self.changing(key);
+        let _changing = self.begin_change(key);
         let size_bytes = body.len();
         let (attributes, tags) = (options.attributes.clone(), options.tags.clone());
         let object = self.store.put(key, body, options).await?;
-        self.tell_stored(&object, size_bytes, attributes, Some(tags)).await;
+        self.notify_stored(&object, size_bytes, attributes, Some(tags)).await;
         Ok(object)
     }
 
@@ -81,30 +83,30 @@ impl ObjectStore for Telling {
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
         let upload = self.store.multipart(key, attributes.clone(), tags.clone()).await?;
-        let telling = Self { store: Arc::clone(&self.store), views: Arc::clone(&self.views) };
+        let store = Self { store: Arc::clone(&self.store), views: Arc::clone(&self.views) };
         let (key, sizes) = (key.clone(), Mutex::default());
-        Ok(Arc::new(TellingUpload { upload, telling, key, attributes, tags, sizes }))
+        Ok(Arc::new(NotifyingUpload { upload, store, key, attributes, tags, sizes }))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        let _changing = self.changing(to);
+        let _changing = self.begin_change(to);
         let copied = self.store.copy(from, to, options).await?;
-        self.tell_changed(to, None).await;
+        self.notify_changed(to, None).await;
         Ok(copied)
     }
 
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let _changing = [self.changing(&from.key), self.changing(to)];
+        let _changing = [self.begin_change(&from.key), self.begin_change(to)];
         self.store.rename(from, to, precondition).await?;
-        self.tell_removed(&from.key).await;
-        self.tell_changed(to, None).await;
+        self.notify_removed(&from.key).await;
+        self.notify_changed(to, None).await;
         Ok(())
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let _changing = self.changing(key);
+        let _changing = self.begin_change(key);
         self.store.delete(key, precondition).await?;
-        self.tell_removed(key).await;
+        self.notify_removed(key).await;
         Ok(())
     }
 
@@ -117,9 +119,9 @@ impl ObjectStore for Telling {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        let _changing = self.changing(key);
+        let _changing = self.begin_change(key);
         self.store.set_tags(key, tags.clone()).await?;
-        self.tell_changed(key, Some(tags)).await;
+        self.notify_changed(key, Some(tags)).await;
         Ok(())
     }
 
@@ -137,17 +139,17 @@ impl ObjectStore for Telling {
 }
 
 #[derive(Debug)]
-struct TellingUpload {
+struct NotifyingUpload {
     upload: Arc<dyn Multipart>,
-    telling: Telling,
+    store: NotifyingStore,
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
-    /// By the parts' numbers, in bytes.
+    /// Sizes of the parts in bytes, by number.
     sizes: Mutex<BTreeMap<u32, u64>>,
 }
 
-impl TellingUpload {
+impl NotifyingUpload {
     fn note(&self, number: u32, size_bytes: u64) {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner).insert(number, size_bytes);
     }
@@ -158,7 +160,7 @@ impl TellingUpload {
 }
 
 #[async_trait::async_trait]
-impl Multipart for TellingUpload {
+impl Multipart for NotifyingUpload {
     async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
         let size_bytes = body.len();
         self.upload.put_part(number, body).await?;
@@ -174,10 +176,10 @@ impl Multipart for TellingUpload {
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
-        let _changing = self.telling.changing(&self.key);
+        let _changing = self.store.begin_change(&self.key);
         let object = self.upload.complete(precondition).await?;
         let (attributes, tags) = (self.attributes.clone(), Some(self.tags.clone()));
-        self.telling.tell_stored(&object, self.size_bytes(), attributes, tags).await;
+        self.store.notify_stored(&object, self.size_bytes(), attributes, tags).await;
         Ok(object)
     }
 

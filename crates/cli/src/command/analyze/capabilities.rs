@@ -1,4 +1,4 @@
-//! `tenon analyze capabilities`: what this machine can show, and what is missing.
+//! `tenon analyze capabilities`: shows which metrics this machine can measure.
 
 use analyze::model::Measured;
 use analyze::trace::Recorder;
@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;
 
-/// Say which metrics this kernel can give, and by which tracepoints.
+/// Show which metrics this kernel can provide, and by which tracepoints.
 #[derive(Debug, Args)]
 pub(super) struct Capabilities {
     /// Print one JSON document

@@ -1,8 +1,8 @@
-//! `tenon analyze compare`: the same workloads on several systems, in one run.
+//! `tenon analyze compare`: runs the same workloads on several systems.
 
 use super::scale::{Preset, ScaleFlags};
-use super::{OutputFlags, a_signal};
-use crate::bucket::World;
+use super::{OutputFlags, wait_for_signal};
+use crate::bucket::ProcessContext;
 use crate::command::format::random_id;
 use crate::environment;
 use crate::progress::Progress;
@@ -27,38 +27,40 @@ use tokio::runtime::Runtime;
 
 /// Compare storage nodes: MinIO, Tenon's directory store and its drive, each on a fresh loop device over one file.
 ///
-/// Needs root. Everything that it makes is gone afterwards, also after Ctrl-C. Caches of the whole machine are dropped
-/// before what is measured cold.
+/// Needs root. Everything that it creates is removed afterwards, also after Ctrl-C. The caches of the whole machine
+/// are dropped before cold measurements.
 ///
-/// With --json, what is measured is written there after each system's turn. A comparison that was cut off goes on where it
-/// ended if the same command is given again, and other systems, workloads and rounds are added to what is there.
+/// With --json, results are written to the file after each system's turn. An interrupted comparison is resumed if the
+/// same command is given again; further systems, workloads and rounds are added to the results.
 #[derive(Debug, Args)]
 pub(super) struct Compare {
-    /// Which systems, separated by commas: minio-xfs, minio-ext4, dir-xfs, dir-ext4, drive, drive-md5, minio-erasure, drive-array
+    /// Systems to compare, separated by commas: minio-xfs, minio-ext4, dir-xfs, dir-ext4, drive, drive-md5,
+    /// minio-erasure, drive-array
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = DEFAULT_SYSTEMS)]
     systems: Vec<System>,
-    /// Which workloads, separated by commas; all but the aged ones if not given
+    /// Workloads to run, separated by commas (default: all but the aged ones)
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     workloads: Vec<Workload>,
-    /// How often everything is measured; what is aged once
+    /// Rounds of every measurement; aged workloads are measured once
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     rounds: usize,
-    /// Leave out the additional round under a trace
+    /// Leave out the additional traced round
     #[arg(long)]
     no_trace: bool,
-    /// Leave out fio's sweep of the device
+    /// Leave out the fio sweep of the device
     #[arg(long)]
     no_fio: bool,
     /// Length of the device (default: by the scale)
     #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
     device_size: Option<u64>,
-    /// Memory for each server and the pages it has cached; R-O and R-W have objects of four times as much, unless --objects says otherwise
+    /// Memory of each server, including its page cache; R-O and R-W use four times as much in objects, unless
+    /// --objects is given
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::size_bytes)]
     memory: u64,
-    /// Directory for the file under the devices
+    /// Directory for the file behind the loop devices
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     scratch: PathBuf,
-    /// The minio program (default: the one in the path)
+    /// The minio program (default: the one in PATH)
     #[arg(long, value_name = "FILE")]
     minio: Option<PathBuf>,
     #[command(flatten)]
@@ -67,7 +69,7 @@ pub(super) struct Compare {
     output: OutputFlags,
 }
 
-/// The systems that are set beside each other: one device, and four of which two hold parity.
+/// Default systems: on one device, and on four devices of which two hold parity.
 const DEFAULT_SYSTEMS: [System; 6] = [
     System::MinioXfs,
     System::DirXfs,
@@ -77,7 +79,7 @@ const DEFAULT_SYSTEMS: [System; 6] = [
     System::DriveArray,
 ];
 
-/// Objects of R-O, in times of the memory.
+/// Total length of the objects of R-O, as a multiple of the memory.
 const TIMES_MEMORY: u64 = 4;
 
 impl Compare {
@@ -86,27 +88,27 @@ impl Compare {
         let plan = self.plan(&programs)?;
         self.output.check_html()?;
         let earlier = self.output.json.as_deref().map(earlier).transpose()?.flatten();
-        let world = World::real()?;
+        let context = ProcessContext::system()?;
         let progress = Progress::start();
-        let tell = |text: &str| progress.tell(text);
-        let keep = |comparison: &Comparison| match &self.output.json {
-            Some(path) => keep(path, comparison),
+        let show = |text: &str| progress.show(text);
+        let save = |comparison: &Comparison| match &self.output.json {
+            Some(path) => save(path, comparison),
             None => Ok(()),
         };
         let runtime = Runtime::new().context("cannot start")?;
-        let world = (world.clock, world.entropy);
+        let context = (context.clock, context.entropy);
         let compared = runtime.block_on(async {
-            // Dropped, it gives everything back.
+            // Dropping the run releases everything that it created.
             tokio::select! {
-                compared = plan.run(&programs, world, &tell, earlier, &keep) => Ok(compared?),
-                error = a_signal() => Err(error),
+                compared = plan.run(&programs, context, &show, earlier, &save) => Ok(compared?),
+                error = wait_for_signal() => Err(error),
             }
         })?;
         drop(progress);
         print!("{}", table(&compared));
-        keep(&compared)?;
+        save(&compared)?;
         self.output.write_html(&compared)?;
-        // A row is missing; what is there is true.
+        // After a failure a row is missing, but the other rows are valid.
         Ok(if compared.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -121,7 +123,7 @@ impl Compare {
             Preset::Paper => 96 << 30,
         });
         let mut scale = self.scale.scale();
-        if self.scale.preset() == Preset::Small && !self.scale.says_objects() {
+        if self.scale.preset() == Preset::Small && !self.scale.has_objects() {
             scale.objects = (TIMES_MEMORY * self.memory).div_ceil(scale.size_bytes);
         }
         let conditions = Conditions {
@@ -161,7 +163,7 @@ fn earlier(path: &Path) -> Result<Option<Comparison>> {
         Ok(text) if text.trim().is_empty() => return Ok(None),
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Found out now that it cannot be written, and not after the first measurement.
+            // Find out now that the file cannot be written, and not after the first measurement.
             super::write(path, "")?;
             return Ok(None);
         }
@@ -170,8 +172,8 @@ fn earlier(path: &Path) -> Result<Option<Comparison>> {
     super::report::read(path, &text).map(Some)
 }
 
-/// Replaces the file as a whole, so that one that is cut off in the middle leaves the one before.
-fn keep(path: &Path, comparison: &Comparison) -> Result<(), SetupError> {
+/// Replaces the file as a whole, so that an interrupted write keeps the earlier one.
+fn save(path: &Path, comparison: &Comparison) -> Result<(), SetupError> {
     let failed = |source| SetupError::File { path: path.to_owned(), source };
     let text = serde_json::to_string(comparison).map_err(|error| failed(error.into()))?;
     let new = path.with_extension("json.new");
@@ -179,7 +181,7 @@ fn keep(path: &Path, comparison: &Comparison) -> Result<(), SetupError> {
     fs::rename(&new, path).map_err(failed)
 }
 
-/// Identifies this build of tenon.
+/// Returns a text that identifies this build of tenon.
 fn build(program: &Path) -> Result<String> {
     let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
     let mut hasher = DefaultHasher::new();
@@ -187,7 +189,8 @@ fn build(program: &Path) -> Result<String> {
     Ok(format!("{}, {:016x}", env!("CARGO_PKG_VERSION"), hasher.finish()))
 }
 
-/// What lies where on a drive that nobody serves. Log and small objects are in the same zones: these are not told apart.
+/// Returns the regions of a drive that no process serves. The log and small objects share zones, so they are not
+/// distinguished.
 fn regions(device: &Path) -> Result<Vec<Region>> {
     let device: Arc<dyn drive::device::BlockDevice> = Arc::new(FileDevice::open_read_only(device)?);
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };

@@ -1,4 +1,4 @@
-//! `tenon analyze`: what a storage node does with each I/O, layer by layer, and how others do it.
+//! `tenon analyze`: measures what storage nodes do with each I/O, layer by layer.
 
 mod capabilities;
 mod compare;
@@ -45,24 +45,24 @@ impl Analyze {
     }
 }
 
-/// Where results go besides the terminal.
+/// Flags for output files.
 #[derive(Debug, Clone, Args)]
 struct OutputFlags {
-    /// Write everything that was measured as one JSON document
+    /// Write all measurements as one JSON document to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write one page with the figures, which needs nothing else
+    /// Write a self-contained HTML page with the figures to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 impl OutputFlags {
-    /// Fails if the files cannot be written: known before hours of measuring, not after.
+    /// Fails if a file cannot be written, so that this is known before hours of measuring.
     fn check(&self) -> Result<()> {
         [&self.json, &self.html].into_iter().flatten().try_for_each(|path| write(path, ""))
     }
 
-    /// As [`OutputFlags::check`], of the page alone.
+    /// Like [`OutputFlags::check`], for the page alone.
     fn check_html(&self) -> Result<()> {
         self.html.as_deref().map_or(Ok(()), |path| write(path, ""))
     }
@@ -84,8 +84,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns when somebody wants this to end; the error says how.
-async fn a_signal() -> Error {
+/// Waits for SIGINT or SIGTERM. Returns an error that names the signal.
+async fn wait_for_signal() -> Error {
     let watched = signal(SignalKind::terminate()).and_then(|terminate| {
         let interrupt = signal(SignalKind::interrupt())?;
         Ok((terminate, interrupt))

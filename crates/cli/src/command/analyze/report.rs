@@ -1,4 +1,4 @@
-//! `tenon analyze report`: a comparison that was measured before, as text and as a page.
+//! `tenon analyze report`: shows an earlier comparison, as text and as a page.
 
 use super::OutputFlags;
 use analyze::compare::{Comparison, table};
@@ -7,12 +7,12 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Show what `tenon analyze compare --json` wrote; nothing is measured.
+/// Show results that `tenon analyze compare --json` wrote; nothing is measured.
 #[derive(Debug, Args)]
 pub(super) struct Report {
     /// File that `tenon analyze compare --json` wrote
     file: PathBuf,
-    /// Write one page with the figures, which needs nothing else
+    /// Write a self-contained HTML page with the figures to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -29,10 +29,10 @@ impl Report {
     }
 }
 
-/// A comparison by its text, which is that of a file.
+/// Parses the comparison in a file's text.
 pub(super) fn read(path: &Path, text: &str) -> Result<Comparison> {
-    let said = || {
-        format!("{} is no file of `tenon analyze compare --json`, or one of another version", path.display())
+    let message = || {
+        format!("{} was not written by `tenon analyze compare --json`, or by another version", path.display())
     };
-    serde_json::from_str(text).with_context(said)
+    serde_json::from_str(text).with_context(message)
 }

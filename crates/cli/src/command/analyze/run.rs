@@ -1,8 +1,8 @@
-//! `tenon analyze run`: one workload on somebody's storage node, watched from below.
+//! `tenon analyze run`: runs one workload on any storage node, with kernel tracing.
 
 use super::scale::ScaleFlags;
-use super::{OutputFlags, a_signal, write};
-use crate::bucket::{World, s3_config};
+use super::{OutputFlags, wait_for_signal, write};
+use crate::bucket::{ProcessContext, s3_config};
 use crate::flags::StoreFlags;
 use crate::progress::Progress;
 use crate::units;
@@ -24,35 +24,35 @@ use tokio::runtime::Runtime;
 
 /// Run a workload on any S3 endpoint while the kernel traces the node's device, file system and processes.
 ///
-/// Objects go below a prefix of their own and are removed at the end. Where the node is on another machine, leave
-/// --device, --mount and --pid out: then there are times only.
+/// Objects are stored below a prefix of their own and removed at the end. If the node runs on another machine, leave
+/// out --device, --mount and --pid; then only times are measured.
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// Which workload: W-O, R-O, R-W, put-4k, get-4k, put-64k, get-64k, enumerate, aged-R-O, aged-R-W
+    /// Workload: W-O, R-O, R-W, put-4k, get-4k, put-64k, get-64k, get-64k-cold, enumerate, aged-R-O, aged-R-W
     #[arg(long, value_name = "NAME")]
     workload: Workload,
-    /// Bucket to write to; it must be there
+    /// Bucket to write to; it must exist
     #[arg(long, value_name = "NAME")]
     bucket: String,
     /// Block device that holds the node's data, like /dev/sdb (repeatable)
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
-    /// Where the file system on it is mounted (repeatable)
+    /// Mount point of the file system on the device (repeatable)
     #[arg(long, value_name = "DIR", requires = "device", conflicts_with = "no_trace")]
     mount: Vec<PathBuf>,
-    /// The node's process (repeatable; CPU is counted of the first)
+    /// Process of the node (repeatable; CPU is measured for the first)
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
     /// How the node names its files (default: files)
     #[arg(long, value_name = "KIND", requires = "mount")]
     naming: Option<NamingFlag>,
-    /// Take times only
+    /// Measure times only
     #[arg(long)]
     no_trace: bool,
-    /// Leave the objects there
+    /// Keep the objects
     #[arg(long)]
     keep: bool,
-    /// How much fits into the node, for the aged workloads
+    /// Capacity of the node, for the aged workloads
     #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
     capacity: Option<u64>,
     /// Write the device's requests to this file, for `tenon analyze what-if`
@@ -66,19 +66,19 @@ pub(super) struct Run {
     store: StoreFlags,
 }
 
-/// How to tell object data from metadata.
+/// How to distinguish object data from metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum NamingFlag {
-    /// A file's content is an object's
+    /// Each file holds the data of an object
     Files,
-    /// As MinIO does: xl.meta holds metadata
+    /// Like MinIO: files named xl.meta hold metadata
     Minio,
 }
 
 impl Run {
     pub(super) fn run(self) -> Result<ExitCode> {
         if self.workload.is_aged() && self.capacity.is_none() {
-            bail!("{} needs to know how much fits: give --capacity", self.workload);
+            bail!("{} needs the node's capacity: give --capacity", self.workload);
         }
         Probe::check(self.pid.first().copied(), &self.scope(), self.is_traced())?;
         self.output.check()?;
@@ -87,7 +87,7 @@ impl Run {
         }
         let progress = Progress::start();
         let runtime = Runtime::new().context("cannot start")?;
-        let measured = runtime.block_on(self.measured(&progress))?;
+        let measured = runtime.block_on(self.measure(&progress))?;
         drop(progress);
         let result = self.result(&measured);
         print!("{}", report::terminal(std::slice::from_ref(&result)));
@@ -96,46 +96,47 @@ impl Run {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn measured(&self, progress: &Progress) -> Result<Measurement> {
-        let (world, scale) = (World::real()?, self.scale.scale());
-        let clients = self.clients(scale.clients, &world).await?;
-        let prefix = format!("tenon-analyze-{:016x}/", world.entropy.next_u64());
+    async fn measure(&self, progress: &Progress) -> Result<Measurement> {
+        let (context, scale) = (ProcessContext::system()?, self.scale.scale());
+        let clients = self.clients(scale.clients, &context).await?;
+        let prefix = format!("tenon-analyze-{:016x}/", context.entropy.next_u64());
         let load = Load::new(clients, &prefix, scale.seed, scale.verify_every);
-        progress.tell(&format!("preparing {}: {}", self.workload, self.workload.scale(&scale)));
-        let done = self.until_a_signal(&load, progress).await;
+        progress.show(&format!("preparing {}: {}", self.workload, self.workload.scale(&scale)));
+        let done = self.run_until_signal(&load, progress).await;
         if self.keep {
-            progress.tell(&format!("objects are left below {prefix}"));
+            progress.show(&format!("objects are kept below {prefix}"));
         } else {
-            progress.tell("removing the objects");
+            progress.show("removing the objects");
             let cleaned = load.clean().await;
             let removed = cleaned.with_context(|| format!("objects below {prefix} may be left"));
-            // What went wrong first is what matters.
+            // The first error is the one that matters.
             return done.and_then(|done| removed.map(|()| done));
         }
         done
     }
 
-    /// What is under way when a signal comes is waited for: else the node may finish it after the objects were removed.
-    async fn until_a_signal(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
-        let mut working = pin!(self.prepared_and_measured(load, progress));
+    /// Runs the workload, or stops it at a signal. Requests in flight are awaited then; otherwise the node could
+    /// complete them after the objects were removed.
+    async fn run_until_signal(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
+        let mut working = pin!(self.prepare_and_measure(load, progress));
         tokio::select! {
             done = &mut working => done,
-            error = a_signal() => {
+            error = wait_for_signal() => {
                 load.stop();
-                // Whatever came of it, this is why it ended.
+                // The signal is the reason for the end, whatever the outcome.
                 drop(working.await);
                 Err(error)
             }
         }
     }
 
-    async fn prepared_and_measured(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
+    async fn prepare_and_measure(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
         let (scale, workload) = (self.scale.scale(), self.workload);
         workload.prepare(load, &scale, self.capacity.unwrap_or(u64::MAX)).await?;
         if self.is_cold() {
             drop_caches().context("cannot drop the kernel's caches; run as root")?;
         }
-        progress.tell(&format!("measuring {workload}; {}", self.caches()));
+        progress.show(&format!("measuring {workload}; {}", self.caches()));
         let probe = Probe::start(self.pid.first().copied(), self.scope(), self.is_traced())?;
         let (measured, trace) = probe.stop(workload.perform(load, &scale).await?)?.digest(None);
         if let (Some(path), Some(trace)) = (&self.trace, trace) {
@@ -144,10 +145,10 @@ impl Run {
         Ok(measured)
     }
 
-    async fn clients(&self, count: usize, world: &World) -> Result<Vec<Arc<dyn ObjectStore>>> {
+    async fn clients(&self, count: usize, context: &ProcessContext) -> Result<Vec<Arc<dyn ObjectStore>>> {
         let mut clients: Vec<Arc<dyn ObjectStore>> = Vec::new();
         for _ in 0..count {
-            let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+            let (clock, entropy) = (Arc::clone(&context.clock), Arc::clone(&context.entropy));
             let buckets = S3Buckets::new(s3_config(&self.store, None)?, clock, entropy)?;
             buckets.sign_in().await?;
             let opened = buckets.open(&self.bucket).await;
@@ -168,7 +169,7 @@ impl Run {
         match (self.workload.is_cold(), self.device.is_empty()) {
             (true, false) => "cold: the kernel's caches were dropped; the node's own are as they were",
             (true, true) => "warm: without --device the kernel's caches are not dropped",
-            (false, _) => "warm: caches are as preparing left them",
+            (false, _) => "warm: caches are as the preparation left them",
         }
     }
 

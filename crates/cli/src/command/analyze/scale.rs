@@ -1,58 +1,58 @@
-//! How much is done.
+//! Scale of the workloads: sizes, counts and concurrency.
 
 use crate::units;
 use analyze::workload::Scale;
 use clap::{Args, ValueEnum};
 
-/// A preset, and what differs from it.
+/// A preset, and settings that differ from it.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Scale")]
 pub(super) struct ScaleFlags {
-    /// How much of everything, where nothing else is said
+    /// Preset for all sizes and counts that are not given
     #[arg(long, value_name = "NAME", default_value = "small")]
     scale: Preset,
     /// Length of large objects
     #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
     size: Option<u64>,
-    /// Large objects that are there before a mixed workload begins
+    /// Number of large objects that exist before a mixed workload begins
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     objects: Option<u64>,
-    /// Least number of operations of a mixed workload on large objects
+    /// Minimum number of operations of a mixed workload on large objects
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// Least duration of a measurement, in seconds; 0: the number of operations alone counts
+    /// Minimum duration of a measurement, in seconds; 0: only the number of operations counts
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Clients, each with connections of its own
+    /// Number of clients, each with its own connections
     #[arg(long, value_name = "N")]
     clients: Option<usize>,
-    /// Operations on large objects at a time, of all clients together
+    /// Concurrent operations on large objects, of all clients together
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Least number of operations on small objects, of which 32 at a time, and how many of them are read
+    /// Minimum number of operations on small objects, 32 at a time, and number of small objects to read
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     small_operations: Option<u64>,
-    /// Objects of 64 KiB that get-64k-cold reads, each once
+    /// Number of 64 KiB objects that get-64k-cold reads, each once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     cold_objects: Option<u64>,
-    /// Objects to enumerate
+    /// Number of objects to enumerate
     #[arg(long, value_name = "N")]
     enumerated: Option<u64>,
-    /// Length of objects to enumerate
+    /// Length of the objects to enumerate
     #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
     enumerated_size: Option<u64>,
-    /// Compare every so many bodies byte by byte; of the others length and stamp
+    /// Compare one in this many bodies byte by byte; of the others, only length and stamp
     #[arg(long, value_name = "N")]
     verify_every: Option<u64>,
-    /// What operations and bytes follow from
+    /// Seed of operations and contents
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-/// Presets.
+/// Presets of the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Preset {
-    /// Whether it works: 1 GiB, seconds
+    /// Smoke test: 1 GiB, seconds
     Tiny,
     /// 16 MiB objects by 32 threads, runs of 20 s: 20 GiB
     Small,
@@ -65,8 +65,8 @@ impl ScaleFlags {
         self.scale
     }
 
-    /// Whether the number of large objects was given.
-    pub(super) fn says_objects(&self) -> bool {
+    /// Returns whether the number of large objects was given.
+    pub(super) fn has_objects(&self) -> bool {
         self.objects.is_some()
     }
 
@@ -95,5 +95,5 @@ impl ScaleFlags {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
-    number.ok_or_else(|| "not a number of seconds from 0 to 86400".to_owned())
+    number.ok_or_else(|| "give a number of seconds from 0 to 86400".to_owned())
 }

@@ -1,4 +1,4 @@
-//! `tenon analyze what-if`: the requests of a trace on a device of other parameters.
+//! `tenon analyze what-if`: computes the cost of a trace's requests on other devices.
 
 use analyze::metrics::{DeviceModel, what_if};
 use analyze::model::Request;
@@ -8,12 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Say what the requests of a trace would cost on other devices.
+/// Compute what the requests of a trace would cost on other devices.
 #[derive(Debug, Args)]
 pub(super) struct WhatIf {
     /// File that `tenon analyze run --trace` wrote
     trace: PathBuf,
-    /// TOML file with a device's parameters (repeatable; the known hard disk and solid-state drive if not given)
+    /// TOML file with a device's parameters (repeatable; default: a known hard disk and solid-state drive)
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
     /// Print one JSON document
@@ -23,8 +23,9 @@ pub(super) struct WhatIf {
 
 impl WhatIf {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let requests: Vec<Request> = serde_json::from_str(&read(&self.trace)?)
-            .with_context(|| format!("{} is no file of `tenon analyze run --trace`", self.trace.display()))?;
+        let requests: Vec<Request> = serde_json::from_str(&read(&self.trace)?).with_context(|| {
+            format!("{} was not written by `tenon analyze run --trace`", self.trace.display())
+        })?;
         let models = match self.device.as_slice() {
             [] => DeviceModel::known(),
             files => files.iter().map(|file| model(file)).collect::<Result<_>>()?,

@@ -1,4 +1,4 @@
-//! `tenon events`: what happens to objects, heard and handled.
+//! `tenon events`: handles, shows and replays events of objects.
 
 mod replay;
 mod serve;
@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
-/// Handle events for the views of many clients, and see what sources say.
+/// Handle events for the views of many clients, and inspect event sources.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
     #[command(subcommand)]

@@ -1,9 +1,10 @@
-//! `tenon events replay`: messages that were kept in a file, posted again.
+//! `tenon events replay`: posts messages of a file again.
 //!
-//! Invariant: a message is in the file, in the one beside it that is being worked at, or it was taken. Who is killed leaves both files; the
-//! next replay goes on with them, so that a message may be posted twice.
+//! Invariant: a message is in the file, in the working copy next to it (`FILE.replaying`), or was accepted by the
+//! receiver. A replay that is killed leaves both files. The next replay continues with them, so a message may be
+//! posted twice.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::command::object::print_line;
 use crate::feeding;
 use crate::flags::{SourceFlags, StoreFlags};
@@ -19,25 +20,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a receiver may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// Before a message is posted again.
-const PAUSE: Duration = Duration::from_millis(500);
-/// The longest line that is read; webhooks take posts of 1 MiB, which is somewhat more as a line.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause before a message is posted again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum length of a line. Webhooks accept posts of 1 MiB, which are somewhat longer as a line.
 const LINE_BYTES_MAX: u64 = 8 << 20;
 
-/// Post the messages of a file again: dead letters, or what `tenon events tail --record` kept.
+/// Post the messages of a file again: dead letters, or messages recorded by `tenon events tail --record`.
 ///
-/// They go in their order, and what is taken leaves the file. What cannot be read or is refused stays, and so does all the rest once nobody
-/// answers for --retry-timeout.
+/// Messages are posted in order, and removed from the file when they are accepted. Messages that cannot be read or
+/// are refused stay. If the receiver does not answer for --retry-timeout, all remaining messages stay too.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// A file of dead letters, or of recorded messages
+    /// File of dead letters or recorded messages
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Who takes them: a webhook source of a handler or a mount, or another receiver, like http://127.0.0.1:7000/minio
+    /// URL of the receiver: a webhook source of a handler or a mount, or another receiver, like
+    /// http://127.0.0.1:7000/minio
     #[arg(long, value_name = "URL")]
     to: String,
-    /// Leave everything in the file
+    /// Keep all messages in the file
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -46,32 +48,32 @@ pub(crate) struct Replay {
     store: StoreFlags,
 }
 
-/// What came of it.
+/// Counts of messages by outcome.
 #[derive(Debug, Default)]
 struct Counts {
     sent: u64,
     stay: u64,
 }
 
-/// Why a message stays.
-enum Stays {
-    /// The next may go.
-    Alone(String),
-    /// Nobody takes any.
-    All(String),
+/// Why a message stays in the file.
+enum Rejection {
+    /// This message was not accepted; the next one is tried.
+    Message(String),
+    /// The receiver accepts no messages.
+    Receiver(String),
 }
 
 impl Replay {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-        let world = World::real()?;
-        let access = feeding::access(&self.sources, &self.store, None, None, &world)?;
+        let context = ProcessContext::system()?;
+        let access = feeding::source_access(&self.sources, &self.store, None, None, &context)?;
         let authorization = access.secret.as_deref().map(Authorization::of).transpose()?;
         let post = Post::new(&self.to, authorization, self.store.ca_bundle.as_deref()).context("--to")?;
         let counts = runtime.block_on(self.replay(&post))?;
         let (Counts { sent, stay }, file) = (counts, self.file.display());
         match self.keep {
-            true => print_line(&format!("{sent} sent, {stay} not; {file} is as it was"))?,
+            true => print_line(&format!("{sent} sent, {stay} not sent; {file} is unchanged"))?,
             false => print_line(&format!("{sent} sent, {stay} left in {file}"))?,
         }
         Ok(if stay == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -84,25 +86,25 @@ impl Replay {
             self.post_all(post, file, None, &mut counts).await?;
             return Ok(counts);
         }
-        self.must_be_messages()?;
-        let mut beside = self.file.clone().into_os_string();
-        beside.push(".replaying");
-        let beside = PathBuf::from(beside);
-        // First what an earlier replay left.
-        let is_left = beside.exists();
+        self.check_format()?;
+        let mut working = self.file.clone().into_os_string();
+        working.push(".replaying");
+        let working = PathBuf::from(working);
+        // Continue what an earlier replay left.
+        let is_left = working.exists();
         if is_left {
-            self.move_on(post, &beside, &mut counts).await?;
+            self.replay_file(post, &working, &mut counts).await?;
         }
-        match fs::rename(&self.file, &beside) {
-            Ok(()) => self.move_on(post, &beside, &mut counts).await?,
+        match fs::rename(&self.file, &working) {
+            Ok(()) => self.replay_file(post, &working, &mut counts).await?,
             Err(error) if error.kind() == ErrorKind::NotFound && is_left => {}
             Err(error) => return Err(error).with_context(|| self.cannot("read")),
         }
         Ok(counts)
     }
 
-    /// Another file is not touched.
-    fn must_be_messages(&self) -> Result<()> {
+    /// Refuses a file that does not hold messages.
+    fn check_format(&self) -> Result<()> {
         let Ok(file) = File::open(&self.file) else { return Ok(()) };
         let mut line = Vec::new();
         BufReader::new(file)
@@ -110,21 +112,23 @@ impl Replay {
             .read_until(b'\n', &mut line)
             .with_context(|| self.cannot("read"))?;
         match serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&line) {
-            Err(_) if !line.is_empty() => bail!("{} is no file of messages: {NoLetter}", self.file.display()),
+            Err(_) if !line.is_empty() => {
+                bail!("{} is not a file of messages: {NoLetter}", self.file.display())
+            }
             _ => Ok(()),
         }
     }
 
-    /// Posts what a file has; what stays goes back to where it was.
-    async fn move_on(&self, post: &Post, beside: &Path, counts: &mut Counts) -> Result<()> {
-        let file = File::open(beside).with_context(|| self.cannot("read"))?;
+    /// Posts the messages of the working copy. Those that stay are appended to the original file.
+    async fn replay_file(&self, post: &Post, working: &Path, counts: &mut Counts) -> Result<()> {
+        let file = File::open(working).with_context(|| self.cannot("read"))?;
         if file.try_lock().is_err() {
-            bail!("{} is being replayed by somebody else", self.file.display());
+            bail!("{} is being replayed by another process", self.file.display());
         }
         let mut back = state::open_to_append(&self.file)?;
         self.post_all(post, file, Some(&mut back), counts).await?;
         back.sync_all().with_context(|| self.cannot("write"))?;
-        fs::remove_file(beside).with_context(|| self.cannot("write"))?;
+        fs::remove_file(working).with_context(|| self.cannot("write"))?;
         if back.metadata()?.len() == 0 {
             fs::remove_file(&self.file).ok();
         }
@@ -138,7 +142,7 @@ impl Replay {
         mut back: Option<&mut File>,
         counts: &mut Counts,
     ) -> Result<()> {
-        let (mut lines, mut number, mut nobody) = (BufReader::new(file), 0, false);
+        let (mut lines, mut number, mut is_unavailable) = (BufReader::new(file), 0, false);
         loop {
             let mut line = Vec::new();
             lines
@@ -150,16 +154,16 @@ impl Replay {
                 return Ok(());
             }
             number += 1;
-            if !nobody {
+            if !is_unavailable {
                 match self.post_one(post, &line).await {
                     Ok(()) => {
                         counts.sent += 1;
                         continue;
                     }
-                    Err(Stays::Alone(why)) => eprintln!("tenon: line {number}: {why}"),
-                    Err(Stays::All(why)) => {
-                        eprintln!("tenon: line {number}: {why}; the rest stays, too");
-                        nobody = true;
+                    Err(Rejection::Message(why)) => eprintln!("tenon: line {number}: {why}"),
+                    Err(Rejection::Receiver(why)) => {
+                        eprintln!("tenon: line {number}: {why}; all remaining messages stay");
+                        is_unavailable = true;
                     }
                 }
             }
@@ -173,31 +177,35 @@ impl Replay {
         }
     }
 
-    async fn post_one(&self, post: &Post, line: &[u8]) -> Result<(), Stays> {
-        let message = Letter::message(line).map_err(|error| Stays::Alone(error.to_string()))?;
+    async fn post_one(&self, post: &Post, line: &[u8]) -> Result<(), Rejection> {
+        let message = Letter::message(line).map_err(|error| Rejection::Message(error.to_string()))?;
         let read = self.sources.event_dialect.read(&message, &mut |_| {});
-        read.map_err(|error| Stays::Alone(format!("it cannot be read: {error}")))?;
+        read.map_err(|error| Rejection::Message(format!("the message cannot be read: {error}")))?;
         self.send(post, &message).await
     }
 
-    async fn send(&self, post: &Post, message: &Message) -> Result<(), Stays> {
+    async fn send(&self, post: &Post, message: &Message) -> Result<(), Rejection> {
         let began = Instant::now();
         loop {
-            match post.send(message, ANSWER_WITHIN).await {
+            match post.send(message, ANSWER_TIMEOUT).await {
                 Outcome::Taken => return Ok(()),
                 Outcome::Refused(status) => return Err(self.refused(status.as_u16())),
                 Outcome::Failed(why) if began.elapsed() >= self.store.retry_timeout => {
-                    return Err(Stays::All(format!("{} does not take it: {why}", self.to)));
+                    return Err(Rejection::Receiver(format!("{} does not accept it: {why}", self.to)));
                 }
-                Outcome::Failed(_) => tokio::time::sleep(PAUSE).await,
+                Outcome::Failed(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         }
     }
 
-    /// A receiver to which others may not post, or not there, takes nothing at all.
-    fn refused(&self, status: u16) -> Stays {
+    /// Interprets a refusal. Status 401, 403, 404 and 405 mean that the receiver accepts no messages at all.
+    fn refused(&self, status: u16) -> Rejection {
         let why = format!("{} answers {status}", self.to);
-        if matches!(status, 401 | 403 | 404 | 405) { Stays::All(why) } else { Stays::Alone(why) }
+        if matches!(status, 401 | 403 | 404 | 405) {
+            Rejection::Receiver(why)
+        } else {
+            Rejection::Message(why)
+        }
     }
 
     fn cannot(&self, what: &str) -> String {

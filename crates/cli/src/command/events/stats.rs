@@ -1,19 +1,19 @@
-//! `tenon events stats`: how a handler's sources stand.
+//! `tenon events stats`: shows the state of a handler and its sources.
 
 use crate::command::object::print_line;
 use crate::flags::HandlerFlags;
-use crate::handling::{self, HintReport, Report};
+use crate::handling::{self, HandlerReport, HintReport};
 use crate::units;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::process::ExitCode;
 
-/// Show how the sources of an event handler stand.
+/// Show the state of an event handler and its sources.
 #[derive(Debug, Args)]
 pub(crate) struct Stats {
     #[command(flatten)]
     handler: HandlerFlags,
-    /// As the handler says it, in one line of JSON
+    /// Print the handler's report as one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -21,22 +21,24 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-        for client in handling::clients(&self.handler)? {
+        for client in handling::remote_clients(&self.handler)? {
             let report = runtime.block_on(client.report())?;
             if self.json {
                 print_line(&report)?;
             } else {
-                show(&serde_json::from_str(&report).context("the handler is of another version")?)?;
+                print_report(
+                    &serde_json::from_str(&report).context("the handler runs another version of Tenon")?,
+                )?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn show(report: &Report) -> Result<()> {
+fn print_report(report: &HandlerReport) -> Result<()> {
     let memory = units::human_bytes(report.memory_bytes as u64);
     print_line(&format!(
-        "{} views of {} objects in {} buckets, {memory}; {} objects wait to be looked at",
+        "{} views of {} objects in {} buckets, {memory}; {} objects wait to be examined",
         report.views.len(),
         report.objects,
         report.buckets,
@@ -48,17 +50,17 @@ fn show(report: &Report) -> Result<()> {
     }
     report.unlisted.iter().try_for_each(|why| print_line(&format!("  {why}")))?;
     let HintReport { applied, repeated, late, unwanted, looked } = &report.hints;
-    let heard = applied + repeated + late + unwanted + looked;
-    let each_ns = report.matching_ns.checked_div(heard).unwrap_or(0);
+    let count = applied + repeated + late + unwanted + looked;
+    let each_ns = report.matching_ns.checked_div(count).unwrap_or(0);
     print_line(&format!("hints: {}; {each_ns} ns each", outcomes(&report.hints)))?;
     if report.feeds.is_empty() {
-        print_line("no sources: nobody says what happens to objects")?;
+        print_line("no event sources")?;
     }
     for feed in &report.feeds {
         let state = if feed.connected { "connected" } else { "not connected" };
         let waiting = match feed.waiting {
-            Some(count) => format!("{count} messages wait there"),
-            None => "it does not say how many messages wait".to_owned(),
+            Some(count) => format!("{count} messages waiting"),
+            None => "number of waiting messages unknown".to_owned(),
         };
         print_line(&format!("{}\n  {state}, {} ms behind; {waiting}", feed.source, feed.lag_ms))?;
         print_line(&format!(

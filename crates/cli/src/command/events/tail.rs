@@ -1,6 +1,6 @@
-//! `tenon events tail`: what a source says, as it comes.
+//! `tenon events tail`: shows the events of a source as they arrive.
 
-use crate::bucket::World;
+use crate::bucket::ProcessContext;
 use crate::command::object::print_line;
 use crate::feeding;
 use crate::flags::{SourceFlags, StoreFlags};
@@ -15,27 +15,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::Timestamp;
 
-/// Messages asked for at once.
+/// Messages requested at once.
 const MESSAGES: usize = 64;
 
-/// Show what a source of events says, as it comes.
+/// Show the events of a source as they arrive.
 ///
-/// What is shown stays in the source: it comes again to whoever reads it next, unless --take is given.
+/// Shown messages stay in the source, and are delivered again to the next reader, unless --take is given.
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
     /// Source, like webhook://ADDRESS:PORT/PATH or beanstalkd://HOST/TUBE
     #[arg(value_name = "URL")]
     url: String,
-    /// Take what is shown out of the source
+    /// Remove shown messages from the source
     #[arg(long)]
     take: bool,
-    /// Keep the messages at the end of this file, for `tenon events replay`
+    /// Append the messages to this file, for `tenon events replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// End after so many messages
+    /// Stop after this many messages
     #[arg(long, value_name = "COUNT")]
     count: Option<usize>,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -51,8 +51,8 @@ impl Tail {
     }
 
     async fn tail(&self) -> Result<()> {
-        let world = World::real()?;
-        let access = feeding::access(&self.sources, &self.store, None, None, &world)?;
+        let context = ProcessContext::system()?;
+        let access = feeding::source_access(&self.sources, &self.store, None, None, &context)?;
         let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut record = self.record.as_deref().map(open_record).transpose()?;
         let mut left = self.count.unwrap_or(usize::MAX);
@@ -61,9 +61,9 @@ impl Tail {
             messages.iter().try_for_each(|message| self.show(message))?;
             left -= messages.len().min(left);
             if let Some(file) = &mut record {
-                let lines = messages.iter().flat_map(|message| self.kept(message, &world));
+                let lines = messages.iter().flat_map(|message| self.record_line(message, &context));
                 file.write_all(&lines.collect::<Vec<_>>()).context("--record")?;
-                // Before the source forgets them.
+                // Sync before the source forgets the messages.
                 file.sync_data().context("--record")?;
             }
             if self.take {
@@ -73,8 +73,8 @@ impl Tail {
         Ok(())
     }
 
-    fn kept(&self, message: &Message, world: &World) -> Vec<u8> {
-        Letter::of(&self.url, None, message, world.clock.now()).line()
+    fn record_line(&self, message: &Message, context: &ProcessContext) -> Vec<u8> {
+        Letter::of(&self.url, None, message, context.clock.now()).line()
     }
 
     fn show(&self, message: &Message) -> Result<()> {
@@ -83,7 +83,7 @@ impl Tail {
         lines.into_iter().try_for_each(|line| print_line(&line?))?;
         match read {
             Ok(()) => Ok(()),
-            // Whoever watches wants to know, and to go on.
+            // Report the message, and continue with the next.
             Err(error) => {
                 eprintln!("tenon: a message cannot be read: {error}");
                 Ok(())
@@ -92,7 +92,7 @@ impl Tail {
     }
 
     fn line(&self, hint: &Hint<'_>) -> Result<String> {
-        let shown = Shown::new(hint);
+        let shown = HintLine::new(hint);
         if self.json {
             return Ok(serde_json::to_string(&shown)?);
         }
@@ -106,13 +106,13 @@ fn open_record(path: &Path) -> Result<File> {
     state::open_to_append(path).with_context(|| format!("--record: cannot write {}", path.display()))
 }
 
-/// A hint, for people and programs.
+/// A hint in the form in which it is printed.
 #[derive(Serialize)]
-struct Shown<'h> {
+struct HintLine<'h> {
     time: Option<String>,
     what: &'static str,
     bucket: &'h str,
-    /// What is no UTF-8 is shown as a sign that stands for it.
+    /// Bytes that are not UTF-8 are replaced.
     key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     size_bytes: Option<u64>,
@@ -120,7 +120,7 @@ struct Shown<'h> {
     etag: Option<&'h str>,
 }
 
-impl<'h> Shown<'h> {
+impl<'h> HintLine<'h> {
     fn new(hint: &'h Hint<'_>) -> Self {
         let what = match hint.what {
             What::Stored => "stored",
