@@ -12,7 +12,7 @@ use crate::local;
 use crate::metadata::{self, Metadata};
 use crate::room::SpaceSource;
 use crate::state::{self, Holder, StateDir};
-use crate::viewing::{ObjectScope, SingleBucket, MountedViews, MountedViewsParts};
+use crate::viewing::{MountedViews, MountedViewsParts, ObjectScope, SingleBucket};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;

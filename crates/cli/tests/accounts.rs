@@ -1,7 +1,7 @@
 //! Views of buckets of several accounts, which rulesets name.
 
 use crate::fixture::{Home, eventually};
-use crate::handlers::{Run, free_port};
+use crate::handlers::{RunningTenon, free_port};
 use crate::s3::new_bucket;
 use crate::view_mounts::{Client, NotifyingServer, names};
 use servers::S3Server;
@@ -24,7 +24,8 @@ fn s287_a_view_shows_buckets_of_another_account() {
     let bucket = new_bucket(own, "accounts");
     assert_eq!(new_bucket(&notifying.server, "accounts"), bucket);
     let (mine, theirs) = (Client::of(own, &bucket), Client::of(&notifying.server, &bucket));
-    let home = notifying.home().with("AWS_ENDPOINT_URL", &own.endpoint()).with("AWS_CONFIG_FILE", "aws-config");
+    let home =
+        notifying.home().with("AWS_ENDPOINT_URL", &own.endpoint()).with("AWS_CONFIG_FILE", "aws-config");
     write_profile(&home, "lab", &notifying.server);
     let rules = format!("mine: {{container: {bucket}}}\ntheirs: {{container: '{bucket}', account: lab}}\n");
     fs::write(home.path("rules.yaml"), rules).unwrap();
@@ -36,7 +37,7 @@ fn s287_a_view_shows_buckets_of_another_account() {
     home.ok(["mount", "--views=rules.yaml", &events, secret, "mnt", "--metadata-ttl=1h"]);
     let [shown, others] = ["mine", "theirs"].map(|name| home.mnt().join(name));
     assert_eq!((names(&shown), names(&others)), (vec!["a".to_owned()], vec!["b".to_owned()]));
-    notifying.notify_of(&home, &bucket);
+    notifying.enable_notifications(&home, &bucket);
     theirs.put("c", "new", &[]);
     eventually("an event of the other account's source is applied", || others.join("c").exists());
     assert_eq!(fs::read_to_string(others.join("c")).unwrap(), "new");
@@ -65,23 +66,23 @@ fn s287_a_handler_uses_only_the_accounts_it_was_given() {
     let listen = || format!("127.0.0.1:{}", free_port());
     let handler = |flags: &[&str]| {
         let listen = listen();
-        Run::start(
+        RunningTenon::start(
             &home,
             &[&["events", "serve", "--listen", &listen, "--state-dir", &listen], flags].concat(),
         )
     };
-    let asked = |handler: &Run| {
+    let asked = |handler: &RunningTenon| {
         ["views", "list", "rules.yaml", "--handler"]
             .map(str::to_owned)
             .into_iter()
             .chain([handler.first_line()])
     };
     let without = handler(&[]);
-    let said = home.refused(asked(&without));
-    assert!(said.contains("the account 'lab'"), "{said}");
+    let output = home.refused(asked(&without));
+    assert!(output.contains("the account 'lab'"), "{output}");
     let with = handler(&["--account=lab"]);
-    let said = home.ok(asked(&with));
-    assert!(said.contains("theirs: 1 object"), "{said}");
+    let output = home.ok(asked(&with));
+    assert!(output.contains("theirs: 1 object"), "{output}");
     let nobody = home.refused(["events", "serve", "--account=nobody", "--listen", &listen()]);
     assert!(nobody.contains("the account 'nobody'"), "{nobody}");
 }

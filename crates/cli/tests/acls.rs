@@ -1,7 +1,7 @@
 //! Access control lists, set and read by the usual programs: one script must print the same on a mount and on the
 //! machine's own file system, permission checks by the kernel included.
 
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, capture};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -50,10 +50,10 @@ tar --acls -cf archive.tar moved; mkdir out; tar --acls -xpf archive.tar -C out;
 
 impl Home {
     fn acls_of(&self, dir: &str) -> String {
-        let said = said(self.command("/bin/sh").args(["-euc", SCRIPT, "sh", dir]));
-        assert_eq!(said.code, 0, "{said:?}");
-        assert_eq!(said.err, "", "{}", said.out);
-        said.out
+        let output = capture(self.command("/bin/sh").args(["-euc", SCRIPT, "sh", dir]));
+        assert_eq!(output.code, 0, "{output:?}");
+        assert_eq!(output.err, "", "{}", output.out);
+        output.out
     }
 }
 
@@ -71,7 +71,7 @@ fn s170_s171_lists_are_as_on_ext4() {
     assert_eq!(expected, found, "line {differs:?} differs");
     home.ok(["umount", "mnt"]);
     home.ok(["mount", "volume", "mnt"]);
-    let kept = said(home.command("getfacl").args(["-cnp", "mnt/work/copied"]));
+    let kept = capture(home.command("getfacl").args(["-cnp", "mnt/work/copied"]));
     assert!(kept.out.contains("user:2001:rw-") && kept.out.contains("default:user:2002:r-x"), "{kept:?}");
     assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
 }

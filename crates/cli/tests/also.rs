@@ -1,6 +1,6 @@
 //! One volume mounted at several directories by one process.
 
-use crate::fixture::{Home, eventually, is_mounted, said};
+use crate::fixture::{Home, capture, eventually, is_mounted};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -33,8 +33,8 @@ impl Home {
     }
 
     fn run_locks(&self, what: &str, paths: &[&Path]) {
-        let said = said(&mut self.locks(what, paths));
-        assert_eq!(said.code, 0, "{what}: {said:?}");
+        let output = capture(&mut self.locks(what, paths));
+        assert_eq!(output.code, 0, "{what}: {output:?}");
     }
 
     /// Starts such a process, and waits for its first line.
@@ -54,7 +54,7 @@ const ROUNDS: usize = 20;
 fn s205_all_directories_show_the_same_at_once() {
     for format in LAYOUTS {
         let home = Home::new();
-        let mounts = home.mounted_twice(format);
+        let mounts = home.mount_twice(format);
         for round in 0..ROUNDS {
             let (here, there) = (&mounts[round % 2], &mounts[1 - round % 2]);
             let bytes = vec![round as u8; [0, 1, 4096, 70_000][round % 4]];
@@ -81,7 +81,7 @@ fn s205_all_directories_show_the_same_at_once() {
 fn s205_open_files_show_the_present_data() {
     for format in LAYOUTS {
         let home = Home::new();
-        let [here, there] = home.mounted_twice(format);
+        let [here, there] = home.mount_twice(format);
         let open = |path: &Path| {
             File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
         };
@@ -123,7 +123,7 @@ fn wins(mounts: &[PathBuf], count: usize, attempt: impl Fn(&Path, usize) -> bool
 fn s206_races_between_directories_have_one_winner() {
     for format in LAYOUTS {
         let home = Home::new();
-        let mounts = home.mounted_twice(format);
+        let mounts = home.mount_twice(format);
         let made = wins(&mounts, 50, |mount, number| {
             match OpenOptions::new().write(true).create_new(true).open(mount.join(format!("file{number}"))) {
                 Ok(_) => true,
@@ -156,7 +156,7 @@ fn s206_races_between_directories_have_one_winner() {
 fn s206_appends_at_several_directories_do_not_overlap() {
     for format in LAYOUTS {
         let home = Home::new();
-        let [here, there] = home.mounted_twice(format);
+        let [here, there] = home.mount_twice(format);
         home.run_locks("append", &[&here.join("log"), &there.join("log")]);
         // The kernel of the second mount has not asked for the file since it was opened.
         let append = |path: PathBuf| OpenOptions::new().create(true).append(true).open(path).unwrap();
@@ -172,7 +172,7 @@ fn s206_appends_at_several_directories_do_not_overlap() {
 #[test]
 fn s207_locks_hold_across_directories() {
     let home = Home::new();
-    let [here, there] = home.mounted_twice(LAYOUTS[1]);
+    let [here, there] = home.mount_twice(LAYOUTS[1]);
     for kind in ["flock", "fcntl"] {
         let count = |path: PathBuf| home.locks("count", &[Path::new(kind), &path]).spawn().unwrap();
         fs::write(here.join(kind), "0").unwrap();
@@ -182,7 +182,7 @@ fn s207_locks_hold_across_directories() {
         assert_eq!(fs::read_to_string(there.join(kind)).unwrap(), "400");
     }
     home.run_locks("ranges", &[&here.join("ranges"), &there.join("ranges")]);
-    home.run_locks("circle", &[&here.join("circle"), &there.join("circle")]);
+    home.run_locks("deadlock", &[&here.join("deadlock"), &there.join("deadlock")]);
     let asked = home.status();
     assert!(asked["fuse_requests"]["SETLKW"].as_u64().unwrap() > 800, "{asked}");
 }
@@ -190,7 +190,7 @@ fn s207_locks_hold_across_directories() {
 #[test]
 fn s207_a_lock_of_an_open_file_ends_with_its_last_descriptor() {
     let home = Home::new();
-    let [here, there] = home.mounted_twice(LAYOUTS[1]);
+    let [here, there] = home.mount_twice(LAYOUTS[1]);
     let open = |mount: &Path| {
         File::options().read(true).write(true).create(true).truncate(false).open(mount.join("file")).unwrap()
     };
@@ -216,9 +216,9 @@ fn s207_a_lock_of_an_open_file_ends_with_its_last_descriptor() {
 #[test]
 fn s207_a_killed_process_neither_waits_for_nor_holds_a_lock() {
     let home = Home::new();
-    let [here, there] = home.mounted_twice(LAYOUTS[1]);
+    let [here, there] = home.mount_twice(LAYOUTS[1]);
     let (mut holder, _held) = home.start_locks("hold", &[&here.join("file")]);
-    let (mut waiter, mut said) = home.start_locks("wait", &[&there.join("file")]);
+    let (mut waiter, mut output) = home.start_locks("wait", &[&there.join("file")]);
     home.run_locks("alarm", &[&there.join("file")]);
     waiter.kill().unwrap();
     let is_gone = (0..500).any(|_| {
@@ -227,12 +227,12 @@ fn s207_a_killed_process_neither_waits_for_nor_holds_a_lock() {
     });
     assert!(is_gone, "a killed process goes at once");
     let mut word = String::new();
-    said.read_line(&mut word).unwrap();
+    output.read_line(&mut word).unwrap();
     assert_eq!(word, "", "the killed process never had the lock");
-    let (mut next, mut said) = home.start_locks("wait", &[&there.join("file")]);
+    let (mut next, mut output) = home.start_locks("wait", &[&there.join("file")]);
     holder.kill().unwrap();
     holder.wait().unwrap();
-    said.read_line(&mut word).unwrap();
+    output.read_line(&mut word).unwrap();
     assert_eq!(word, "held\n");
     next.kill().unwrap();
     next.wait().unwrap();
@@ -242,7 +242,7 @@ fn s207_a_killed_process_neither_waits_for_nor_holds_a_lock() {
 #[test]
 fn s208_directories_are_unmounted_one_by_one() {
     let home = Home::new();
-    let [here, there] = home.mounted_twice(LAYOUTS[0]);
+    let [here, there] = home.mount_twice(LAYOUTS[0]);
     // Dead mounts of other tests are listed too.
     let listed = || {
         let all = home.ok(["status"]);
@@ -295,7 +295,7 @@ fn s208_directories_are_unmounted_one_by_one() {
 #[test]
 fn s208_a_signal_unmounts_all() {
     let home = Home::new();
-    let mounts = home.mounted_twice(LAYOUTS[1]);
+    let mounts = home.mount_twice(LAYOUTS[1]);
     let mut open = File::create(mounts[1].join("open")).unwrap();
     open.write_all(b"not closed yet").unwrap();
     home.signal(home.pid(), Signal::TERM);
@@ -308,7 +308,7 @@ fn s208_a_signal_unmounts_all() {
 #[test]
 fn s208_dead_mounts_are_cleaned_one_by_one() {
     let home = Home::new();
-    let [here, there] = home.mounted_twice(LAYOUTS[1]);
+    let [here, there] = home.mount_twice(LAYOUTS[1]);
     fs::write(here.join("file"), "stored").unwrap();
     let (mut holder, _held) = home.start_locks("hold", &[&here.join("file")]);
     home.signal(home.pid(), Signal::KILL);
@@ -371,7 +371,7 @@ for number in range(20):
         ("KEY", crate::endpoint::KEY),
         ("SECRET", crate::endpoint::SECRET),
     ]);
-    let outcome = said(&mut script);
+    let outcome = capture(&mut script);
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let status = home.status();
     assert!(status["mount_point"].as_str().unwrap().ends_with("/mnt"), "{status}");

@@ -41,9 +41,9 @@ fn two_systems_are_compared_and_leave_nothing() {
         "--json=all.json",
         "--html=all.html",
     ];
-    let said = home.tenon(comparison(&home, &more));
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("MinIO on ext4") && said.out.contains("flushes/op"), "{}", said.out);
+    let output = home.tenon(comparison(&home, &more));
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.out.contains("MinIO on ext4") && output.out.contains("flushes/op"), "{}", output.out);
     let all: Value = serde_json::from_str(&fs::read_to_string(home.path("all.json")).unwrap()).unwrap();
     let cells = all["cells"].as_array().unwrap();
     // Two systems, three workloads; one round each without and one with tracing.
@@ -119,7 +119,9 @@ fn s337_a_comparison_that_is_ended_leaves_nothing() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        eventually("the server runs", || leftovers(&scratch).iter().any(|line| line.contains("minio server")));
+        eventually("the server runs", || {
+            leftovers(&scratch).iter().any(|line| line.contains("minio server"))
+        });
         let killed = Command::new("kill").args([&format!("-{signal}"), &running.id().to_string()]).status();
         assert!(killed.unwrap().success());
         assert!(!running.wait().unwrap().success());

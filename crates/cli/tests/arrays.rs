@@ -1,7 +1,7 @@
 //! An object drive on several files: devices are removed, come back, are replaced, and are damaged.
 
 use crate::drives::{COMPARE, STORE};
-use crate::fixture::{Home, Said};
+use crate::fixture::{Home, Output};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -17,8 +17,8 @@ impl Home {
     /// Makes a drive on six files, two of which may be lost.
     fn with_array(self) -> Self {
         let words = ["drive", "format", "dev0", "dev1", "dev2", "dev3", "dev4", "dev5"];
-        let said = self.ok(words.into_iter().chain(["--data", "4", "--parity", "2", "--size", "24MiB"]));
-        assert!(said.contains("serve it with `tenon serve drive:///"), "{said}");
+        let output = self.ok(words.into_iter().chain(["--data", "4", "--parity", "2", "--size", "24MiB"]));
+        assert!(output.contains("serve it with `tenon serve drive:///"), "{output}");
         self
     }
 
@@ -35,7 +35,7 @@ impl Home {
         members.iter().map(|member| member["state"].as_str().unwrap().to_owned()).collect()
     }
 
-    fn scrubbed(&self, which: impl IntoIterator<Item = usize>) -> Said {
+    fn scrubbed(&self, which: impl IntoIterator<Item = usize>) -> Output {
         self.tenon(["drive", "scrub", &self.names(which)])
     }
 }
@@ -60,8 +60,8 @@ fn two_of_six_devices_go_and_others_come() {
     assert_eq!(home.state_of(0..6)[3..], ["in sync", "missing", "in sync"]);
 
     new_file(&home.path("dev6"));
-    let said = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 5]), "dev6"]);
-    assert!(said.contains("is now member 1 of the drive"), "{said}");
+    let output = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 5]), "dev6"]);
+    assert!(output.contains("is now member 1 of the drive"), "{output}");
     assert_eq!(home.state_of([0, 2, 3, 5, 6]).iter().filter(|state| *state == "in sync").count(), 5);
     fs::remove_file(home.path("dev0")).unwrap();
     home.with_served([2, 3, 5, 6], COMPARE_LATER);
@@ -136,7 +136,10 @@ fn s531_a_served_array_is_scrubbed_while_clients_read_and_write() {
     std::thread::scope(|scope| {
         let working = scope.spawn(|| home.boto3(&serving.1, WORK));
         let scrubbed = home.tenon(["drive", "scrub", &home.names(0..6), "--rate", "1GiB"]);
-        assert!(scrubbed.code == 0 && scrubbed.out.contains("rewritten from the other devices"), "{scrubbed:?}");
+        assert!(
+            scrubbed.code == 0 && scrubbed.out.contains("rewritten from the other devices"),
+            "{scrubbed:?}"
+        );
         assert!(scrubbed.out.ends_with(" 0 damaged\n"), "{scrubbed:?}");
         working.join().unwrap();
     });
@@ -161,8 +164,8 @@ fn s532_a_device_of_a_served_array_is_rebuilt_while_clients_read_and_write() {
     assert!(refused.contains("--force"), "{refused}");
     std::thread::scope(|scope| {
         let working = scope.spawn(|| home.boto3(&serving.1, WORK));
-        let said = home.ok(["drive", "rebuild", &home.names(0..6), "dev6", "--rate", "1GiB"]);
-        assert!(said.contains(" 0 damaged") && said.contains("is now member 1 of the drive"), "{said}");
+        let output = home.ok(["drive", "rebuild", &home.names(0..6), "dev6", "--rate", "1GiB"]);
+        assert!(output.contains(" 0 damaged") && output.contains("is now member 1 of the drive"), "{output}");
         working.join().unwrap();
     });
     let refused = home.refused(["drive", "rebuild", &home.names(0..6), "dev6"]);
@@ -183,8 +186,11 @@ fn a_rebuild_scrubs_first() {
     damage_one(&home);
     fs::remove_file(home.path("dev1")).unwrap();
     new_file(&home.path("dev6"));
-    let said = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 4, 5]), "dev6"]);
-    assert!(said.contains("rewritten from the other devices") && said.contains("is now member 1"), "{said}");
+    let output = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 4, 5]), "dev6"]);
+    assert!(
+        output.contains("rewritten from the other devices") && output.contains("is now member 1"),
+        "{output}"
+    );
     fs::remove_file(home.path("dev0")).unwrap();
     fs::remove_file(home.path("dev2")).unwrap();
     home.with_served([3, 4, 5, 6], COMPARE);
@@ -208,8 +214,8 @@ fn s533_every_command_takes_the_devices_as_format_does() {
     assert_eq!(fs::read(home.path("out/photos/small")).unwrap(), b"kept");
     fs::remove_file(home.path("dev5")).unwrap();
     new_file(&home.path("dev6"));
-    let said = home.ok(["drive", "rebuild", "dev0", "dev1", "dev2", "dev3", "dev4", "dev6"]);
-    assert!(said.contains("is now member 5 of the drive"), "{said}");
+    let output = home.ok(["drive", "rebuild", "dev0", "dev1", "dev2", "dev3", "dev4", "dev6"]);
+    assert!(output.contains("is now member 5 of the drive"), "{output}");
 }
 
 #[test]

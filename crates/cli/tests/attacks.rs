@@ -1,6 +1,6 @@
 //! Clients that take all resources they can: the endpoint's memory stays bounded, and other clients are served.
 
-use crate::fixture::{Home, eventually, said, tenon};
+use crate::fixture::{Home, capture, eventually, tenon};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -60,7 +60,7 @@ s3.put_bucket_policy(Bucket="volume", Policy=json.dumps({"Version": "2012-10-17"
         let url = format!("http://{}", self.address);
         script.args(["-c", program]).env("URL", url);
         script.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-        let outcome = said(&mut script);
+        let outcome = capture(&mut script);
         assert_eq!(outcome.code, 0, "{outcome:?}");
         self
     }

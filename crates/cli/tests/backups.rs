@@ -45,8 +45,8 @@ fn s511_format_mount_and_status_say_where_the_names_are() {
     let home = Home::new();
     let made = home.tenon(["format", "volume", "--naming", "inode"]);
     let mounted = home.tenon(["mount", "volume", "mnt"]);
-    for said in [made.err, mounted.err, home.ok(["status", "mnt"])] {
-        assert!(said.contains(&home.text("volume/state")) && said.contains("tenon backup"), "{said}");
+    for output in [made.err, mounted.err, home.ok(["status", "mnt"])] {
+        assert!(output.contains(&home.text("volume/state")) && output.contains("tenon backup"), "{output}");
     }
     let home = Home::new();
     assert_eq!(home.tenon(["format", "volume"]).err, "");

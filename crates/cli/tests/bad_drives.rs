@@ -2,7 +2,7 @@
 //! gives one line that says what to do, or an S3 error, and everything else continues. Bit flips in each region are
 //! tests of `drive`.
 
-use crate::fixture::{Home, said, tenon};
+use crate::fixture::{Home, capture, tenon};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -16,7 +16,7 @@ impl Home {
         let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/damage.py");
         let mut client = self.command("/usr/bin/python3");
         client.arg(script).args([words[0], "drive.img"]).args(&words[1..]).env("TENON", tenon());
-        let outcome = said(&mut client);
+        let outcome = capture(&mut client);
         assert!(outcome.code == 0 && !outcome.err.contains("panicked"), "{outcome:?}");
         outcome.out
     }
@@ -24,8 +24,8 @@ impl Home {
 
 #[test]
 fn answers_of_a_damaged_drive_are_right_or_errors() {
-    let said = Home::new().damage(&["flips", "18"]);
-    assert!(said.contains("both superblocks | tenon: "), "{said}");
+    let output = Home::new().damage(&["flips", "18"]);
+    assert!(output.contains("both superblocks | tenon: "), "{output}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn s117_a_mount_point_must_be_an_empty_directory() {
 #[test]
 fn s116_a_second_mount_is_told_of_the_first() {
     let home = Home::new();
-    home.mounted();
+    home.mount_volume();
     fs::create_dir(home.path("other")).unwrap();
     let refused = home.refused(["mount", "volume", "other"]);
     let pid = home.pid().to_string();
@@ -72,9 +72,9 @@ fn s551_a_start_that_fails_after_opening_ends_in_order() {
             let mount: &[&str] = &["mount", "-f", volume, "mnt", "--writeback", "--serve", &taken];
             for words in [serve, mount, mount] {
                 let words = [words, flags].concat();
-                let said = home.tenon(&words);
-                assert!(said.code == 1 && said.err.contains(why), "{words:?}: {said:?}");
-                assert!(!said.err.contains("pthread") && !is_mounted(&home.mnt()), "{words:?}: {said:?}");
+                let output = home.tenon(&words);
+                assert!(output.code == 1 && output.err.contains(why), "{words:?}: {output:?}");
+                assert!(!output.err.contains("pthread") && !is_mounted(&home.mnt()), "{words:?}: {output:?}");
                 home.ok(["mount", volume, "mnt", "--writeback"]);
                 home.ok(["umount", "mnt"]);
             }
@@ -96,7 +96,7 @@ fn a_path_that_is_no_volume_says_how_to_make_one() {
 #[test]
 fn umount_refuses_a_path_without_a_mount() {
     let home = Home::new();
-    assert!(home.refused(["umount", "mnt"]).contains("no Tenon volume is mounted"));
+    assert!(home.refused(["umount", "mnt"]).contains("no Tenon volume is mount_volume"));
     assert!(home.refused(["umount", "missing/dir"]).contains("cannot resolve"));
 }
 

@@ -28,7 +28,7 @@ fn s140_s141_s143_everything_survives_a_remount() {
         .unwrap();
     rustix::fs::setxattr(mnt.join("other"), "user.color", b"blue", rustix::fs::XattrFlags::empty()).unwrap();
     fs::rename(mnt.join("dir"), mnt.join("moved")).unwrap();
-    home.again();
+    home.remount();
     assert_eq!(fs::read_to_string(mnt.join("link")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     let file = fs::metadata(mnt.join("moved/file")).unwrap();
     assert_eq!((file.nlink(), file.mode() & 0o7777, file.len()), (2, 0o640, 4));
@@ -78,7 +78,7 @@ fn s11_s12_s144_a_killed_mount_loses_nothing_that_was_closed() {
         let mut text = String::new();
         nameless.read_to_string(&mut text).unwrap();
         assert_eq!(text, format!("{round} 0"));
-        home.after_a_kill();
+        home.kill_and_remount();
     }
     for round in 0..5 {
         assert!(!mnt.join(format!("{round}-0")).exists());
@@ -121,7 +121,7 @@ fn s147_s148_s150_files_in_chunks_survive_a_kill() {
     edited.sync_all().unwrap();
     let mut writing = File::create(mnt.join("writing")).unwrap();
     writing.write_all(&vec![1; 20 << 20]).unwrap();
-    home.after_a_kill();
+    home.kill_and_remount();
     let found = fs::read(mnt.join("file")).unwrap();
     assert!(found[..6] == *b"edited" && found[6..] == body[6..]);
     let garbage = home.ok(["gc", "mnt", "--dry-run"]);
@@ -160,7 +160,7 @@ fn s158_a_foreign_object_becomes_a_file() {
     assert_eq!(home.ok(["import", "mnt"]), "dir/new\n1 files imported\n");
     assert_eq!(fs::read_to_string(mnt.join("dir/new")).unwrap(), "theirs");
     fs::write(home.path("volume/objects/later"), "theirs too").unwrap();
-    home.again();
+    home.remount();
     assert_eq!(fs::read_to_string(mnt.join("later")).unwrap(), "theirs too");
     assert!(!home.path("volume/objects/later").exists());
 }

@@ -28,7 +28,7 @@ fn s45_s71_s89_s93_what_a_bucket_cannot_show_survives_a_remount() {
     fs::write(deep.join("below"), "deep").unwrap();
     symlink("below", deep.join("link")).unwrap();
     let ino = fs::metadata(mnt.join("file")).unwrap().ino();
-    for end in [Home::again as fn(&Home), Home::after_a_kill] {
+    for end in [Home::remount as fn(&Home), Home::kill_and_remount] {
         end(&home);
         let file = fs::metadata(mnt.join("other")).unwrap();
         assert_eq!((file.nlink(), file.ino()), (2, ino));
@@ -114,8 +114,8 @@ fn damaged_metadata_is_reported_and_rebuilt_from_the_bucket() {
     home.damage_metadata();
     let refused = home.refused(["mount", "volume", "mnt"]);
     assert!(refused.contains("is damaged") && refused.contains("tenon rebuild"), "{refused}");
-    let said = home.ok(["rebuild", "volume"]);
-    assert!(said.starts_with("rebuilt 4 names") && said.contains("meta.old-1"), "{said}");
+    let output = home.ok(["rebuild", "volume"]);
+    assert!(output.starts_with("rebuilt 4 names") && output.contains("meta.old-1"), "{output}");
     home.ok(["mount", "volume", "mnt"]);
     for name in ["dir/a", "dir/b", "c"] {
         assert_eq!(fs::read_to_string(mnt.join(name)).unwrap(), name);

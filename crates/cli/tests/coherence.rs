@@ -25,7 +25,7 @@ fn s268_foreign_changes_are_seen_at_ordinary_paths_despite_a_long_cache_time() {
     let [events, secret] = &notifying.flags;
     let volume = format!("s3://{bucket}");
     home.ok(["mount", &volume, "mnt", events, secret, "--metadata-ttl=1h", "--list-budget=0/m"]);
-    notifying.notify_of(&home, &bucket);
+    notifying.enable_notifications(&home, &bucket);
     let (root, dir) = (home.mnt(), home.mnt().join("dir"));
     let size = |name: &str| fs::metadata(dir.join(name)).map(|found| found.len()).ok();
     assert_eq!(
@@ -93,7 +93,7 @@ fn s269_a_thousand_foreign_objects_are_seen() {
     let [events, secret] = &notifying.flags;
     let volume = format!("s3://{bucket}");
     home.ok(["mount", &volume, "mnt", events, secret, "--metadata-ttl=1h"]);
-    notifying.notify_of(&home, &bucket);
+    notifying.enable_notifications(&home, &bucket);
     let dir = home.mnt().join("dir");
     assert_eq!(names(&dir), ["first"]);
     for number in 0..1000 {
@@ -140,8 +140,8 @@ fn s269_changes_during_a_broker_outage_are_seen_afterwards() {
 fn volumes_named_by_inode_refuse_event_sources() {
     let home = Home::new();
     home.ok(["format", "by-inode", "--naming=inode"]);
-    let said = home.refused(["mount", "by-inode", "mnt", "--events=webhook://127.0.0.1:0/"]);
-    assert!(said.contains("named by inode") && said.contains("tenon import"), "{said}");
-    let said = home.refused(["mount", "by-inode", "mnt", "--handler=http://127.0.0.1:1"]);
-    assert!(said.contains("--views FILE"), "{said}");
+    let output = home.refused(["mount", "by-inode", "mnt", "--events=webhook://127.0.0.1:0/"]);
+    assert!(output.contains("named by inode") && output.contains("tenon import"), "{output}");
+    let output = home.refused(["mount", "by-inode", "mnt", "--handler=http://127.0.0.1:1"]);
+    assert!(output.contains("--views FILE"), "{output}");
 }

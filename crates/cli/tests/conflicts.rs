@@ -1,6 +1,6 @@
 //! Conflicts on a real server: a program writes in the mount while boto3 puts the same object.
 
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, capture};
 use crate::s3::{home, new_bucket};
 use std::fs;
 
@@ -26,9 +26,10 @@ print(outcome(os.fsync, file), outcome(os.close, file), outcome(lambda: os.close
 
 impl Home {
     fn race(&self, bucket: &str, key: &str) -> String {
-        let said = said(self.command("/usr/bin/python3").args(["-c", RACE, bucket, &self.text("mnt"), key]));
-        assert_eq!(said.code, 0, "{said:?}");
-        said.out.trim_end().to_owned()
+        let output =
+            capture(self.command("/usr/bin/python3").args(["-c", RACE, bucket, &self.text("mnt"), key]));
+        assert_eq!(output.code, 0, "{output:?}");
+        output.out.trim_end().to_owned()
     }
 
     /// Returns the only conflict of a volume or a mount.
@@ -62,8 +63,8 @@ fn s52_s55_the_policy_decides_which_side_has_the_name() {
         let shown = home.ok(["conflicts", "show", id]);
         assert!(shown.contains("bucket's bytes") && shown.contains(policy), "{shown}");
         assert!(home.refused(["conflicts", "show", "nonsense"]).contains("no mount has a conflict"));
-        let said = home.ok(["conflicts", "resolve", id, "--keep", "both"]);
-        assert_eq!(said, format!("resolved the conflict of {policy}.txt\n"));
+        let output = home.ok(["conflicts", "resolve", id, "--keep", "both"]);
+        assert_eq!(output, format!("resolved the conflict of {policy}.txt\n"));
         assert_eq!(home.ok(["conflicts", "list", "mnt"]), "mnt has no conflicts\n");
         let copies = fs::read_dir(home.mnt()).unwrap().filter(|entry| {
             let name = entry.as_ref().unwrap().file_name().into_string().unwrap();

@@ -9,17 +9,17 @@ use std::process::Stdio;
 #[test]
 fn the_mount_answers_when_the_command_returns() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     assert!(is_mounted(&mnt));
     fs::write(mnt.join("file"), "x").unwrap();
     let log = fs::read_to_string(home.path("volume/state/log")).unwrap();
-    assert!(log.contains("is mounted at"), "{log}");
+    assert!(log.contains("is mount_volume at"), "{log}");
 }
 
 #[test]
 fn a_signal_stores_what_is_pending_and_unmounts() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     let mut open = File::create(mnt.join("open")).unwrap();
     open.write_all(b"not closed yet").unwrap();
     home.signal(home.pid(), Signal::TERM);
@@ -35,7 +35,7 @@ fn a_signal_stores_what_is_pending_and_unmounts() {
 #[test]
 fn a_busy_mount_says_what_to_do_and_can_be_detached() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::write(mnt.join("file"), "x").unwrap();
     let open = File::open(mnt.join("file")).unwrap();
     let refused = home.refused(["umount", "mnt"]);
@@ -51,7 +51,7 @@ fn a_busy_mount_says_what_to_do_and_can_be_detached() {
 #[test]
 fn a_dead_mount_is_cleaned_up_by_umount() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::write(mnt.join("file"), "stored").unwrap();
     let pid = home.pid();
     home.signal(pid, Signal::KILL);
@@ -71,7 +71,7 @@ fn in_the_foreground_the_log_is_standard_error() {
     command.args(["mount", "-f", "volume", "mnt", "--log-format", "json"]).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mnt = home.mnt();
-    eventually("it is mounted", || home.tenon(["status", "mnt"]).code == 0);
+    eventually("it is mount_volume", || home.tenon(["status", "mnt"]).code == 0);
     assert_eq!(home.pid(), child.id());
     home.signal(child.id(), Signal::INT);
     let log = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
@@ -84,7 +84,7 @@ fn in_the_foreground_the_log_is_standard_error() {
 #[test]
 fn a_hangup_reopens_the_log() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     let log = home.path("volume/state/log");
     fs::rename(&log, home.path("log.1")).unwrap();
     home.signal(home.pid(), Signal::HUP);
@@ -97,7 +97,7 @@ fn a_hangup_reopens_the_log() {
 #[test]
 fn unmounting_by_umount_8_ends_the_daemon() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::write(mnt.join("file"), "x").unwrap();
     eventually("it is not busy", || fuse::unmount(&mnt).is_ok());
     eventually("the state is free", || home.tenon(["mount", "volume", "mnt"]).code == 0);

@@ -1,7 +1,7 @@
 //! An object drive on a file: formatted, served, killed, served again, mounted and inspected.
 
 use crate::endpoint::{KEY, SECRET};
-use crate::fixture::{Home, said, tenon};
+use crate::fixture::{Home, capture, tenon};
 use crate::kills::rounds;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -57,7 +57,7 @@ impl Home {
             "import boto3, os\ns3 = boto3.client('s3', endpoint_url=os.environ['URL'], region_name='us-east-1')\n{program}"
         );
         script.args(["-c", &program]).env("URL", url);
-        let outcome = said(script.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET));
+        let outcome = capture(script.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET));
         assert_eq!(outcome.code, 0, "{outcome:?}");
     }
 }
@@ -256,9 +256,9 @@ fn damage_is_found_by_a_scrub() {
     drop(serving);
     home.serve_drive();
     home.damage_large();
-    let said = home.tenon(["drive", "scrub", "drive.img"]);
-    assert_eq!(said.code, 4, "{said:?}");
-    assert!(said.out.contains("'large'"), "{said:?}");
+    let output = home.tenon(["drive", "scrub", "drive.img"]);
+    assert_eq!(output.code, 4, "{output:?}");
+    assert!(output.out.contains("'large'"), "{output:?}");
 }
 
 #[test]
@@ -269,14 +269,14 @@ fn s328_an_export_makes_directories_of_buckets_and_resumes() {
     let refused = home.refused(["drive", "export", "drive.img", "out"]);
     assert!(refused.contains("in use by another tenon"), "{refused}");
     drop(serving);
-    let said = home.ok(["drive", "export", "drive.img", "out"]);
-    assert!(said.contains("3 objects, 6 MiB copied; 0 already exported; 0 left out"), "{said}");
+    let output = home.ok(["drive", "export", "drive.img", "out"]);
+    assert!(output.contains("3 objects, 6 MiB copied; 0 already exported; 0 left out"), "{output}");
     assert_eq!(fs::read(home.path("out/photos/small")).unwrap(), b"kept");
     home.boto3(&home.serve(&format!("dirs://{}", home.path("out").display()), &[]).1, COMPARE);
     fs::remove_file(home.path("out/photos/large")).unwrap();
     fs::write(home.path("out/photos/small"), "changed there, and longer").unwrap();
-    let said = home.ok(["drive", "export", "drive.img", "out", "--bucket", "photos"]);
-    assert!(said.contains("2 objects, 1 MiB copied; 1 already exported; 0 left out"), "{said}");
+    let output = home.ok(["drive", "export", "drive.img", "out", "--bucket", "photos"]);
+    assert!(output.contains("2 objects, 1 MiB copied; 1 already exported; 0 left out"), "{output}");
     home.boto3(&home.serve(&format!("dirs://{}", home.path("out").display()), &[]).1, COMPARE);
     assert!(home.refused(["drive", "export", "drive.img", "out", "--bucket", "absent"]).contains("absent"));
 }
@@ -288,9 +288,9 @@ fn s328_damaged_objects_are_reported_and_left_out_of_an_export() {
     home.boto3(&serving.1, STORE);
     drop(serving);
     home.damage_large();
-    let said = home.tenon(["drive", "export", "drive.img", "out"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.out.contains("photos: 'large'") && said.out.contains("1 left out"), "{said:?}");
+    let output = home.tenon(["drive", "export", "drive.img", "out"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.out.contains("photos: 'large'") && output.out.contains("1 left out"), "{output:?}");
     assert_eq!(fs::read(home.path("out/photos/small")).unwrap(), b"kept");
     assert!(!home.path("out/photos/large").exists());
 }
@@ -303,7 +303,7 @@ fn s317_killed_at_any_moment_a_drives_server_has_what_it_acknowledged() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
     let mut kills = home.command("/usr/bin/python3");
     kills.arg(script).args(["kills", "drive.img", &rounds().to_string(), "1"]).env("TENON", tenon());
-    let outcome = said(&mut kills);
+    let outcome = capture(&mut kills);
     assert_eq!(outcome.code, 0, "{outcome:?}");
 }
 

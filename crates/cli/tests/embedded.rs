@@ -5,8 +5,8 @@ use std::fs;
 
 impl Home {
     fn with_volume_on_drive(self) -> Self {
-        let said = self.ok(["format", "volume", "--drive", "--size", "64MiB"]);
-        assert!(said.contains("with 64 MiB for its objects"), "{said}");
+        let output = self.ok(["format", "volume", "--drive", "--size", "64MiB"]);
+        assert!(output.contains("with 64 MiB for its objects"), "{output}");
         self
     }
 
@@ -27,7 +27,7 @@ fn s323_files_are_objects_on_the_drive_during_and_after_a_mount() {
     home.ok(["object", "put", "volume/object", hello.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(home.mnt().join("object")).unwrap(), "by a client");
     home.ok(["fsck", "mnt"]);
-    home.after_a_kill();
+    home.kill_and_remount();
     assert_eq!(fs::read_to_string(home.mnt().join("dir/file")).unwrap(), "by a program");
     home.ok(["umount", "mnt"]);
     assert!(!is_mounted(&home.mnt()));
@@ -52,7 +52,7 @@ fn s324_a_failed_format_leaves_nothing_and_keeps_existing_volumes() {
     assert!(refused.contains("too small"), "{refused}");
     assert!(!home.path("volume").exists());
     assert!(home.refused(["format", "s3://bucket", "--drive"]).contains("local directory"));
-    home.mounted();
+    home.mount_volume();
     fs::write(home.mnt().join("file"), "in a directory").unwrap();
     assert!(home.refused(["format", "volume", "--drive"]).contains("already"));
     assert_eq!(fs::read_to_string(home.path("volume/objects/file")).unwrap(), "in a directory");

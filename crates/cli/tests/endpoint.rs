@@ -1,6 +1,6 @@
 //! A volume as files and objects at once: usual S3 clients work while the same names are used through the mount.
 
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, capture};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ impl Home {
     }
 
     fn run_client(&self, name: &str, url: &str, bucket: &str, root: &Path) {
-        let said = said(&mut self.client(name, url, bucket, root));
-        assert_eq!(said.code, 0, "{name}: {said:?}");
+        let output = capture(&mut self.client(name, url, bucket, root));
+        assert_eq!(output.code, 0, "{name}: {output:?}");
     }
 }
 
@@ -102,8 +102,8 @@ fn s100_s104_s185_metadata_is_the_same_on_both_sides() {
     let url = home.mount_and_serve(&format!("s3://{bucket}"), &["--metadata-ttl=1s"]);
     home.run_client("metadata.py", &url, &bucket, &home.mnt());
     let mut client = home.client("metadata.py", &server.endpoint(), &bucket, &home.mnt());
-    let said = said(client.env("KEY", server.access_key()).env("SECRET", server.secret_key()));
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = capture(client.env("KEY", server.access_key()).env("SECRET", server.secret_key()));
+    assert_eq!(output.code, 0, "{output:?}");
     home.ok(["umount", "mnt"]);
     for naming in ["inode", "file-path"] {
         let home = Home::new().with_users();
@@ -116,9 +116,9 @@ fn s100_s104_s185_metadata_is_the_same_on_both_sides() {
 }
 
 /// A process that is killed when this value is dropped.
-struct Running(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -133,7 +133,7 @@ fn a_volume_is_served_without_a_mount() {
     for round in 0..2 {
         let mut serving = home.command(crate::fixture::tenon());
         serving.args(["serve", "volume", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
-        let mut serving = Running(serving.spawn().unwrap());
+        let mut serving = KillOnDrop(serving.spawn().unwrap());
         let mut url = String::new();
         let out = serving.0.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut url).unwrap();
@@ -156,7 +156,7 @@ assert s3.get_object(Bucket="volume", Key="a/b")["Body"].read() == b"kept"
             .env("ROUND", round.to_string())
             .env("AWS_ACCESS_KEY_ID", user("access_key"))
             .env("AWS_SECRET_ACCESS_KEY", user("secret_key"));
-        let outcome = said(&mut script);
+        let outcome = capture(&mut script);
         assert_eq!(outcome.code, 0, "{outcome:?}");
         let listed = home.ok(["status"]);
         assert!(listed.contains(url.trim()), "{listed}");
@@ -196,7 +196,7 @@ else:
             ("KEY", KEY),
             ("SECRET", SECRET),
         ]);
-        let outcome = said(&mut script);
+        let outcome = capture(&mut script);
         assert_eq!(outcome.code, 0, "{outcome:?}");
         if round == "0" {
             assert!(!home.mnt().join("big").exists());

@@ -1,7 +1,7 @@
 //! Events of a volume's endpoint: usual clients on one side, an HTTP receiver on the other.
 
 use crate::endpoint::{KEY, SECRET};
-use crate::fixture::{Home, eventually, said};
+use crate::fixture::{Home, capture, eventually};
 use events::{EventKind, ObjectEvent};
 use std::collections::BTreeMap;
 use std::fs;
@@ -130,8 +130,8 @@ def notify(**rule):
         let mut command = self.command("/usr/bin/python3");
         command.args(["-c", &format!("{begin}{program}")]);
         command.envs([("URL", url), ("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)]);
-        let said = said(&mut command);
-        assert_eq!(said.code, 0, "{said:?}");
+        let output = capture(&mut command);
+        assert_eq!(output.code, 0, "{output:?}");
     }
 
     fn counts(&self) -> BTreeMap<String, u64> {
@@ -280,7 +280,7 @@ fn s193_s196_clients_do_not_wait_for_a_slow_receiver() {
     let began = Instant::now();
     let pid = home.pid();
     home.signal(pid, rustix::process::Signal::TERM);
-    eventually("it ended", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    eventually("the process has ended", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     let dead = home.dead_letters();
     let mut keys: Vec<String> = dead.iter().map(|event| event.key.to_string()).collect();
@@ -307,12 +307,12 @@ fn invalid_receivers_are_refused() {
         (&["--webhook-token=hook=token"], "there is no --webhook hook"),
         (&["--webhook=hook=http://127.0.0.1/", "--webhook-token=hook=none"], "none"),
     ] {
-        let said = refused(more);
-        assert!(said.contains(says) && !said.contains(TOKEN), "{said}");
+        let output = refused(more);
+        assert!(output.contains(says) && !output.contains(TOKEN), "{output}");
     }
     fs::set_permissions(home.path("token"), fs::Permissions::from_mode(0o644)).unwrap();
-    let said = refused(&["--webhook=hook=http://127.0.0.1/", "--webhook-token=hook=token"]);
-    assert!(said.contains("chmod 600"), "{said}");
+    let output = refused(&["--webhook=hook=http://127.0.0.1/", "--webhook-token=hook=token"]);
+    assert!(output.contains("chmod 600"), "{output}");
 }
 
 /// Objects that a lifecycle rule expires are deleted while the volume is mounted, with an event each; others stay.

@@ -14,7 +14,7 @@ pub(crate) struct Home {
 
 /// Exit code and output of a run of `tenon`.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Output {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -65,16 +65,16 @@ impl Home {
     }
 
     /// Runs `tenon` and waits for its end.
-    pub(crate) fn tenon<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Said {
+    pub(crate) fn tenon<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Output {
         let mut command = self.command(tenon());
-        said(command.args(words))
+        capture(command.args(words))
     }
 
     /// Runs `tenon`, which must succeed. Returns what it printed.
     pub(crate) fn ok<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
-        let said = self.tenon(words);
-        assert_eq!(said.code, 0, "{said:?}");
-        said.out
+        let output = self.tenon(words);
+        assert_eq!(output.code, 0, "{output:?}");
+        output.out
     }
 
     /// Lets `tenon fsck` remove content that no file refers to, which a crash or a restored backup leaves. Asserts
@@ -93,10 +93,13 @@ impl Home {
 
     /// Runs `tenon`, which must fail with one line that begins with its name. Returns that line.
     pub(crate) fn refused<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
-        let said = self.tenon(words);
-        assert!(matches!(said.code, 1 | 2), "{said:?}");
-        assert!(said.err.starts_with("tenon: ") && said.err.trim_end().lines().count() == 1, "{said:?}");
-        said.err
+        let output = self.tenon(words);
+        assert!(matches!(output.code, 1 | 2), "{output:?}");
+        assert!(
+            output.err.starts_with("tenon: ") && output.err.trim_end().lines().count() == 1,
+            "{output:?}"
+        );
+        output.err
     }
 
     /// Makes and mounts an embedded volume. Returns the mount point.
@@ -167,9 +170,9 @@ pub(crate) fn tenon() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tenon"))
 }
 
-pub(crate) fn said(command: &mut Command) -> Said {
+pub(crate) fn capture(command: &mut Command) -> Output {
     let output = command.output().unwrap();
-    Said {
+    Output {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),

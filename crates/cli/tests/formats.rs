@@ -2,7 +2,7 @@
 //!
 //! `scripts/fixtures` made the archives in `formats/`; each folder is named after the build.
 
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, capture};
 use rustix::fs::getxattr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 fn unpack(home: &Home, build: &str, volume: &str) {
     let archives = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
     let archive = archives.join(build).join(format!("{volume}.tar.xz"));
-    let unpacked = said(home.command("tar").args(["--extract", "--xattrs", "--file"]).arg(archive));
+    let unpacked = capture(home.command("tar").args(["--extract", "--xattrs", "--file"]).arg(archive));
     assert_eq!((unpacked.code, unpacked.err.as_str()), (0, ""));
 }
 

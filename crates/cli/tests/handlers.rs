@@ -112,8 +112,10 @@ fn s276_s277_clients_of_a_handler_see_changes_across_its_restart() {
     let handler = home.handler(&url, "127.0.0.1:0", events);
     let at = handler.first_line();
     let client = ["--handler", &at, "--handler-token", "client-token"];
-    let watch =
-        RunningTenon::start(&home, &[&["views", "watch", "rules.yaml", "--interval", "100ms"], &client[..]].concat());
+    let watch = RunningTenon::start(
+        &home,
+        &[&["views", "watch", "rules.yaml", "--interval", "100ms"], &client[..]].concat(),
+    );
     let expect = |lines: &[&str]| {
         let has = || watch.lines() == lines;
         eventually(&format!("{lines:?}"), has);

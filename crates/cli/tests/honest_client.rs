@@ -8,7 +8,7 @@
 #![expect(clippy::disallowed_methods, reason = "it measures, and its size may be asked for")]
 
 use crate::attacks::{KEY, SECRET, Served};
-use crate::fixture::said;
+use crate::fixture::capture;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ print(json.dumps({
     let mut script = served.home.command("/usr/bin/python3");
     script.args(["-c", program]).env("URL", format!("http://{}", served.address));
     script.env("KEY", KEY).env("SECRET", SECRET);
-    let outcome = said(&mut script);
+    let outcome = capture(&mut script);
     assert_eq!(outcome.code, 0, "{outcome:?}");
     serde_json::from_str(&outcome.out).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Features that programs use beyond reading and writing, through the kernel.
 
-use crate::fixture::{Home, eventually, said};
+use crate::fixture::{Home, capture, eventually};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::Duration;
@@ -15,9 +15,9 @@ impl Home {
 
     /// Runs a shell line in the home, which must succeed. Returns what it printed.
     fn sh(&self, line: &str) -> String {
-        let said = said(self.command("/bin/sh").args(["-euc", line]));
-        assert_eq!(said.code, 0, "{line}: {said:?}");
-        said.out
+        let output = capture(self.command("/bin/sh").args(["-euc", line]));
+        assert_eq!(output.code, 0, "{line}: {output:?}");
+        output.out
     }
 
     fn atime_ns(&self, name: &str) -> i128 {
@@ -92,7 +92,7 @@ fn s173_cp_copies_inside_the_store() {
 #[test]
 fn s91_cp_by_path_copies_inside_the_store() {
     let home = Home::new();
-    home.mounted();
+    home.mount_volume();
     home.sh("head -c 20000000 /dev/urandom > mnt/source; sync");
     let written = home.status()["fuse_requests"]["WRITE"].as_u64();
     home.sh("cp mnt/source mnt/copy");
@@ -111,7 +111,7 @@ fn s91_cp_by_path_copies_inside_the_store() {
 #[test]
 fn s92_locks_hold_between_the_processes_of_a_mount() {
     let home = Home::new();
-    home.mounted();
+    home.mount_volume();
     home.sh("echo text > mnt/file");
     let tried = |by: &str| home.sh(&format!("{by} && echo taken || echo refused"));
     let file = fs::File::options().read(true).write(true).open(home.mnt().join("file")).unwrap();
@@ -162,7 +162,7 @@ fn s174_s175_quotas_limit_directories_and_the_volume() {
     assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
     // Usage stays exact however a mount ends.
     home.sh("rm mnt/moved/fits; truncate -s 1M mnt/moved/below/old");
-    home.after_a_kill();
+    home.kill_and_remount();
     assert!(home.ok(["quota", "get", "mnt/moved"]).starts_with("bytes  1048576 used"));
     assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
     home.ok(["quota", "rm", "mnt"]);

@@ -119,8 +119,8 @@ fn assert_kills_lose_nothing(layout: &[&str], mode: &[&str]) {
         }
     }
     home.ok(["umount", "mnt"]);
-    let said = home.tenon(["fsck", "volume", "--remove-orphans"]);
-    assert!(matches!(said.code, 0 | 1), "{layout:?} {mode:?}: {said:?}");
+    let output = home.tenon(["fsck", "volume", "--remove-orphans"]);
+    assert!(matches!(output.code, 0 | 1), "{layout:?} {mode:?}: {output:?}");
 }
 
 /// Number of rounds; `TENON_ROUNDS` asks for more.

@@ -1,7 +1,7 @@
 //! How mounts end and start again: waiting for earlier processes, dead mount points, remounts, and what `status`
 //! shows.
 
-use crate::fixture::{Home, eventually, is_mounted, said, tenon};
+use crate::fixture::{Home, capture, eventually, is_mounted, tenon};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -54,7 +54,7 @@ fn s507_a_mount_waits_for_an_ending_daemon() {
     eventually("it is not busy", || fuse::unmount(&home.mnt()).is_ok());
     // A script may run `tenon umount` after umount(8).
     let waited = home.tenon(["umount", "mnt"]);
-    assert!(waited.code == 0 || waited.err.contains("no Tenon volume is mounted"), "{waited:?}");
+    assert!(waited.code == 0 || waited.err.contains("no Tenon volume is mount_volume"), "{waited:?}");
     eventually("the state is free", || home.is_state_free());
 }
 
@@ -63,24 +63,24 @@ fn s507_a_mount_waits_for_an_ending_daemon() {
 #[test]
 fn s508_a_dead_mount_point_is_mounted_again() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::write(mnt.join("file"), "stored").unwrap();
     home.kill_mount();
-    let mounted = home.tenon(["mount", "volume", "mnt"]);
-    assert_eq!(mounted.code, 0, "{mounted:?}");
-    assert!(mounted.err.contains("was dead"), "{mounted:?}");
+    let mount_volume = home.tenon(["mount", "volume", "mnt"]);
+    assert_eq!(mount_volume.code, 0, "{mount_volume:?}");
+    assert!(mount_volume.err.contains("was dead"), "{mount_volume:?}");
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "stored");
     home.kill_mount();
     let helper = home.path("mount.fuse.tenon");
     symlink(tenon(), &helper).unwrap();
-    let mounted =
-        said(home.command(&helper).args([home.text("volume"), home.text("mnt")]).args(["-o", "rw"]));
-    assert_eq!(mounted.code, 0, "{mounted:?}");
+    let mount_volume =
+        capture(home.command(&helper).args([home.text("volume"), home.text("mnt")]).args(["-o", "rw"]));
+    assert_eq!(mount_volume.code, 0, "{mount_volume:?}");
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "stored");
     assert!(home.refused(["mount", "volume", "mnt"]).contains("already"));
     let helper = home.path("umount.fuse.tenon");
     symlink(tenon(), &helper).unwrap();
-    let unmounted = said(home.command(&helper).args([home.text("mnt").as_str(), "-n"]));
+    let unmounted = capture(home.command(&helper).args([home.text("mnt").as_str(), "-n"]));
     assert!(unmounted.code == 0 && !is_mounted(&mnt) && home.is_state_free(), "{unmounted:?}");
 }
 
@@ -89,7 +89,7 @@ fn s508_a_dead_mount_point_is_mounted_again() {
 #[test]
 fn s509_status_shows_dead_mounts_and_all_others() {
     let home = Home::new();
-    home.mounted();
+    home.mount_volume();
     fs::create_dir(home.path("mnt2")).unwrap();
     home.ok(["format", "volume2"]);
     home.ok(["mount", "volume2", "mnt2"]);
@@ -151,11 +151,11 @@ fn s510_read_only_with_write_back_shows_and_uploads_waiting_changes() {
 #[test]
 fn s506_remount_changes_the_flags_that_the_kernel_enforces() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     let helper = home.path("mount.fuse.tenon");
     symlink(tenon(), &helper).unwrap();
     let remount = |options: &str| {
-        said(
+        capture(
             home.command(&helper)
                 .args(["volume", "mnt", "-n", "-o"])
                 .arg(format!("rw,user_id=0,remount,{options}")),
@@ -175,7 +175,7 @@ fn s506_remount_changes_the_flags_that_the_kernel_enforces() {
     home.ok(["umount", "mnt"]);
     home.ok(["mount", "volume", "mnt", "-o", "ro"]);
     let refused = remount("rw");
-    assert!(refused.code == 1 && refused.err.contains("mounted read-only"), "{refused:?}");
+    assert!(refused.code == 1 && refused.err.contains("mount_volume read-only"), "{refused:?}");
     assert!(home.refused(["mount", "elsewhere", "-o", "remount,ro"]).contains("no Tenon volume"));
 }
 
@@ -201,7 +201,7 @@ fn s507_a_mount_waits_for_a_process_that_got_a_signal() {
 #[test]
 fn a_volume_in_use_is_refused_without_waiting() {
     let home = Home::new();
-    home.mounted();
+    home.mount_volume();
     fs::create_dir(home.path("mnt2")).unwrap();
     let refused =
         home.command(tenon()).args(["mount", "volume", "mnt2"]).stderr(Stdio::piped()).output().unwrap();

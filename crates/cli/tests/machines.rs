@@ -1,6 +1,6 @@
 //! One bucket mounted by two machines: two processes that share nothing but the server.
 
-use crate::fixture::{Home, eventually, said};
+use crate::fixture::{Home, capture, eventually};
 use crate::s3::{home, new_bucket};
 use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -227,8 +227,8 @@ fn s217_a_machine_that_dies_during_renames_blocks_others_only_for_seconds() {
     let kept = [format!("{at}-here"), format!("{at}-there")];
     // Both names exist if the copy had been made.
     eventually_within_ttl("the file in between", || kept.iter().any(|name| here.join(name).exists()));
-    let said = said(home.command(crate::fixture::tenon()).args(["gc", "mnt"]));
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = capture(home.command(crate::fixture::tenon()).args(["gc", "mnt"]));
+    assert_eq!(output.code, 0, "{output:?}");
     let own = home.ok(["object", "ls", &format!("{bucket}/.tenon/"), "-r"]);
     assert!(!own.contains("leases"), "{own}");
 }

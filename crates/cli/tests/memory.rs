@@ -1,7 +1,7 @@
 //! The memory limit, compared with the resident memory of the shipped process as the kernel counts it.
 
-use crate::drives::Serving;
-use crate::fixture::{Home, peak_bytes_but_program, said};
+use crate::drives::ServeProcess;
+use crate::fixture::{Home, capture, peak_bytes_without_program};
 use crate::s3::{home, new_bucket};
 use servers::{Mode, Proxy};
 use std::fs::File;
@@ -39,7 +39,7 @@ assert got == body
 ";
 
 fn assert_within_limit(what: &str, pid: u32) {
-    let peak_mib = peak_bytes_but_program(pid) >> 20;
+    let peak_mib = peak_bytes_without_program(pid) >> 20;
     println!("{what}: peak {peak_mib} MiB of {LIMIT_MIB}");
     assert!(peak_mib <= LIMIT_MIB, "{what}: {peak_mib} MiB");
 }
@@ -49,7 +49,7 @@ fn assert_within_limit(what: &str, pid: u32) {
 fn s575_parallel_uploads_stay_within_the_memory_limit() {
     let over_drive = Home::new().with_users();
     over_drive.ok(["drive", "format", "drive.img", "--size", "2GiB"]);
-    let Serving(serving, url) =
+    let ServeProcess(serving, url) =
         &over_drive.serve(&format!("drive://{}", over_drive.text("drive.img")), &[LIMIT]);
     over_drive.boto3(url, UPLOADS);
     assert_within_limit("over a drive", serving.id());
@@ -57,7 +57,7 @@ fn s575_parallel_uploads_stay_within_the_memory_limit() {
     let server = servers::shared_minio();
     let over_s3 = home(server).with_users().with("AWS_ENDPOINT_URL", &server.endpoint());
     let volume = format!("s3://{}", new_bucket(server, "memory-uploads"));
-    let Serving(serving, url) = &over_s3.serve(&volume, &[LIMIT]);
+    let ServeProcess(serving, url) = &over_s3.serve(&volume, &[LIMIT]);
     over_s3.boto3(url, UPLOADS);
     assert_within_limit("over S3", serving.id());
 }
@@ -82,6 +82,6 @@ fn s575_writers_that_wait_for_a_store_stay_within_the_memory_limit() {
     });
     proxy.set(Mode::Pass);
     assert_within_limit("200 writers", pid);
-    said(home.command("/bin/sh").args(["-c", "sync mnt"]));
+    capture(home.command("/bin/sh").args(["-c", "sync mnt"]));
     home.ok(["umount", "--lazy", "mnt"]);
 }

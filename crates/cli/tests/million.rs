@@ -4,7 +4,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "it measures, and its size may be asked for")]
 
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, capture};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ impl Home {
     /// Runs a shell line, and prints how long it took and the daemon's peak memory so far.
     fn measure(&self, line: &str) -> String {
         let begun = Instant::now();
-        let done = said(self.command("/bin/sh").args(["-ec", line]));
+        let done = capture(self.command("/bin/sh").args(["-ec", line]));
         assert_eq!(done.code, 0, "{line}: {done:?}");
         println!("{line}: {:.2} s, peak {} MiB", begun.elapsed().as_secs_f64(), self.peak_bytes() >> 20);
         done.out.trim().to_owned()

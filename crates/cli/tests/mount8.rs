@@ -1,6 +1,6 @@
 //! Mounts by mount(8) and fstab.
 
-use crate::fixture::{Home, is_mounted, said, tenon};
+use crate::fixture::{Home, capture, is_mounted, tenon};
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -11,7 +11,7 @@ fn the_mount_helper_mounts() {
     let helper = home.path("mount.fuse.tenon");
     symlink(tenon(), &helper).unwrap();
     let options = "rw,nofail,_netdev,x-systemd.automount,metadata_ttl=1s,memory_limit=128M";
-    let mounted = said(home.command(&helper).args(["volume", "mnt", "-n", "-o", options]));
+    let mounted = capture(home.command(&helper).args(["volume", "mnt", "-n", "-o", options]));
     assert_eq!(mounted.code, 0, "{mounted:?}");
     assert_eq!(home.status()["memory_limit_bytes"], 128 << 20);
     fs::write(home.mnt().join("file"), "x").unwrap();

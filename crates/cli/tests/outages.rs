@@ -3,7 +3,7 @@
 //! The matrix of every operation and outage in simulated time is in `crates/vfs/tests/outages.rs`, that of every
 //! request in `crates/store/tests/s3/budget.rs`. These tests show that the parts work together.
 
-use crate::fixture::{Home, eventually, is_mounted, peak_bytes_but_program, said};
+use crate::fixture::{Home, capture, eventually, is_mounted, peak_bytes_without_program};
 use crate::kills::make;
 use crate::s3::{home, new_bucket};
 use servers::{Mode, Proxy, S3Server, SmallDisk};
@@ -29,13 +29,13 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 /// A volume on a server, mounted through a proxy of its own.
-struct Mounted {
+struct OutageSetup {
     home: Home,
     proxy: Proxy,
     volume: String,
 }
 
-impl Mounted {
+impl OutageSetup {
     fn new(server: &S3Server, name: &str, layout: &[&str], flags: &[&str]) -> Self {
         let volume = format!("s3://{}", new_bucket(server, name));
         let proxy = Proxy::start(&server.endpoint());
@@ -68,7 +68,7 @@ impl Mounted {
                 .iter()
                 .map(|(name, script)| {
                     let script = script.replace('#', &round.to_string());
-                    let run = move || said(self.home.command("/bin/sh").args(["-c", &script])).code;
+                    let run = move || capture(self.home.command("/bin/sh").args(["-c", &script])).code;
                     (*name, scope.spawn(run))
                 })
                 .collect();
@@ -131,7 +131,7 @@ const PROGRAMS: [(&str, &str); 10] = [
 ];
 
 /// Runs a test on every layout, with and without write-back, at the same time.
-fn on_every_volume(server: &S3Server, name: &str, test: impl Fn(&Mounted, &[&str]) + Sync, retry: &str) {
+fn on_every_volume(server: &S3Server, name: &str, test: impl Fn(&OutageSetup, &[&str]) + Sync, retry: &str) {
     thread::scope(|scope| {
         for (index, layout) in LAYOUTS.iter().enumerate() {
             for write_back in [false, true] {
@@ -139,7 +139,7 @@ fn on_every_volume(server: &S3Server, name: &str, test: impl Fn(&Mounted, &[&str
                 scope.spawn(move || {
                     let flags: &[&str] = if write_back { &[retry, "--writeback"] } else { &[retry] };
                     let name = format!("{name}-{index}-{write_back}");
-                    let mounted = Mounted::new(server, &name, layout, flags);
+                    let mounted = OutageSetup::new(server, &name, layout, flags);
                     test(&mounted, flags);
                     mounted.home.ok(["umount", "mnt"]);
                     let checked = mounted.home.tenon(["fsck", &mounted.volume]);
@@ -153,7 +153,7 @@ fn on_every_volume(server: &S3Server, name: &str, test: impl Fn(&Mounted, &[&str
 #[test]
 fn s120_s123_programs_in_outages_that_last() {
     let modes = [Mode::Refuse, Mode::LoseReplies, Mode::CutBodies(100_000), Mode::FlipBytes, Mode::BlackHole];
-    let test = |mounted: &Mounted, flags: &[&str]| {
+    let test = |mounted: &OutageSetup, flags: &[&str]| {
         for (round, mode) in modes.into_iter().enumerate() {
             mounted.prepare(round);
             // Mount anew, so that nothing is known or cached.
@@ -180,7 +180,7 @@ fn s110_s123_programs_in_outages_that_end_soon() {
     let server = servers::minio();
     let modes = [Some(Mode::Refuse), Some(Mode::Busy), Some(Mode::LoseReplies), Some(Mode::BlackHole), None];
     let barrier = std::sync::Barrier::new(6);
-    let test = |mounted: &Mounted, flags: &[&str]| {
+    let test = |mounted: &OutageSetup, flags: &[&str]| {
         let mut is_sound = true;
         for (round, mode) in modes.into_iter().enumerate() {
             // A volume that failed reports it at the end: the other volumes wait for it at the barrier.
@@ -224,20 +224,20 @@ fn s110_s123_programs_in_outages_that_end_soon() {
 #[test]
 fn s120_a_slow_line_is_only_slow() {
     let server = servers::shared_minio();
-    let mounted = Mounted::new(server, "slow", &[], &["--retry-timeout=1s", "--part-size=5MiB"]);
+    let mounted = OutageSetup::new(server, "slow", &[], &["--retry-timeout=1s", "--part-size=5MiB"]);
     mounted.proxy.set(Mode::Throttle(800 << 10));
-    let copied = said(mounted.home.command("/bin/sh").args(["-c", "cp large mnt/large && sync -f mnt"]));
+    let copied = capture(mounted.home.command("/bin/sh").args(["-c", "cp large mnt/large && sync -f mnt"]));
     assert_eq!(copied.code, 0, "{copied:?}");
-    let read = said(mounted.home.command("/bin/sh").args(["-c", "cmp mnt/large large"]));
+    let read = capture(mounted.home.command("/bin/sh").args(["-c", "cmp mnt/large large"]));
     assert_eq!(read.code, 0, "{read:?}");
     mounted.proxy.set(Mode::Pass);
     mounted.home.ok(["umount", "mnt"]);
 }
 
 /// A process that is killed when this value is dropped.
-struct Running(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -258,7 +258,8 @@ fn s125_memory_is_bounded_while_the_store_is_away() {
     for write_back in [None, Some("--writeback")] {
         let flags: Vec<&str> =
             ["--retry-timeout=2s", "--memory-limit=128MiB"].into_iter().chain(write_back).collect();
-        let mounted = Mounted::new(server, &format!("memory-{}", write_back.is_some()), LAYOUTS[1], &flags);
+        let mounted =
+            OutageSetup::new(server, &format!("memory-{}", write_back.is_some()), LAYOUTS[1], &flags);
         for n in 0..8 {
             fs::copy(mounted.home.path("large"), mounted.home.mnt().join(format!("large-{n}"))).unwrap();
         }
@@ -275,12 +276,12 @@ fn s125_memory_is_bounded_while_the_store_is_away() {
                     while Instant::now() < until {
                         round += 1;
                         let script = format!("cat mnt/large-{n} >/dev/null; cp large mnt/new-{n}-{round}");
-                        said(mounted.home.command("/bin/sh").args(["-c", &script]));
+                        capture(mounted.home.command("/bin/sh").args(["-c", &script]));
                     }
                 });
             }
         });
-        let peak = peak_bytes_but_program(pid);
+        let peak = peak_bytes_without_program(pid);
         println!("{flags:?}: peak {} MiB of {LIMIT_MIB}", peak >> 20);
         assert!(peak <= LIMIT_MIB << 20, "{flags:?}: {} MiB", peak >> 20);
         mounted.proxy.set(Mode::Pass);
@@ -298,13 +299,13 @@ fn s125_memory_is_bounded_while_the_store_is_away() {
 fn s124_an_unmount_in_an_outage_ends_and_says_what_is_left() {
     let server = servers::shared_minio();
     let flags = ["--retry-timeout=1s", "--drain-timeout=4s"];
-    let mounted = Mounted::new(server, "unmount", &[], &flags);
+    let mounted = OutageSetup::new(server, "unmount", &[], &flags);
     let pid = mounted.home.pid();
     // The writer is a process of its own, which writes after the last close of a copy of its descriptor: a close
     // stores.
     fs::write(mounted.home.path("lines"), "so far\n").unwrap();
     let script = "exec tail -f lines > mnt/half-written";
-    let _writer = Running(mounted.home.command("/bin/sh").args(["-c", script]).spawn().unwrap());
+    let _writer = KillOnDrop(mounted.home.command("/bin/sh").args(["-c", script]).spawn().unwrap());
     let written = mounted.home.mnt().join("half-written");
     eventually("it is written", || fs::metadata(&written).is_ok_and(|found| found.len() == 7));
     mounted.proxy.set(Mode::BlackHole);
@@ -319,8 +320,9 @@ fn s124_an_unmount_in_an_outage_ends_and_says_what_is_left() {
     eventually("the daemon ends", is_over);
     // The limits of the dirty file, the unmount, the last closes and the last answers.
     assert!(began.elapsed() <= Duration::from_secs(4 + 5 + 5 + 2), "{:?}", began.elapsed());
-    let logs =
-        said(mounted.home.command("/bin/sh").args(["-c", "cat home/.local/state/tenon/*/log* 2>/dev/null"]));
+    let logs = capture(
+        mounted.home.command("/bin/sh").args(["-c", "cat home/.local/state/tenon/*/log* 2>/dev/null"]),
+    );
     assert!(logs.out.contains("not everything was stored"), "{logs:?}");
     assert!(logs.out.contains("half-written"), "{logs:?}");
 }
@@ -337,7 +339,7 @@ fn s126_a_full_disk_is_an_error_and_no_damage() {
             let state = format!("--state-dir={}", disk.path().join("state").display());
             let flags: Vec<&str> = ["--retry-timeout=2s", &state].into_iter().chain(write_back).collect();
             let mounted =
-                Mounted::new(server, &format!("full-{index}-{}", write_back.is_some()), layout, &flags);
+                OutageSetup::new(server, &format!("full-{index}-{}", write_back.is_some()), layout, &flags);
             let (mnt, what) = (mounted.home.mnt(), format!("{layout:?} {write_back:?}"));
             let body = pattern(6 << 20);
             for n in 0..10 {

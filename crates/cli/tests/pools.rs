@@ -1,7 +1,7 @@
 //! Several drives served as one pool: joined, killed, with a missing drive, and with an additional drive.
 
 use crate::drives::{COMPARE, STORE};
-use crate::fixture::{Home, said, tenon};
+use crate::fixture::{Home, capture, tenon};
 use crate::kills::rounds;
 use std::fs;
 
@@ -138,7 +138,7 @@ fn s317_killed_at_any_moment_a_pools_server_has_what_it_acknowledged() {
     let mut kills = home.command("/usr/bin/python3");
     let arguments = ["kills", "one.img+two.img+three.img", &rounds().to_string(), "2"];
     kills.arg(script).args(arguments).env("TENON", tenon());
-    let outcome = said(&mut kills);
+    let outcome = capture(&mut kills);
     assert_eq!(outcome.code, 0, "{outcome:?}");
 }
 
@@ -154,8 +154,8 @@ fn s533_every_command_takes_all_drives_of_a_pool() {
     let pool = home.pool(&["a", "b"]);
     for named in ["a+b", pool.as_str()] {
         let lines = |command: &str, end: &str| {
-            let said = home.ok(["drive", command, named]);
-            said.lines().filter(|line| line.ends_with(end)).count()
+            let output = home.ok(["drive", command, named]);
+            output.lines().filter(|line| line.ends_with(end)).count()
         };
         assert_eq!(lines("info", " available"), 1);
         assert_eq!(lines("check", " 0 problems"), 2);
@@ -164,7 +164,7 @@ fn s533_every_command_takes_all_drives_of_a_pool() {
     }
     // A pool that is served is scrubbed by its server.
     let serving = home.serve(&pool, &[]);
-    let said = home.ok(["drive", "scrub", "a+b"]);
-    assert_eq!(said.lines().filter(|line| line.ends_with(" 0 damaged")).count(), 2, "{said}");
+    let output = home.ok(["drive", "scrub", "a+b"]);
+    assert_eq!(output.lines().filter(|line| line.ends_with(" 0 damaged")).count(), 2, "{output}");
     home.boto3(&serving.1, COMPARE);
 }

@@ -1,6 +1,6 @@
 //! Usual programs on a real server: data that goes in comes out again, also from a mount without any state.
 
-use crate::fixture::{Home, eventually, said};
+use crate::fixture::{Home, capture, eventually};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -28,9 +28,9 @@ fn make_source(root: &Path) {
 impl Home {
     /// Runs a shell line in the home, which must succeed. Returns what it printed.
     pub(crate) fn shell(&self, line: &str) -> String {
-        let said = said(self.command("/bin/sh").args(["-ec", line]));
-        assert_eq!(said.code, 0, "{line}: {said:?}");
-        said.out
+        let output = capture(self.command("/bin/sh").args(["-ec", line]));
+        assert_eq!(output.code, 0, "{line}: {output:?}");
+        output.out
     }
 
     /// Returns type, mode, link target and SHA-256 of everything below a directory.

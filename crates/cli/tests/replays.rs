@@ -31,12 +31,15 @@ fn s236_accepted_messages_leave_the_file_and_the_rest_stays() {
     // A webhook's dead letter is the message itself.
     let lines = [letter("a"), "{\"broken\":".to_owned(), event("b"), unreadable.to_owned(), letter("c")];
     fs::write(home.path("dead"), lines.join("\n")).unwrap();
-    let said = home.tenon(["events", "replay", "dead", &to, "--keep"]);
-    assert_eq!((said.code, said.out.as_str()), (1, "3 sent, 2 not sent; dead is unchanged\n"));
+    let output = home.tenon(["events", "replay", "dead", &to, "--keep"]);
+    assert_eq!((output.code, output.out.as_str()), (1, "3 sent, 2 not sent; dead is unchanged\n"));
     assert_eq!(fs::read_to_string(home.path("dead")).unwrap(), lines.join("\n"));
-    let said = home.tenon(["events", "replay", "dead", &to]);
-    assert_eq!((said.code, said.out.as_str()), (1, "3 sent, 2 left in dead\n"));
-    assert!(said.err.contains("line 2: ") && said.err.contains("line 4: the message cannot be read"), "{said:?}");
+    let output = home.tenon(["events", "replay", "dead", &to]);
+    assert_eq!((output.code, output.out.as_str()), (1, "3 sent, 2 left in dead\n"));
+    assert!(
+        output.err.contains("line 2: ") && output.err.contains("line 4: the message cannot be read"),
+        "{output:?}"
+    );
     assert_eq!(fs::read_to_string(home.path("dead")).unwrap(), format!("{}\n{unreadable}\n", lines[1]));
     let keys: Vec<_> = receiver.received().iter().map(|event| event.key.to_string()).collect();
     assert_eq!(keys, ["a", "b", "c", "a", "b", "c"], "in order");
@@ -49,8 +52,8 @@ fn s236_accepted_messages_leave_the_file_and_the_rest_stays() {
     fs::write(home.path("notes"), "remember the milk\n").unwrap();
     assert!(home.refused(["events", "replay", "notes", &to]).contains("not a file of messages"));
     assert_eq!(fs::read_to_string(home.path("notes")).unwrap(), "remember the milk\n");
-    let said = home.refused(["events", "replay", "notes", "--to=nowhere"]);
-    assert!(said.contains("https://host/path"), "{said}");
+    let output = home.refused(["events", "replay", "notes", "--to=nowhere"]);
+    assert!(output.contains("https://host/path"), "{output}");
 }
 
 #[test]
@@ -60,14 +63,14 @@ fn s236_nothing_is_lost_without_a_receiver_or_when_a_replay_is_killed() {
     let to = format!("--to=http://{}/", receiver.address);
     let text = format!("{}\n{}\n", letter("a"), letter("b"));
     fs::write(home.path("dead"), &text).unwrap();
-    let said = home.tenon(["events", "replay", "dead", &to]);
-    assert_eq!((said.code, said.out.as_str()), (1, "0 sent, 2 left in dead\n"));
-    assert!(said.err.contains("answers 403") && said.err.lines().count() == 1, "{said:?}");
+    let output = home.tenon(["events", "replay", "dead", &to]);
+    assert_eq!((output.code, output.out.as_str()), (1, "0 sent, 2 left in dead\n"));
+    assert!(output.err.contains("answers 403") && output.err.lines().count() == 1, "{output:?}");
     assert_eq!(fs::read_to_string(home.path("dead")).unwrap(), text);
     let address = receiver.address.clone();
     drop(receiver);
-    let said = home.tenon(["events", "replay", "dead", &to, "--retry-timeout=1s"]);
-    assert_eq!((said.code, said.out.as_str()), (1, "0 sent, 2 left in dead\n"));
+    let output = home.tenon(["events", "replay", "dead", &to, "--retry-timeout=1s"]);
+    assert_eq!((output.code, output.out.as_str()), (1, "0 sent, 2 left in dead\n"));
     assert_eq!(fs::read_to_string(home.path("dead")).unwrap(), text);
     // Leave the files as a killed replay does.
     fs::rename(home.path("dead"), home.path("dead.replaying")).unwrap();
@@ -90,10 +93,11 @@ fn dead_letters_can_be_replayed_to_their_handler() {
     let [events, secret] = &notifying.flags;
     let to = events.replace("--events=webhook", "--to=http");
     let serve = ["events", "serve", "--listen=127.0.0.1:0", "--state-dir=state", events, secret];
-    let shown = |handler: &RunningTenon| home.ok(["views", "list", "rules.yaml", "--handler", &handler.first_line()]);
+    let shown =
+        |handler: &RunningTenon| home.ok(["views", "list", "rules.yaml", "--handler", &handler.first_line()]);
     let handler = RunningTenon::start(&home, &[&serve[..], &["--event-dialect=gcs"]].concat());
     assert_eq!(shown(&handler), "all: 0 objects, 0 bytes\n");
-    notifying.notify_of(&home, &bucket);
+    notifying.enable_notifications(&home, &bucket);
     client.put("a", "x", &[]);
     let dead = home.path("state/views/dead-letters");
     let count = || fs::read_to_string(&dead).unwrap_or_default().lines().count();
@@ -102,8 +106,8 @@ fn dead_letters_can_be_replayed_to_their_handler() {
     drop(handler);
     let handler = RunningTenon::start(&home, &serve);
     assert_eq!(shown(&handler), "all: 0 objects, 0 bytes\n", "the handler keeps its state");
-    let said = home.ok(["events", "replay", dead.to_str().unwrap(), &to, secret]);
-    assert!(said.starts_with("1 sent, 0 left"), "{said}");
+    let output = home.ok(["events", "replay", dead.to_str().unwrap(), &to, secret]);
+    assert!(output.starts_with("1 sent, 0 left"), "{output}");
     assert_eq!(shown(&handler), "all: 1 objects, 1 bytes\n");
     assert!(!dead.exists());
 }
@@ -122,9 +126,9 @@ fn recorded_messages_can_be_replayed() {
         let word = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
         format!("*{}\r\n{}", words.len(), words.iter().map(word).collect::<String>())
     };
-    let said = words(&["AUTH", redis.user(), redis.password()])
+    let commands = words(&["AUTH", redis.user(), redis.password()])
         + &words(&["RPUSH", "events", &event("a"), &event("b")]);
-    server.write_all(said.as_bytes()).unwrap();
+    server.write_all(commands.as_bytes()).unwrap();
     let mut lines = BufReader::new(server).lines();
     assert_eq!((lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()), ("+OK".into(), ":2".into()));
     let list = format!("{}/0?list=events", redis.url_without_user());
@@ -132,8 +136,8 @@ fn recorded_messages_can_be_replayed() {
     assert_eq!(home.ok(tail).lines().count(), 2);
     let to = format!("--to=http://{}/", receiver.address);
     for _ in 0..2 {
-        let said = home.ok(["events", "replay", "kept", &to, "--event-secret=token", "--keep"]);
-        assert_eq!(said, "2 sent, 0 not sent; kept is unchanged\n");
+        let output = home.ok(["events", "replay", "kept", &to, "--event-secret=token", "--keep"]);
+        assert_eq!(output, "2 sent, 0 not sent; kept is unchanged\n");
     }
     assert_eq!(receiver.received().len(), 4);
 }

@@ -1,6 +1,6 @@
 //! Secrets appear neither in the arguments of a process nor in logs, errors or the mount table.
 
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, capture};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -64,5 +64,5 @@ fn s118_neither_ps_nor_log_nor_status_shows_a_secret() {
     for (place, text) in seen {
         assert!(!text.is_empty() && !text.contains(server.secret_key()), "{place} shows the secret");
     }
-    assert_eq!(said(home.command(crate::fixture::tenon()).args(["umount", "mnt"])).code, 0);
+    assert_eq!(capture(home.command(crate::fixture::tenon()).args(["umount", "mnt"])).code, 0);
 }

@@ -35,7 +35,8 @@ async fn put(bucket: &dyn ObjectStore, number: u64) {
 
 /// Opens and reads the file in eight calls. Returns `None` if the program was told that the object was replaced.
 fn read(path: &Path) -> Option<Vec<u8>> {
-    let assert_stale = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{error}");
+    let assert_stale =
+        |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{error}");
     let mut file = File::open(path).map_err(assert_stale).ok()?;
     let (mut bytes, mut call) = (Vec::with_capacity(OBJECT_BYTES), vec![0; OBJECT_BYTES / 8]);
     loop {

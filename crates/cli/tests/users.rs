@@ -1,7 +1,7 @@
 //! The file of users is changed while an endpoint serves.
 
 use crate::endpoint::{KEY, SECRET};
-use crate::fixture::{Home, eventually, said, tenon};
+use crate::fixture::{Home, capture, eventually, tenon};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -49,9 +49,9 @@ except botocore.exceptions.ClientError as error:
         let mut script = self.home.command("/usr/bin/python3");
         script.args(["-c", program]).env("URL", &self.url);
         script.env("AWS_ACCESS_KEY_ID", user).env("AWS_SECRET_ACCESS_KEY", SECRET);
-        let said = said(&mut script);
-        assert_eq!(said.code, 0, "{said:?}");
-        said.out.trim().to_owned()
+        let output = capture(&mut script);
+        assert_eq!(output.code, 0, "{output:?}");
+        output.out.trim().to_owned()
     }
 
     /// Replaces the file of users as a whole.
@@ -125,7 +125,7 @@ fn the_substitute_for_versitygw_admin_changes_users() {
         let mut command = served.home.command("/usr/bin/python3");
         let who = ["admin", "-a", KEY, "-s", SECRET, "-er", &served.url];
         command.arg(&script).args(who).args(words).env("USERS", served.home.path("users.toml"));
-        said(&mut command)
+        capture(&mut command)
     };
     let create = ["create-user", "-a", "later", "-s", SECRET, "-r", "user"];
     let made = admin(&create);
@@ -143,6 +143,6 @@ fn the_substitute_for_versitygw_admin_changes_users() {
     fs::set_permissions(&other, fs::Permissions::from_mode(0o700)).unwrap();
     let mut test = served.home.command("/usr/bin/python3");
     test.arg(&script).args(["test", "a-case"]).env("PATH", served.home.path("."));
-    assert_eq!(said(test.env("USERS", served.home.path("users.toml"))).out, "test a-case\n");
+    assert_eq!(capture(test.env("USERS", served.home.path("users.toml"))).out, "test a-case\n");
     assert_eq!(served.list_as("later"), "InvalidAccessKeyId");
 }

@@ -1,6 +1,6 @@
 //! Views over buckets that the mounting user may not read, or that do not exist.
 
-use crate::fixture::{Home, eventually, said};
+use crate::fixture::{Home, capture, eventually};
 use crate::handlers::RunningTenon;
 use crate::s3::new_bucket;
 use crate::view_mounts::{Client, NotifyingServer, names};
@@ -38,8 +38,8 @@ impl<'s> Reader<'s> {
         let host = self.server.endpoint().replace("http://", &format!("http://{user}:{password}@"));
         let mut mc = self.home.command(servers::program("mc"));
         mc.env("MC_HOST_m", host).args(["--quiet", "admin"]);
-        let said = said(mc.args(words));
-        assert_eq!(said.code, 0, "mc admin {words:?}: {said:?}");
+        let output = capture(mc.args(words));
+        assert_eq!(output.code, 0, "mc admin {words:?}: {output:?}");
     }
 }
 
@@ -86,7 +86,7 @@ fn s288_an_unreadable_bucket_does_not_hide_others() {
     assert!(listed.err.contains("view 'only'"), "{listed:?}");
 
     // Changes in the readable bucket are seen.
-    notifying.notify_of(&home, &open);
+    notifying.enable_notifications(&home, &open);
     in_open.put("c", "told", &[]);
     eventually("the event is applied", || names(&all) == ["a", "c"]);
     fs::write(all.join("made"), "here").unwrap();
@@ -120,7 +120,8 @@ fn s289_a_client_of_a_handler_sees_only_what_its_credentials_may_read() {
     for home in [&home, &theirs] {
         fs::write(home.path("rules.yaml"), &rules).unwrap();
     }
-    let handler = RunningTenon::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
+    let handler =
+        RunningTenon::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
     let at = handler.first_line();
     for home in [&home, &theirs] {
         home.ok(["mount", "--views=rules.yaml", "mnt", "--handler", &at, "--metadata-ttl=0s"]);
@@ -160,7 +161,7 @@ fn s289_the_mode_of_a_file_holds_in_a_view() {
     let reads = |user: &str| {
         let mut command = home.command("setpriv");
         command.args(["--reuid", user, "--regid", user, "--clear-groups", "cat"]).arg(dir.join("all/own"));
-        said(&mut command)
+        capture(&mut command)
     };
     assert_eq!(names(&dir.join("all")), ["own"]);
     assert_eq!(reads("2001").out, "secret");

@@ -1,6 +1,6 @@
 //! Views whose mounts are killed, whose handlers hang, or whose sources send nonsense.
 
-use crate::chain::tcp_proxy::TcpProxy;
+use crate::chain::line::TcpProxy;
 use crate::fixture::{Home, eventually};
 use crate::handlers::{RunningTenon, free_port};
 use crate::s3::{home, new_bucket};
@@ -81,7 +81,8 @@ fn s274_programs_do_not_wait_long_for_a_hanging_handler() {
     client.put("a", "first", &[]);
     let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
     fs::write(home.path("rules.yaml"), format!("all:\n  container: {bucket}\n  recency: 0\n")).unwrap();
-    let handler = RunningTenon::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
+    let handler =
+        RunningTenon::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
     home.ok(["mount", "--views=rules.yaml", "mnt", "--handler", &handler.first_line()]);
     let all = home.mnt().join("all");
     assert_eq!(names(&all), ["a"]);
@@ -96,7 +97,7 @@ fn s274_programs_do_not_wait_long_for_a_hanging_handler() {
     assert!(status.contains("all: 1 objects; out of date"), "{status}");
     home.signal(handler.pid(), Signal::CONT);
     let is_back = || !home.ok(["status", "mnt"]).contains("out of date");
-    eventually("it is asked again", || names(&all) == ["a"] && is_back());
+    eventually("the handler is asked again", || names(&all) == ["a"] && is_back());
     home.ok(["umount", "mnt"]);
 }
 
@@ -111,7 +112,8 @@ fn s252_many_clients_that_start_together_cost_one_listing() {
     let home = home(server).with("AWS_ENDPOINT_URL", &format!("http://{}", proxy.address));
     let rules = format!("one:\n  container: {bucket}\ntwo:\n  container: {bucket}\n  object: '*-1*'\n");
     fs::write(home.path("rules.yaml"), rules).unwrap();
-    let handler = RunningTenon::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
+    let handler =
+        RunningTenon::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
     let at = handler.first_line();
     std::thread::scope(|scope| {
         for _ in 0..32 {
@@ -142,7 +144,8 @@ impl WebhookSetup {
         let events = format!("--events=webhook://127.0.0.1:{port}/told");
         let words =
             ["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler", "--event-secret=secret"];
-        let handler = RunningTenon::start(&home, &[&words[..], &[events.as_str(), "--log-file=log"]].concat());
+        let handler =
+            RunningTenon::start(&home, &[&words[..], &[events.as_str(), "--log-file=log"]].concat());
         let at = handler.first_line();
         home.ok(["mount", "--views=rules.yaml", "mnt", "--handler", &at, "--metadata-ttl=0s"]);
         Self { home, handler, port }

@@ -1,7 +1,7 @@
 //! Views in real mounts, over real buckets that other clients change.
 
 use crate::endpoint::{KEY, SECRET};
-use crate::fixture::{Home, eventually, said};
+use crate::fixture::{Home, capture, eventually};
 use crate::s3::{buckets, home, new_bucket};
 use rustix::fs::XattrFlags;
 use servers::S3Server;
@@ -69,10 +69,10 @@ pub(crate) fn requests(home: &Home) -> u64 {
     status["store_requests"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
 }
 
-/// The first `ls` in a small view waited for the listing of its bucket. A mount with 400,000 objects in views had 473 MiB resident,
-/// of which `tenon status` showed 4.
+/// The first `ls` in a small view waited for the listing of its bucket. With 400,000 objects in views, a mount used
+/// 473 MiB of memory, of which `tenon status` reported only 4.
 #[test]
-fn s292_s540_few_views_alone_are_known_before_somebody_looks() {
+fn s292_s540_small_views_are_listed_before_the_first_ls() {
     let server = servers::shared_minio();
     let name = new_bucket(server, "views-ready");
     let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
@@ -80,16 +80,16 @@ fn s292_s540_few_views_alone_are_known_before_somebody_looks() {
     let bucket = Client::of(server, &name);
     ["a", "b"].iter().for_each(|key| bucket.put(key, "", &[]));
     home.ok(["mount", "--views", "rules.yaml", "mnt"]);
-    eventually("the view is known", || home.status()["views"][0]["objects"] == 2);
+    eventually("the view has been listed", || home.status()["views"][0]["objects"] == 2);
     assert!(home.status()["views_bytes"].as_u64().unwrap() >= 2 * 800);
     let before = requests(&home);
     assert_eq!(names(&home.mnt().join("all")), ["a", "b"]);
-    assert_eq!(requests(&home), before, "nobody asks the bucket again");
+    assert_eq!(requests(&home), before, "ls sends no request to the bucket");
     home.ok(["umount", "mnt"]);
 }
 
 #[test]
-fn s264_a_mount_of_views_alone_shows_objects_of_several_buckets() {
+fn s264_a_views_only_mount_shows_objects_of_several_buckets() {
     let server = servers::shared_minio();
     let names_of = ["views-one", "views-two"].map(|name| new_bucket(server, name));
     let [one, two] = names_of.each_ref().map(|name| Client::of(server, name));
@@ -112,22 +112,26 @@ fn s264_a_mount_of_views_alone_shows_objects_of_several_buckets() {
     assert_eq!(fs::read_to_string(raw.join("b.txt")).unwrap(), "second");
     assert_eq!(names(&done), [""; 0]);
 
-    // What others do.
+    // Changes by other clients.
     two.put("d.txt", "third", &[("stage", "raw")]);
-    eventually("a new object is shown", || raw.join("d.txt").exists());
+    eventually("a new object appears", || raw.join("d.txt").exists());
     one.put("in/a.txt", "processed", &[("stage", "done")]);
-    eventually("an object changes its view", || done.join("a.txt").exists() && !raw.join("a.txt").exists());
+    eventually("an object moves to the other view", || {
+        done.join("a.txt").exists() && !raw.join("a.txt").exists()
+    });
     assert_eq!(fs::read_to_string(done.join("a.txt")).unwrap(), "processed");
     two.delete("d.txt");
-    eventually("a deleted object goes", || !raw.join("d.txt").exists());
+    eventually("a deleted object disappears", || !raw.join("d.txt").exists());
 
-    // What programs do.
+    // Changes by programs in the mount.
     fs::write(raw.join("new.txt"), "made here").unwrap();
     assert_eq!(names(&raw), ["b.txt", "new.txt"]);
     assert_eq!(one.user("new.txt")["stage"], "raw");
     assert_eq!(errno(fs::write(done.join("picture.png"), "x")), rustix::io::Errno::INVAL);
     rustix::fs::setxattr(raw.join("new.txt"), "user.stage", b"done", XattrFlags::empty()).unwrap();
-    eventually("a file changes its view", || done.join("new.txt").exists() && !raw.join("new.txt").exists());
+    eventually("a file moves to the other view", || {
+        done.join("new.txt").exists() && !raw.join("new.txt").exists()
+    });
     assert_eq!(one.user("new.txt")["stage"], "done");
     fs::rename(done.join("new.txt"), done.join("newer.txt")).unwrap();
     assert_eq!(names(&done), ["a.txt", "newer.txt"]);
@@ -135,7 +139,7 @@ fn s264_a_mount_of_views_alone_shows_objects_of_several_buckets() {
         one.find("newer.txt").is_some() && one.find("new.txt").is_none()
     });
     assert_eq!(fs::read_to_string(done.join("newer.txt")).unwrap(), "made here");
-    // A program may have it open, whose bytes no bucket has under its key any more.
+    // A removed file that a program still has open can be read, although its object is no longer in the bucket.
     let mut open = fs::File::open(done.join("newer.txt")).unwrap();
     fs::remove_file(done.join("newer.txt")).unwrap();
     assert_eq!(names(&done), ["a.txt"]);
@@ -167,20 +171,22 @@ fn s263_directories_of_a_view_are_properties_of_its_objects() {
     fs::rename(all.join("etc"), all.join("conf")).unwrap();
     assert_eq!(names(&all), ["conf", "usr"]);
     assert_eq!(fs::read_to_string(all.join("conf/passwd")).unwrap(), "root");
-    eventually("the object says so", || {
+    eventually("the object's property is updated", || {
         client.user("etc/passwd").get("tenon-directory").is_some_and(|at| at == "conf")
     });
     fs::rename(all.join("conf/passwd"), all.join("usr/bin/passwd")).unwrap();
     assert_eq!(names(&all.join("usr/bin")), ["flat-1", "passwd"]);
-    eventually("it follows", || client.user("etc/passwd")["tenon-directory"] == "usr/bin");
+    eventually("the property follows the rename", || {
+        client.user("etc/passwd")["tenon-directory"] == "usr/bin"
+    });
     fs::remove_dir(all.join("conf")).unwrap();
     assert_eq!(names(&all), ["usr"]);
     home.ok(["umount", "mnt"]);
 }
 
-/// What a client of the mount's own endpoint did is in the views when it hears that it is done.
+/// A change through the mount's own endpoint is visible in the views as soon as the client has its answer.
 #[test]
-fn s265_what_goes_through_the_endpoint_is_seen_at_once() {
+fn s265_changes_through_the_endpoint_are_visible_at_once() {
     let home = Home::new().with_users();
     home.ok(["format", "volume", "--naming=file-path"]);
     let rules = "raw: {container: volume, properties: {stage: raw}}\ndone: {container: volume, properties: {stage: done}}\n";
@@ -214,14 +220,14 @@ fn s265_what_goes_through_the_endpoint_is_seen_at_once() {
     home.ok(["umount", "mnt"]);
 }
 
-/// A server whose buckets can say at a URL what happens in them.
-pub(crate) struct Telling {
+/// A server whose buckets can send notifications of changes to a URL.
+pub(crate) struct NotifyingServer {
     pub(crate) server: S3Server,
-    /// The source's flags.
+    /// The event source's flags.
     pub(crate) flags: [String; 2],
 }
 
-impl Telling {
+impl NotifyingServer {
     pub(crate) fn start() -> Self {
         let port = servers::free_address().port();
         let server = servers::minio_with(&[
@@ -233,7 +239,7 @@ impl Telling {
         Self { server, flags: [events, "--event-secret=secret".to_owned()] }
     }
 
-    /// A home that knows the server's credentials and the source's secret.
+    /// A home with the server's credentials and the event source's secret.
     pub(crate) fn home(&self) -> Home {
         let home = home(&self.server).with("AWS_ENDPOINT_URL", &self.server.endpoint());
         fs::write(home.path("secret"), "hush").unwrap();
@@ -241,112 +247,121 @@ impl Telling {
         home
     }
 
-    /// Has a bucket tell, from now on; the receiver is there.
-    pub(crate) fn tells_of(&self, home: &Home, bucket: &str) {
+    /// Makes a bucket send notifications from now on. The receiver must be running already.
+    pub(crate) fn enable_notifications(&self, home: &Home, bucket: &str) {
         let (user, password) = (self.server.access_key(), self.server.secret_key());
         let host = self.server.endpoint().replace("http://", &format!("http://{user}:{password}@"));
         let mut mc = home.command(servers::program("mc"));
         mc.env("MC_HOST_m", host).args(["--quiet", "event", "add", &format!("m/{bucket}")]);
-        let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
-        assert_eq!(said.code, 0, "{said:?}");
+        let output =
+            crate::fixture::capture(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
+        assert_eq!(output.code, 0, "{output:?}");
     }
 }
 
-/// A bucket that says what happens in it, by a webhook to a mount of views alone.
-struct Speaking {
-    telling: Telling,
+/// A bucket that sends notifications by a webhook to a views-only mount.
+struct NotifyingBucket {
+    notifier: NotifyingServer,
     bucket: String,
     client: Client,
     home: Home,
 }
 
-impl Speaking {
+impl NotifyingBucket {
     fn new(name: &str) -> Self {
-        let telling = Telling::start();
-        let bucket = new_bucket(&telling.server, name);
-        let (client, home) = (Client::of(&telling.server, &bucket), telling.home());
-        Self { telling, bucket, client, home }
+        let notifier = NotifyingServer::start();
+        let bucket = new_bucket(&notifier.server, name);
+        let (client, home) = (Client::of(&notifier.server, &bucket), notifier.home());
+        Self { notifier, bucket, client, home }
     }
 
-    /// Mounts, without a listing that would help, and has the bucket say what happens from then on.
+    /// Mounts with a metadata TTL so long that no listing helps, and then makes the bucket send notifications.
     fn mount(&self, rules: &str) {
         fs::write(self.home.path("rules.yaml"), rules).unwrap();
-        let [events, secret] = &self.telling.flags;
+        let [events, secret] = &self.notifier.flags;
         self.home.ok(["mount", "--views=rules.yaml", events, secret, "mnt", "--metadata-ttl=1h"]);
-        self.telling.tells_of(&self.home, &self.bucket);
+        self.notifier.enable_notifications(&self.home, &self.bucket);
     }
 }
 
-/// The kernel's requests for names, attributes and listings so far.
-fn asked(home: &Home) -> u64 {
+/// Counts the kernel's requests for names, attributes and listings so far.
+fn kernel_requests(home: &Home) -> u64 {
     let status = home.status();
     let count = |name| status["fuse_requests"][name].as_u64().unwrap_or(0);
     ["LOOKUP", "GETATTR", "READDIR", "READDIRPLUS", "GETXATTR"].map(count).iter().sum()
 }
 
-/// Names and lengths, as `ls -l` finds them.
-fn listed(dir: &Path) -> Vec<(String, u64)> {
+/// Returns names and lengths, as `ls -l` shows them.
+fn names_and_lengths(dir: &Path) -> Vec<(String, u64)> {
     let names = names(dir).into_iter();
     names.map(|name| (name.clone(), fs::metadata(dir.join(&name)).map_or(0, |found| found.len()))).collect()
 }
 
-/// Listed or not, open or not, by whichever name: what the kernel keeps of a view is what the bucket said last.
+/// The kernel's cache of a view (directories, attributes, open files, under either name) follows the bucket's
+/// notifications.
 #[test]
-fn s266_the_kernel_keeps_what_it_found_in_a_view_until_it_is_another() {
-    let world = Speaking::new("views-kept");
-    let client = &world.client;
+fn s266_the_kernel_caches_entries_of_views_until_they_change() {
+    let setup = NotifyingBucket::new("views-kept");
+    let client = &setup.client;
     for number in 0..50 {
         client.put(&format!("in/{number:02}"), "x", &[("stage", "raw")]);
     }
     client.put("deep", "x", &[("stage", "raw"), ("tenon-directory", "a/b")]);
-    let rules = |name: &str, rest: &str| format!("{name}: {{container: {}{rest}}}\n", world.bucket);
+    let rules = |name: &str, rest: &str| format!("{name}: {{container: {}{rest}}}\n", setup.bucket);
     let stage = |stage: &str| rules(stage, &format!(", properties: {{stage: {stage}}}"));
-    world.mount(&format!("{}{}{}", stage("raw"), stage("done"), rules("all", "")));
-    let [raw, done, all] = ["raw", "done", "all"].map(|name| world.home.mnt().join(name));
-    assert_eq!((listed(&raw).len(), listed(&done).len(), listed(&all).len()), (51, 0, 51));
-    listed(&raw);
+    setup.mount(&format!("{}{}{}", stage("raw"), stage("done"), rules("all", "")));
+    let [raw, done, all] = ["raw", "done", "all"].map(|name| setup.home.mnt().join(name));
+    assert_eq!(
+        (names_and_lengths(&raw).len(), names_and_lengths(&done).len(), names_and_lengths(&all).len()),
+        (51, 0, 51)
+    );
+    names_and_lengths(&raw);
 
-    // Nobody asks again.
-    let before = asked(&world.home);
+    // Repeated listings are answered from the kernel's cache.
+    let before = kernel_requests(&setup.home);
     for _ in 0..3 {
-        assert_eq!(listed(&raw).len(), 51);
+        assert_eq!(names_and_lengths(&raw).len(), 51);
     }
-    assert!(asked(&world.home) - before < 10, "{} requests", asked(&world.home) - before);
+    let requests = kernel_requests(&setup.home) - before;
+    assert!(requests < 10, "{requests} requests");
     assert!(!raw.join("50").exists() && !done.join("07").exists());
 
-    // What changes, comes, goes elsewhere, and goes.
+    // Files that change, appear, move to another view, and are deleted.
     let open = fs::File::open(raw.join("07")).unwrap();
     client.put("in/07", "longer", &[("stage", "raw")]);
     eventually("an open file is longer", || open.metadata().unwrap().len() == 6);
     drop(open);
-    eventually("a file is longer", || listed(&raw)[7] == ("07".to_owned(), 6));
+    eventually("a file is longer", || names_and_lengths(&raw)[7] == ("07".to_owned(), 6));
     assert_eq!(fs::read_to_string(raw.join("07")).unwrap(), "longer");
     client.put("in/50", "x", &[("stage", "raw")]);
-    eventually("a file is new", || raw.join("50").exists() && listed(&raw).len() == 52);
+    eventually("a new file appears", || raw.join("50").exists() && names_and_lengths(&raw).len() == 52);
     client.put("in/08", "yy", &[("stage", "done")]);
-    eventually("a file has left", || !raw.join("08").exists() && listed(&raw).len() == 51);
-    assert_eq!((listed(&done), listed(&all)[8].1), (vec![("08".to_owned(), 2)], 2));
+    eventually("a file has left the view", || {
+        !raw.join("08").exists() && names_and_lengths(&raw).len() == 51
+    });
+    assert_eq!((names_and_lengths(&done), names_and_lengths(&all)[8].1), (vec![("08".to_owned(), 2)], 2));
     client.delete("in/09");
     eventually("a file is gone", || !raw.join("09").exists() && !all.join("09").exists());
-    assert_eq!((listed(&raw).len(), listed(&all).len()), (50, 51));
+    assert_eq!((names_and_lengths(&raw).len(), names_and_lengths(&all).len()), (50, 51));
 
     // Directories.
     let deep = raw.join("a/b/deep");
     assert!(deep.exists());
     client.put("deep", "zz", &[("stage", "raw"), ("tenon-directory", "a/c")]);
-    eventually("a file lies elsewhere", || raw.join("a/c/deep").exists() && !deep.exists());
+    eventually("a file has moved to another directory", || raw.join("a/c/deep").exists() && !deep.exists());
     assert_eq!(names(&raw.join("a")), ["c"]);
     fs::rename(raw.join("a"), raw.join("z")).unwrap();
-    assert_eq!(listed(&raw.join("z/c")), [("deep".to_owned(), 2)]);
+    assert_eq!(names_and_lengths(&raw.join("z/c")), [("deep".to_owned(), 2)]);
     assert!(!raw.join("a").exists() && names(&raw).contains(&"z".to_owned()));
-    // MinIO does not compare and copy in one step: a copy under way would replace what another client stores.
+    // MinIO does not compare and copy in one step, so a copy in progress would overwrite what another client stores
+    // meanwhile.
     eventually("the rename is stored", || {
         client.user("deep").get("tenon-directory").is_some_and(|dir| dir == "z/c")
     });
     client.put("deep", "zzz", &[("stage", "raw"), ("tenon-directory", "z/c")]);
-    eventually("a file below it is longer", || listed(&raw.join("z/c"))[0].1 == 3);
+    eventually("a file in the renamed directory is longer", || names_and_lengths(&raw.join("z/c"))[0].1 == 3);
 
-    // What programs do here is seen at once, in the directory itself.
+    // Changes by programs of this machine are visible at once in the directory itself.
     for number in 0..20 {
         let made = raw.join(format!("made-{number}"));
         fs::write(&made, "1234").unwrap();
@@ -358,37 +373,40 @@ fn s266_the_kernel_keeps_what_it_found_in_a_view_until_it_is_another() {
         fs::remove_file(&moved).unwrap();
         assert!(!moved.exists() && !names(&raw).contains(&format!("moved-{number}")));
     }
-    eventually("other views have none of it", || listed(&all).len() == listed(&raw).len() + 1);
-    world.home.ok(["umount", "mnt"]);
+    eventually("the other views show none of these files", || {
+        names_and_lengths(&all).len() == names_and_lengths(&raw).len() + 1
+    });
+    setup.home.ok(["umount", "mnt"]);
 }
 
-/// An object has a longer name besides its plain one; both lead to what it is.
+/// If two objects have the same file name, one of them also has a longer, unique name. Both names must show the
+/// current object.
 #[test]
-fn s266_a_longer_name_is_kept_no_longer_than_the_plain_one() {
-    let world = Speaking::new("views-namesakes");
-    world.client.put("a/x.fq", "first", &[]);
-    world.client.put("b/x.fq", "second", &[]);
-    world.mount(&format!("all: {{container: {}}}\n", world.bucket));
-    let all = world.home.mnt().join("all");
+fn s266_a_longer_name_is_cached_no_longer_than_the_plain_one() {
+    let setup = NotifyingBucket::new("views-namesakes");
+    setup.client.put("a/x.fq", "first", &[]);
+    setup.client.put("b/x.fq", "second", &[]);
+    setup.mount(&format!("all: {{container: {}}}\n", setup.bucket));
+    let all = setup.home.mnt().join("all");
     let names_then = names(&all);
     assert_eq!(names_then.len(), 2, "{names_then:?}");
     let longer = names_then.iter().find(|name| name.contains('~')).unwrap();
     assert_eq!(fs::read_to_string(all.join(longer)).unwrap(), "second");
-    world.client.delete("a/x.fq");
-    eventually("the other has the plain name", || names(&all) == ["x.fq"]);
+    setup.client.delete("a/x.fq");
+    eventually("the remaining object has the plain name", || names(&all) == ["x.fq"]);
     assert_eq!(fs::read_to_string(all.join("x.fq")).unwrap(), "second");
     assert_eq!(fs::metadata(all.join(longer)).unwrap().len(), 6);
-    world.client.put("b/x.fq", "its third", &[]);
-    eventually("the plain name", || fs::metadata(all.join("x.fq")).unwrap().len() == 9);
-    eventually("the longer name", || fs::metadata(all.join(longer)).unwrap().len() == 9);
-    world.client.delete("b/x.fq");
-    eventually("neither", || !all.join("x.fq").exists() && !all.join(longer).exists());
-    world.home.ok(["umount", "mnt"]);
+    setup.client.put("b/x.fq", "its third", &[]);
+    eventually("the plain name shows the new object", || fs::metadata(all.join("x.fq")).unwrap().len() == 9);
+    eventually("the longer name shows the new object", || fs::metadata(all.join(longer)).unwrap().len() == 9);
+    setup.client.delete("b/x.fq");
+    eventually("both names disappear", || !all.join("x.fq").exists() && !all.join(longer).exists());
+    setup.home.ok(["umount", "mnt"]);
 }
 
-/// Where nobody says what happens, the kernel asks again after the metadata's time.
+/// Without notifications, the kernel asks again when the metadata TTL has expired.
 #[test]
-fn s267_without_events_the_kernel_keeps_views_for_a_time() {
+fn s267_without_events_the_kernel_caches_views_for_the_ttl() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "views-unheard");
     let client = Client::of(server, &bucket);
@@ -397,53 +415,57 @@ fn s267_without_events_the_kernel_keeps_views_for_a_time() {
     (0..20).for_each(|number| client.put(&format!("{number:02}"), "x", &[]));
     let all = home.mnt().join("all");
     home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=1h"]);
-    listed(&all);
-    let (before, heads) = (asked(&home), requests(&home));
+    names_and_lengths(&all);
+    let (before, heads) = (kernel_requests(&home), requests(&home));
     client.put("00", "longer", &[]);
-    assert_eq!(listed(&all).iter().map(|(_, len)| len).sum::<u64>(), 20);
-    assert!(asked(&home) - before < 10 && requests(&home) == heads);
+    assert_eq!(names_and_lengths(&all).iter().map(|(_, len)| len).sum::<u64>(), 20);
+    assert!(kernel_requests(&home) - before < 10 && requests(&home) == heads);
     fs::write(all.join("01"), "made here").unwrap();
-    assert_eq!(listed(&all)[1], ("01".to_owned(), 9));
+    assert_eq!(names_and_lengths(&all)[1], ("01".to_owned(), 9));
     home.ok(["umount", "mnt"]);
     home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=500ms"]);
-    eventually("what changed before is seen", || listed(&all)[0] == ("00".to_owned(), 6));
+    eventually("the change before the mount is visible", || {
+        names_and_lengths(&all)[0] == ("00".to_owned(), 6)
+    });
     client.put("00", "the longest", &[]);
     client.delete("02");
     client.put("20", "x", &[]);
-    eventually("all of it is seen", || {
-        let listed = listed(&all);
+    eventually("all changes are visible", || {
+        let listed = names_and_lengths(&all);
         listed.len() == 20 && listed[0].1 == 11 && !all.join("02").exists()
     });
     home.ok(["umount", "mnt"]);
 }
 
-/// A bucket that says what happens in it is not listed again.
+/// A bucket that sends notifications is not listed again to find changes.
 #[test]
-fn s265_what_a_bucket_says_is_seen_soon() {
-    let world = Speaking::new("views-events");
-    let (client, home, bucket) = (&world.client, &world.home, &world.bucket);
+fn s265_notified_changes_are_visible_soon() {
+    let setup = NotifyingBucket::new("views-events");
+    let (client, home, bucket) = (&setup.client, &setup.home, &setup.bucket);
     let (raw, done) = (home.mnt().join("raw"), home.mnt().join("done"));
-    world.mount(&format!(
+    setup.mount(&format!(
         "raw: {{container: {bucket}, properties: {{stage: raw}}}}\ndone: {{container: {bucket}, properties: {{stage: done}}}}\n"
     ));
     assert_eq!((names(&raw), names(&done)), (Vec::new(), Vec::new()));
     for number in 0..20 {
         let name = format!("{number}.txt");
         client.put(&name, "x", &[("stage", "raw")]);
-        eventually("it is shown", || raw.join(&name).exists());
+        eventually("the new object appears", || raw.join(&name).exists());
     }
     client.put("0.txt", "processed", &[("stage", "done")]);
-    eventually("it changes its view", || done.join("0.txt").exists() && !raw.join("0.txt").exists());
+    eventually("the object moves to the other view", || {
+        done.join("0.txt").exists() && !raw.join("0.txt").exists()
+    });
     assert_eq!(fs::read_to_string(done.join("0.txt")).unwrap(), "processed");
     client.delete("1.txt");
-    eventually("it goes", || !raw.join("1.txt").exists());
+    eventually("the deleted object disappears", || !raw.join("1.txt").exists());
     let status = home.ok(["status", "mnt"]);
     assert!(status.contains("connected") && status.contains("raw: 18 objects"), "{status}");
     home.ok(["umount", "mnt"]);
 }
 
 #[test]
-fn s264_a_volume_has_its_views_in_a_directory_that_is_not_listed() {
+fn s264_a_volume_has_its_views_in_a_hidden_directory() {
     let home = Home::new();
     let bucket = home.path("bucket");
     fs::create_dir_all(bucket.join("logs")).unwrap();
@@ -462,19 +484,23 @@ fn s264_a_volume_has_its_views_in_a_directory_that_is_not_listed() {
     let listed: u64 =
         fs::read_dir(&view).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     assert_eq!(listed, 10_000);
-    // The background listing may come in between.
-    assert!(requests(&home) - before < 100, "`ls -l` asks the bucket nothing");
+    // The background listing may send requests meanwhile.
+    assert!(requests(&home) - before < 100, "`ls -l` sends no requests to the bucket");
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
     assert_eq!(inode(&view.join("00007.log")), inode(&home.mnt().join("logs/00007.log")));
     assert_eq!(errno(fs::rename(view.join("00007.log"), home.mnt().join("x.log"))), rustix::io::Errno::XDEV);
     assert_eq!(errno(fs::create_dir(home.mnt().join(".views/more"))), rustix::io::Errno::PERM);
     fs::write(home.mnt().join("logs/new.log"), "new").unwrap();
-    assert_eq!(fs::read_to_string(view.join("new.log")).unwrap(), "new", "at once");
+    assert_eq!(
+        fs::read_to_string(view.join("new.log")).unwrap(),
+        "new",
+        "the new file is in the view at once"
+    );
     home.ok(["umount", "mnt"]);
 }
 
 #[test]
-fn s264_all_buckets_of_a_server_are_directories() {
+fn s264_a_mount_of_a_server_shows_all_buckets_as_directories() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "views-all");
     let client = Client::of(server, &bucket);
@@ -498,29 +524,29 @@ fn rulesets_that_a_mount_cannot_show_are_refused() {
         fs::write(home.path("rules.yaml"), rules).unwrap();
         home.refused(["mount", "volume", "mnt", "--views=rules.yaml"])
     };
-    let said = refused("a:\n  container: other\n");
-    assert!(said.contains("'a' shows nothing of the bucket 'volume'"), "{said}");
-    let said = refused("a:\n  account: else\n  container: volume\n");
-    assert!(said.contains("'a' shows nothing of the bucket 'volume'"), "{said}");
+    let output = refused("a:\n  container: other\n");
+    assert!(output.contains("'a' shows nothing of the mounted bucket 'volume'"), "{output}");
+    let output = refused("a:\n  account: else\n  container: volume\n");
+    assert!(output.contains("'a' shows nothing of the mounted bucket 'volume'"), "{output}");
     assert!(home.refused(["mount", "mnt"]).contains("DIR"));
     home.ok(["format", "by-inode", "--naming=inode"]);
     fs::write(home.path("rules.yaml"), "a:\n  container: by-inode\n").unwrap();
-    let said = home.refused(["mount", "by-inode", "mnt", "--views=rules.yaml"]);
-    assert!(said.contains("named by inode"), "{said}");
+    let output = home.refused(["mount", "by-inode", "mnt", "--views=rules.yaml"]);
+    assert!(output.contains("named by inode"), "{output}");
 }
 
 /// A file of mode 0644 in a directory of mode 0700 could be read by every user through `.views`.
 #[test]
-fn s521_views_of_a_volume_are_closed_to_other_users_unless_a_flag_opens_them() {
+fn s521_views_of_a_volume_need_a_flag_to_be_readable_by_other_users() {
     let home = Home::new();
     fs::write(home.path("rules.yaml"), "all: {container: volume}\n").unwrap();
     home.ok(["format", "volume", "--naming", "file-path"]);
-    // Temporary directories are their owner's alone.
+    // Temporary directories are accessible to their owner only.
     fs::set_permissions(home.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let reads = |path: &str| {
         let mut command = home.command("setpriv");
         command.args(["--reuid", "2001", "--regid", "2001", "--clear-groups", "cat"]);
-        said(command.arg(home.mnt().join(path)))
+        capture(command.arg(home.mnt().join(path)))
     };
     for (flag, is_open) in [(None, false), (Some("--views-for-all"), true)] {
         let mount = ["mount", "volume", "mnt", "--views=rules.yaml", "--allow-other"];

@@ -31,15 +31,15 @@ fn rulesets_are_checked_and_explained() {
     assert!(home.refused(["views", "explain", "rules.yaml", "volume/c"]).contains('c'));
 }
 
-/// A line for each problem, and the line that every error has.
+/// The output has one line per problem, and the final line that every error has.
 #[test]
-fn what_is_wrong_with_rulesets_is_said_with_its_place() {
+fn problems_of_rulesets_are_reported_with_line_and_column() {
     let home = Home::new();
     fs::write(home.path("rules.yaml"), "Gecko:\n  contaner: x\n").unwrap();
-    let said = home.tenon(["views", "check", "rules.yaml"]);
-    assert_eq!(said.code, 1);
+    let output = home.tenon(["views", "check", "rules.yaml"]);
+    assert_eq!(output.code, 1);
     assert_eq!(
-        said.err,
+        output.err,
         "rules.yaml:2:3: 'contaner' is not a rule; do you mean 'container'?\n\
          rules.yaml:1:1: ruleset 'Gecko' does not say which container; add `container: BUCKET`\n\
          tenon: rules.yaml has 2 problems\n"

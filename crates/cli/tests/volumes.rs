@@ -1,6 +1,6 @@
-//! The main job on local volumes: files and objects, both ways.
+//! Mounts of local volumes: files appear as objects, and objects as files.
 
-use crate::fixture::{Home, is_mounted, said, tenon};
+use crate::fixture::{Home, capture, is_mounted, tenon};
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 #[test]
 fn files_are_objects_and_objects_are_files() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::create_dir(mnt.join("dir")).unwrap();
     fs::write(mnt.join("dir/file"), "from the file side").unwrap();
     assert_eq!(home.ok(["object", "get", "volume/dir/file"]), "from the file side");
@@ -28,7 +28,7 @@ fn files_are_objects_and_objects_are_files() {
 #[test]
 fn objects_are_listed_and_described() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::create_dir_all(mnt.join("a/b")).unwrap();
     fs::write(mnt.join("a/b/file"), "12345").unwrap();
     let listed = home.ok(["object", "ls", "volume/a/", "--json"]);
@@ -56,9 +56,9 @@ fn a_directory_of_files_is_a_bucket() {
 }
 
 #[test]
-fn what_was_written_is_there_at_the_next_mount() {
+fn written_files_are_there_at_the_next_mount() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::write(mnt.join("file"), vec![7; 20 << 20]).unwrap();
     fs::write(mnt.join("small"), "x").unwrap();
     home.ok(["umount", "mnt"]);
@@ -70,7 +70,7 @@ fn what_was_written_is_there_at_the_next_mount() {
 #[test]
 fn s66_locate_maps_paths_to_keys_and_back() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::create_dir(mnt.join("dir")).unwrap();
     fs::write(mnt.join("dir/file"), "123").unwrap();
     let found: serde_json::Value =
@@ -80,7 +80,7 @@ fn s66_locate_maps_paths_to_keys_and_back() {
     assert_eq!(home.ok(["locate", "volume", "dir/file"]).trim(), mnt.join("dir/file").to_str().unwrap());
     assert!(home.ok(["locate", "volume", "a//b"]).ends_with("mnt/a/%!/b\n"));
     assert!(home.refused(["locate", "mnt/nothing"]).contains("no such file"));
-    assert!(home.refused(["locate", "/etc/passwd"]).contains("lies in no Tenon mount"));
+    assert!(home.refused(["locate", "/etc/passwd"]).contains("is not in a Tenon mount"));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn status_lists_mounts_and_counts_requests() {
     let home = Home::new();
     // Mounts of other tests' daemons may be listed too.
     assert!(!home.ok(["status"]).contains(home.mnt().to_str().unwrap()));
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::write(mnt.join("file"), "x").unwrap();
     let status = home.status();
     assert_eq!(status["mount_point"].as_str(), mnt.to_str());
@@ -97,13 +97,13 @@ fn status_lists_mounts_and_counts_requests() {
     assert!(status["store_requests"]["PUT"].as_u64().unwrap() >= 1, "{status}");
     assert!(home.ok(["status"]).contains(&format!("{}  {}", home.text("mnt"), home.text("volume"))));
     assert!(home.ok(["status", "volume"]).contains("FUSE requests"));
-    assert!(home.refused(["status", "elsewhere"]).contains("is not mounted"));
+    assert!(home.refused(["status", "elsewhere"]).contains("is not mount_volume"));
 }
 
 #[test]
-fn fsck_finds_a_sound_volume_clean_and_cleans_up_after_a_death() {
+fn fsck_finds_a_sound_volume_clean_and_cleans_up_after_a_crash() {
     let home = Home::new();
-    let mnt = home.mounted();
+    let mnt = home.mount_volume();
     fs::write(mnt.join("file"), "x").unwrap();
     assert!(home.ok(["fsck", "mnt", "--headers"]).contains("is clean"));
     home.ok(["umount", "mnt"]);
@@ -143,11 +143,11 @@ fn s90_a_read_only_mount_changes_nothing() {
 }
 
 #[test]
-fn version_and_help_need_nothing() {
+fn version_and_help_need_no_volume() {
     let home = Home::new();
     assert!(home.ok(["version"]).starts_with("tenon "));
     assert!(home.ok(["version", "--json"]).starts_with("{\"version\""));
     assert!(home.ok(["mount", "--help"]).contains("--endpoint-url"));
-    let nothing = said(&mut home.command(tenon()));
-    assert_eq!(nothing.code, 2, "{nothing:?}");
+    let output = capture(&mut home.command(tenon()));
+    assert_eq!(output.code, 2, "{output:?}");
 }

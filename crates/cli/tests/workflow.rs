@@ -1,8 +1,9 @@
-//! The workflow of DelveFS's paper (section IV-D, "Short read alignment") with real parts: Debian's bowtie2 and its examples, a
-//! MinIO that says by webhook what happens in it, boto3 as the sequencer, an event handler, and mounts with rulesets of their own.
+//! The workflow of the DelveFS paper (section IV-D, "Short read alignment") with real parts: Debian's bowtie2 and its
+//! examples, a MinIO that sends notifications by webhook, boto3 as the sequencer, an event handler, and mounts with a
+//! ruleset each.
 
-use crate::fixture::{Home, eventually, said};
-use crate::handlers::{Run, free_port};
+use crate::fixture::{Home, capture, eventually};
+use crate::handlers::{RunningTenon, free_port};
 use crate::s3::{home, new_bucket};
 use crate::view_mounts::{Client, names};
 use servers::S3Server;
@@ -14,7 +15,8 @@ use std::process::Child;
 const EXAMPLES: &str = "/usr/share/doc/bowtie2/examples";
 const SECRET: &str = "hush";
 
-/// What each aligner sees: the genome, the index that the first makes of it, the reads addressed to it, and a place for results.
+/// An aligner's views: the genome, the index that the first aligner builds from it, the reads addressed to this
+/// aligner, and a directory for results.
 const ALIGNER: &str = "
 reference: {container: BUCKET, object: '**/*.fa', recency: 100ms}
 index:
@@ -35,13 +37,14 @@ aligned:
   recency: 100ms
 ";
 
-/// What who goes on with the results sees.
+/// The views of the program that processes the results.
 const READER: &str = "
 results: {container: BUCKET, properties: {stage: aligned}, recency: 100ms}
 from-two: {container: BUCKET, properties: {aligned-on: two}, recency: 100ms}
 ";
 
-/// The sequencer: by an S3 client, reads are addressed to who shall align them. The last is for nobody.
+/// The sequencer: an S3 client that stores reads, each addressed to the aligner that shall align them. The last file
+/// is addressed to no aligner.
 const SEQUENCER: &str = r#"
 import boto3, os
 s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
@@ -62,7 +65,7 @@ s3.put_bucket_notification_configuration(Bucket=os.environ["BUCKET"], Notificati
 s3.upload_file("plain/lambda_virus.fa", os.environ["BUCKET"], "genomes/lambda_virus.fa")
 "#;
 
-/// A process that goes on until the test ends.
+/// A process that is killed at the end of the test.
 struct Subscriber(Child);
 
 impl Drop for Subscriber {
@@ -72,11 +75,11 @@ impl Drop for Subscriber {
     }
 }
 
-/// The machines of the workflow, all in one home.
+/// All machines of the workflow, in one home.
 struct Laboratory {
     home: Home,
     bucket: String,
-    handler: Run,
+    handler: RunningTenon,
 }
 
 impl Laboratory {
@@ -93,11 +96,11 @@ impl Laboratory {
         }
         let source = format!("webhook://127.0.0.1:{events}/minio");
         let words = ["events", "serve", "--listen=127.0.0.1:0", "--events", &source, "--event-secret=secret"];
-        let handler = Run::start(&home, &words);
+        let handler = RunningTenon::start(&home, &words);
         Self { home, bucket, handler }
     }
 
-    /// Mounts views alone; the mount point.
+    /// Mounts views without a volume and returns the mount point.
     fn mount(&self, name: &str, rules: &str) -> PathBuf {
         let (file, dir) = (format!("{name}.yaml"), self.home.path(name));
         let rules = rules.replace("BUCKET", &self.bucket).replace("NAME", name);
@@ -118,8 +121,8 @@ impl Laboratory {
     }
 
     fn python(&self, program: &str) {
-        let said = said(self.home.command("/usr/bin/python3").args(["-c", program]));
-        assert_eq!(said.code, 0, "{said:?}");
+        let output = capture(self.home.command("/usr/bin/python3").args(["-c", program]));
+        assert_eq!(output.code, 0, "{output:?}");
     }
 
     fn subscribe(&self, mount: &Path) -> Subscriber {
@@ -127,13 +130,13 @@ impl Laboratory {
         Subscriber(self.home.command("/bin/bash").arg(script).arg(mount).spawn().unwrap())
     }
 
-    /// What bowtie2 says of reads, by files of no view.
-    fn plain(&self, lane: u32) -> String {
+    /// Returns the alignments that bowtie2 computes from plain local files, without any view.
+    fn align_plain_files(&self, lane: u32) -> String {
         self.home.shell(&format!("bowtie2 --quiet -x plain/lambda -U plain/lane-{lane}.fq"))
     }
 }
 
-/// All lines but the one with the command's own words.
+/// Returns all lines except the one that quotes the command line.
 fn alignments(sam: &str) -> Vec<&str> {
     sam.lines().filter(|line| !line.starts_with("@PG")).collect()
 }
@@ -153,15 +156,15 @@ fn s261_s265_reads_find_their_aligners_and_results_their_readers() {
     let (results, from_two) = (reader.join("results"), reader.join("from-two"));
     assert_eq!((names(&one.join("reads")), names(&results)), (Vec::new(), Vec::new()));
 
-    // The genome comes; the first aligner makes the index, and both have it.
+    // The genome arrives. The first aligner builds the index, and both aligners see it.
     laboratory.python(GENOME);
-    eventually("the genome is seen", || one.join("reference/lambda_virus.fa").exists());
+    eventually("the genome appears", || one.join("reference/lambda_virus.fa").exists());
     home.shell("bowtie2-build --quiet one/reference/lambda_virus.fa one/index/lambda");
     home.shell("bowtie2-build --quiet plain/lambda_virus.fa plain/lambda");
     let index: Vec<String> =
         names(&home.path("plain")).into_iter().filter(|name| name.ends_with("bt2")).collect();
     assert_eq!((index.len(), names(&one.join("index"))), (6, index.clone()));
-    eventually("the other has the index", || names(&two.join("index")) == index);
+    eventually("the second aligner sees the index", || names(&two.join("index")) == index);
     for name in &index {
         assert!(
             fs::read(two.join("index").join(name)).unwrap()
@@ -169,16 +172,16 @@ fn s261_s265_reads_find_their_aligners_and_results_their_readers() {
         );
     }
 
-    // The sequencer puts reads, and each aligner does its share.
+    // The sequencer stores reads, and each aligner aligns its share.
     let subscribers = [&one, &two].map(|mount| laboratory.subscribe(mount));
     laboratory.python(SEQUENCER);
     let lanes = [0, 1, 2, 3, 4].map(|lane| format!("lane-{lane}.sam"));
-    eventually("all results are seen", || names(&results) == lanes);
+    eventually("all results appear", || names(&results) == lanes);
     let client = Client::of(&server, &laboratory.bucket);
     assert_eq!(names(&from_two), ["lane-1.sam", "lane-4.sam"]);
     assert_eq!(names(&two.join("reads")), ["lane-1.fq", "lane-4.fq"]);
     for lane in 0..5 {
-        let (name, plain) = (format!("lane-{lane}.sam"), laboratory.plain(lane));
+        let (name, plain) = (format!("lane-{lane}.sam"), laboratory.align_plain_files(lane));
         let result = fs::read_to_string(results.join(&name)).unwrap();
         assert!(alignments(&result) == alignments(&plain) && alignments(&plain).len() > 500, "{name}");
         let by = if from_two.join(&name).exists() { "two" } else { "one" };

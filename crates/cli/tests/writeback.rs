@@ -1,5 +1,5 @@
-//! Mounts with a write-back log: what was closed outlives the process, and what a dead server did not get goes up
-//! later.
+//! Mounts with a write-back log: closed files survive a kill of the process, and changes that a stopped server did
+//! not receive are uploaded later.
 
 use crate::fixture::{Home, is_mounted};
 use crate::s3::{home, new_bucket};
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-/// The layouts that a bucket may have: flags of `tenon format`, none for a bucket nobody prepared.
+/// The layouts of buckets, as flags of `tenon format`. The first has no flags: such a bucket is not formatted.
 const LAYOUTS: [&[&str]; 3] =
     [&[], &["--naming", "inode"], &["--mapping", "chunked", "--chunk-size", "1MiB"]];
 
@@ -15,7 +15,7 @@ fn mount(home: &Home, volume: &str) {
     home.ok(["mount", volume, "mnt", "--writeback", "--retry-timeout=1s"]);
 }
 
-/// Ends the daemon as a crash does, and mounts anew.
+/// Kills the daemon, as a crash does, and mounts anew.
 fn crash(home: &Home, volume: &str) {
     home.signal(home.pid(), rustix::process::Signal::KILL);
     home.ok(["umount", "mnt"]);
@@ -28,7 +28,7 @@ fn body(number: usize) -> Vec<u8> {
     (0..number * 400_000).map(byte).collect()
 }
 
-/// Files of up to 2 MB, one edited after it was stored, one removed.
+/// Writes files of up to 2 MB. One is edited after it was stored, one is removed, one renamed.
 fn work(mnt: &Path, round: usize) {
     let dir = mnt.join(format!("round-{round}"));
     fs::create_dir(&dir).unwrap();
@@ -69,7 +69,8 @@ fn s152_a_killed_mount_and_a_dead_server_lose_nothing_that_was_closed() {
         crash(&home, &volume);
         assert_worked(&home.mnt(), 0);
         if index == 0 {
-            // A bucket that cannot be listed cannot be looked at either: names of path volumes are in it.
+            // The server stays up here: names of path volumes are found by listing the bucket, so nothing could be
+            // checked while it is down.
             work(&home.mnt(), 1);
         } else {
             server.stop();
@@ -81,18 +82,18 @@ fn s152_a_killed_mount_and_a_dead_server_lose_nothing_that_was_closed() {
         }
         crash(&home, &volume);
         home.ok(["umount", "mnt"]);
-        // Everything is in the bucket: a mount without the log finds it.
+        // Everything must be in the bucket: a mount without the log finds all files.
         home.ok(["mount", &volume, "mnt"]);
         assert_worked(&home.mnt(), 0);
         assert_worked(&home.mnt(), 1);
         home.ok(["umount", "mnt"]);
-        let said = home.tenon(["fsck", &volume]);
-        assert!(matches!(said.code, 0 | 1), "{said:?}");
+        let output = home.tenon(["fsck", &volume]);
+        assert!(matches!(output.code, 0 | 1), "{output:?}");
     }
 }
 
 #[test]
-fn s156_changes_that_wait_are_not_overlooked() {
+fn s156_commands_refuse_a_volume_with_pending_changes() {
     let mut server = servers::minio();
     let volume = format!("s3://{}", new_bucket(&server, "waiting"));
     let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());

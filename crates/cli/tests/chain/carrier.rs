@@ -1,9 +1,10 @@
-//! What carries events from MinIO to handlers: a broker, behind a line that can be cut, or posts that come as they like.
+//! The transport of events from MinIO to handlers: a broker behind a proxy that can be cut, or a relay that delays
+//! and repeats posts.
 
-use super::line::Line;
-use super::posts::{Posts, To};
+use super::line::TcpProxy;
+use super::posts::{PostRelay, PostTarget};
 use super::rules::BUCKETS;
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, capture};
 use crate::handlers::free_port;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
@@ -24,24 +25,24 @@ pub(super) enum Kind {
     Webhook,
 }
 
-/// What a post's sender has to know.
+/// The bearer token that a post must carry.
 const SECRET: &str = "hush";
 
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct Transport {
     kind: Kind,
     handlers: usize,
     broker: Option<Broker>,
-    line: Option<Line>,
-    posts: Option<Posts>,
-    /// Where handlers listen for posts.
+    proxy: Option<TcpProxy>,
+    relay: Option<PostRelay>,
+    /// The ports at which handlers listen for posts.
     ports: Vec<u16>,
-    /// Where MinIO keeps what it cannot send.
+    /// The directory in which MinIO queues notifications that it cannot send.
     queues: tempfile::TempDir,
 }
 
-impl Carrier {
-    /// For so many handlers, each of which hears everything.
+impl Transport {
+    /// Starts the transport for a number of handlers, each of which receives all events.
     pub(super) fn start(kind: Kind, handlers: usize, runtime: &Runtime) -> Self {
         let broker = match kind {
             Kind::JetStream => Some(servers::nats()),
@@ -54,25 +55,25 @@ impl Carrier {
         if let Some(broker) = &broker {
             runtime.block_on(prepare(kind, broker, handlers));
         }
-        // Kafka tells its clients where it is.
-        let has_line = |broker: &&Broker| kind != Kind::Kafka && broker.pid().is_some();
-        let line = broker.as_ref().filter(has_line).map(|broker| Line::to(broker.address()));
+        // Kafka tells its clients its own address, so they would bypass a proxy.
+        let has_proxy = |broker: &&Broker| kind != Kind::Kafka && broker.pid().is_some();
+        let proxy = broker.as_ref().filter(has_proxy).map(|broker| TcpProxy::to(broker.address()));
         let ports: Vec<u16> = (0..handlers).map(|_| free_port()).collect();
-        let receivers: Option<Vec<To>> = match (kind, &broker) {
-            (Kind::Webhook, _) => Some(ports.iter().map(|port| To::Webhook(*port, SECRET)).collect()),
+        let receivers: Option<Vec<PostTarget>> = match (kind, &broker) {
+            (Kind::Webhook, _) => Some(ports.iter().map(|port| PostTarget::Webhook(*port, SECRET)).collect()),
             (Kind::RedisStream, Some(redis)) => {
-                Some(vec![To::Stream(redis.address(), redis.user(), redis.password())])
+                Some(vec![PostTarget::Stream(redis.address(), redis.user(), redis.password())])
             }
-            (Kind::Beanstalkd, Some(queues)) => {
-                Some((0..handlers).map(|at| To::Tube(queues.address(), format!("tube-{at}"))).collect())
-            }
+            (Kind::Beanstalkd, Some(queues)) => Some(
+                (0..handlers).map(|at| PostTarget::Tube(queues.address(), format!("tube-{at}"))).collect(),
+            ),
             _ => None,
         };
         let queues = tempfile::tempdir().unwrap();
-        Self { kind, handlers, broker, line, posts: receivers.map(Posts::to), ports, queues }
+        Self { kind, handlers, broker, proxy, relay: receivers.map(PostRelay::to), ports, queues }
     }
 
-    /// A MinIO with the worlds' buckets, which says here what happens in them.
+    /// Starts a MinIO with the test buckets, which sends its notifications through this transport.
     pub(super) fn minio(&self, home: &Home, runtime: &Runtime) -> S3Server {
         let targets = self.targets();
         let mut environment = Vec::new();
@@ -93,17 +94,17 @@ impl Carrier {
                 let target = format!("arn:minio:sqs:{}:T{at}:{target}", server.region());
                 let mut mc = home.command(servers::program("mc"));
                 mc.env("MC_HOST_m", &host).args(["--quiet", "event", "add", &format!("m/{bucket}"), &target]);
-                let added = said(mc.args(["--event", "put,delete"]));
+                let added = capture(mc.args(["--event", "put,delete"]));
                 assert_eq!(added.code, 0, "{added:?}");
             }
         }
         server
     }
 
-    /// Where MinIO sends to: the kind of each target, and what it has to know of it.
+    /// Returns MinIO's notification targets: the kind of each and its settings.
     fn targets(&self) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
-        if let Some(posts) = &self.posts {
-            return vec![("webhook", vec![("ENDPOINT", format!("http://{}/minio", posts.address))])];
+        if let Some(relay) = &self.relay {
+            return vec![("webhook", vec![("ENDPOINT", format!("http://{}/minio", relay.address))])];
         }
         let broker = self.broker.as_ref().unwrap();
         let (address, user) = (broker.address().to_string(), broker.user().to_owned());
@@ -140,16 +141,16 @@ impl Carrier {
         }
     }
 
-    /// The source of one of the handlers.
+    /// Returns the event source URL of one handler.
     pub(super) fn source(&self, handler: usize) -> String {
-        let address = self.line.as_ref().map(|line| line.address.to_string()).unwrap_or_default();
+        let address = self.proxy.as_ref().map(|proxy| proxy.address.to_string()).unwrap_or_default();
         match self.kind {
             Kind::JetStream => format!("nats://{address}/EVENTS?consumer=views-{handler}"),
             Kind::RedisList => format!("redis://{address}/0?list=events-{handler}"),
             Kind::RedisStream => format!("redis://{address}/0?stream=events&group=views-{handler}"),
             Kind::Amqp => format!("amqp://{address}/?queue=events-{handler}"),
             Kind::Beanstalkd => format!("beanstalkd://{address}/tube-{handler}"),
-            Kind::Webhook => format!("webhook://127.0.0.1:{}/told", self.ports[handler]),
+            Kind::Webhook => format!("webhook://127.0.0.1:{}/events", self.ports[handler]),
             Kind::Kafka => {
                 let broker = self.broker.as_ref().unwrap().address();
                 format!("kafka://{broker}/events?group=views-{handler}")
@@ -157,7 +158,7 @@ impl Carrier {
         }
     }
 
-    /// What handlers have to know.
+    /// Returns the secret of the handlers' event source.
     pub(super) fn secret(&self) -> Option<String> {
         match &self.broker {
             None => Some(SECRET.to_owned()),
@@ -166,40 +167,41 @@ impl Carrier {
         }
     }
 
-    /// Some of what waits here is sent, and perhaps not for the last time.
+    /// Delivers some of the posts that wait in the relay. Some of them stay there and are delivered again later.
     pub(super) fn deliver(&self, most: u64, entropy: &Entropy) {
-        if let Some(posts) = &self.posts {
-            posts.deliver(most, entropy);
+        if let Some(relay) = &self.relay {
+            relay.deliver(most, entropy);
         }
     }
 
-    /// Nothing more comes through, and what is under way is lost.
+    /// Interrupts the connections to the broker; data on the way is lost.
     pub(super) fn cut(&self) {
-        match (&self.line, &self.broker) {
-            (Some(line), _) => line.cut(),
+        match (&self.proxy, &self.broker) {
+            (Some(proxy), _) => proxy.cut(),
             (None, Some(broker)) => broker.freeze(),
             (None, None) => {}
         }
     }
 
-    pub(super) fn mend(&self) {
-        match (&self.line, &self.broker) {
-            (Some(line), _) => line.mend(),
+    pub(super) fn restore(&self) {
+        match (&self.proxy, &self.broker) {
+            (Some(proxy), _) => proxy.restore(),
             (None, Some(broker)) => broker.thaw(),
             (None, None) => {}
         }
     }
 
-    /// What has not come to a broker or a handler, for whoever wonders: posts by receiver, and what MinIO could not send.
+    /// Describes what has not reached a broker or a handler, for failure reports: posts by receiver, and
+    /// notifications in MinIO's queues.
     pub(super) fn waiting(&self) -> String {
-        let held = self.posts.as_ref().map(Posts::held).unwrap_or_default();
+        let held = self.relay.as_ref().map(PostRelay::held).unwrap_or_default();
         let queues = std::fs::read_dir(self.queues.path()).into_iter().flatten().flatten();
         let targets = queues.flat_map(|queue| std::fs::read_dir(queue.path())).flatten().flatten();
         let queued = targets.map(|target| std::fs::read_dir(target.path()).map_or(0, Iterator::count));
-        format!("posts {held:?}, in MinIO's queues {:?}", queued.collect::<Vec<_>>())
+        format!("waiting posts {held:?}, in MinIO's queues {:?}", queued.collect::<Vec<_>>())
     }
 
-    /// Kills the broker, and starts it again.
+    /// Kills the broker and starts it again.
     pub(super) fn restart(&mut self) {
         if let Some(broker) = &mut self.broker {
             broker.restart();
@@ -207,7 +209,7 @@ impl Carrier {
     }
 }
 
-/// What must be there before MinIO and the handlers are: a stream, queues, a topic.
+/// Creates what must exist before MinIO and the handlers start: a stream, queues, a topic.
 async fn prepare(kind: Kind, broker: &Broker, handlers: usize) {
     let (user, password) = (broker.user().to_owned(), broker.password().to_owned());
     match kind {

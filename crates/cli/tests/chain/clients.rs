@@ -1,6 +1,6 @@
-//! Clients of handlers: one that asks through Rust, and mounts.
+//! Clients of event handlers: one that uses the Rust library, and mounts.
 
-use super::rules::{self, RULES, Seen};
+use super::rules::{self, RULES, StoredObject};
 use crate::fixture::Home;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews};
 use views::{Cursor, ObjectName, Ruleset, Shown, ViewError, ViewId, Views};
 
-/// Where a handler is, and of which part of all objects: `--handler`'s value.
+/// Returns the value of `--handler`: the handler's URL, prefixed by the part of all objects that it serves.
 pub(super) fn flag((part, url): &(&'static str, String)) -> String {
     if part.is_empty() { url.clone() } else { format!("{part}={url}") }
 }
 
-/// Follows every ruleset's view.
+/// Follows the views of all rulesets.
 #[derive(Debug)]
 pub(super) struct Follower {
     views: Arc<dyn Views>,
@@ -29,7 +29,7 @@ struct Followed {
     ruleset: Ruleset,
     view: Option<ViewId>,
     cursor: Option<Cursor>,
-    knows: BTreeMap<ObjectName, Arc<Shown>>,
+    known: BTreeMap<ObjectName, Arc<Shown>>,
 }
 
 impl Follower {
@@ -45,34 +45,36 @@ impl Follower {
         };
         let mut parts: Vec<_> = parts.into_iter().map(remote).collect();
         let views = if parts.len() == 1 { parts.remove(0) } else { Arc::new(Union::new(parts)) };
-        let followed = |ruleset| Followed { ruleset, view: None, cursor: None, knows: BTreeMap::new() };
+        let followed = |ruleset| Followed { ruleset, view: None, cursor: None, known: BTreeMap::new() };
         let followed = views::read(&rules::file()).unwrap().into_iter().map(followed).collect();
         Self { views, followed }
     }
 
-    /// Fetches what changed, so many objects at once.
-    pub(super) fn ask(&mut self, limit: usize, runtime: &Runtime) -> Result<(), ViewError> {
+    /// Fetches changes, at most `limit` objects per request.
+    pub(super) fn fetch_changes(&mut self, limit: usize, runtime: &Runtime) -> Result<(), ViewError> {
         let views = &*self.views;
-        self.followed.iter_mut().try_for_each(|followed| runtime.block_on(followed.ask(views, limit)))
+        self.followed
+            .iter_mut()
+            .try_for_each(|followed| runtime.block_on(followed.fetch_changes(views, limit)))
     }
 
-    /// What it knows of a view that is not as it should be.
-    pub(super) fn differs(&self, seen: &[Seen]) -> Result<(), String> {
+    /// Compares the followed views with the objects in the buckets. The error describes the first view that differs.
+    pub(super) fn compare(&self, seen: &[StoredObject]) -> Result<(), String> {
         for (rules, followed) in RULES.iter().zip(&self.followed) {
             let shown = seen.iter().filter(|seen| (rules.shows)(seen));
             let shown = shown.map(|seen| (format!("{}/{}", seen.bucket, seen.key), seen.etag.clone()));
-            let knows = followed.knows.values();
-            let knows = knows.map(|shown| {
+            let known = followed.known.values();
+            let known = known.map(|shown| {
                 (format!("{}/{}", shown.name.container, shown.name.key), shown.etag.as_str().to_owned())
             });
-            equal(rules.name, shown.collect(), knows.collect())?;
+            check_equal(rules.name, shown.collect(), known.collect())?;
         }
         Ok(())
     }
 }
 
 impl Followed {
-    async fn ask(&mut self, views: &dyn Views, limit: usize) -> Result<(), ViewError> {
+    async fn fetch_changes(&mut self, views: &dyn Views, limit: usize) -> Result<(), ViewError> {
         loop {
             let view = match self.view {
                 Some(view) => view,
@@ -86,10 +88,10 @@ impl Followed {
                 changes => changes?,
             };
             if changes.is_beginning {
-                self.knows.clear();
+                self.known.clear();
             }
-            changes.gone.iter().for_each(|object| drop(self.knows.remove(object)));
-            self.knows.extend(changes.shown.into_iter().map(|shown| (shown.name.clone(), shown)));
+            changes.gone.iter().for_each(|object| drop(self.known.remove(object)));
+            self.known.extend(changes.shown.into_iter().map(|shown| (shown.name.clone(), shown)));
             self.cursor = Some(changes.cursor);
             if !changes.has_more {
                 return Ok(());
@@ -98,13 +100,13 @@ impl Followed {
     }
 }
 
-/// A mount of the views alone.
-pub(super) struct Mounted {
+/// A mount of views without a volume.
+pub(super) struct ViewsMount {
     home: Home,
     words: Vec<String>,
 }
 
-impl Mounted {
+impl ViewsMount {
     pub(super) fn start(home: Home, handlers: &[(&'static str, String)]) -> Self {
         fs::write(home.path("rules.yaml"), rules::file()).unwrap();
         let words = ["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=0s", "--log-file=log"];
@@ -114,7 +116,7 @@ impl Mounted {
         mounted
     }
 
-    /// Ends the daemon as a crash does, and mounts anew.
+    /// Kills the daemon, as a crash does, and mounts anew.
     pub(super) fn kill(&self) {
         self.home.signal(self.home.pid(), Signal::KILL);
         self.home.ok(["umount", "mnt"]);
@@ -129,8 +131,8 @@ impl Mounted {
         self.home.path("log")
     }
 
-    /// What it shows of a view that is not as it should be.
-    pub(super) fn differs(&self, seen: &[Seen]) -> Result<(), String> {
+    /// Compares the mounted views with the objects in the buckets. The error describes the first view that differs.
+    pub(super) fn compare(&self, seen: &[StoredObject]) -> Result<(), String> {
         for rules in &RULES {
             let has_directories = !rules.yaml.contains("directories: off");
             let expected = seen.iter().filter(|seen| (rules.shows)(seen));
@@ -142,7 +144,7 @@ impl Mounted {
             let mut found = BTreeMap::new();
             let view = self.path(rules.name);
             read_all(&view, &view, &mut found).map_err(|error| format!("{}: {error}", rules.name))?;
-            equal(rules.name, expected.collect(), found)?;
+            check_equal(rules.name, expected.collect(), found)?;
         }
         Ok(())
     }
@@ -165,7 +167,7 @@ fn read_all(root: &Path, dir: &Path, found: &mut BTreeMap<String, String>) -> st
     Ok(())
 }
 
-fn equal(
+fn check_equal(
     view: &str,
     expected: BTreeMap<String, String>,
     found: BTreeMap<String, String>,
@@ -176,5 +178,5 @@ fn equal(
     if more.is_empty() && less.is_empty() {
         return Ok(());
     }
-    Err(format!("{view} shows {more:?}, which should be {less:?}"))
+    Err(format!("view {view} shows {more:?} and should show {less:?}"))
 }

@@ -1,6 +1,6 @@
-//! A way from MinIO's webhook to handlers that delays, repeats and reorders.
+//! A relay from MinIO's webhook to handlers that delays, repeats and reorders posts.
 //!
-//! What MinIO posts is kept here, for each receiver, until that has it.
+//! The relay keeps each post per receiver until that receiver has accepted it.
 
 use crate::events::read_post;
 use serde_json::{Value, json};
@@ -11,30 +11,30 @@ use std::thread;
 use std::time::Duration;
 use store::Entropy;
 
-/// How long a receiver may take.
+/// The longest time that a receiver may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who is to have everything that happens.
+/// A receiver of all events.
 #[derive(Debug, Clone)]
-pub(super) enum To {
-    /// A handler's webhook at a port, with a secret.
+pub(super) enum PostTarget {
+    /// A handler's webhook: its port and secret.
     Webhook(u16, &'static str),
-    /// A stream of a Redis, with user and password.
+    /// A Redis stream: address, user and password.
     Stream(SocketAddr, &'static str, &'static str),
-    /// A tube of a beanstalkd, in OpenIO's dialect.
+    /// A tube of a beanstalkd, filled with events in OpenIO's format.
     Tube(SocketAddr, String),
 }
 
 #[derive(Debug)]
-pub(super) struct Posts {
+pub(super) struct PostRelay {
     pub(super) address: SocketAddr,
-    receivers: Vec<To>,
-    /// By receiver, what it has not got.
+    receivers: Vec<PostTarget>,
+    /// By receiver, the posts that it has not accepted yet.
     held: Arc<Mutex<Vec<Vec<String>>>>,
 }
 
-impl Posts {
-    pub(super) fn to(receivers: Vec<To>) -> Self {
+impl PostRelay {
+    pub(super) fn to(receivers: Vec<PostTarget>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let held = Arc::new(Mutex::new(vec![Vec::new(); receivers.len()]));
         let posts = Self { address: listener.local_addr().unwrap(), receivers, held: Arc::clone(&held) };
@@ -47,12 +47,13 @@ impl Posts {
         posts
     }
 
-    /// How many posts each receiver has not got.
+    /// Returns how many posts each receiver has not accepted yet.
     pub(super) fn held(&self) -> Vec<usize> {
         self.held.lock().unwrap().iter().map(Vec::len).collect()
     }
 
-    /// Gives each receiver up to so many posts, in any order, and some of them again later.
+    /// Delivers up to `most` posts to each receiver, in random order. Some of them are kept and delivered again
+    /// later.
     pub(super) fn deliver(&self, most: u64, entropy: &Entropy) {
         for (at, receiver) in self.receivers.iter().enumerate() {
             for _ in 0..most {
@@ -73,7 +74,7 @@ impl Posts {
     }
 }
 
-/// Takes MinIO's posts, for every receiver.
+/// Accepts MinIO's posts and queues each for every receiver.
 fn take(stream: TcpStream, held: &Mutex<Vec<Vec<String>>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
@@ -87,59 +88,60 @@ fn take(stream: TcpStream, held: &Mutex<Vec<Vec<String>>>) -> Option<()> {
     }
 }
 
-/// Whether the receiver has it.
-fn send(to: &To, post: &str) -> Option<()> {
+/// Sends a post. Returns `None` if the receiver did not accept it.
+fn send(to: &PostTarget, post: &str) -> Option<()> {
     match to {
-        To::Webhook(port, secret) => {
+        PostTarget::Webhook(port, secret) => {
             let head = format!(
-                "POST /told HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {secret}\r\ncontent-length: {}\r\n\r\n",
+                "POST /events HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {secret}\r\ncontent-length: {}\r\n\r\n",
                 post.len()
             );
-            let mut receiver = connected(([127, 0, 0, 1], *port).into())?;
+            let mut receiver = connect(([127, 0, 0, 1], *port).into())?;
             receiver.get_mut().write_all(format!("{head}{post}").as_bytes()).ok()?;
-            line(&mut receiver)?.starts_with("HTTP/1.1 200").then_some(())
+            read_line(&mut receiver)?.starts_with("HTTP/1.1 200").then_some(())
         }
-        To::Stream(address, user, password) => {
-            let mut redis = connected(*address)?;
+        PostTarget::Stream(address, user, password) => {
+            let mut redis = connect(*address)?;
             let commands = resp(&["AUTH", user, password]) + &resp(&["XADD", "events", "*", "message", post]);
             redis.get_mut().write_all(commands.as_bytes()).ok()?;
-            // The answer to the second has its length first.
-            (line(&mut redis)? == "+OK" && line(&mut redis)?.starts_with('$')).then_some(())
+            // The reply to XADD begins with the length of the entry's id.
+            (read_line(&mut redis)? == "+OK" && read_line(&mut redis)?.starts_with('$')).then_some(())
         }
-        To::Tube(address, tube) => {
-            let mut queue = connected(*address)?;
+        PostTarget::Tube(address, tube) => {
+            let mut queue = connect(*address)?;
             queue.get_mut().write_all(format!("use {tube}\r\n").as_bytes()).ok()?;
-            line(&mut queue)?;
+            read_line(&mut queue)?;
             for event in as_openio(&serde_json::from_str(post).unwrap()) {
                 let event = event.to_string();
                 let put = format!("put 0 0 5 {}\r\n{event}\r\n", event.len());
                 queue.get_mut().write_all(put.as_bytes()).ok()?;
-                line(&mut queue)?.strip_prefix("INSERTED")?;
+                read_line(&mut queue)?.strip_prefix("INSERTED")?;
             }
             Some(())
         }
     }
 }
 
-fn connected(address: SocketAddr) -> Option<BufReader<TcpStream>> {
+fn connect(address: SocketAddr) -> Option<BufReader<TcpStream>> {
     let stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     Some(BufReader::new(stream))
 }
 
-fn line(from: &mut BufReader<TcpStream>) -> Option<String> {
+fn read_line(from: &mut BufReader<TcpStream>) -> Option<String> {
     let mut line = String::new();
     from.take(4096).read_line(&mut line).ok().filter(|read| *read > 0)?;
     Some(line.trim_end().to_owned())
 }
 
-/// A command of Redis.
+/// Encodes a command in the Redis protocol (RESP).
 fn resp(words: &[&str]) -> String {
     let all: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     format!("*{}\r\n{all}", words.len())
 }
 
-/// What a node of OpenIO would say of the same. Its clock is as exact as MinIO's sequencer, and of changes it says no time.
+/// Converts MinIO's records to the events that a node of OpenIO would send. Times have microseconds, as in OpenIO;
+/// changes of properties carry no time.
 fn as_openio(post: &Value) -> Vec<Value> {
     let record = |record: &Value| {
         let object = &record["s3"]["object"];
@@ -167,7 +169,7 @@ fn as_openio(post: &Value) -> Vec<Value> {
     post["Records"].as_array().unwrap().iter().map(record).collect()
 }
 
-/// A key as MinIO encodes it. Those of these worlds have nothing else that needs it.
+/// Decodes a key of MinIO's notifications. Keys of these tests contain no other character that MinIO encodes.
 fn decoded(key: &str) -> String {
     key.replace("%2F", "/")
 }

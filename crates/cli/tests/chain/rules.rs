@@ -1,10 +1,10 @@
-//! Rulesets, and the same once more in plain words of Rust: nothing here is shared with what it is compared to.
+//! Rulesets, each together with a predicate in Rust that selects the same objects without using the code under test.
 
 use std::collections::BTreeMap;
 
-/// An object, as a listing and a look at each shows it.
+/// An object with everything that a listing and a GET return.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct StoredObject {
     pub(super) bucket: &'static str,
     pub(super) key: String,
     pub(super) etag: String,
@@ -14,8 +14,9 @@ pub(super) struct Seen {
     pub(super) tags: BTreeMap<String, String>,
 }
 
-impl Seen {
-    /// Where it lies in a view, unless the view has no directories. No two objects of a world have one last component.
+impl StoredObject {
+    /// Returns the object's path in a view that has directories. The last components of all keys in a test are
+    /// distinct.
     pub(super) fn path(&self) -> String {
         let name = self.key.rsplit('/').next().unwrap();
         match self.properties.get("tenon-directory") {
@@ -29,11 +30,11 @@ impl Seen {
     }
 }
 
-/// A ruleset, and what it means.
+/// A ruleset and a predicate that tells which objects it shows.
 pub(super) struct Rules {
     pub(super) name: &'static str,
     pub(super) yaml: &'static str,
-    pub(super) shows: fn(&Seen) -> bool,
+    pub(super) shows: fn(&StoredObject) -> bool,
 }
 
 pub(super) const BUCKETS: [&str; 2] = ["one", "two"];
@@ -83,7 +84,7 @@ pub(super) const RULES: [Rules; 7] = [
     },
 ];
 
-/// All of them, as a file.
+/// Returns all rulesets as a file.
 pub(super) fn file() -> String {
     RULES.iter().map(|rules| format!("{}:\n  recency: 0\n  {}\n", rules.name, rules.yaml)).collect()
 }

@@ -1,10 +1,11 @@
-//! A world of the whole chain: what happens in it by one number, and what must be so when everything has come to rest.
+//! A random test of the whole chain: one seed decides what happens, and when everything has settled, all clients must
+//! agree with a listing.
 
-use super::carrier::{Carrier, Kind};
-use super::clients::{Follower, Mounted, flag};
-use super::rules::{BUCKETS, RULES, Seen};
-use crate::fixture::{Home, said};
-use crate::handlers::Run;
+use super::carrier::{Kind, Transport};
+use super::clients::{Follower, ViewsMount, flag};
+use super::rules::{BUCKETS, RULES, StoredObject};
+use crate::fixture::{Home, capture};
+use crate::handlers::RunningTenon;
 use crate::s3::{buckets, home};
 use futures_util::TryStreamExt as _;
 use servers::S3Server;
@@ -20,41 +21,42 @@ use store::{
 };
 use tokio::runtime::Runtime;
 
-/// How often it is looked whether all has come to rest, in fifths of a second: brokers give what a dead client had to another after 25 s.
-const LOOKS: usize = 300;
+/// How often the clients are compared with a listing, every 200 ms, until they agree. Brokers hand messages of a dead
+/// client to another one after 25 s.
+const MAX_COMPARISONS: usize = 300;
 
-/// What a world is made of.
+/// The parameters of a random test.
 pub(super) struct Setting {
-    pub(super) carrier: Kind,
-    /// Of each handler the part of all objects that it has, or "" for all.
+    pub(super) transport: Kind,
+    /// Per handler, the part of all objects that it serves, or "" for all.
     pub(super) handlers: &'static [&'static str],
     pub(super) mounts: usize,
-    /// How often all comes to rest, and what happens before.
-    pub(super) rests: usize,
+    /// The number of phases, each of which ends when everything has settled, and of steps in each phase.
+    pub(super) phases: usize,
     pub(super) steps: usize,
 }
 
-pub(super) struct World {
+pub(super) struct ChainTest {
     seed: u64,
     entropy: Entropy,
     runtime: Runtime,
-    carrier: Carrier,
+    transport: Transport,
     server: S3Server,
     stores: Vec<Arc<dyn ObjectStore>>,
     handlers: Vec<Handler>,
     follower: Follower,
-    mounts: Vec<Mounted>,
+    mounts: Vec<ViewsMount>,
     made: u32,
-    tale: Vec<String>,
+    history: Vec<String>,
 }
 
-/// A handler, which listens at the same address whenever it runs.
+/// A handler, which listens at the same address each time it runs.
 struct Handler {
     home: Home,
     part: &'static str,
     words: Vec<String>,
     address: String,
-    run: Option<Run>,
+    run: Option<RunningTenon>,
     is_lost: bool,
 }
 
@@ -74,73 +76,73 @@ impl Handler {
     fn start(&mut self) {
         let listen = format!("--listen={}", self.address);
         let words: Vec<&str> = self.words.iter().map(String::as_str).chain([listen.as_str()]).collect();
-        let run = Run::start(&self.home, &words);
+        let run = RunningTenon::start(&self.home, &words);
         self.address = run.first_line().trim_start_matches("http://").to_owned();
         self.run = Some(run);
     }
 
-    fn at(&self) -> (&'static str, String) {
+    fn part_and_url(&self) -> (&'static str, String) {
         (self.part, format!("http://{}", self.address))
     }
 }
 
-impl World {
+impl ChainTest {
     pub(super) fn new(setting: &Setting, seed: u64) -> Self {
         let runtime = Runtime::new().unwrap();
-        let carrier = Carrier::start(setting.carrier, setting.handlers.len(), &runtime);
-        let server = carrier.minio(&Home::new(), &runtime);
+        let transport = Transport::start(setting.transport, setting.handlers.len(), &runtime);
+        let server = transport.minio(&Home::new(), &runtime);
         let of = buckets(&server);
         let stores = BUCKETS.map(|bucket| runtime.block_on(of.open(bucket)).unwrap()).into();
         let user = || home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
         let handler = |(at, part): (usize, &&'static str)| {
-            let home = match carrier.secret() {
+            let home = match transport.secret() {
                 Some(secret) => user().with("TENON_EVENTS_SECRET", &secret),
                 None => user(),
             };
-            Handler::new(home, part, &carrier.source(at))
+            Handler::new(home, part, &transport.source(at))
         };
         let handlers: Vec<Handler> = setting.handlers.iter().enumerate().map(handler).collect();
-        let at: Vec<_> = handlers.iter().map(Handler::at).collect();
-        let mounts = (0..setting.mounts).map(|_| Mounted::start(user(), &at)).collect();
+        let at: Vec<_> = handlers.iter().map(Handler::part_and_url).collect();
+        let mounts = (0..setting.mounts).map(|_| ViewsMount::start(user(), &at)).collect();
         let (entropy, follower) = (Entropy::new(seed), Follower::of(&at));
-        let (made, tale) = (0, Vec::new());
-        Self { seed, entropy, runtime, carrier, server, stores, handlers, follower, mounts, made, tale }
+        let (made, history) = (0, Vec::new());
+        Self { seed, entropy, runtime, transport, server, stores, handlers, follower, mounts, made, history }
     }
 
     fn below(&self, bound: usize) -> usize {
         self.entropy.below(bound as u64) as usize
     }
 
-    fn one<T: Copy>(&self, of: &[T]) -> T {
+    fn pick<T: Copy>(&self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
-    fn note(&mut self, what: String) {
-        self.tale.push(what);
+    fn record(&mut self, what: String) {
+        self.history.push(what);
     }
 
-    /// Something happens.
+    /// Performs one random action.
     pub(super) fn step(&mut self) {
         match self.below(100) {
             0..45 => self.put(),
             45..55 => self.set_tags(),
             55..65 => self.set_metadata(),
             65..75 => self.delete(),
-            75..80 => self.use_a_mount(),
-            80..86 => drop(self.follower.ask(1 + self.below(5), &self.runtime)),
-            86..90 => self.look_at_a_mount(),
+            75..80 => self.change_through_a_mount(),
+            80..86 => drop(self.follower.fetch_changes(1 + self.below(5), &self.runtime)),
+            86..90 => self.list_in_a_mount(),
             90..94 => self.kill_or_start_a_handler(),
             94..96 => self.cut_or_restart(),
             96 => self.kill_a_mount(),
-            97 => self.follower = Follower::of(&self.at()),
-            _ => self.carrier.deliver(3, &self.entropy),
+            97 => self.follower = Follower::of(&self.handlers_by_part()),
+            _ => self.transport.deliver(3, &self.entropy),
         }
     }
 
-    /// A bucket and a key, of a few whose last components all differ.
-    fn place(&self) -> (usize, ObjectKey) {
+    /// Picks a bucket and one of a few keys. The last components of all keys differ.
+    fn pick_key(&self) -> (usize, ObjectKey) {
         let (bucket, number) = (self.below(2), self.below(10));
-        let directory = self.one(&["", "d1/", "d1/e/", "d2/"]);
+        let directory = self.pick(&["", "d1/", "d1/e/", "d2/"]);
         let last = format!("{}-{}{number}", BUCKETS[bucket], directory.replace('/', "-"));
         let extension = if number % 2 == 0 { "txt" } else { "bin" };
         (bucket, ObjectKey::try_from(format!("{directory}{last}.{extension}").as_str()).unwrap())
@@ -150,52 +152,54 @@ impl World {
         let mut user = BTreeMap::new();
         let mut maybe = |name: &str, of: &[&str]| {
             if self.below(2) == 0 {
-                user.insert(name.to_owned(), self.one(of).to_owned());
+                user.insert(name.to_owned(), self.pick(of).to_owned());
             }
         };
         maybe("color", &["green", "red", "blue", "black"]);
         maybe("stage", &["raw"]);
         maybe("tenon-directory", &["usr/bin", "usr/share", "etc"]);
-        let content_type = self.one(&["text/plain", "application/octet-stream"]);
+        let content_type = self.pick(&["text/plain", "application/octet-stream"]);
         Attributes { content_type: Some(content_type.to_owned()), user, ..Attributes::default() }
     }
 
     fn tags(&self) -> BTreeMap<String, String> {
-        let project = self.one(&[None, Some("apollo"), Some("mercury")]);
+        let project = self.pick(&[None, Some("apollo"), Some("mercury")]);
         project.map(|project| ("project".to_owned(), project.to_owned())).into_iter().collect()
     }
 
     fn put(&mut self) {
-        let (bucket, key) = self.place();
+        let (bucket, key) = self.pick_key();
         let body = "x".repeat(self.below(9));
         let tags = if self.below(3) == 0 { self.tags() } else { BTreeMap::new() };
         let options = PutOptions { attributes: self.attributes(), tags, ..PutOptions::default() };
-        self.note(format!("put {}/{key} {body} {:?}", BUCKETS[bucket], options.attributes.user));
+        self.record(format!("put {}/{key} {body} {:?}", BUCKETS[bucket], options.attributes.user));
         self.runtime.block_on(self.stores[bucket].put(&key, Payload::from(body), options)).unwrap();
     }
 
     fn set_tags(&mut self) {
-        let ((bucket, key), tags) = (self.place(), self.tags());
-        self.note(format!("tag {}/{key} {tags:?}", BUCKETS[bucket]));
-        or_gone(self.runtime.block_on(self.stores[bucket].set_tags(&key, tags)));
+        let ((bucket, key), tags) = (self.pick_key(), self.tags());
+        self.record(format!("tag {}/{key} {tags:?}", BUCKETS[bucket]));
+        assert_done_or_gone(self.runtime.block_on(self.stores[bucket].set_tags(&key, tags)));
     }
 
     fn set_metadata(&mut self) {
-        let ((bucket, key), attributes) = (self.place(), self.attributes());
-        self.note(format!("tell {}/{key} {:?}", BUCKETS[bucket], attributes.user));
+        let ((bucket, key), attributes) = (self.pick_key(), self.attributes());
+        self.record(format!("set metadata of {}/{key} {:?}", BUCKETS[bucket], attributes.user));
         let Some(meta) = self.runtime.block_on(self.stores[bucket].find(&key)).unwrap() else { return };
         let options = CopyOptions { attributes: Some(attributes), ..CopyOptions::default() };
-        or_gone(self.runtime.block_on(self.stores[bucket].copy(&meta.object, &key, options)).map(drop));
+        assert_done_or_gone(
+            self.runtime.block_on(self.stores[bucket].copy(&meta.object, &key, options)).map(drop),
+        );
     }
 
     fn delete(&mut self) {
-        let (bucket, key) = self.place();
-        self.note(format!("delete {}/{key}", BUCKETS[bucket]));
+        let (bucket, key) = self.pick_key();
+        self.record(format!("delete {}/{key}", BUCKETS[bucket]));
         self.runtime.block_on(self.stores[bucket].delete(&key, Precondition::None)).unwrap();
     }
 
-    /// A program in a mount makes a file, removes one, or renames a directory. It may be told that it cannot.
-    fn use_a_mount(&mut self) {
+    /// A program in a mount creates a file, removes one, or renames a directory. An error is allowed.
+    fn change_through_a_mount(&mut self) {
         if self.mounts.is_empty() {
             return;
         }
@@ -205,7 +209,7 @@ impl World {
             0 | 1 => {
                 self.made += 1;
                 let path = mount.path(&format!("{view}/made-{}.txt", self.made));
-                (fs::write(&path, "made"), format!("make {}", path.display()))
+                (fs::write(&path, "made"), format!("create {}", path.display()))
             }
             2 => {
                 let all = fs::read_dir(mount.path(view)).into_iter().flatten().flatten();
@@ -216,19 +220,19 @@ impl World {
                 (fs::remove_file(path), format!("remove {}", path.display()))
             }
             _ => {
-                let (from, to) = (self.one(&["usr", "etc", "opt"]), self.one(&["opt", "usr/lib", "etc"]));
+                let (from, to) = (self.pick(&["usr", "etc", "opt"]), self.pick(&["opt", "usr/lib", "etc"]));
                 let [from, to] = [from, to].map(|name| mount.path(&format!("{view}/{name}")));
                 (fs::rename(&from, &to), format!("rename {} to {}", from.display(), to.display()))
             }
         };
-        self.note(format!("{what}: {done:?}"));
+        self.record(format!("{what}: {done:?}"));
     }
 
-    fn look_at_a_mount(&mut self) {
+    fn list_in_a_mount(&mut self) {
         if !self.mounts.is_empty() {
             let view = RULES[self.below(RULES.len())].name;
             let names = fs::read_dir(self.mounts[self.below(self.mounts.len())].path(view));
-            self.note(format!("look at {view}: {:?}", names.map(Iterator::count)));
+            self.record(format!("list {view}: {:?}", names.map(Iterator::count)));
         }
     }
 
@@ -248,117 +252,120 @@ impl World {
                 "start"
             }
         };
-        self.note(format!("{what} handler {chosen}"));
+        self.record(format!("{what} handler {chosen}"));
     }
 
     fn cut_or_restart(&mut self) {
         let what = match self.below(5) {
             0 => {
-                self.carrier.restart();
+                self.transport.restart();
                 "restart the broker"
             }
             1 | 2 => {
-                self.carrier.cut();
+                self.transport.cut();
                 "cut"
             }
             _ => {
-                self.carrier.mend();
-                "mend"
+                self.transport.restore();
+                "restore"
             }
         };
-        self.note(what.to_owned());
+        self.record(what.to_owned());
     }
 
     fn kill_a_mount(&mut self) {
         if !self.mounts.is_empty() {
             let chosen = self.below(self.mounts.len());
-            self.note(format!("kill mount {chosen}"));
+            self.record(format!("kill mount {chosen}"));
             self.mounts[chosen].kill();
         }
     }
 
-    /// boto3 makes so many changes, meanwhile.
+    /// Starts boto3, which makes `count` changes meanwhile.
     pub(super) fn load(&self, count: u32) -> JoinHandle<()> {
         let home = home(&self.server).with("AWS_ENDPOINT_URL", &self.server.endpoint());
         let (script, seed) =
             (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/writer.py"), self.seed);
         std::thread::spawn(move || {
             let mut python = home.command("/usr/bin/python3");
-            let written = said(python.arg(script).args([seed.to_string(), count.to_string()]));
+            let written = capture(python.arg(script).args([seed.to_string(), count.to_string()]));
             assert_eq!(written.code, 0, "{written:?}");
         })
     }
 
-    /// Every client asks, while things happen.
-    pub(super) fn ask(&mut self) {
-        self.carrier.deliver(10, &self.entropy);
-        self.follower.ask(100, &self.runtime).unwrap();
-        self.look_at_a_mount();
+    /// Updates every client while things happen.
+    pub(super) fn update_clients(&mut self) {
+        self.transport.deliver(10, &self.entropy);
+        self.follower.fetch_changes(100, &self.runtime).unwrap();
+        self.list_in_a_mount();
         std::thread::sleep(Duration::from_millis(20));
     }
 
-    /// One of the handlers dies, and does not come back.
+    /// Kills a handler for good.
     pub(super) fn lose_handler(&mut self, number: usize) {
         let handler = &mut self.handlers[number];
         (handler.run, handler.is_lost) = (None, true);
-        self.note(format!("lose handler {number}"));
+        self.record(format!("lose handler {number}"));
     }
 
-    /// Where the handlers are.
-    pub(super) fn at(&self) -> Vec<(&'static str, String)> {
-        self.handlers.iter().map(Handler::at).collect()
+    /// Returns the part and the URL of each handler.
+    pub(super) fn handlers_by_part(&self) -> Vec<(&'static str, String)> {
+        self.handlers.iter().map(Handler::part_and_url).collect()
     }
 
-    /// All is well again, and everything comes to rest: then every client sees what a listing says, and so does who begins now.
-    pub(super) fn rest(&mut self) {
-        self.note("rest".to_owned());
-        self.carrier.mend();
+    /// Restores all connections, starts stopped handlers, and waits until every client, including new ones, agrees
+    /// with a listing.
+    pub(super) fn settle(&mut self) {
+        self.record("settle".to_owned());
+        self.transport.restore();
         for handler in self.handlers.iter_mut().filter(|handler| handler.run.is_none() && !handler.is_lost) {
             handler.start();
         }
-        self.until_equal();
+        self.wait_until_equal();
     }
 
-    fn until_equal(&mut self) {
-        let mut differs = String::new();
-        for _ in 0..LOOKS {
-            self.carrier.deliver(100, &self.entropy);
-            match self.differs() {
+    fn wait_until_equal(&mut self) {
+        let mut difference = String::new();
+        for _ in 0..MAX_COMPARISONS {
+            self.transport.deliver(100, &self.entropy);
+            match self.compare() {
                 Ok(()) => return,
-                Err(error) => differs = error,
+                Err(error) => difference = error,
             }
             std::thread::sleep(Duration::from_millis(200));
         }
-        self.fail(&differs);
+        self.fail(&difference);
     }
 
-    fn differs(&mut self) -> Result<(), String> {
-        self.follower.ask(100, &self.runtime).map_err(|error| error.to_string())?;
+    fn compare(&mut self) -> Result<(), String> {
+        self.follower.fetch_changes(100, &self.runtime).map_err(|error| error.to_string())?;
         let seen = self.seen();
-        self.follower.differs(&seen).map_err(|differs| format!("who followed: {differs}"))?;
+        self.follower.compare(&seen).map_err(|difference| format!("the old follower: {difference}"))?;
         for (at, mount) in self.mounts.iter().enumerate() {
-            mount.differs(&seen).map_err(|differs| format!("mount {at}: {differs}"))?;
+            mount.compare(&seen).map_err(|difference| format!("mount {at}: {difference}"))?;
         }
-        // Each handler is the first that some new client asks.
-        let mut at = self.at();
-        for _ in 0..at.len() {
-            at.rotate_left(1);
-            let mut fresh = Follower::of(&at);
-            fresh.ask(1000, &self.runtime).map_err(|error| error.to_string())?;
-            fresh.differs(&seen).map_err(|differs| format!("who begins now at {}: {differs}", at[0].1))?;
+        // Each handler in turn is the first that a new client asks.
+        let mut handlers = self.handlers_by_part();
+        for _ in 0..handlers.len() {
+            handlers.rotate_left(1);
+            let mut fresh = Follower::of(&handlers);
+            fresh.fetch_changes(1000, &self.runtime).map_err(|error| error.to_string())?;
+            fresh
+                .compare(&seen)
+                .map_err(|difference| format!("a new follower at {}: {difference}", handlers[0].1))?;
         }
         Ok(())
     }
 
-    /// All objects, by listing the buckets and looking at each.
-    fn seen(&self) -> Vec<Seen> {
+    /// Returns all objects, by listing the buckets and reading each object.
+    fn seen(&self) -> Vec<StoredObject> {
         let mut all = Vec::new();
         for (bucket, store) in BUCKETS.into_iter().zip(&self.stores) {
             self.runtime.block_on(async {
                 let request = ListRequest { limit: 1000, ..ListRequest::default() };
                 for entry in Pages::of(&**store, request).all().await.unwrap() {
                     let (object, _) = entry.into_object().unwrap();
-                    all.extend(look(bucket, store, &object.key).await);
+                    all.extend(read_object(bucket, store, &object.key).await);
                 }
             });
         }
@@ -367,24 +374,29 @@ impl World {
 
     fn fail(&self, what: &str) -> ! {
         let logs = self.handlers.iter().map(|handler| handler.home.path("log"));
-        for log in logs.chain(self.mounts.iter().map(Mounted::log)) {
+        for log in logs.chain(self.mounts.iter().map(ViewsMount::log)) {
             let text = fs::read_to_string(&log).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             eprintln!("{}:\n{}\n", log.display(), lines[lines.len().saturating_sub(40)..].join("\n"));
         }
-        let flags = self.at().into_iter().flat_map(|at| ["--handler".to_owned(), flag(&at)]);
+        let flags =
+            self.handlers_by_part().into_iter().flat_map(|handler| ["--handler".to_owned(), flag(&handler)]);
         let report = Home::new().tenon(["events", "stats"].map(str::to_owned).into_iter().chain(flags));
-        eprintln!("{}\n{report:?}\n{}", self.tale.join("\n"), self.carrier.waiting());
-        panic!("world {}: {what}", self.seed);
+        eprintln!("{}\n{report:?}\n{}", self.history.join("\n"), self.transport.waiting());
+        panic!("seed {}: {what}", self.seed);
     }
 
     pub(super) fn end(&self) {
-        self.mounts.iter().for_each(Mounted::end);
+        self.mounts.iter().for_each(ViewsMount::end);
     }
 }
 
-/// An object, unless it has gone since it was listed.
-async fn look(bucket: &'static str, store: &Arc<dyn ObjectStore>, key: &ObjectKey) -> Option<Seen> {
+/// Reads an object. Returns `None` if it was deleted since it was listed.
+async fn read_object(
+    bucket: &'static str,
+    store: &Arc<dyn ObjectStore>,
+    key: &ObjectKey,
+) -> Option<StoredObject> {
     let found = match store.get(key, GetOptions::default()).await {
         Err(StoreError::NotFound(_)) => return None,
         found => found.unwrap(),
@@ -394,7 +406,7 @@ async fn look(bucket: &'static str, store: &Arc<dyn ObjectStore>, key: &ObjectKe
         Err(StoreError::NotFound(_)) => return None,
         tags => tags.unwrap(),
     };
-    Some(Seen {
+    Some(StoredObject {
         bucket,
         key: key.to_string(),
         etag: found.meta.object.etag.as_str().to_owned(),
@@ -405,20 +417,20 @@ async fn look(bucket: &'static str, store: &Arc<dyn ObjectStore>, key: &ObjectKe
     })
 }
 
-/// Whoever changes an object that is not there is told so.
-fn or_gone(done: store::Result<()>) {
+/// Checks that a change succeeded or failed because the object is gone.
+fn assert_done_or_gone(done: store::Result<()>) {
     match done {
         Ok(()) | Err(StoreError::NotFound(_)) => {}
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Lives through a world.
-pub(super) fn live(setting: &Setting, seed: u64) {
-    let mut world = World::new(setting, seed);
-    for _ in 0..setting.rests {
-        (0..setting.steps).for_each(|_| world.step());
-        world.rest();
+/// Runs the random test of one seed.
+pub(super) fn run_seed(setting: &Setting, seed: u64) {
+    let mut test = ChainTest::new(setting, seed);
+    for _ in 0..setting.phases {
+        (0..setting.steps).for_each(|_| test.step());
+        test.settle();
     }
-    world.end();
+    test.end();
 }

@@ -1,12 +1,12 @@
 . "$(dirname "$0")/source.sh"
-s3() { aws --endpoint-url "$URL" s3 "$@" > "$work/said"; }
+s3() { aws --endpoint-url "$URL" s3 "$@" > "$work/output"; }
 at=s3://$BUCKET/aws here=$ROOT/aws
 
 s3 cp "$work/big" "$at/big"
 cmp "$work/big" "$here/big"
 s3 sync "$work/tree" "$at/tree"
 diff -r "$work/tree" "$here/tree"
-# A checksum that was noted goes with the bytes it is of.
+# After a change of the file, its old checksum must not be served with the new bytes.
 echo more >> "$here/tree/a/one"
 s3 cp "$at/tree/a/one" "$work/one"
 cmp "$work/one" "$here/tree/a/one"

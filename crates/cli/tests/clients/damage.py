@@ -1,9 +1,9 @@
-"""A drive on a file that rots or errs: every answer of its server is as it was before, or an error of S3, and the server goes on.
+"""Tests a drive on a file with damaged blocks or I/O errors: each answer of its server is unchanged or an S3 error, and the server goes on.
 
-    damage.py flips IMAGE ROUNDS    store; then ROUNDS times flip some bits of a copy, serve it, and ask for everything
-    damage.py errors IMAGE          store; then reads and writes of some of the file fail while it is served
+    damage.py flips IMAGE ROUNDS    store objects; then ROUNDS times flip some bits of a copy, serve it, and request everything
+    damage.py errors IMAGE          store objects; then let reads and writes of a part of the file fail while it is served
 
-IMAGE is a drive with nothing on it. Needs TENON (the program), and boto3.
+IMAGE is an empty drive. Needs TENON (the program), and boto3.
 """
 
 import atexit, hashlib, json, os, random, resource, shutil, signal, subprocess, sys, tempfile
@@ -13,12 +13,12 @@ from drive import TENON, Server, bytes_of
 
 BLOCK, BUCKETS = 4096, ["photos", "versioned"]
 SMALL, LARGE = 5000, 1_500_000
-# A body that breaks off is an error too; it was found out when the headers had been sent.
+# A body that breaks off is an error too: damage found after the headers were sent cannot be reported otherwise.
 BROKEN_OFF = (IncompleteReadError, ResponseStreamingError, HTTPClientError, HTTPError)
 
 
 def store(s3):
-    """Objects of every kind, older versions, an upload that is not complete."""
+    """Stores objects of every kind, older versions, and an upload that is not complete."""
     s3.create_bucket(Bucket="photos")
     s3.put_object(Bucket="photos", Key="empty", Body=b"")
     s3.put_object(Bucket="photos", Key="small", Body=bytes_of(1, SMALL), Metadata={"by": "tests"}, Tagging="a=b")
@@ -39,12 +39,12 @@ def store(s3):
 
 
 def answer(call, **words):
-    """What is said, without what differs from call to call; of a body its hash."""
-    said = call(**words)
-    said.pop("ResponseMetadata", None)
-    if "Body" in said:
-        said["Body"] = hashlib.sha256(said["Body"].read()).hexdigest()
-    return json.dumps(said, default=str, sort_keys=True)
+    """Returns the response without what differs from call to call, and with the hash of the body in place of the body."""
+    response = call(**words)
+    response.pop("ResponseMetadata", None)
+    if "Body" in response:
+        response["Body"] = hashlib.sha256(response["Body"].read()).hexdigest()
+    return json.dumps(response, default=str, sort_keys=True)
 
 
 def questions(s3, versions):
@@ -65,14 +65,14 @@ def questions(s3, versions):
 
 
 def ask(server, versions):
-    """The answers, None where it is an error."""
+    """Returns all answers by name, None for an error."""
     answers, s3 = {}, server.client()
     for name, call, words in questions(s3, versions):
         try:
             answers[name] = answer(call, **words)
         except ClientError as error:
             status, code = error.response["ResponseMetadata"]["HTTPStatusCode"], error.response["Error"]["Code"]
-            # The answer to a HEAD has no body that would say the code.
+            # The answer to a HEAD has no body, so botocore shows the status as the code.
             assert (status, code) in [(500, "InternalError"), (503, "ServiceUnavailable"), (status, str(status))], f"{name}: {error}"
             assert status in (500, 503), f"{name}: {error}"
             answers[name] = None
@@ -83,22 +83,22 @@ def ask(server, versions):
 
 
 def compare(expected, answers):
-    """How many are errors; the others are what they were."""
-    for name, said in answers.items():
-        assert said in (None, expected[name]), f"{name}: {said}, and it was {expected[name]}"
-    return [name for name, said in answers.items() if said is None]
+    """Checks that all answers that are not errors are as expected, and returns the names of those that are errors."""
+    for name, response in answers.items():
+        assert response in (None, expected[name]), f"{name}: {response}, expected {expected[name]}"
+    return [name for name, response in answers.items() if response is None]
 
 
-def served(image, folder, **how):
-    """A server that does not outlive this program, whatever becomes of it."""
+def start_server(image, folder, **how):
+    """Starts a server that is killed when this program ends."""
     server = Server(image, folder, **how)
     atexit.register(server.kill)
     return server
 
 
-def stored(image, folder):
-    """Stores, and what is to be answered from now on."""
-    server = served(image, folder)
+def fill(image, folder):
+    """Stores objects and returns the running server, the expected answers, and the ids of the versions."""
+    server = start_server(image, folder)
     store(server.client())
     listed = server.client().list_object_versions(Bucket="versioned")["Versions"]
     versions = [version["VersionId"] for version in listed]
@@ -114,9 +114,9 @@ def used_blocks(image):
 
 
 def flip(image, kind, chance, blocks):
-    """Flips some bits of blocks that hold something; `kind` says of which."""
+    """Flips some bits of used blocks of one kind."""
     last = os.path.getsize(image) // BLOCK
-    # The index lies at the beginning, behind the superblocks; frames at the end; between them runs.
+    # The index lies at the beginning, after the superblocks; frames at the end; runs in between.
     of_kind = {
         "a superblock": [chance.choice([0, 1])],
         "both superblocks": [0, 1],
@@ -127,7 +127,7 @@ def flip(image, kind, chance, blocks):
     }[kind]
     with open(image, "r+b") as file:
         for block in of_kind if "superblock" in kind else chance.choices(of_kind, k=1 + chance.randrange(6)):
-            # Its beginning is what a block that is not full has.
+            # A block that is not full has its data at its beginning.
             at = block * BLOCK + chance.randrange(chance.choice([64, 1024, BLOCK]))
             file.seek(at)
             byte = file.read(1)[0]
@@ -136,7 +136,7 @@ def flip(image, kind, chance, blocks):
 
 
 def is_index(image, block):
-    """Whether a block at the beginning is of tables or a manifest: it names keys, or is not what bodies are made of."""
+    """Tells whether a block of the first half holds a table or a manifest: bodies repeat a pattern of 32 bytes, the index does not."""
     with open(image, "rb") as file:
         file.seek(block * BLOCK)
         bytes = file.read(BLOCK)
@@ -144,26 +144,26 @@ def is_index(image, block):
 
 
 def refusal(image, folder):
-    """The line with which the image is not served, or None if it is."""
+    """Returns the error with which the image is refused, or None if it can be served."""
     words = [TENON, "drive", "info", image]
-    said = subprocess.run(words, capture_output=True, text=True)
-    assert "panicked" not in said.stderr, said.stderr
-    if said.returncode == 0:
+    result = subprocess.run(words, capture_output=True, text=True)
+    assert "panicked" not in result.stderr, result.stderr
+    if result.returncode == 0:
         return None
-    lines = [line for line in said.stderr.splitlines() if line.startswith("tenon: ")]
-    assert len(lines) == 1, said.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("tenon: ")]
+    assert len(lines) == 1, result.stderr
     return lines[0]
 
 
 def flips(image, rounds, folder):
-    server, expected, versions = stored(image, folder)
+    server, expected, versions = fill(image, folder)
     kinds = ["a superblock", "both superblocks", "the index", "runs", "frames", "all"]
     refused, unanswered = {}, {}
-    # Half of the rounds are of a drive that was killed, the others of one that was closed.
+    # Half of the rounds damage a drive whose server was killed, the others one that was closed.
     killed = image + ".killed"
     server.kill()
     shutil.copy(image, killed)
-    server = served(image, folder)
+    server = start_server(image, folder)
     assert server.end() == 0
     for seed in range(rounds):
         chance, kind = random.Random(seed), kinds[seed % len(kinds)]
@@ -175,7 +175,7 @@ def flips(image, rounds, folder):
             assert "damaged: " in line, line
             refused.setdefault(kind, line)
             continue
-        server = served(rotten, folder)
+        server = start_server(rotten, folder)
         errors = compare(expected, ask(server, versions))
         unanswered[kind] = unanswered.get(kind, []) + errors
         server.end()
@@ -189,13 +189,13 @@ def flips(image, rounds, folder):
 
 
 def errors(image, folder):
-    server, expected, versions = stored(image, folder)
+    server, expected, versions = fill(image, folder)
     assert server.end() == 0
     whole, len_bytes = image + ".whole", os.path.getsize(image)
     shutil.copy(image, whole)
 
-    # Frames, at the device's end, cannot be read any more; runs and the index can.
-    server = served(image, folder)
+    # Frames, at the end of the device, cannot be read any more; runs and the index can.
+    server = start_server(image, folder)
     os.truncate(image, len_bytes // 2)
     failed = compare(expected, ask(server, versions))
     assert "the bytes of small" in failed and "the bytes of large" not in failed, failed
@@ -204,27 +204,27 @@ def errors(image, folder):
     line = refusal(image, folder)
     assert "was cut short" in line, line
 
-    # Nothing can be written to them: a file may be no longer than half of it.
+    # Frames cannot be written any more: the server's limit of file sizes is half the size of the image.
     shutil.copy(whole, image)
 
     def limited():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (len_bytes // 2, len_bytes // 2))
 
-    server = served(image, folder, preexec_fn=limited)
+    server = start_server(image, folder, preexec_fn=limited)
     s3 = server.client()
     for attempt in range(3):
         for body in [b"new", bytes_of(9, LARGE)]:
             try:
                 s3.put_object(Bucket="photos", Key="new", Body=body)
-                raise SystemExit("what was not written was acknowledged")
+                raise SystemExit("a PUT that could not be written was acknowledged")
             except ClientError as error:
                 refused = error
                 assert refused.response["Error"]["Code"] == "ServiceUnavailable", refused
     assert "open it again" in str(refused), refused
     assert compare(expected, ask(server, versions)) == []
     server.end()
-    server = served(image, folder)
+    server = start_server(image, folder)
     assert compare(expected, ask(server, versions)) == []
     server.client().put_object(Bucket="photos", Key="new", Body=b"new")
     assert server.end() == 0

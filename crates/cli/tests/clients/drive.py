@@ -1,10 +1,10 @@
-"""A drive under mixed load whose server, or whose device's power, goes at any moment.
+"""Tests a drive under mixed load whose server is killed, or whose device loses power, at any moment.
 
-    drive.py kills IMAGE ROUNDS SEED    serve, load, kill -9, compare; ROUNDS times; IMAGE+IMAGE+IMAGE is a pool of unequal drives
-    drive.py load DEVICE OPS JOURNAL    format, serve, load, kill -9, serve again, load, end; says "ACK n" to descriptor 3
-    drive.py judge IMAGE ACKS JOURNAL   what was acknowledged by the first ACKS answers is there, all else whole or absent
+    drive.py kills IMAGE ROUNDS SEED    ROUNDS times: serve, load, kill -9, compare; IMAGE+IMAGE+IMAGE is a pool of drives of different sizes
+    drive.py load DEVICE OPS JOURNAL    format, serve, load, kill -9, serve again, load, end; writes "ACK n" to descriptor 3 per answer
+    drive.py judge IMAGE ACKS JOURNAL   check that the first ACKS acknowledged changes are there, and all others complete or absent
 
-Needs TENON (the program), and boto3. What is there is compared by key, bytes, etag and metadata, and by 'tenon drive check'.
+Needs TENON (the program), and boto3. Objects are compared by key, bytes, etag and metadata, and the drive is checked by 'tenon drive check'.
 """
 
 import hashlib, json, os, random, subprocess, sys, tempfile, threading, time
@@ -27,7 +27,7 @@ class Server:
         with open(os.open(users, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as out:
             out.write(f'[[user]]\naccess_key = "{KEY}"\nsecret_key = "{SECRET}"\n')
         command = [TENON, "serve", f"drive://{absolute(image)}", "--listen", "127.0.0.1:0", "--users", users]
-        # What was killed may hold its device for a moment longer.
+        # A killed server may hold its device for a moment longer.
         for _ in range(50):
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **how)
             self.url = self.process.stdout.readline().strip()
@@ -35,14 +35,14 @@ class Server:
                 return
             self.process.wait()
             time.sleep(0.1)
-        raise SystemExit(f"the drive is not served: exit {self.process.returncode}")
+        raise SystemExit(f"the drive's server did not start: exit code {self.process.returncode}")
 
     def client(self):
         config = Config(retries={"total_max_attempts": 1}, connect_timeout=20, read_timeout=60)
         secrets = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
         s3 = boto3.session.Session().client("s3", endpoint_url=self.url, region_name="us-east-1", config=config, **secrets)
-        # Who sends 'Expect' with an empty body is answered at once, as by most servers, and some botocores (1.29) take the next
-        # answer's headers for none then.
+        # Without this, botocore sends 'Expect' also with an empty body. The server answers at once, as most servers
+        # do, and some versions of botocore (1.29) then find no headers in the next answer.
         s3.meta.events.unregister("before-call.s3", add_expect_header)
         return s3
 
@@ -61,7 +61,7 @@ def bytes_of(number, size):
 
 
 class Worker:
-    """Changes keys of its own, one change after the other; `states` is what each key was after each change that was begun."""
+    """Changes its own keys, one change after the other, and records each change in the journal."""
 
     def __init__(self, number, journal):
         self.number, self.journal = number, journal
@@ -108,7 +108,7 @@ class Worker:
 
 
 class Journal:
-    """What was begun and what was acknowledged, in order; lines of JSON in a file."""
+    """The changes that were begun and acknowledged, in order, as lines of JSON in a file."""
 
     def __init__(self, out, acks=None):
         self.lock, self.out, self.acks = threading.Lock(), out, acks
@@ -146,8 +146,8 @@ class Journal:
 
 
 def expected(lines, acked, later=4):
-    """By key what it may be, as (state, etag): what was acknowledged last first, then what was begun after it. Where answers are
-    counted late, more than one change of a worker may have been done."""
+    """Returns the allowed (state, etag) pairs by key: first the last acknowledged one, then those begun after it. Where answers are
+    counted late, a worker may have completed more than one change after the last counted answer."""
     etags = {line["done"]: line["etag"] for line in lines if "done" in line}
     known = {line["done"] for line in lines if "done" in line and line["ack"] < acked}
     settled = {line["settled"] for line in lines if "settled" in line and line["ack"] < acked}
@@ -174,28 +174,28 @@ def differences(s3, allowed):
             raise
         return
     for key in sorted(set(listed) - set(allowed)):
-        yield f"{key} is there, and nobody stored it"
+        yield f"{key} exists, but was never stored"
     for key, may_be in allowed.items():
         entry = listed.get(key)
         if entry is None:
             if all(state for state, _ in may_be):
-                yield f"{key} is not there, and must be one of {may_be}"
+                yield f"{key} is missing, expected one of {may_be}"
             continue
         found = s3.get_object(Bucket=BUCKET, Key=key)
         body, etag, number = found["Body"].read(), found["ETag"], int(found["Metadata"]["number"])
         fits = lambda state, named: state and state["number"] == number and named in (None, etag)
         if entry["ETag"] != etag or entry["Size"] != len(body) or not any(fits(*one) for one in may_be):
-            yield f"{key} is {number} ({etag}, listed {entry['ETag']}), and must be one of {may_be}"
+            yield f"{key} is {number} ({etag}, listed {entry['ETag']}), expected one of {may_be}"
         elif body != bytes_of(number, next(state["size"] for state, named in may_be if fits(state, named))):
-            yield f"{key} has other bytes than were stored"
+            yield f"{key} does not have the bytes that were stored"
 
 
-def judged(image, folder, allowed):
+def restart_and_check(image, folder, allowed):
     server = Server(image, folder)
     found = list(differences(server.client(), allowed))
     code = server.end()
     if code != 0:
-        found.append(f"the server ended with {code}")
+        found.append(f"the server ended with exit code {code}")
     for path in image.split("+"):
         checked = subprocess.run([TENON, "drive", "check", path], capture_output=True, text=True)
         if checked.returncode != 0 or not checked.stdout.endswith(" 0 problems\n"):
@@ -222,7 +222,7 @@ def load(server, journal, chance, ops, seconds=None):
 
 
 def settle(server, journal):
-    """After a kill what was in flight is or is not; the journal says from now on what is."""
+    """Looks up after a kill which of the unacknowledged changes took effect, and records the result in the journal."""
     s3 = server.client()
     allowed = expected(journal.lines, journal.acked)
     done = {line["done"] for line in journal.lines if "done" in line}
@@ -255,7 +255,7 @@ def kills(image, rounds, seed):
     journal = Journal(open(os.path.join(folder, "journal"), "w"))
     for n in range(rounds):
         load(server, journal, chance, 1 << 30, chance.uniform(0.05, 1.5))
-        found = judged(image, folder, expected(journal.lines, journal.acked))
+        found = restart_and_check(image, folder, expected(journal.lines, journal.acked))
         if found:
             raise SystemExit(f"after kill {n}: " + "\n".join(found))
         server = Server(image, folder)
@@ -264,7 +264,7 @@ def kills(image, rounds, seed):
     print(f"{rounds} kills, {journal.acked} changes acknowledged")
 
 
-def recorded(device, ops, path):
+def record_load(device, ops, path):
     folder = os.path.dirname(path)
     chance = random.Random(1)
     subprocess.run([TENON, "drive", "format", device, "--force"], check=True)
@@ -281,7 +281,7 @@ def recorded(device, ops, path):
 def judge(image, acks, path):
     with open(path) as journal:
         lines = [json.loads(line) for line in journal]
-    found = judged(image, os.path.dirname(path), expected(lines, acks))
+    found = restart_and_check(image, os.path.dirname(path), expected(lines, acks))
     print("\n".join(found))
     raise SystemExit(1 if found else 0)
 
@@ -291,7 +291,7 @@ if __name__ == "__main__":
         case ["kills", image, rounds, seed]:
             kills(image, int(rounds), int(seed))
         case ["load", device, ops, path]:
-            recorded(device, int(ops), path)
+            record_load(device, int(ops), path)
         case ["judge", image, acks, path]:
             judge(image, int(acks), path)
         case _:

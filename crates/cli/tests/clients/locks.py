@@ -1,4 +1,4 @@
-"""What the tests of locks ask a process of its own to do: `locks.py WHAT PATH...`, paths being one file in several mounts."""
+"""Actions of the lock tests that need a process of their own: `locks.py ACTION PATH...`; the paths are one file in several mounts."""
 
 import errno
 import fcntl
@@ -27,7 +27,7 @@ def refused(lock, *args):
 
 
 def hold():
-    """Takes the lock of every path by fcntl, says so, and keeps it until killed."""
+    """Takes the fcntl lock of every path, prints "held", and keeps the locks until killed."""
     kept = [opened(path) for path in paths]
     for fd in kept:
         fcntl.lockf(fd, fcntl.LOCK_EX)
@@ -36,13 +36,13 @@ def hold():
 
 
 def wait():
-    """The same, after it has said that it waits."""
+    """Prints "waits", and then does what `hold` does."""
     print("waits", flush=True)
     hold()
 
 
 def count():
-    """Adds one to the number in the file, a hundred times, under a lock of either kind."""
+    """Adds one to the number in the file, a hundred times, under a lock of the given kind."""
     kind, path = paths
     take = fcntl.flock if kind == "flock" else fcntl.lockf
     for _ in range(100):
@@ -54,7 +54,7 @@ def count():
 
 
 def ranges():
-    """What a process may lock beside another one, which holds bytes 10 to 19 of the first path and says so."""
+    """Checks which ranges a process may lock while another process holds bytes 10 to 19 of the first path."""
     here, there = paths
     ready, done = os.pipe(), os.pipe()
     child = os.fork()
@@ -75,7 +75,7 @@ def ranges():
     asked = struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, 15, 1, 0)
     kind, _, start, length, pid = struct.unpack(LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     assert (kind, start, length, pid) == (fcntl.F_WRLCK, 10, 10, child), (kind, start, length, pid, child)
-    # A process has no lock in its own way, and a close of any descriptor ends all that it has.
+    # A process does not conflict with its own locks, and closing any descriptor of the file releases all of them.
     again = opened(there)
     assert refused(fcntl.lockf, again, attempt, 5, 0) is None
     os.close(again)
@@ -88,8 +88,8 @@ def ranges():
     fcntl.lockf(fd, fcntl.LOCK_EX, 10, 10)
 
 
-def circle():
-    """Two processes that want what the other one has, each in a mount of its own: the later one is refused."""
+def deadlock():
+    """Two processes in different mounts want each other's locks: the later request fails with EDEADLK."""
     here, there = paths
     ready = os.pipe()
     for name in (here + "1", here + "2"):
@@ -107,12 +107,12 @@ def circle():
     own = refused(fcntl.lockf, opened(here + "2"), fcntl.LOCK_EX)
     os.close(mine)
     other = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    # On a busy machine the child may ask later than this process.
+    # On a busy machine the child may request its second lock later than this process.
     assert sorted((own or 0, other)) == [0, errno.EDEADLK], (own, other)
 
 
 def alarm():
-    """A signal with a handler ends a wait, as in any file system."""
+    """A signal with a handler interrupts a wait for a lock, as in any file system."""
     class Woken(Exception):
         pass
 
@@ -129,7 +129,7 @@ def alarm():
 
 
 def mapped():
-    """A mapping shows what is written elsewhere, and the other way round."""
+    """A memory mapping shows writes through another mount, and the other mount shows changes of the mapping."""
     here, there = paths
     fd = opened(here)
     os.pwrite(fd, b"a" * 4096, 0)
@@ -150,17 +150,17 @@ def mapped():
         assert file.read(3) == b"bca"
 
 
-def beside():
-    """Threads of one process that append by descriptors of their own."""
+def append():
+    """Threads of one process append, each by its own descriptor; no line may be lost."""
 
-    def append(path, word):
+    def write_lines(path, word):
         fd = os.open(path, os.O_WRONLY | os.O_APPEND)
         for number in range(200):
             line = b"%s%d\n" % (word, number)
             assert os.write(fd, line) == len(line)
 
     os.close(opened(paths[0]))
-    threads = [threading.Thread(target=append, args=(path, b"%d-" % at)) for at, path in enumerate(paths * 2)]
+    threads = [threading.Thread(target=write_lines, args=(path, b"%d-" % at)) for at, path in enumerate(paths * 2)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     for path in paths:

@@ -1,4 +1,4 @@
-"""What an object has beside its bytes and what a file has are the same: programs set and show it on either side."""
+"""An object's headers, metadata and tags are a file's attributes: they can be set and read from either side."""
 
 import os, subprocess, time
 import boto3
@@ -30,26 +30,26 @@ def tags():
     return {tag["Key"]: tag["Value"] for tag in s3.get_object_tagging(Bucket=bucket, Key=key)["TagSet"]}
 
 
-def synced():
+def sync():
     file = os.open(path(), os.O_RDONLY)
     os.fsync(file)
     os.close(file)
 
 
-def eventually(holds):
+def eventually(condition):
     for _ in range(250):
-        if holds():
+        if condition():
             return
         time.sleep(0.04)
     raise AssertionError((shown(), head(), tags()))
 
 
-def is_there():
-    """Objects follow renames in the background."""
+def has_followed():
+    """Tells whether the object has its new key; objects follow renames of files in the background."""
     return any(found["Key"] == key for found in s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", []))
 
 
-# A program's, on the object.
+# Attributes that a program sets on the file appear on the object.
 with open(path(), "w") as file:
     file.write("one")
 run("setfattr", "-n", "user.project", "-v", "apollo", path())
@@ -59,7 +59,7 @@ run("setfattr", "-n", "user.tag.größe", "-v", "klein", path())
 run("setfattr", "-n", "user.empty", "-v", "", path())
 run("setfattr", "-n", "user.binary", "-v", "0xff00", path())
 run("setfattr", "-n", "user.tag.stage", "-v", "raw", path())
-synced()
+sync()
 found = head()
 assert found["Metadata"]["project"] == "apollo", found
 assert found["ContentType"] == "text/html", found
@@ -82,7 +82,7 @@ for name, flag, errno in [("user.who", os.XATTR_CREATE, 17), ("user.none", os.XA
     except OSError as error:
         assert error.errno == errno, error
 
-# Another client's, in the file; and it stays there, whatever becomes of the bytes.
+# Metadata that another client sets appears on the file, and survives all changes of the content.
 given = dict(ContentType="text/x-odd", CacheControl="max-age=60", ContentDisposition="attachment",
     ContentLanguage="de", ContentEncoding="identity", Metadata={"Project": "gemini", "mtime": "1"})
 s3.put_object(Bucket=bucket, Key=key, Body=b"from there", Tagging="stage=raw&who=me", **given)
@@ -90,7 +90,7 @@ eventually(lambda: shown() == {"user.project": '"gemini"', "user.tag.stage": '"r
 
 
 def has_all(after):
-    synced()
+    sync()
     found = head()
     for name, value in given.items():
         if name != "Metadata":
@@ -114,11 +114,11 @@ with open(path(), "w") as file:
 has_all("a rewrite")
 old, key = key, "moved-" + key
 os.rename(os.path.join(root, old), path())
-eventually(is_there)
+eventually(has_followed)
 has_all("a rename")
 assert open(path()).read() == "anew"
 
-# A program that replaces a file at once: the new one's.
+# When a program replaces the file by a rename, the object has the attributes of the new file.
 with open(path() + ".part", "w") as file:
     file.write("replaced")
 os.rename(path() + ".part", path())

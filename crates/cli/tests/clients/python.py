@@ -1,4 +1,4 @@
-"""boto3, with what the command-line clients do not show: conditions, ranges, pages, parts that are copies."""
+"""boto3 with features that the command-line clients do not use: conditions, ranges, pages, parts copied from objects."""
 
 import os
 
@@ -38,7 +38,7 @@ def text(name):
         return file.read()
 
 
-# Headers and tags come back.
+# Headers and tags are returned as they were stored.
 s3.put_object(
     Bucket=bucket,
     Key="boto3/x",
@@ -54,7 +54,7 @@ assert (head["ContentType"], head["CacheControl"], head["Metadata"]["k"]) == ("t
 assert s3.get_object_tagging(Bucket=bucket, Key="boto3/x")["TagSet"] == [{"Key": "t", "Value": "1"}]
 assert s3.get_object(Bucket=bucket, Key="boto3/x", Range="bytes=2-4")["Body"].read() == b"345"
 
-# Conditions hold. Debian's boto3 is older than they are.
+# Conditional PUTs. Debian's boto3 is too old to have parameters for them, so their headers are added by hand.
 condition = {}
 s3.meta.events.register("before-call.s3.PutObject", lambda params, **_: params["headers"].update(condition))
 condition.update({"If-None-Match": "*"})
@@ -66,7 +66,7 @@ refused("PreconditionFailed", s3.put_object, Key="boto3/x", Body=b"z")
 condition.clear()
 assert text("x") == "abc"
 
-# An upload shows when it is complete; completing it again is no error.
+# An upload becomes visible when it is completed. Completing it again is no error.
 part = os.urandom(6 << 20)
 upload = {"Bucket": bucket, "Key": "boto3/m"}
 upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
@@ -79,7 +79,7 @@ assert s3.complete_multipart_upload(**upload, MultipartUpload=parts)["ETag"] == 
 with open(f"{root}/m", "rb") as file:
     assert file.read() == part + b"abc"
 
-# What programs do to files shows in listings at once.
+# Changes of files by programs are visible in listings at once.
 os.makedirs(f"{root}/d/e")
 with open(f"{root}/d/e/f", "w") as file:
     file.write("x")
@@ -89,7 +89,7 @@ assert s3.get_object(Bucket=bucket, Key="boto3/D/e/f")["Body"].read() == b"x"
 os.remove(f"{root}/x")
 refused("404", s3.head_object, Key="boto3/x")
 
-# Directories that nobody made go with their last object.
+# A directory that exists only as part of keys disappears with its last object.
 names = [{"Key": f"boto3/n/{at:05}"} for at in range(30)]
 for name in names:
     s3.put_object(Bucket=bucket, Key=name["Key"], Body=b"")

@@ -1,4 +1,5 @@
-# What every client's script begins with. URL, BUCKET, KEY, SECRET: the endpoint; ROOT: the bucket in the mount.
+# Common beginning of all clients' scripts. URL, BUCKET, KEY, SECRET: the endpoint; ROOT: the bucket's directory in
+# the mount.
 set -euo pipefail
 export AWS_ACCESS_KEY_ID=$KEY AWS_SECRET_ACCESS_KEY=$SECRET AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
 trap 'echo "line $LINENO: $BASH_COMMAND" >&2' ERR

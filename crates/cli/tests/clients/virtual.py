@@ -42,7 +42,7 @@ upload = s3.create_multipart_upload(Bucket=bucket, Key="virtual/parts")["UploadI
 parts = []
 for number, body in [(1, part), (2, b"end")]:
     named = {"Bucket": bucket, "Key": "virtual/parts", "UploadId": upload, "PartNumber": number}
-    # A part that is sent again has the same etag, and either answer completes the upload.
+    # A part that is sent again has the same etag; the upload can be completed with the first answer.
     first = s3.upload_part(Body=body, **named)["ETag"]
     assert s3.upload_part(Body=body, **named)["ETag"] == first
     parts.append({"PartNumber": number, "ETag": first})
