@@ -117,7 +117,9 @@ impl ServedVolume {
         let Signals { stop, hangup } = &mut self.signals;
         let patience = loop {
             tokio::select! {
-                () = self.service.mount_points.wait_until_ended(), if self.service.mount_points.has_any() => break patience,
+                () = self.service.mount_points.wait_until_ended(), if self.service.mount_points.has_any() => {
+                    break patience;
+                }
                 () = stop.wait() => {
                     self.service.stop(patience, stop).await?;
                     break patience.min(FINAL_STORE_TIMEOUT);
@@ -174,7 +176,9 @@ impl VolumeService {
                     tracing::error!("not everything was stored: {error}");
                 }
             }
-            () = stop.wait() => return Err(anyhow!("stopped by a second signal; not stored: {}", self.pending())),
+            () = stop.wait() => {
+                return Err(anyhow!("stopped by a second signal; not stored: {}", self.pending()));
+            }
         }
         for path in self.mount_points.mounted() {
             if matches!(self.mount_points.unmount(&path, false).await, Err(UnmountError::Busy(_))) {
@@ -227,7 +231,9 @@ impl VolumeService {
         let stored = loop {
             tokio::select! {
                 outcome = &mut storing => break outcome,
-                () = tokio::time::sleep(PROGRESS_INTERVAL) => replies.send(&Answer::Progress(self.pending())).await,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => {
+                    replies.send(&Answer::Progress(self.pending())).await;
+                }
             }
         };
         if let Err(error) = stored {
@@ -268,7 +274,9 @@ impl VolumeService {
                     self.gave_up.store(outcome.is_err(), Ordering::Relaxed);
                     return;
                 }
-                () = tokio::time::sleep(PROGRESS_INTERVAL) => replies.send(&Answer::Progress(self.pending())).await,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => {
+                    replies.send(&Answer::Progress(self.pending())).await;
+                }
             }
         }
     }
@@ -354,7 +362,9 @@ impl VolumeService {
         let is_stored = loop {
             tokio::select! {
                 outcome = &mut stored => break outcome.is_ok(),
-                () = tokio::time::sleep(PROGRESS_INTERVAL) => replies.send(&Answer::Progress(self.pending())).await,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => {
+                    replies.send(&Answer::Progress(self.pending())).await;
+                }
             }
         };
         if !is_stored {

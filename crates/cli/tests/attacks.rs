@@ -14,14 +14,14 @@ pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
 const HELD_KIB_MAX: u64 = 512 << 10;
 
 /// An endpoint in a process of its own, with the bucket `volume`.
-pub(crate) struct Served {
+pub(crate) struct EndpointProcess {
     pub(crate) home: Home,
     process: Child,
     pub(crate) address: String,
     log: fs::File,
 }
 
-impl Served {
+impl EndpointProcess {
     fn start(limits: &str) -> Self {
         Self::start_with(limits, "")
     }
@@ -110,7 +110,7 @@ s3.put_bucket_policy(Bucket="volume", Policy=json.dumps({"Version": "2012-10-17"
     }
 }
 
-impl Drop for Served {
+impl Drop for EndpointProcess {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();
@@ -119,7 +119,7 @@ impl Drop for Served {
 
 #[test]
 fn s190_ten_thousand_idle_connections_cost_little() {
-    let served = Served::start("");
+    let served = EndpointProcess::start("");
     served.assert_serves_others();
     let before = served.memory().0;
     let mut idle = Vec::new();
@@ -174,7 +174,7 @@ fn s190_no_attack_exceeds_the_memory_limit() {
         ("lists of objects", objects, 300),
         ("lists of parts", parts, 300),
     ] {
-        let served = Served::start("").open_to_all();
+        let served = EndpointProcess::start("").open_to_all();
         served.assert_serves_others();
         let before = served.memory().0;
         let clients = std::thread::scope(|scope| {
@@ -194,12 +194,12 @@ fn s190_no_attack_exceeds_the_memory_limit() {
 
 #[test]
 fn a_limit_of_open_files_is_raised_or_logged() {
-    let raised = Served::start("ulimit -S -n 300;");
+    let raised = EndpointProcess::start("ulimit -S -n 300;");
     let limits = fs::read_to_string(format!("/proc/{}/limits", raised.process.id())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let files: Vec<&str> = files.split_whitespace().collect();
     assert_eq!(files[3], files[4], "{limits}");
-    let mut low = Served::start("ulimit -n 600;");
+    let mut low = EndpointProcess::start("ulimit -n 600;");
     low.assert_serves_others();
     let mut log = String::new();
     low.log.read_to_string(&mut log).unwrap();

@@ -7,7 +7,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "it measures, and its size may be asked for")]
 
-use crate::attacks::{KEY, SECRET, Served};
+use crate::attacks::{EndpointProcess, KEY, SECRET};
 use crate::fixture::capture;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,7 +33,7 @@ struct Attack {
 }
 
 /// Returns the targets of presigned requests, by name.
-fn presigned(served: &Served) -> BTreeMap<String, String> {
+fn presigned(served: &EndpointProcess) -> BTreeMap<String, String> {
     let program = r#"
 import boto3, os, json
 from botocore.config import Config
@@ -63,7 +63,7 @@ print(json.dumps({
     serde_json::from_str(&outcome.out).unwrap()
 }
 
-fn attacks(served: &Served, targets: &BTreeMap<String, String>) -> Vec<Attack> {
+fn attacks(served: &EndpointProcess, targets: &BTreeMap<String, String>) -> Vec<Attack> {
     let host = &served.address;
     let request = |line: &str, headers: &str, body: &[u8]| {
         [format!("{line} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n").as_bytes(), body].concat()
@@ -163,7 +163,7 @@ fn env_number(name: &str, default: u64) -> u64 {
 
 /// Returns the statuses of the honest client's requests, with counts, and the 99th percentile of their times.
 async fn measure(
-    served: &Served,
+    served: &EndpointProcess,
     targets: &BTreeMap<String, String>,
     attack: &Attack,
     is_many: bool,
@@ -221,7 +221,7 @@ fn s475_an_honest_client_is_served_beside_hostile_connections() {
     let kind = std::env::var("TENON_ATTACK_KIND").unwrap_or_default();
     let mallory =
         format!("[[user]]\naccess_key = \"{MALLORY}\"\nsecret_key = \"{SECRET}\"\nrole = \"read-write\"\n");
-    let served = Served::start_with("", &mallory);
+    let served = EndpointProcess::start_with("", &mallory);
     let targets = presigned(&served);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let failed = AtomicBool::new(false);

@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 /// A `tenon serve` process with a file of users and a log.
-struct Served {
+struct EndpointProcess {
     home: Home,
     process: Child,
     url: String,
 }
 
-impl Drop for Served {
+impl Drop for EndpointProcess {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();
     }
 }
 
-impl Served {
+impl EndpointProcess {
     fn start() -> Self {
         let home = Home::new().with_users();
         home.ok(["format", "volume", "--naming", "inode"]);
@@ -78,7 +78,7 @@ fn users(names: &[&str]) -> String {
 
 #[test]
 fn s221_the_file_of_users_is_reloaded() {
-    let served = Served::start();
+    let served = EndpointProcess::start();
     assert_eq!(served.list_as("later"), "InvalidAccessKeyId");
     served.write(&users(&[KEY, "later"]), 0o600);
     eventually("a new user comes in", || served.list_as("later") == "ok");
@@ -90,7 +90,7 @@ fn s221_the_file_of_users_is_reloaded() {
 
 #[test]
 fn s222_a_wrong_file_of_users_changes_nothing() {
-    let served = Served::start();
+    let served = EndpointProcess::start();
     let wrong = [
         ("[[user]", 0o600),
         ("[[user]]\naccess_key = \"later\"\n", 0o600),
@@ -119,7 +119,7 @@ fn s222_a_wrong_file_of_users_changes_nothing() {
 /// Commands that versitygw's client tests run as `versitygw admin`.
 #[test]
 fn the_substitute_for_versitygw_admin_changes_users() {
-    let served = Served::start();
+    let served = EndpointProcess::start();
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/versitygw-admin");
     let admin = |words: &[&str]| {
         let mut command = served.home.command("/usr/bin/python3");
