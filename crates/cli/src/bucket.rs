@@ -1,11 +1,11 @@
 //! Opens the bucket behind a volume: an S3 client with credentials, a drive, or a local directory.
 
+use crate::drive_holder;
 use crate::drives::DrivesOptions;
 use crate::embedded;
 use crate::environment;
 use crate::flags::StoreFlags;
-use crate::held;
-use crate::local::LocalBuckets;
+use crate::local_buckets::LocalBuckets;
 use crate::state;
 use crate::volume::{self, ObjectLocation, Volume};
 use anyhow::{Context, Error, Result, anyhow};
@@ -117,8 +117,8 @@ impl Bucket {
         read_only: bool,
         context: &ProcessContext,
     ) -> Result<Self> {
-        match held::holder_of_volume(volume) {
-            Some(holder) => Ok(Self::from_store(held::connect(&holder, context).await?)),
+        match drive_holder::holder_of_volume(volume) {
+            Some(holder) => Ok(Self::from_store(drive_holder::connect(&holder, context).await?)),
             None => Self::open(volume, flags, read_only, context).await,
         }
     }

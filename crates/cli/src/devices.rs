@@ -1,8 +1,8 @@
 //! The devices of an object drive: parsed, opened, and joined to the array that their labels describe.
 
 use crate::bucket::ProcessContext;
+use crate::drive_holder;
 use crate::drives::is_in_use;
-use crate::held;
 use anyhow::{Context, Result, bail};
 use drive::device::{Array, ArrayInfo, FileDevice, Found, Io, MemberState, OpenError};
 use drive::{Drive, OpenOptions};
@@ -64,7 +64,7 @@ impl Devices {
             anyhow::Ok(OpenDrive { drive: Drive::open(io, options, clock)?, array })
         });
         let opened = opened.await?.with_context(|| format!("cannot use the drive {self}"));
-        opened.map_err(|error| match held::describe_holder(self).filter(|_| is_in_use(&error)) {
+        opened.map_err(|error| match drive_holder::describe_holder(self).filter(|_| is_in_use(&error)) {
             Some(holder) => error.context(holder),
             None => error,
         })

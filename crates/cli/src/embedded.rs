@@ -5,7 +5,7 @@
 use crate::bucket::ProcessContext;
 use crate::devices::Devices;
 use crate::drives::DrivesOptions;
-use crate::local::LocalBuckets;
+use crate::local_buckets::LocalBuckets;
 use anyhow::{Context, Result, bail};
 use drive::device::{BlockDevice, FileDevice};
 use drive::{Drive, FormatOptions, OpenOptions};

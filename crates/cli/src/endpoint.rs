@@ -4,7 +4,7 @@ use crate::access_log;
 use crate::bucket::ProcessContext;
 use crate::descriptors;
 use crate::flags::{EndpointFlags, StoreFlags};
-use crate::opened::OpenVolume;
+use crate::open_volume::OpenVolume;
 use crate::state::StateDir;
 use crate::users;
 use crate::volume::Volume;

@@ -5,12 +5,12 @@ use crate::command::version::VERSION;
 use crate::control::protocol::{Answer, Request, Status};
 use crate::control::server::{ControlServer, Replies, Service};
 use crate::control::socket;
+use crate::device_rebuild;
+use crate::disk_space;
 use crate::environment;
-use crate::local::LocalBuckets;
-use crate::rebuilding;
+use crate::local_buckets::LocalBuckets;
 use crate::registry::Registration;
-use crate::room;
-use crate::scrubbing;
+use crate::scrub;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl ServedBuckets {
 
 impl BucketService {
     fn status(&self) -> Status {
-        let space = self.local.has_drives().then(|| room::of_drives(&self.local));
+        let space = self.local.has_drives().then(|| disk_space::of_drives(&self.local));
         Status {
             pid: std::process::id(),
             volume: self.volume.clone(),
@@ -105,10 +105,10 @@ impl Service for BucketService {
         match request {
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Rebuild(wanted) => {
-                rebuilding::serve_rebuild(self.local.drives().cloned().collect(), wanted, replies).await
+                device_rebuild::serve_rebuild(self.local.drives().cloned().collect(), wanted, replies).await
             }
             Request::Scrub { bytes_per_sec } => {
-                scrubbing::serve_scrub(self.local.drives().cloned().collect(), bytes_per_sec, replies).await
+                scrub::serve_scrub(self.local.drives().cloned().collect(), bytes_per_sec, replies).await
             }
             _ => Answer::Failed {
                 reason: format!(

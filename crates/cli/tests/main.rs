@@ -4,7 +4,6 @@
 
 mod accounts;
 mod acls;
-mod also;
 mod analyze;
 mod arrays;
 mod attacks;
@@ -29,10 +28,10 @@ mod honest_client;
 mod interface;
 mod kills;
 mod lifecycle;
-mod machines;
 mod memory;
 mod million;
 mod mount8;
+mod multiple_mount_points;
 mod odd_keys;
 mod outages;
 mod pools;
@@ -41,6 +40,7 @@ mod replays;
 mod root_tree;
 mod s3;
 mod secrets;
+mod shared_mounts;
 mod torn_reads;
 mod users;
 mod view_buckets;

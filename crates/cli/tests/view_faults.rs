@@ -1,6 +1,6 @@
 //! Views whose mounts are killed, whose handlers hang, or whose sources send nonsense.
 
-use crate::chain::line::TcpProxy;
+use crate::chain::tcp_proxy::TcpProxy;
 use crate::fixture::{Home, eventually};
 use crate::handlers::{RunningTenon, free_port};
 use crate::s3::{home, new_bucket};

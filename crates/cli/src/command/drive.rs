@@ -1,13 +1,13 @@
 //! `tenon drive`: makes, inspects, checks, scrubs, rebuilds and exports object drives.
 
 use crate::bucket::ProcessContext;
+use crate::device_rebuild;
 use crate::devices::{Devices, OpenDrive};
+use crate::drive_holder;
 use crate::drives::{Drives, DrivesOptions};
-use crate::exporting::{self, ExportTotals};
-use crate::held;
+use crate::export::{self, ExportTotals};
 use crate::progress::Progress;
-use crate::rebuilding;
-use crate::scrubbing::{self, Rate};
+use crate::scrub::{self, Rate};
 use crate::units;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -164,8 +164,14 @@ impl Drive {
             }
             Action::Rebuild { devices, device, force, no_scrub, rate } => {
                 let devices = parse_one_drive(&devices)?;
-                if let Some(holder) = held::holder_of_devices(&devices) {
-                    return rebuilding::request_rebuild(&holder, &devices, &device, (force, no_scrub), rate);
+                if let Some(holder) = drive_holder::holder_of_devices(&devices) {
+                    return device_rebuild::request_rebuild(
+                        &holder,
+                        &devices,
+                        &device,
+                        (force, no_scrub),
+                        rate,
+                    );
                 }
                 return runtime.block_on(rebuild(&devices, &device, force, no_scrub, &context));
             }
@@ -186,7 +192,7 @@ impl Drive {
             }
             Action::Scrub { drives, rate } => {
                 let drives = parse_drives(&drives)?;
-                if let Some(code) = scrubbing::request_scrub(&drives, rate)? {
+                if let Some(code) = scrub::request_scrub(&drives, rate)? {
                     return Ok(code);
                 }
                 let scrub = async |devices: Devices| scrub(&devices, rate, &context).await;
@@ -358,7 +364,7 @@ async fn rebuild(
         drive.close().await?;
     }
     let rebuilt = rebuild_on(array, path, io, context).await?;
-    Ok(rebuilding::print_outcome(path, rebuilt.member, rebuilt.rows_lost, code))
+    Ok(device_rebuild::print_outcome(path, rebuilt.member, rebuilt.rows_lost, code))
 }
 
 async fn rebuild_on(array: Arc<Array>, path: &Path, io: Io, context: &ProcessContext) -> Result<Rebuilt> {
@@ -588,7 +594,7 @@ async fn export(
     let mut exported = ExportTotals::default();
     for buckets in from {
         let left_out = |line: &str| println!("{line}");
-        exporting::export(&**buckets, &to, bucket, &mut exported, left_out, &show).await?;
+        export::export(&**buckets, &to, bucket, &mut exported, left_out, &show).await?;
     }
     drop(progress);
     let ExportTotals { objects, bytes, kept, failed } = exported;
@@ -616,5 +622,5 @@ async fn scrub_open(drive: &ObjectDrive, rate: Option<u64>) -> Result<ExitCode> 
     let show = |so_far: &Scrubbed| progress.show(&format!("{} objects read", so_far.objects));
     let scrubbed = drive.scrub_at(&Rate::new(rate), show).await?;
     drop(progress);
-    Ok(scrubbing::print_scrubbed(&scrubbed))
+    Ok(scrub::print_scrubbed(&scrubbed))
 }

@@ -21,4 +21,4 @@ pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod version;
 pub(crate) mod views;
-pub(crate) mod watching;
+pub(crate) mod views_watch;

@@ -12,10 +12,10 @@ use crate::endpoint;
 use crate::environment;
 use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, ViewFlags, VolumeFlags};
 use crate::logging::{self, LogFile};
-use crate::opened::{self, OpenVolume, ViewSettings};
-use crate::serving::{self, ServedVolume};
+use crate::mounted_views;
+use crate::open_volume::{self, OpenVolume, ViewSettings};
+use crate::served_volume::{self, ServedVolume};
 use crate::state::{self, StateDir};
-use crate::viewing;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -88,7 +88,7 @@ impl Mount {
         if events.part.is_some() {
             bail!("--part is only for `tenon events serve`: a mount handles all objects");
         }
-        let rulesets = self.views.views.as_deref().map(viewing::read_rulesets).transpose()?;
+        let rulesets = self.views.views.as_deref().map(mounted_views::read_rulesets).transpose()?;
         let volume = self.volume(rulesets.as_deref())?;
         if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {
             bail!(
@@ -98,7 +98,8 @@ impl Mount {
         }
         let (mount_point, also) = self.mount_points()?;
         self.check_shared_flag(&volume)?;
-        let state = opened::lock_state(&volume, mount_point.clone(), &also, &self.volume_flags, &self.store)?;
+        let state =
+            open_volume::lock_state(&volume, mount_point.clone(), &also, &self.volume_flags, &self.store)?;
         let mount_points = [vec![mount_point], also].concat();
         let log = self.start_log(&state)?;
         allocator::start_trimming(self.volume_flags.memory_limit);
@@ -120,7 +121,7 @@ impl Mount {
         if ended.is_err() {
             mount_points.iter().for_each(|mount_point| detach_failed_mount(mount_point));
         }
-        serving::shut_down_runtime(runtime);
+        served_volume::shut_down_runtime(runtime);
         // Release the state directory last: a process that waits for it then finds everything closed.
         if is_mounted.into_inner() {
             drop(state)
@@ -133,9 +134,11 @@ impl Mount {
     /// Returns the volume to mount: the given one, or the buckets that the rulesets name.
     fn volume(&self, rulesets: Option<&[Ruleset]>) -> Result<Volume> {
         match (&self.mount_point, rulesets, &self.views.views) {
-            (None, Some(rulesets), Some(file)) => {
-                Volume::for_views(file, viewing::containers(rulesets), viewing::accounts(rulesets))
-            }
+            (None, Some(rulesets), Some(file)) => Volume::for_views(
+                file,
+                mounted_views::containers(rulesets),
+                mounted_views::accounts(rulesets),
+            ),
             _ => Volume::parse(&self.volume),
         }
     }
@@ -144,7 +147,7 @@ impl Mount {
     /// them, so users whom these exclude must not get in unless a flag allows it.
     fn views_mode(&self, volume: &Volume) -> Option<u16> {
         let is_closed =
-            self.mount.allow_other && !self.views.views_for_all && !opened::is_views_alone(volume);
+            self.mount.allow_other && !self.views.views_for_all && !open_volume::is_views_alone(volume);
         is_closed.then_some(0o700)
     }
 

@@ -5,11 +5,11 @@ use crate::bucket::ProcessContext;
 use crate::drives::DrivesOptions;
 use crate::endpoint;
 use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
-use crate::local::{self, LocalBuckets};
+use crate::local_buckets::{self, LocalBuckets};
 use crate::logging::{self, LogFile};
-use crate::opened::{self, OpenVolume};
+use crate::open_volume::{self, OpenVolume};
 use crate::served_buckets::ServedBuckets;
-use crate::serving::{self, ServedVolume, StopSignals};
+use crate::served_volume::{self, ServedVolume, StopSignals};
 use crate::state::StateDir;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
@@ -49,7 +49,7 @@ impl Serve {
         }
         let volume = Volume::parse(&self.volume)?;
         let at = format!("http://{}", self.listen).into();
-        let state = opened::lock_state(&volume, at, &[], &self.volume_flags, &self.store)?;
+        let state = open_volume::lock_state(&volume, at, &[], &self.volume_flags, &self.store)?;
         let log_path = self.log.log_file.as_deref().map(std::path::absolute).transpose();
         let log_path = log_path.context("cannot resolve the log file")?;
         let log = log_path.as_deref().map(LogFile::open).transpose()?;
@@ -75,7 +75,7 @@ impl Serve {
             let served = ServedVolume::start(opened, Vec::new(), Some(server), &state, log.as_ref()).await?;
             served.run_until_end(self.volume_flags.drain_timeout, log).await
         });
-        serving::shut_down_runtime(runtime);
+        served_volume::shut_down_runtime(runtime);
         // Release the state directory last: a process that waits for it then finds everything closed.
         if is_open.into_inner() {
             drop(state)
@@ -94,7 +94,8 @@ impl Serve {
         context: &ProcessContext,
     ) -> Result<()> {
         let mut stop = StopSignals::new()?;
-        let options = local::options_within(self.volume_flags.memory_limit, self.volume_flags.read_only);
+        let options =
+            local_buckets::options_within(self.volume_flags.memory_limit, self.volume_flags.read_only);
         let opening = DrivesOptions { options, degraded: self.store.degraded };
         let local = Arc::new(LocalBuckets::open(volume, opening, context).await?);
         // From here on the state directory may hold access keys, so it is kept.
@@ -115,7 +116,7 @@ impl Serve {
         println!("{}", server.url());
         stop.wait().await;
         control.mark_ending();
-        server.stop(self.volume_flags.drain_timeout.min(serving::REQUESTS_TIMEOUT)).await;
+        server.stop(self.volume_flags.drain_timeout.min(served_volume::REQUESTS_TIMEOUT)).await;
         let closed = local.close().await;
         control.stop().await;
         closed

@@ -3,7 +3,7 @@
 use super::umount::resolve;
 use crate::control::client::Client;
 use crate::control::protocol;
-use crate::dead;
+use crate::dead_mounts;
 use crate::environment;
 use crate::registry::LiveMount;
 use crate::units::human_bytes;
@@ -30,11 +30,11 @@ impl Status {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let all = environment::registry().mounts();
         if let Some(of) = &self.of
-            && let Some(dead) = dead::at(&absolute(of))
+            && let Some(dead) = dead_mounts::at(&absolute(of))
         {
             return Err(dead.error());
         }
-        let dead = if self.of.is_none() { dead::all(&all) } else { Vec::new() };
+        let dead = if self.of.is_none() { dead_mounts::all(&all) } else { Vec::new() };
         let mounts = match &self.of {
             Some(of) => vec![find(of, all)?],
             None => all,

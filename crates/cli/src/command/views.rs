@@ -2,11 +2,11 @@
 
 use crate::bucket::{Bucket, ProcessContext};
 use crate::command::object::print_line;
-use crate::command::watching::{self, ViewSourceFlags};
+use crate::command::views_watch::{self, ViewSourceFlags};
 use crate::flags::StoreFlags;
+use crate::mounted_views::read_rulesets;
 use crate::target::split_key;
 use crate::units;
-use crate::viewing::read_rulesets;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ impl Views {
             }
             Action::List { file, flags } => {
                 let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-                runtime.block_on(watching::list(&read_rulesets(&file)?, &flags))
+                runtime.block_on(views_watch::list(&read_rulesets(&file)?, &flags))
             }
             Action::Watch { file, name, interval, flags } => {
                 let mut rulesets = read_rulesets(&file)?;
@@ -82,7 +82,7 @@ impl Views {
                     bail!("{} has no ruleset '{}'", file.display(), name.unwrap_or_default());
                 }
                 let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-                runtime.block_on(watching::watch(&rulesets, interval, &flags))
+                runtime.block_on(views_watch::watch(&rulesets, interval, &flags))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Messages of the control socket. Fields are added, never changed.
 
-use crate::handling::{FeedReport, HintReport};
+use crate::event_handler::{FeedReport, HintReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -4,15 +4,15 @@
 //! Processes die, connections are cut, and events are repeated and reordered. In the end every view must show what
 //! its rules select from a listing. `TENON_SEEDS` is the number of seeds that each test runs.
 
-mod carrier;
+mod chain_test;
 mod clients;
-pub(crate) mod line;
-mod posts;
+mod post_relay;
 mod rules;
-mod world;
+pub(crate) mod tcp_proxy;
+mod transport;
 
-use carrier::Kind;
-use world::{ChainTest, Setting, run_seed};
+use chain_test::{ChainTest, Setting, run_seed};
+use transport::Kind;
 
 #[expect(clippy::disallowed_methods, reason = "TENON_SEEDS says how long the tests may take")]
 fn run_seeds(setting: &Setting) {

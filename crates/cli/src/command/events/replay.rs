@@ -6,7 +6,7 @@
 
 use crate::bucket::ProcessContext;
 use crate::command::object::print_line;
-use crate::feeding;
+use crate::feeds;
 use crate::flags::{SourceFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, bail};
@@ -67,7 +67,7 @@ impl Replay {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         let context = ProcessContext::system()?;
-        let access = feeding::source_access(&self.sources, &self.store, None, None, &context)?;
+        let access = feeds::source_access(&self.sources, &self.store, None, None, &context)?;
         let authorization = access.secret.as_deref().map(Authorization::of).transpose()?;
         let post = Post::new(&self.to, authorization, self.store.ca_bundle.as_deref()).context("--to")?;
         let counts = runtime.block_on(self.replay(&post))?;

@@ -3,10 +3,10 @@
 use crate::bucket::{self, ProcessContext};
 use crate::endpoint;
 use crate::environment;
+use crate::event_handler::{self, EventHandler};
 use crate::flags::{EventFlags, LogFlags, StoreFlags};
-use crate::handling::{self, EventHandler};
 use crate::logging::{self, LogFile};
-use crate::serving::{self, StopSignals};
+use crate::served_volume::{self, StopSignals};
 use crate::state::{Holder, StateDir};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -62,7 +62,7 @@ impl Serve {
         let runtime = Runtime::new().context("cannot start")?;
         let ended = runtime.block_on(self.serve(&state));
         drop(state);
-        serving::shut_down_runtime(runtime);
+        served_volume::shut_down_runtime(runtime);
         ended.map(|()| ExitCode::SUCCESS)
     }
 
@@ -81,7 +81,7 @@ impl Serve {
     async fn serve(&self, state: &StateDir) -> Result<()> {
         let context = ProcessContext::system()?;
         let mut stop = StopSignals::new()?;
-        let token = self.token.as_deref().map(handling::token).transpose()?;
+        let token = self.token.as_deref().map(event_handler::token).transpose()?;
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(chain), Some(key)) => Some(Arc::new(endpoint::tls_config(chain, key)?)),
             _ => None,

@@ -1,8 +1,8 @@
 //! `tenon events stats`: shows the state of a handler and its sources.
 
 use crate::command::object::print_line;
+use crate::event_handler::{self, HandlerReport, HintReport};
 use crate::flags::HandlerFlags;
-use crate::handling::{self, HandlerReport, HintReport};
 use crate::units;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -21,7 +21,7 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
-        for client in handling::remote_clients(&self.handler)? {
+        for client in event_handler::remote_clients(&self.handler)? {
             let report = runtime.block_on(client.report())?;
             if self.json {
                 print_line(&report)?;

@@ -2,7 +2,7 @@
 
 use crate::bucket::ProcessContext;
 use crate::command::object::print_line;
-use crate::feeding;
+use crate::feeds;
 use crate::flags::{SourceFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow};
@@ -52,7 +52,7 @@ impl Tail {
 
     async fn tail(&self) -> Result<()> {
         let context = ProcessContext::system()?;
-        let access = feeding::source_access(&self.sources, &self.store, None, None, &context)?;
+        let access = feeds::source_access(&self.sources, &self.store, None, None, &context)?;
         let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut record = self.record.as_deref().map(open_record).transpose()?;
         let mut left = self.count.unwrap_or(usize::MAX);

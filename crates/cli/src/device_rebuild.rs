@@ -8,7 +8,7 @@ use crate::control::server::Replies;
 use crate::devices::Devices;
 use crate::progress::Progress;
 use crate::registry::LiveMount;
-use crate::scrubbing::{self, Rate};
+use crate::scrub::{self, Rate};
 use anyhow::{Context, Result, bail};
 use drive::Drive;
 use drive::device::{FileDevice, Io};
@@ -32,7 +32,7 @@ pub(crate) fn request_rebuild(
         device_hex: store::hex(absolute.as_os_str().as_bytes()),
         force,
         no_scrub,
-        bytes_per_sec: Some(rate.unwrap_or(scrubbing::SERVED_BYTES_PER_SEC)),
+        bytes_per_sec: Some(rate.unwrap_or(scrub::SERVED_BYTES_PER_SEC)),
     });
     let progress = Progress::start();
     let show = |answer: &Answer| match answer {
@@ -40,13 +40,13 @@ pub(crate) fn request_rebuild(
             progress.show(&format!("{percent}% rebuilt"));
             true
         }
-        other => scrubbing::show_objects(other, &progress),
+        other => scrub::show_objects(other, &progress),
     };
     let mut client = Client::connect(mount)?;
     let answer = client.request_with_progress(&request, show)?;
     drop(progress);
     let Answer::Rebuilt { scrubbed, member, rows_lost } = answer else { return client.unexpected(&answer) };
-    let code = scrubbed.as_ref().map_or(ExitCode::SUCCESS, scrubbing::print_outcome);
+    let code = scrubbed.as_ref().map_or(ExitCode::SUCCESS, scrub::print_outcome);
     Ok(print_outcome(path, member, rows_lost, code))
 }
 
@@ -89,13 +89,13 @@ async fn rebuild(drives: &[Drive], wanted: Rebuild, replies: &mut Replies) -> Re
     }
     let rate = Rate::new(wanted.bytes_per_sec);
     let scrubbed = match array.spare() > 0 && !wanted.no_scrub {
-        true => Some(scrubbing::scrub_with_progress(drive, &rate, replies).await?),
+        true => Some(scrub::scrub_with_progress(drive, &rate, replies).await?),
         false => None,
     };
     let (percent, entropy) = (AtomicU64::new(0), ProcessContext::system()?.entropy);
     let note = |done: u64, all: u64| percent.store(done * 100 / all, Ordering::Relaxed);
     let work = array.rebuild_at(name, &device, &entropy, &rate, note);
     let progress = || Answer::Rebuilding { percent: percent.load(Ordering::Relaxed) };
-    let rebuilt = scrubbing::send_progress_until(work, replies, progress).await??;
+    let rebuilt = scrub::send_progress_until(work, replies, progress).await??;
     Ok(Answer::Rebuilt { scrubbed, member: rebuilt.member, rows_lost: rebuilt.rows_lost })
 }

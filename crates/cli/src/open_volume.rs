@@ -3,16 +3,16 @@
 //! Order matters: the state directory is locked before the bucket is accessed.
 
 use crate::bucket::{self, Bucket, ProcessContext};
-use crate::coherence::FilesystemSink;
 use crate::control::protocol::EventSource;
-use crate::feeding::{FeedParts, Feeds};
+use crate::disk_space::SpaceSource;
+use crate::event_handler;
+use crate::feeds::{FeedParts, Feeds};
+use crate::filesystem_sink::FilesystemSink;
 use crate::flags::{Atime, Attributes, Cache, StoreFlags, ViewFlags, VolumeFlags};
-use crate::handling;
-use crate::local;
+use crate::local_buckets;
 use crate::metadata::{self, Metadata};
-use crate::room::SpaceSource;
+use crate::mounted_views::{MountedViews, MountedViewsParts, ObjectScope, SingleBucket};
 use crate::state::{self, Holder, StateDir};
-use crate::viewing::{MountedViews, MountedViewsParts, ObjectScope, SingleBucket};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
@@ -86,7 +86,7 @@ impl OpenVolume {
     ) -> Result<Self> {
         // Changes in the log were acknowledged, so they are uploaded even if the volume is read-only now.
         let drive_options =
-            local::options_within(flags.memory_limit / 2, flags.read_only && !flags.writeback);
+            local_buckets::options_within(flags.memory_limit / 2, flags.read_only && !flags.writeback);
         let mut bucket = Bucket::open_with(volume, store, drive_options, context).await?;
         let flags = &without_drive_memory(&bucket, flags);
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
@@ -187,7 +187,7 @@ impl OpenVolume {
 
     /// Returns the state of the event sources.
     pub(crate) fn sources(&self) -> Vec<EventSource> {
-        let own = self.feeds.iter().flat_map(handling::feed_reports).map(EventSource::from);
+        let own = self.feeds.iter().flat_map(event_handler::feed_reports).map(EventSource::from);
         self.viewing.iter().flat_map(|viewing| viewing.sources()).chain(own).collect()
     }
 

@@ -1,9 +1,9 @@
 //! A random test of the whole chain: one seed decides what happens, and when everything has settled, all clients must
 //! agree with a listing.
 
-use super::carrier::{Kind, Transport};
 use super::clients::{Follower, ViewsMount, flag};
 use super::rules::{BUCKETS, RULES, StoredObject};
+use super::transport::{Kind, Transport};
 use crate::fixture::{Home, capture};
 use crate::handlers::RunningTenon;
 use crate::s3::{buckets, home};

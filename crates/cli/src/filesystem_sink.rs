@@ -3,7 +3,7 @@
 //! Turns hints of event sources into invalidations: names, attributes and bytes that the file system and the kernel
 //! cache are corrected as soon as a source reports a change, however long they would be valid otherwise.
 
-use crate::viewing::ObjectScope;
+use crate::mounted_views::ObjectScope;
 use events::{Hint, Sink, SinkError, What};
 use std::sync::{Arc, OnceLock};
 use store::{ETag, ObjectKey};

@@ -4,8 +4,8 @@ use crate::command::drive::EXIT_DAMAGED;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request, Scrubbed};
 use crate::control::server::Replies;
+use crate::drive_holder;
 use crate::drives::Drives;
-use crate::held;
 use crate::progress::Progress;
 use anyhow::{Result, bail};
 use drive::{Drive, Pace};
@@ -51,7 +51,7 @@ impl Pace for Rate {
 
 /// Asks the process that has one of the drives open to scrub. Returns `None` if there is no such process.
 pub(crate) fn request_scrub(drives: &Drives, rate: Option<u64>) -> Result<Option<ExitCode>> {
-    let Some(mount) = drives.each().find_map(held::holder_of_devices) else { return Ok(None) };
+    let Some(mount) = drives.each().find_map(drive_holder::holder_of_devices) else { return Ok(None) };
     let progress = Progress::start();
     let show = |answer: &Answer| show_objects(answer, &progress);
     let request = Request::Scrub { bytes_per_sec: Some(rate.unwrap_or(SERVED_BYTES_PER_SEC)) };

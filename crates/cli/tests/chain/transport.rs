@@ -1,9 +1,9 @@
 //! The transport of events from MinIO to handlers: a broker behind a proxy that can be cut, or a relay that delays
 //! and repeats posts.
 
-use super::line::TcpProxy;
-use super::posts::{PostRelay, PostTarget};
+use super::post_relay::{PostRelay, PostTarget};
 use super::rules::BUCKETS;
+use super::tcp_proxy::TcpProxy;
 use crate::fixture::{Home, capture};
 use crate::handlers::free_port;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};

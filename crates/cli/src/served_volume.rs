@@ -9,15 +9,15 @@ use crate::control::protocol::{
 };
 use crate::control::server::{ControlServer, Replies, Service};
 use crate::control::socket;
+use crate::device_rebuild;
+use crate::disk_space::SpaceSource;
 use crate::environment;
 use crate::logging::LogFile;
 use crate::metadata;
-use crate::opened::OpenVolume;
-use crate::places::MountPoints;
-use crate::rebuilding;
+use crate::mount_points::MountPoints;
+use crate::open_volume::OpenVolume;
 use crate::registry::Registration;
-use crate::room::SpaceSource;
-use crate::scrubbing;
+use crate::scrub;
 use crate::state::StateDir;
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
@@ -496,9 +496,9 @@ impl Service for VolumeService {
                 self.back_up(&file_hex, Duration::from_secs(patience_secs), replies).await
             }
             Request::Import => self.import().await,
-            Request::Rebuild(wanted) => rebuilding::serve_rebuild(self.drives(), wanted, replies).await,
+            Request::Rebuild(wanted) => device_rebuild::serve_rebuild(self.drives(), wanted, replies).await,
             Request::Scrub { bytes_per_sec } => {
-                scrubbing::serve_scrub(self.drives(), bytes_per_sec, replies).await
+                scrub::serve_scrub(self.drives(), bytes_per_sec, replies).await
             }
             Request::Check => self.check(),
             Request::Conflicts => Answer::Conflicts {

@@ -4,23 +4,23 @@
 //! Owns the views of one mount: their tree, the event handler in this process with its feeds, and the notification of
 //! both of changes that are made through the mount.
 
-mod following;
-mod lister;
-mod reach;
-mod shown;
-mod telling;
+mod directories;
+mod kernel_invalidation;
+mod notifying_store;
+mod object_scope;
+mod relister;
 
-pub(crate) use reach::{ObjectScope, accounts, containers};
+pub(crate) use object_scope::{ObjectScope, accounts, containers};
 
 use crate::bucket::ProcessContext;
 use crate::control::protocol;
+use crate::event_handler::{self, EventHandler};
 use crate::flags::{StoreFlags, ViewFlags};
-use crate::handling::{self, EventHandler};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
-use following::KernelInvalidation;
-use lister::Relister;
+use kernel_invalidation::KernelInvalidation;
+use relister::Relister;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,7 +103,8 @@ impl MountedViews {
         let views: Arc<dyn Views> = match &handler {
             Some(handler) => handler.handler.clone(),
             None => {
-                let (views, buckets) = (handling::remote_views(&flags.handler)?, Arc::clone(&parts.buckets));
+                let (views, buckets) =
+                    (event_handler::remote_views(&flags.handler)?, Arc::clone(&parts.buckets));
                 Arc::new(Permitted::new(views, buckets, Arc::clone(&clock)))
             }
         };
@@ -141,7 +142,7 @@ impl MountedViews {
 
     /// Wraps a store, so that the views are notified of changes that are made through it.
     pub(crate) fn wrap_store(self: &Arc<Self>, store: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
-        telling::wrap(store, Arc::clone(self))
+        notifying_store::wrap(store, Arc::clone(self))
     }
 
     /// Notifies the views that an object was stored.

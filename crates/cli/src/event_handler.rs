@@ -5,7 +5,7 @@
 
 use crate::bucket::ProcessContext;
 use crate::environment;
-use crate::feeding::{FeedParts, Feeds};
+use crate::feeds::{FeedParts, Feeds};
 use crate::flags::{EventFlags, HandlerFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};

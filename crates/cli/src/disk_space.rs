@@ -1,7 +1,7 @@
 //! The disk space for a volume's objects: that of its drives, or of its directory's disk. For a server it is unknown.
 
 use crate::bucket::Bucket;
-use crate::local::LocalBuckets;
+use crate::local_buckets::LocalBuckets;
 use crate::volume::Volume;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

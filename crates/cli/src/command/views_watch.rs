@@ -2,9 +2,9 @@
 
 use crate::bucket::{self, ProcessContext};
 use crate::command::object::print_line;
+use crate::event_handler;
 use crate::flags::{HandlerFlags, StoreFlags};
-use crate::handling;
-use crate::viewing;
+use crate::mounted_views;
 use anyhow::{Context, Result};
 use clap::Args;
 use events::Sink;
@@ -44,11 +44,11 @@ struct ViewSource {
 impl ViewSourceFlags {
     async fn start(&self, rulesets: &[Ruleset]) -> Result<ViewSource> {
         if !self.handler.handler.is_empty() {
-            return Ok(ViewSource { views: handling::remote_views(&self.handler)?, own: None });
+            return Ok(ViewSource { views: event_handler::remote_views(&self.handler)?, own: None });
         }
         let context = ProcessContext::system()?;
         let handler = Handler::start(HandlerParts {
-            buckets: bucket::open_accounts(&viewing::accounts(rulesets), &self.store, &context).await?,
+            buckets: bucket::open_accounts(&mounted_views::accounts(rulesets), &self.store, &context).await?,
             clock: Arc::clone(&context.clock),
             entropy: Entropy::new(context.entropy.next_u64()),
             dir: None,

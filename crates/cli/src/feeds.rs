@@ -2,8 +2,8 @@
 
 use crate::bucket::{self, Account, ProcessContext};
 use crate::environment;
+use crate::event_handler::read_secret_line;
 use crate::flags::{SourceAddress, SourceFlags, StoreFlags};
-use crate::handling::read_secret_line;
 use anyhow::{Result, anyhow};
 use events::{Feed, FeedCounts, FeedStatus, Filter, Hint, Sink, SinkError, SourceAccess, Wanted};
 use std::borrow::Cow;
