@@ -96,7 +96,7 @@ fn a_path_that_is_no_volume_says_how_to_make_one() {
 #[test]
 fn umount_refuses_a_path_without_a_mount() {
     let home = Home::new();
-    assert!(home.refused(["umount", "mnt"]).contains("no Tenon volume is mount_volume"));
+    assert!(home.refused(["umount", "mnt"]).contains("no Tenon volume is mounted"));
     assert!(home.refused(["umount", "missing/dir"]).contains("cannot resolve"));
 }
 

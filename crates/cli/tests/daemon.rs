@@ -13,7 +13,7 @@ fn the_mount_answers_when_the_command_returns() {
     assert!(is_mounted(&mnt));
     fs::write(mnt.join("file"), "x").unwrap();
     let log = fs::read_to_string(home.path("volume/state/log")).unwrap();
-    assert!(log.contains("is mount_volume at"), "{log}");
+    assert!(log.contains("is mounted at"), "{log}");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn in_the_foreground_the_log_is_standard_error() {
     command.args(["mount", "-f", "volume", "mnt", "--log-format", "json"]).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mnt = home.mnt();
-    eventually("it is mount_volume", || home.tenon(["status", "mnt"]).code == 0);
+    eventually("it is mounted", || home.tenon(["status", "mnt"]).code == 0);
     assert_eq!(home.pid(), child.id());
     home.signal(child.id(), Signal::INT);
     let log = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();

@@ -54,7 +54,7 @@ fn s507_a_mount_waits_for_an_ending_daemon() {
     eventually("it is not busy", || fuse::unmount(&home.mnt()).is_ok());
     // A script may run `tenon umount` after umount(8).
     let waited = home.tenon(["umount", "mnt"]);
-    assert!(waited.code == 0 || waited.err.contains("no Tenon volume is mount_volume"), "{waited:?}");
+    assert!(waited.code == 0 || waited.err.contains("no Tenon volume is mounted"), "{waited:?}");
     eventually("the state is free", || home.is_state_free());
 }
 
@@ -66,16 +66,16 @@ fn s508_a_dead_mount_point_is_mounted_again() {
     let mnt = home.mount_volume();
     fs::write(mnt.join("file"), "stored").unwrap();
     home.kill_mount();
-    let mount_volume = home.tenon(["mount", "volume", "mnt"]);
-    assert_eq!(mount_volume.code, 0, "{mount_volume:?}");
-    assert!(mount_volume.err.contains("was dead"), "{mount_volume:?}");
+    let mounted = home.tenon(["mount", "volume", "mnt"]);
+    assert_eq!(mounted.code, 0, "{mounted:?}");
+    assert!(mounted.err.contains("was dead"), "{mounted:?}");
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "stored");
     home.kill_mount();
     let helper = home.path("mount.fuse.tenon");
     symlink(tenon(), &helper).unwrap();
-    let mount_volume =
+    let mounted =
         capture(home.command(&helper).args([home.text("volume"), home.text("mnt")]).args(["-o", "rw"]));
-    assert_eq!(mount_volume.code, 0, "{mount_volume:?}");
+    assert_eq!(mounted.code, 0, "{mounted:?}");
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "stored");
     assert!(home.refused(["mount", "volume", "mnt"]).contains("already"));
     let helper = home.path("umount.fuse.tenon");
@@ -175,7 +175,7 @@ fn s506_remount_changes_the_flags_that_the_kernel_enforces() {
     home.ok(["umount", "mnt"]);
     home.ok(["mount", "volume", "mnt", "-o", "ro"]);
     let refused = remount("rw");
-    assert!(refused.code == 1 && refused.err.contains("mount_volume read-only"), "{refused:?}");
+    assert!(refused.code == 1 && refused.err.contains("mounted read-only"), "{refused:?}");
     assert!(home.refused(["mount", "elsewhere", "-o", "remount,ro"]).contains("no Tenon volume"));
 }
 

@@ -97,7 +97,7 @@ fn status_lists_mounts_and_counts_requests() {
     assert!(status["store_requests"]["PUT"].as_u64().unwrap() >= 1, "{status}");
     assert!(home.ok(["status"]).contains(&format!("{}  {}", home.text("mnt"), home.text("volume"))));
     assert!(home.ok(["status", "volume"]).contains("FUSE requests"));
-    assert!(home.refused(["status", "elsewhere"]).contains("is not mount_volume"));
+    assert!(home.refused(["status", "elsewhere"]).contains("is not mounted"));
 }
 
 #[test]
