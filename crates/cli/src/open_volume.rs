@@ -225,7 +225,7 @@ impl ViewSettings<'_> {
         }
         if record.is_some_and(|record| record.naming == vfs::Naming::Inode) {
             bail!(
-                "--events: {0} is named by inode, so objects that other programs store are no files in it; `tenon import {0}` makes files of them",
+                "--events: {0} is named by inode, so objects that other programs store do not become files; `tenon import {0}` makes files of them",
                 volume.url()
             );
         }
