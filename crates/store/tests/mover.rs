@@ -227,6 +227,25 @@ async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
     assert_eq!(contents(&world.memory).await, both);
 }
 
+/// A path too long for `lost+found` was kept under its own key: ours replaced another client's object without a copy.
+#[tokio::test(start_paused = true)]
+async fn s450_an_object_stays_where_it_was_renamed_from_for_want_of_another_name() {
+    let (dir, memory) = (TempDir::new().unwrap(), MemoryStore::new(Arc::new(SystemClock)));
+    let options = MoverOptions { lost: Arc::new(|key, _| key.clone()), ..options() };
+    let bucket = Arc::new(memory.clone());
+    let mover = Mover::open(&dir.path().join("moves"), bucket, options, Arc::new(Entropy::new(1))).unwrap();
+    let ours = put(&*mover, "a", "ours").await;
+    put(&memory, "b", "theirs").await;
+    let renamed = |renamed: &ObjectRef| Ok::<_, StoreError>(renamed.clone());
+    mover.rename_object(&ours, &key("b"), &Precondition::Absent, false, renamed).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(contents(&memory).await, expected(&[("a", "ours"), ("b", "theirs")]));
+    assert_eq!(read(&*mover, "b").await.unwrap(), "ours");
+    memory.delete(&key("b"), Precondition::None).await.unwrap();
+    mover.arrived().await;
+    assert_eq!(contents(&memory).await, expected(&[("b", "ours")]));
+}
+
 /// Another client replaces an object that was renamed and has not moved yet: the new bytes have the old name.
 #[tokio::test(start_paused = true)]
 async fn what_somebody_else_stores_at_the_old_place_is_another_object() {

@@ -6,7 +6,7 @@
 
 use super::Mover;
 use super::execute::{CopiedObject, SourceObject};
-use crate::writeback::{Outcome, Overtaken, Way};
+use crate::writeback::{Outcome, Overtaken, Way, require_other_key};
 use crate::{CopyOptions, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -60,10 +60,12 @@ impl Mover {
             let conflict = Overtaken { key: to.clone(), theirs: Some(theirs.clone()), is_complete: true };
             let kept = match self.choose_resolution(&conflict) {
                 Way::OursTo(kept_key) => {
+                    require_other_key(to, &kept_key)?;
                     self.keep_theirs(source, conflict, &kept_key).await?;
                     Some(kept_key)
                 }
                 Way::TheirsTo(kept_key) => {
+                    require_other_key(to, &kept_key)?;
                     self.replace_theirs(source, conflict, &theirs, &kept_key).await?.then_some(kept_key)
                 }
             };

@@ -60,6 +60,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use upload_conflict::JudgeState;
+pub(crate) use upload_conflict::require_other_key;
 pub use upload_conflict::{Judge, Outcome, Overtaken, Way};
 
 /// Options of a write-back log.

@@ -43,6 +43,20 @@ pub enum Way {
     TheirsTo(ObjectKey),
 }
 
+/// Refuses to keep an object under the conflict's own key, where one object would replace the other: the key is too long for
+/// another one to be made of it.
+///
+/// # Errors
+/// [`StoreError::Invalid`].
+pub(crate) fn require_other_key(key: &ObjectKey, kept_key: &ObjectKey) -> Result<()> {
+    match key == kept_key {
+        false => Ok(()),
+        true => Err(StoreError::Invalid(format!(
+            "the key '{key}' is too long for its object to be kept under another key"
+        ))),
+    }
+}
+
 /// Where the objects of both sides are after a conflict.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -252,12 +266,7 @@ impl Writeback {
             tracing::warn!(key = %conflict.key, "nothing could be kept: another client replaced or deleted the object that was moved or copied");
             return Ok(Resolution::Aside);
         }
-        if *kept_key == conflict.key {
-            // Our object would replace theirs.
-            return Err(StoreError::Invalid(format!(
-                "the key '{kept_key}' is too long for its object to be kept under another key"
-            )));
-        }
+        require_other_key(&conflict.key, kept_key)?;
         let ours = match conflict.is_complete {
             true => self.store_object(kept_key, object, Precondition::None).await?,
             false => self.store_with_gaps(kept_key, object).await?,
@@ -276,6 +285,9 @@ impl Writeback {
         change: &Change,
         kept_key: &ObjectKey,
     ) -> Result<Option<Resolution>> {
+        if conflict.theirs.is_some() {
+            require_other_key(&conflict.key, kept_key)?;
+        }
         let copy = match &conflict.theirs {
             None => None,
             Some(theirs) => match self.bucket.copy(theirs, kept_key, CopyOptions::default()).await {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::memory::MemoryStore;
 use store::wrap::{Fault, Faults, Operation, Rule, Trace};
-use store::writeback::{Backlog, WritebackOptions};
+use store::writeback::{Backlog, Judge, Way, WritebackOptions};
 use store::{
     Attributes, CopyOptions, GetOptions, ObjectStore, Payload, Precondition, PutOptions, StoreError,
     SystemClock, Tags,
@@ -175,6 +175,22 @@ async fn s450_ours_never_replaces_theirs_for_want_of_another_name() {
     assert_eq!(read(&world.memory, "file").await.unwrap(), "theirs");
     assert_eq!(world.writeback.backlog().refused, 1);
     assert_eq!(read(&*world.writeback, "file").await.unwrap(), "ours");
+}
+
+/// With the policy `file-wins` theirs was copied onto itself and then replaced.
+#[tokio::test(start_paused = true)]
+async fn s450_theirs_is_not_replaced_without_a_copy() {
+    let world = World::new(options(LATER));
+    world.writeback.judged_by(Judge {
+        way: Arc::new(|conflict| Way::TheirsTo(conflict.key.clone())),
+        note: Arc::new(|_| Box::pin(async { Ok(()) })),
+        settled: Arc::new(|_| ()),
+    });
+    world.put("file", "ours", Precondition::Absent).await.unwrap();
+    world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
+    tokio::time::timeout(LATER, world.writeback.drained()).await.unwrap();
+    assert_eq!(read(&world.memory, "file").await.unwrap(), "theirs");
+    assert_eq!(world.writeback.backlog().refused, 1);
 }
 
 /// An object longer than the log's disk got ENOSPC, and an empty file was left, while the log had long gone up.
