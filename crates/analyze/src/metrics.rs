@@ -13,7 +13,7 @@ use crate::model::{
     Caches, CallLayers, Capability, Kind, KindOfIo, LayerTimes, LockTime, Measured, Metrics, Operation,
     Request,
 };
-use crate::trace::{Call, Counted, Family, Trace, probe};
+use crate::trace::{Call, Counted, Family, Trace, capabilities};
 use distribution::distribution;
 
 const NS_PER_SECOND: f64 = 1e9;
@@ -43,10 +43,10 @@ fn within(trace: &Trace, span: (u64, u64)) -> Metrics {
     Metrics {
         seconds: seconds(span.1 - span.0),
         lost_events: trace.lost,
-        layers: if trace.has_node { measured(trace, probe::LAYERS, || layers) } else { no_node() },
+        layers: if trace.has_node { measured(trace, capabilities::LAYERS, || layers) } else { no_node() },
         layers_by_call: layers_by_call(&calls),
-        io: measured(trace, probe::IO, || io(&requests)),
-        chains: measured(trace, probe::CHAINS, || chains::chains(&requests, &trace.regions)),
+        io: measured(trace, capabilities::IO, || io(&requests)),
+        chains: measured(trace, capabilities::CHAINS, || chains::chains(&requests, &trace.regions)),
         heatmaps: trace
             .devices
             .iter()
@@ -54,7 +54,11 @@ fn within(trace: &Trace, span: (u64, u64)) -> Metrics {
             .map(|(index, device)| heatmap::heatmap(index, device, &requests, span, trace.begin_ns))
             .collect(),
         caches: caches(trace, span),
-        locks: if trace.has_node { measured(trace, probe::LOCKS, || locks(trace, span)) } else { no_node() },
+        locks: if trace.has_node {
+            measured(trace, capabilities::LOCKS, || locks(trace, span))
+        } else {
+            no_node()
+        },
         cpu: cpu(trace),
     }
 }
@@ -146,9 +150,9 @@ fn caches(trace: &Trace, span: (u64, u64)) -> Caches {
     let amount = |what| move || counted(trace, span, what).1;
     Caches {
         dentry_misses: dentry_misses(trace, span),
-        inode_misses: measured(trace, probe::INODE, amount(Counted::InodeMiss)),
-        page_insertions: measured(trace, probe::INSERTIONS, amount(Counted::PagesAdded)),
-        page_evictions: measured(trace, probe::EVICTIONS, amount(Counted::PagesDeleted)),
+        inode_misses: measured(trace, capabilities::INODE, amount(Counted::InodeMiss)),
+        page_insertions: measured(trace, capabilities::INSERTIONS, amount(Counted::PagesAdded)),
+        page_evictions: measured(trace, capabilities::EVICTIONS, amount(Counted::PagesDeleted)),
         page_miss_ratio: page_miss_ratio(trace, span),
     }
 }
@@ -160,7 +164,7 @@ fn dentry_misses(trace: &Trace, span: (u64, u64)) -> Measured<u64> {
         );
         return Measured::NotAvailable { why };
     }
-    measured(trace, probe::DENTRY, || counted(trace, span, Counted::Lookup).1)
+    measured(trace, capabilities::DENTRY, || counted(trace, span, Counted::Lookup).1)
 }
 
 fn page_miss_ratio(trace: &Trace, span: (u64, u64)) -> Measured<f64> {
@@ -169,7 +173,7 @@ fn page_miss_ratio(trace: &Trace, span: (u64, u64)) -> Measured<f64> {
     if wanted == 0 {
         return Measured::NotAvailable { why: "nothing was read through the page cache".into() };
     }
-    measured(trace, probe::MISS_RATIO, || missing as f64 / wanted as f64)
+    measured(trace, capabilities::MISS_RATIO, || missing as f64 / wanted as f64)
 }
 
 fn locks(trace: &Trace, span: (u64, u64)) -> LockTime {

@@ -3,15 +3,15 @@
 //! Refuses: to draw what was not measured. A figure without numbers says why there are none.
 
 mod figures;
+mod format;
 mod html;
 mod svg;
 mod tables;
 mod terminal;
-mod text;
 
+pub(crate) use format::{count, escape};
 pub use html::html;
 pub use terminal::terminal;
-pub(crate) use text::{count, escape};
 
 use crate::model::SystemResult;
 

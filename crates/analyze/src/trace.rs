@@ -7,25 +7,25 @@
 //! Refuses: to change anything of the kernel's outside its own instances; to stop the workload when events come too
 //! fast: what has no room is counted as lost.
 
-mod calls;
-mod device;
-mod digest;
+mod block_device;
+pub(crate) mod capabilities;
+mod classifier;
+mod correlator;
 mod event;
-mod names;
-mod node;
-pub(crate) mod probe;
+mod procfs;
 mod reader;
-mod ring;
+mod ring_buffer;
+mod syscalls;
 mod tracefs;
 
-pub(crate) use calls::Family;
-pub(crate) use digest::{Call, Counted, Point};
+pub(crate) use correlator::{Call, Counted, Point};
+pub(crate) use syscalls::Family;
 
 use crate::model::{Capabilities, CpuTime, Naming, Region, Request, Scope, TraceError};
-use device::{Device, mounts_of, open_all, types_of};
-use digest::Known;
+use block_device::{Device, mounts_of, open_all, types_of};
+use classifier::Kinds;
+use correlator::Known;
 use event::{Decoder, Event, MARK, Meaning, OF_DEVICES, OF_THREADS};
-use names::Kinds;
 use reader::{BUFFER_KIB, Budget, Readers, SUB_BUFFER_KIB};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -48,8 +48,8 @@ impl Recorder {
     /// Which metrics this kernel can give, and from what.
     pub fn probe() -> Capabilities {
         match Tracefs::open() {
-            Ok(tracefs) => probe::probe(&tracefs),
-            Err(error) => probe::nothing(&error.to_string()),
+            Ok(tracefs) => capabilities::probe(&tracefs),
+            Err(error) => capabilities::nothing(&error.to_string()),
         }
     }
 
@@ -87,11 +87,13 @@ impl Recorder {
         let open_files = scope
             .processes
             .iter()
-            .flat_map(|process| node::open_files(*process, &within).into_iter().map(|file| (*process, file)))
+            .flat_map(|process| {
+                procfs::open_files(*process, &within).into_iter().map(|file| (*process, file))
+            })
             .collect();
         let recording = Recording {
-            capabilities: probe::probe(&tracefs),
-            cpu: node::cpu(&scope.processes),
+            capabilities: capabilities::probe(&tracefs),
+            cpu: procfs::cpu(&scope.processes),
             phases: Mutex::default(),
             of_devices,
             of_threads,
@@ -140,8 +142,8 @@ impl Recording {
     /// Ends the recording. The node may end then, so that what it has on its device can be asked for.
     pub fn end(self) -> Result<Recorded, TraceError> {
         self.mark("")?;
-        let cpu_after = node::cpu(&self.processes);
-        let process_of = node::processes_of_threads(&self.processes);
+        let cpu_after = procfs::cpu(&self.processes);
+        let process_of = procfs::processes_of_threads(&self.processes);
         let mut events = Vec::new();
         let mut lost = 0;
         for traced in [Some(self.of_devices), self.of_threads].into_iter().flatten() {
@@ -150,7 +152,7 @@ impl Recording {
         lost += self.budget.refused.load(Ordering::Relaxed);
         // Runs in order, one for each processor: the stable sort merges them.
         events.sort_by_key(|event| event.at_ns);
-        device::within(&self.devices, &mut events);
+        block_device::within(&self.devices, &mut events);
         Ok(Recorded {
             events,
             lost,
@@ -195,7 +197,7 @@ impl Recorded {
 
     /// Walks the file systems to name the inodes that were seen, and makes of events what they say.
     pub fn digest(self) -> Trace {
-        let kinds = Kinds::find(&self.naming, &self.mounts, &digest::files_seen(&self.events));
+        let kinds = Kinds::find(&self.naming, &self.mounts, &correlator::files_seen(&self.events));
         let regions = kinds.regions.clone();
         let known = Known {
             kinds,
@@ -203,7 +205,7 @@ impl Recorded {
             first_process: self.first_process.unwrap_or(0),
             open_files: self.open_files,
         };
-        let digested = digest::digest(&self.events, known);
+        let digested = correlator::digest(&self.events, known);
         let phases = digested
             .marks
             .iter()
@@ -312,7 +314,7 @@ impl Traced {
             }
         }
         for (event, ..) in OF_THREADS.iter().filter(|(event, ..)| tracefs.has(event)) {
-            let filter = if event.starts_with("raw_syscalls/") { calls::filter() } else { String::new() };
+            let filter = if event.starts_with("raw_syscalls/") { syscalls::filter() } else { String::new() };
             instance.enable(event, &filter)?;
         }
         Self::begin(instance, Decoder::new(tracefs, OF_THREADS, Vec::new(), Vec::new())?, budget)
@@ -334,7 +336,7 @@ impl Traced {
 
 /// The threads of these processes, if there are any processes.
 fn threads_of(processes: &[u32]) -> Result<Vec<u32>, TraceError> {
-    let threads: Vec<u32> = processes.iter().flat_map(|process| node::threads(*process)).collect();
+    let threads: Vec<u32> = processes.iter().flat_map(|process| procfs::threads(*process)).collect();
     if threads.is_empty() && !processes.is_empty() {
         return Err(TraceError::Scope(format!("no process {processes:?}: start the node before its trace")));
     }

@@ -1,6 +1,6 @@
 //! The project's own goals for the drive, as ratios of one run: floors, targets, and whether they hold.
 
-use super::middle::median;
+use super::median::median;
 use super::{Cell, Measurement, cells};
 use crate::model::{Chains, NATURAL_TRANSFER_BYTES, Operation};
 use crate::setup::{FioPoint, System};

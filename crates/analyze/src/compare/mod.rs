@@ -12,15 +12,15 @@
 mod goals;
 mod markdown;
 mod measure;
-mod middle;
-mod page;
+mod median;
+mod opening;
 mod rows;
 mod table;
 
 pub use goals::{Goal, Verdict, goals};
 pub use markdown::{Markdown, markdown};
 pub use measure::{Measurement, Probe, Watched};
-pub use page::opening;
+pub use opening::opening;
 pub use table::table;
 
 use crate::model::{Capabilities, SystemResult, WorkloadResult};
@@ -29,7 +29,7 @@ use crate::setup::{
 };
 use crate::trace::Recorder;
 use crate::workload::{Caches, GeneratorCost, Load, Scale, Workload, load_average, prepare};
-use middle::ByTime;
+use median::ByTime;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;

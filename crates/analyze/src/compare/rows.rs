@@ -1,6 +1,6 @@
 //! The rows of a workload, system by system: the same numbers for the terminal, the page and the documents.
 
-use super::middle::ByTime;
+use super::median::ByTime;
 use super::{Cell, Comparison, Measurement, cells};
 use crate::setup::System;
 use crate::workload::{Caches, Workload};

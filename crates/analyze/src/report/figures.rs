@@ -1,8 +1,8 @@
 //! The paper's Figures 2 to 6, redrawn for the systems compared.
 
 use super::FILE_SYSTEM;
+use super::format::{bytes, count, percent, seconds};
 use super::svg::{Axes, Bar, Curve, Stack, bars, curves, heatmap, stacks};
-use super::text::{bytes, count, percent, seconds};
 use crate::model::{
     Distribution, Kind, LayerTimes, Measured, Metrics, NATURAL_TRANSFER_BYTES, Operation, Step, SystemResult,
     WorkloadResult,

@@ -1,8 +1,8 @@
 //! One page that needs nothing else: no script, no font, no picture from elsewhere.
 
 use super::figures::{Figure, Panel, figures};
+use super::format::escape;
 use super::tables::{Table, tables};
-use super::text::escape;
 use crate::model::SystemResult;
 use std::fmt::Write;
 

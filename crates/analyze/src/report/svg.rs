@@ -3,7 +3,7 @@
 //! Colours are classes of the page (`c0` to `c7`, `grey`), so that light and dark are the page's business; a colour
 //! means one thing on the page, and never alone: bars carry their number, curves their name.
 
-use super::text::{escape, percent};
+use super::format::{escape, percent};
 use crate::model::Heatmap;
 use std::collections::BTreeMap;
 use std::fmt::Write;

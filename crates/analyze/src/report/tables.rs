@@ -1,7 +1,7 @@
 //! The numbers behind the figures, as rows of text: for the terminal and for the page.
 
 use super::FILE_SYSTEM;
-use super::text::{bytes, count, percent, seconds};
+use super::format::{bytes, count, percent, seconds};
 use crate::model::{Capability, Distribution, Measured, Metrics, SystemResult, WorkloadResult};
 
 /// A table: its title, its heads, its rows.

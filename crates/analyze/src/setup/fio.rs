@@ -1,7 +1,7 @@
 //! Sequential I/O by `fio`: the raw device against a file system on it, by size and threads (Figure 2a).
 
-use super::device::{Backing, FileSystem};
-use super::undertaker::Undertaker;
+use super::cleanup::Undertaker;
+use super::loop_device::{Backing, FileSystem};
 use super::{SetupError, run};
 use serde::{Deserialize, Serialize};
 use std::process::Stdio;

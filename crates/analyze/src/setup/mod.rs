@@ -5,18 +5,18 @@
 //!
 //! Refuses: a device that is not its own; to run without root; to begin without the space for it.
 
+mod cleanup;
 mod counters;
-mod device;
 mod fio;
-mod memory;
+mod loop_device;
+mod memory_limit;
 mod server;
 mod system;
-mod undertaker;
 
 pub use counters::DeviceCounters;
-pub use device::{Backing, FileSystem, LoopDevice};
 pub use fio::{FIO_MISSING, FioPoint, Sweep};
-pub use memory::MemoryLimit;
+pub use loop_device::{Backing, FileSystem, LoopDevice};
+pub use memory_limit::MemoryLimit;
 pub use system::{Programs, Running, System};
 
 use std::io;

@@ -1,6 +1,6 @@
 //! A server on a free port of the loopback interface.
 
-use super::undertaker::{Undertaker, Undo};
+use super::cleanup::{Undertaker, Undo};
 use super::{SetupError, about};
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -1,9 +1,9 @@
 //! The systems, and each of them running.
 
-use super::device::{Backing, FileSystem, LoopDevice, free_bytes};
-use super::memory::MemoryLimit;
+use super::cleanup::Undertaker;
+use super::loop_device::{Backing, FileSystem, LoopDevice, free_bytes};
+use super::memory_limit::MemoryLimit;
 use super::server::{Recipe, Server, free_address};
-use super::undertaker::Undertaker;
 use super::{SetupError, about, drop_caches, run};
 use crate::model::{Naming, Region, Scope};
 use crate::workload::Workload;

@@ -1,6 +1,6 @@
 //! One record of the kernel in 32 bytes, and how each tracepoint becomes one.
 
-use super::ring::{u16_at, u32_at, u64_at};
+use super::ring_buffer::{u16_at, u32_at, u64_at};
 use super::tracefs::{Layout, Tracefs};
 use crate::model::{Operation, TraceError};
 use std::collections::HashMap;

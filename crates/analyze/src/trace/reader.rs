@@ -1,7 +1,7 @@
 //! Threads that empty the kernel's buffers while the workload runs.
 
 use super::event::{Decoder, Event};
-use super::ring;
+use super::ring_buffer;
 use super::tracefs::Instance;
 use crate::model::TraceError;
 use std::fs::File;
@@ -74,7 +74,7 @@ fn read_until(mut buffer: File, decoder: &Decoder, budget: &Budget, stop: &Atomi
     loop {
         let last = stop.load(Ordering::Acquire);
         while let Some(read) = read_page(&mut buffer, &mut page) {
-            ring::records(&page[..read], |at_ns, record| {
+            ring_buffer::records(&page[..read], |at_ns, record| {
                 if let Some(event) = decoder.event(at_ns, record) {
                     keep(&mut events, event, budget);
                 }

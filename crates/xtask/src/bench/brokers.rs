@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::again_in_release;
-use super::measure::load_average;
+use super::resource_usage::load_average;
 
 /// What a feed asks for at a time.
 const BATCH: usize = 512;

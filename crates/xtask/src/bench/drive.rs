@@ -3,7 +3,7 @@
 //! The device is read past the page cache (O_DIRECT), so a drive that was just opened is cold. The endpoint and its client are in
 //! this process; keys are stored in no order, so that tables overlap as they do in a life.
 
-use super::measure::{self, timed};
+use super::resource_usage::{self, timed};
 use ::drive::device::{BlockDevice, FileDevice, Io};
 use ::drive::{Drive, FormatOptions, OpenOptions};
 use anyhow::{Context, Result, bail, ensure};
@@ -118,11 +118,15 @@ impl Bench {
 
     fn measure(&self) -> Result<()> {
         let own = std::process::id();
-        println!("load {}, index memory {} MiB", measure::load_average()?, self.wanted.index_bytes >> 20);
+        println!(
+            "load {}, index memory {} MiB",
+            resource_usage::load_average()?,
+            self.wanted.index_bytes >> 20
+        );
         let (drive, time) = timed(|| self.open())?;
         let tables: Vec<u64> = drive.info().tables.iter().map(|(len_bytes, _)| len_bytes >> 20).collect();
         println!("open: {:.3} s, tables of {tables:?} MiB", time.as_secs_f64());
-        let before = measure::resident_bytes(own)?;
+        let before = resource_usage::resident_bytes(own)?;
         self.timed("list, library", || self.list(&*self.bucket(&drive)?))?;
         drop(drive);
         let drive = self.open()?;
@@ -134,15 +138,15 @@ impl Bench {
             let what = format!("GET in no order, {at_once} at once");
             self.timed(&what, || self.runtime.block_on(self.get(bucket.clone(), at_once)))?;
         }
-        let after = measure::resident_bytes(own)?;
+        let after = resource_usage::resident_bytes(own)?;
         println!("resident: {} MiB when it was open, {} MiB at the end", before >> 20, after >> 20);
         Ok(())
     }
 
     fn timed(&self, what: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
-        let before = measure::cpu(std::process::id())?;
+        let before = resource_usage::cpu(std::process::id())?;
         let (count, time) = timed(work)?;
-        let cpu = measure::cpu(std::process::id())? - before;
+        let cpu = resource_usage::cpu(std::process::id())? - before;
         let each_us = cpu.as_secs_f64() * 1e6 / count as f64;
         let rate = count as f64 / time.as_secs_f64();
         println!(

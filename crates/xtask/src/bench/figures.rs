@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::content::{Comparison, Content};
-use super::measure::timed;
-use super::mounted::Mount;
+use super::mount::Mount;
 use super::plot::{Figure, Scale, Series};
-use super::{build, rates, raw};
+use super::resource_usage::timed;
+use super::{build, raw_client, small_operations};
 
 /// Programs read and write so much at once.
 const RECORD_BYTES: u64 = 4 << 20;
@@ -139,13 +139,13 @@ pub(crate) fn renames(tenon: &Path, is_quick: bool) -> Result<[Figure; 2]> {
 }
 
 impl Lab {
-    fn bucket(&mut self) -> Result<raw::Bucket> {
+    fn bucket(&mut self) -> Result<raw_client::Bucket> {
         self.buckets += 1;
-        raw::Bucket::create(&self.server, &format!("figures-{}", self.buckets), &self.runtime)
+        raw_client::Bucket::create(&self.server, &format!("figures-{}", self.buckets), &self.runtime)
     }
 
     /// A volume in a bucket of its own, mounted.
-    fn mount(&mut self, layout: Layout) -> Result<(raw::Bucket, Mount)> {
+    fn mount(&mut self, layout: Layout) -> Result<(raw_client::Bucket, Mount)> {
         let bucket = self.bucket()?;
         let mount = Mount::of(&self.tenon, &self.server, &bucket.name, layout.format, layout.mount)?;
         Ok((bucket, mount))
@@ -321,9 +321,9 @@ impl Lab {
             eprintln!("rates, {name}");
             let (bucket, mount) = self.mount(layout)?;
             let point = mount.point();
-            let one = rates::creates(&point, 1)?;
-            let eight = rates::creates(&point, 8)?;
-            let values = vec![rates::sqlite_commits(&point)?, one, eight];
+            let one = small_operations::creates(&point, 1)?;
+            let eight = small_operations::creates(&point, 8)?;
+            let values = vec![small_operations::sqlite_commits(&point)?, one, eight];
             mount.end()?;
             bucket.empty(&self.runtime)?;
             series.push(Series { name, values });
@@ -341,7 +341,7 @@ impl Lab {
 }
 
 /// Returns when so many objects are below a prefix.
-async fn until_seen(bucket: &raw::Bucket, prefix: &str, count: u64) -> Result<()> {
+async fn until_seen(bucket: &raw_client::Bucket, prefix: &str, count: u64) -> Result<()> {
     let seen = async {
         while bucket.count(prefix).await? < usize::try_from(count)? {
             tokio::time::sleep(PAUSE).await;

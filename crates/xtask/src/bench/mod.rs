@@ -3,29 +3,29 @@
 //! One MinIO, one run: each job is done by the raw client (`store`'s, with parallel parts and ranges) and then by
 //! threads on a Tenon mount, so that the ratio is what counts, whatever else the machine does. Writes end when the
 //! bucket holds every byte; reads start cold, with a fresh mount and an empty state directory, and every byte is
-//! compared. Memory is in use before each measurement, see [`memory`].
+//! compared. Memory is in use before each measurement, see [`memory_filler`].
 
 pub(crate) mod brokers;
 mod content;
 mod drive;
 mod events;
 pub(crate) mod figures;
-mod measure;
-mod memory;
-mod mounted;
+mod memory_filler;
+mod mount;
 pub(crate) mod plot;
-mod rates;
-mod raw;
+mod raw_client;
 mod report;
+mod resource_usage;
+mod small_operations;
 mod sst;
 pub(crate) mod views;
-mod visible;
+mod visibility;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use measure::Measured;
+use resource_usage::Measured;
 
 /// How much is moved.
 #[derive(Debug, Clone, Copy)]
@@ -172,18 +172,18 @@ fn measure_all(tenon: &Path, scale: &Scale) -> Result<Vec<Row>> {
     let server = servers::minio();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let folder = tenon.parent().context("a program lies in a folder")?;
-    let mut filler = if scale.fresh_memory { None } else { Some(memory::Filler::new(folder)?) };
-    let mut fill = || filler.as_mut().map_or(Ok(()), memory::Filler::fill);
+    let mut filler = if scale.fresh_memory { None } else { Some(memory_filler::Filler::new(folder)?) };
+    let mut fill = || filler.as_mut().map_or(Ok(()), memory_filler::Filler::fill);
     let mut rows = Vec::new();
     for round in 0..scale.rounds {
-        let raw_bucket = raw::Bucket::create(&server, &format!("raw-{round}"), &runtime)?;
-        let mount_bucket = raw::Bucket::create(&server, &format!("mount-{round}"), &runtime)?;
+        let raw_bucket = raw_client::Bucket::create(&server, &format!("raw-{round}"), &runtime)?;
+        let mount_bucket = raw_client::Bucket::create(&server, &format!("mount-{round}"), &runtime)?;
         for job in JOBS {
             eprintln!("round {} of {}, job {}", round + 1, scale.rounds, job.name);
             fill()?;
             let raw = raw_bucket.run(&job, scale, &runtime)?;
             fill()?;
-            let mount = mounted::run(tenon, &server, &mount_bucket, &job, scale, &runtime)?;
+            let mount = mount::run(tenon, &server, &mount_bucket, &job, scale, &runtime)?;
             rows.push(Row { job, raw, mount });
         }
         raw_bucket.empty(&runtime)?;

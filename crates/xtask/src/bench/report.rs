@@ -4,7 +4,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::measure::Measured;
+use super::resource_usage::Measured;
 use super::{JOBS, Job, Row, Scale};
 
 /// One line for each job, medians over the rounds.

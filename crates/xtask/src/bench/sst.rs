@@ -3,7 +3,7 @@
 //! A table of a million entries in memory, read by one thread; of several rounds the best counts. What a device takes is not in
 //! these figures.
 
-use super::measure;
+use super::resource_usage;
 use ::sst::{Cache, Merge, Options, Sorted, Table, Writer};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -52,9 +52,9 @@ pub(super) fn run(root: &Path, arguments: &[String]) -> Result<()> {
 fn row(what: &str, calls: u32, mut work: impl FnMut() -> Result<()>) -> Result<()> {
     let mut best = u64::MAX;
     for _ in 0..ROUNDS {
-        let before = measure::cpu_of_thread()?;
+        let before = resource_usage::cpu_of_thread()?;
         work()?;
-        best = best.min((measure::cpu_of_thread()? - before).as_nanos() as u64);
+        best = best.min((resource_usage::cpu_of_thread()? - before).as_nanos() as u64);
     }
     println!("{what:<26} {:>6}", best / u64::from(calls));
     Ok(())

@@ -13,9 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-use super::measure::{self, timed};
-use super::mounted::Mount;
-use super::{again_in_release, build, raw, visible};
+use super::mount::Mount;
+use super::resource_usage::{self, timed};
+use super::{again_in_release, build, raw_client, visibility};
 
 /// Objects under the prefix that the small view asks for.
 const FEW: usize = 100;
@@ -56,9 +56,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     let tenon = build(root)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let webhook = visible::Webhook::new()?;
+    let webhook = visibility::Webhook::new()?;
     let mut server = servers::minio_with(&webhook.settings());
-    let bucket = raw::Bucket::create(&server, BUCKET, &runtime)?;
+    let bucket = raw_client::Bucket::create(&server, BUCKET, &runtime)?;
     eprintln!("{objects} objects ...");
     runtime.block_on(fill(&bucket, objects))?;
     let folder = tempfile::tempdir()?;
@@ -75,7 +75,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     println!("\n| {PROCESSES} times {FILES_EACH} empty files | raw, /s | view, /s |\n|---|---|---|");
     bench.metadata(&server)?;
     println!("\n| PUT answered to shown by `ls` | p50, ms | p99, ms | most, ms |\n|---|---|---|---|");
-    visible::measure(&bench.tenon, &server, &bench.webhook, &bench.runtime)
+    visibility::measure(&bench.tenon, &server, &bench.webhook, &bench.runtime)
 }
 
 /// What a program does with a file.
@@ -84,13 +84,13 @@ type Step = fn(&Path) -> std::io::Result<()>;
 struct Bench {
     tenon: PathBuf,
     runtime: Runtime,
-    bucket: raw::Bucket,
+    bucket: raw_client::Bucket,
     folder: tempfile::TempDir,
     objects: usize,
-    webhook: visible::Webhook,
+    webhook: visibility::Webhook,
 }
 
-async fn fill(bucket: &raw::Bucket, objects: usize) -> Result<()> {
+async fn fill(bucket: &raw_client::Bucket, objects: usize) -> Result<()> {
     let few = (0..FEW).map(|number| format!("few-{number:03}"));
     let rest = (FEW..objects).map(|number| format!("many-{number:07}"));
     let puts = few.chain(rest).map(|key| async move { bucket.put_whole(&key, 16, 1).await });
@@ -114,7 +114,7 @@ fn row(what: &str, cold: Duration, hot: Option<Duration>) {
 /// `ls -l` of a directory of a mount, twice, with what that cost.
 fn listings(what: &str, mount: &Mount, name: &str, expected: usize) -> Result<()> {
     let directory = mount.point().join(name);
-    let cpu = || measure::cpu(mount.pid());
+    let cpu = || resource_usage::cpu(mount.pid());
     let before = cpu()?;
     let (first, between) = (ls(&directory, expected)?, cpu()?);
     let asked = mount.fuse_requests()?;
@@ -153,7 +153,7 @@ impl Bench {
         row("start of the mount", start, None);
         listings("`ls -l` of all", &mount, "all", self.objects)?;
         listings("`ls -l` of 100 among them", &mount, "few", FEW)?;
-        println!("| peak MiB | {} | | | |", measure::memory_peak_bytes(mount.pid())? >> 20);
+        println!("| peak MiB | {} | | | |", resource_usage::memory_peak_bytes(mount.pid())? >> 20);
         mount.end()
     }
 
@@ -193,14 +193,14 @@ impl Bench {
 
     fn metadata(&self, server: &S3Server) -> Result<()> {
         let rules = self.rules("made:\n  container: made\n")?;
-        raw::Bucket::create(server, "made", &self.runtime)?;
-        let other = raw::Bucket::create(server, "made-raw", &self.runtime)?;
+        raw_client::Bucket::create(server, "made", &self.runtime)?;
+        let other = raw_client::Bucket::create(server, "made-raw", &self.runtime)?;
         let mount = Mount::of_views(&self.tenon, server, &rules, &[])?;
         let directory = mount.point().join("made");
-        let steps: [(&str, Step, raw::Call); 3] = [
-            ("create", |path| File::create(path).map(drop), raw::Call::Put),
-            ("stat", |path| std::fs::metadata(path).map(drop), raw::Call::Head),
-            ("remove", |path| std::fs::remove_file(path), raw::Call::Delete),
+        let steps: [(&str, Step, raw_client::Call); 3] = [
+            ("create", |path| File::create(path).map(drop), raw_client::Call::Put),
+            ("stat", |path| std::fs::metadata(path).map(drop), raw_client::Call::Head),
+            ("remove", |path| std::fs::remove_file(path), raw_client::Call::Delete),
         ];
         for (name, step, call) in steps {
             let (_, by_raw) = timed(|| self.runtime.block_on(other.call_each(call, &names(), PROCESSES)))?;

@@ -4,8 +4,8 @@
 //! Invariant: results are kept after each part that ends, in files that are replaced as a whole, and what is kept is not measured
 //! again. So a run that was cut off goes on when the same command is given again.
 
-mod documents;
-mod events;
+mod document_block;
+mod event_handler;
 mod tables;
 
 pub(crate) use tables::run as tables;
@@ -73,7 +73,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         eprintln!("measuring {part:?}");
         let ended = match part {
             Part::Compare => compare(&flags, &tenon),
-            Part::Events => events::measure(&flags.out.join(EVENTS), flags.is_quick),
+            Part::Events => event_handler::measure(&flags.out.join(EVENTS), flags.is_quick),
             Part::Renames => renames(&flags, &tenon),
         };
         if let Err(error) = ended {

@@ -1,7 +1,7 @@
 //! The documents made of kept results.
 
-use super::documents::with_block;
-use super::events::{self, Records};
+use super::document_block::with_block;
+use super::event_handler::{self, Records};
 use super::{COMPARE, EVENTS, RENAMES, Results, kept};
 use crate::bench::plot::Figure;
 use analyze::compare::{Comparison, markdown, opening};
@@ -41,9 +41,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     let measured: Option<Results<Records>> = kept(&from.join(EVENTS))?;
     if let Some(results) = &measured {
-        blocks.push((BENCHMARKS, "events-rates", events::rates(results)));
-        blocks.push((BENCHMARKS, "events-latencies", events::latencies(results)));
-        figures.extend(events::figures(results));
+        blocks.push((BENCHMARKS, "events-rates", event_handler::rates(results)));
+        blocks.push((BENCHMARKS, "events-latencies", event_handler::latencies(results)));
+        figures.extend(event_handler::figures(results));
     }
     let renames: Option<Results<Vec<Figure>>> = kept(&from.join(RENAMES))?;
     if let Some(results) = renames {

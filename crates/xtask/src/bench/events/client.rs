@@ -1,7 +1,7 @@
 //! A client that asks again and again what changed in a view, and how long events took until it was told.
 
-use super::load::Handling;
-use super::stream;
+use super::message_generator;
+use super::throughput::Handling;
 use anyhow::{Context, Result};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
@@ -28,7 +28,8 @@ pub(super) fn follow(
             runtime.block_on(handling.handler.changes(handling.views[0], cursor.as_ref(), 1 << 20))?;
         let now = SystemClock.now().0;
         for shown in &changes.shown {
-            let number = stream::number(shown.etag.as_str()).context("an object that nobody told of")?;
+            let number =
+                message_generator::number(shown.etag.as_str()).context("an object that nobody told of")?;
             let next = &mut next[number % objects];
             while *next <= number {
                 latencies.push(now - begun[*next].load(Ordering::Relaxed));

@@ -4,13 +4,13 @@
 //! These are sources of feeds, as a broker's are, with one or several feeds each. A producer fills them while the time is
 //! taken; what is in them are messages as OpenIO or MinIO write them, and an event counts when its feed has acknowledged it.
 
-mod brokered;
+mod beanstalkd;
 mod client;
-mod killed;
-mod load;
-mod memory;
+mod crash_recovery;
+mod message_generator;
 mod queue;
-mod stream;
+mod throughput;
+mod tracked_memory;
 
 use anyhow::{Context, Result, bail};
 use events::Dialect;
@@ -146,7 +146,7 @@ impl Task {
                 "--threads" => task.threads = value.parse().context(USAGE)?,
                 "--rulesets" => task.rulesets = value.parse().context(USAGE)?,
                 "--rate" => task.rate = value.parse().context(USAGE)?,
-                "--dialect" => task.dialect = stream::dialect(value).context(USAGE)?,
+                "--dialect" => task.dialect = message_generator::dialect(value).context(USAGE)?,
                 "--queues" if value == "own" => task.queues = Queues::Own,
                 "--queues" if value == "beanstalkd" => task.queues = Queues::Beanstalkd,
                 "--record" => task.record = Some(value.into()),
@@ -160,10 +160,10 @@ impl Task {
 
     fn run(&self) -> Result<()> {
         match (self.scenario, &self.dir) {
-            (Scenario::Memory, _) => memory::run(self.events),
-            (Scenario::Killed, None) => killed::run(self),
-            (Scenario::Killed, Some(dir)) => killed::go_on(self, dir).map(drop),
-            _ => load::run(self),
+            (Scenario::Memory, _) => tracked_memory::run(self.events),
+            (Scenario::Killed, None) => crash_recovery::run(self),
+            (Scenario::Killed, Some(dir)) => crash_recovery::go_on(self, dir).map(drop),
+            _ => throughput::run(self),
         }
     }
 

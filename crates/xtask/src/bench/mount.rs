@@ -10,8 +10,8 @@ use std::process::Command;
 use tokio::runtime::Runtime;
 
 use super::content::{Comparison, Content};
-use super::measure::{self, Measured};
-use super::{Job, Scale, raw};
+use super::resource_usage::{self, Measured};
+use super::{Job, Scale, raw_client};
 
 /// Programs read and write in calls of this size.
 const CALL_BYTES: usize = 1 << 20;
@@ -31,22 +31,22 @@ pub(super) struct Mount {
 pub(super) fn run(
     tenon: &Path,
     server: &S3Server,
-    bucket: &raw::Bucket,
+    bucket: &raw_client::Bucket,
     job: &Job,
     scale: &Scale,
     runtime: &Runtime,
 ) -> Result<Measured> {
     let mount = Mount::new(tenon, server, &bucket.name)?;
-    let before = measure::cpu(mount.pid)?;
-    let (_, wall) = measure::timed(|| {
+    let before = resource_usage::cpu(mount.pid)?;
+    let (_, wall) = resource_usage::timed(|| {
         in_threads(&mount.point(), job, scale)?;
         if job.writes { bucket.must_hold(job, scale, runtime) } else { Ok(()) }
     })?;
     let status = mount.status()?;
     let measured = Measured {
         wall,
-        cpu: measure::cpu(mount.pid)? - before,
-        memory_peak_bytes: measure::memory_peak_bytes(mount.pid)?,
+        cpu: resource_usage::cpu(mount.pid)? - before,
+        memory_peak_bytes: resource_usage::memory_peak_bytes(mount.pid)?,
         store_requests: counts(&status, "store_requests"),
         fuse_requests: counts(&status, "fuse_requests"),
     };

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::measure::timed;
+use super::resource_usage::timed;
 
 /// Rows inserted one by one, each a transaction that must be safe.
 const SQLITE: &str = "

@@ -3,9 +3,9 @@
 //! A request to a device belongs to what its first bio belonged to when that entered the block layer: the file whose
 //! data its thread was at, and the call or io_uring request that the thread was in.
 
-use super::calls::{self, Family};
+use super::classifier::{FileId, Kinds};
 use super::event::{Asked, Event, FilePoint, IoStep, PagePoint, What};
-use super::names::{FileId, Kinds};
+use super::syscalls::{self, Family};
 use crate::model::{Kind, Operation, Request, SECTOR_BYTES};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -284,10 +284,10 @@ impl Digest {
     }
 
     fn entered(&mut self, at_ns: u64, tid: u32, number: u16, descriptor: i32) {
-        let Some(call) = calls::of_number(number) else { return };
+        let Some(call) = syscalls::of_number(number) else { return };
         let file = (self.process(tid), descriptor);
         let of_file = if call.of_descriptor { self.files.contains(&file) } else { true };
-        if calls::closes(number) {
+        if syscalls::closes(number) {
             self.files.remove(&file);
         }
         let draft = (call.family != Family::Ring).then_some(self.drafts.len());
@@ -301,7 +301,7 @@ impl Digest {
                 end_ns: 0,
                 reached_ns: None,
                 of_file,
-                opens: calls::opens(number),
+                opens: syscalls::opens(number),
             });
         }
     }

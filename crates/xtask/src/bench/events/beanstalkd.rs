@@ -1,7 +1,7 @@
 //! Nine real beanstalkd as queues: the paper has one for each node of OpenIO.
 
 use super::queue::{Done, QUEUES};
-use crate::bench::measure;
+use crate::bench::resource_usage;
 use anyhow::{Context, Result, bail};
 use events::{Message, Source, SourceAccess, SourceError};
 use servers::Broker;
@@ -80,7 +80,7 @@ impl Brokers {
 
     /// CPU time that all of them have used.
     pub(super) fn cpu(&self) -> Result<Duration> {
-        self.brokers.iter().filter_map(|broker| broker.pid()).map(measure::cpu).sum()
+        self.brokers.iter().filter_map(|broker| broker.pid()).map(resource_usage::cpu).sum()
     }
 }
 

@@ -12,7 +12,7 @@ use store::{PutOptions, StoreError, SystemClock, Tags};
 use tokio::runtime::Runtime;
 
 use super::content::{Comparison, Content};
-use super::measure::{self, Measured};
+use super::resource_usage::{self, Measured};
 use super::{Job, Scale};
 
 /// Size of parts and ranges.
@@ -52,9 +52,9 @@ impl Bucket {
 
     pub(super) fn run(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<Measured> {
         let pid = std::process::id();
-        let before = measure::cpu(pid)?;
-        let ((), wall) = measure::timed(|| runtime.block_on(self.all(job, scale)))?;
-        Ok(Measured { wall, cpu: measure::cpu(pid)? - before, ..Measured::default() })
+        let before = resource_usage::cpu(pid)?;
+        let ((), wall) = resource_usage::timed(|| runtime.block_on(self.all(job, scale)))?;
+        Ok(Measured { wall, cpu: resource_usage::cpu(pid)? - before, ..Measured::default() })
     }
 
     async fn all(&self, job: &Job, scale: &Scale) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The same memory for every system: a control group for its processes and the pages they bring into the cache.
 
-use super::undertaker::{Undertaker, Undo};
+use super::cleanup::{Undertaker, Undo};
 use super::{SetupError, about};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What objects take that are tracked.
 
-use super::load::{BUCKET, Handling, begun, runtime};
-use crate::bench::measure::{resident_bytes, timed};
+use super::throughput::{BUCKET, Handling, begun, runtime};
+use crate::bench::resource_usage::{resident_bytes, timed};
 use anyhow::{Result, ensure};
 use events::{Hint, Order, Said, Sink as _, What};
 use std::borrow::Cow;

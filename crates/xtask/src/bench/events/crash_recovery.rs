@@ -3,9 +3,9 @@
 //!
 //! What was acknowledged never comes again: it is known from the kept state alone, or it is missing.
 
-use super::load::{BUCKET, Feeds, Handling, begun, runtime};
+use super::message_generator::{Stored, Stream, key, said};
 use super::queue::QUEUES;
-use super::stream::{Stored, Stream, key, said};
+use super::throughput::{BUCKET, Feeds, Handling, begun, runtime};
 use super::{Task, again};
 use anyhow::{Context, Result, ensure};
 use events::Dialect;

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-use super::measure::timed;
-use super::mounted::Mount;
-use super::raw::{Bucket, Call};
+use super::mount::Mount;
+use super::raw_client::{Bucket, Call};
+use super::resource_usage::timed;
 
 /// Objects of each way.
 const OBJECTS: usize = 500;

@@ -1,11 +1,11 @@
 //! As many events as can be, or so many a second.
 
-use super::brokered::Brokers;
+use super::beanstalkd::Brokers;
 use super::client;
+use super::message_generator::Stream;
 use super::queue::{Done, QUEUES, Queue, Reader};
-use super::stream::Stream;
 use super::{Queues, Scenario, Task};
-use crate::bench::measure::{cpu, load_average, timed};
+use crate::bench::resource_usage::{cpu, load_average, timed};
 use anyhow::{Context, Result};
 use events::{Dialect, Feed, Message, Source};
 use std::fs::File;

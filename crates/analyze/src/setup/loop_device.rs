@@ -1,6 +1,6 @@
 //! Loop devices over one file, and file systems on them.
 
-use super::undertaker::{Undertaker, Undo};
+use super::cleanup::{Undertaker, Undo};
 use super::{SetupError, about};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
