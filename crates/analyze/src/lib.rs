@@ -1,8 +1,9 @@
-//! What a storage node does with each I/O, layer by layer: the method of `object-node-io-stack` as a tool.
+//! Analysis of a storage node's I/O, layer by layer. The method is that of the object-node I/O stack paper (`docs/analyze.md`).
 //!
-//! Owns workloads, what the kernel's tracepoints say while they run, and the figures drawn of it.
+//! Owns the workloads, the kernel traces recorded while they run, and the figures drawn from these traces.
 //!
-//! Refuses: to guess. Every metric names the tracepoint that it comes from; what the kernel cannot show is "not available".
+//! Refuses to guess. Every metric names the tracepoints that it comes from; a metric that the kernel cannot provide is reported as
+//! "not available".
 
 pub mod compare;
 pub mod metrics;

@@ -1,6 +1,6 @@
-//! Numbers made of a trace: pure computations.
+//! Metrics computed from a trace.
 //!
-//! Invariant: a metric of a tracepoint that the kernel lacked is "not available" with the tracepoint's name.
+//! Invariant: if the kernel lacks a tracepoint of a metric, the metric is "not available" and names that tracepoint.
 
 mod chains;
 mod distribution;
@@ -13,22 +13,22 @@ use crate::model::{
     Caches, CallLayers, Capability, Kind, KindOfIo, LayerTimes, LockTime, Measured, Metrics, Operation,
     Request,
 };
-use crate::trace::{Call, Counted, Family, Trace, capabilities};
+use crate::trace::{Call, CountedEvent, Family, Trace, capabilities};
 use distribution::distribution;
 
 const NS_PER_SECOND: f64 = 1e9;
 
-/// What the whole trace says.
+/// Computes the metrics of the whole trace.
 pub fn metrics(trace: &Trace) -> Metrics {
     within(trace, (trace.begin_ns, trace.end_ns))
 }
 
-/// What one phase of the trace says; `None` if it was never marked.
+/// Computes the metrics of one phase, or returns `None` if the phase was never marked.
 pub fn metrics_of_phase(trace: &Trace, phase: &str) -> Option<Metrics> {
     Some(within(trace, trace.phase(phase)?))
 }
 
-/// The requests of one phase, for [`what_if`]; empty if it was never marked.
+/// Returns the requests of one phase, for [`what_if`]. Empty if the phase was never marked.
 pub fn requests_of_phase(trace: &Trace, phase: &str) -> Vec<Request> {
     trace
         .phase(phase)
@@ -43,7 +43,7 @@ fn within(trace: &Trace, span: (u64, u64)) -> Metrics {
     Metrics {
         seconds: seconds(span.1 - span.0),
         lost_events: trace.lost,
-        layers: if trace.has_node { measured(trace, capabilities::LAYERS, || layers) } else { no_node() },
+        layers: if trace.has_node { measured(trace, capabilities::LAYERS, || layers) } else { no_process() },
         layers_by_call: layers_by_call(&calls),
         io: measured(trace, capabilities::IO, || io(&requests)),
         chains: measured(trace, capabilities::CHAINS, || chains::chains(&requests, &trace.regions)),
@@ -57,7 +57,7 @@ fn within(trace: &Trace, span: (u64, u64)) -> Metrics {
         locks: if trace.has_node {
             measured(trace, capabilities::LOCKS, || locks(trace, span))
         } else {
-            no_node()
+            no_process()
         },
         cpu: cpu(trace),
     }
@@ -67,7 +67,7 @@ fn requests_within(trace: &Trace, span: (u64, u64)) -> Vec<&Request> {
     trace.requests.iter().filter(|request| (span.0..span.1).contains(&request.queued_ns)).collect()
 }
 
-/// A value with the source that the kernel has for it.
+/// Wraps a value with the metric's source, or tells why the metric is not available. Computes the value only if it is available.
 fn measured<T>(trace: &Trace, metric: &str, value: impl FnOnce() -> T) -> Measured<T> {
     match trace.capabilities.0.iter().find(|capability| capability.metric == metric) {
         Some(Capability { source: Measured::Is { source, proxy_for, .. }, .. }) => {
@@ -76,12 +76,12 @@ fn measured<T>(trace: &Trace, metric: &str, value: impl FnOnce() -> T) -> Measur
         Some(Capability { source: Measured::NotAvailable { why }, .. }) => {
             Measured::NotAvailable { why: why.clone() }
         }
-        None => Measured::NotAvailable { why: "this metric is not known".into() },
+        None => Measured::NotAvailable { why: "unknown metric".into() },
     }
 }
 
-fn no_node<T>() -> Measured<T> {
-    Measured::NotAvailable { why: "no process of the node was in the scope".into() }
+fn no_process<T>() -> Measured<T> {
+    Measured::NotAvailable { why: "the scope has no process".into() }
 }
 
 fn seconds(nanoseconds: u64) -> f64 {
@@ -114,45 +114,45 @@ fn io(requests: &[&Request]) -> Vec<KindOfIo> {
     let mut kinds = Vec::new();
     for kind in Kind::ALL {
         for operation in operations {
-            let some: Vec<&&Request> = requests
+            let matching: Vec<&&Request> = requests
                 .iter()
                 .filter(|request| request.kind == kind && request.operation == operation)
                 .collect();
-            if some.is_empty() {
+            if matching.is_empty() {
                 continue;
             }
             kinds.push(KindOfIo {
                 kind,
                 operation,
-                requests: some.len() as u64,
-                bytes: some.iter().map(|request| request.size_bytes).sum(),
-                queued_seconds: seconds(some.iter().map(|r| r.issued_ns - r.queued_ns).sum()),
+                requests: matching.len() as u64,
+                bytes: matching.iter().map(|request| request.size_bytes).sum(),
+                queued_seconds: seconds(matching.iter().map(|r| r.issued_ns - r.queued_ns).sum()),
                 device_seconds: seconds(
-                    some.iter().map(|r| r.completed_ns.saturating_sub(r.issued_ns)).sum(),
+                    matching.iter().map(|r| r.completed_ns.saturating_sub(r.issued_ns)).sum(),
                 ),
-                sizes: distribution(some.iter().map(|request| request.size_bytes).collect()),
+                sizes: distribution(matching.iter().map(|request| request.size_bytes).collect()),
             });
         }
     }
     kinds
 }
 
-/// The events and the amount of what was counted.
-fn counted(trace: &Trace, span: (u64, u64), what: Counted) -> (u64, u64) {
+/// Returns how often an event was counted in the span, and the sum of its amounts.
+fn sum_of(trace: &Trace, span: (u64, u64), event: CountedEvent) -> (u64, u64) {
     trace
-        .points
+        .counts
         .iter()
-        .filter(|point| point.what == what && (span.0..span.1).contains(&point.at_ns))
-        .fold((0, 0), |(events, amount), point| (events + 1, amount + point.amount))
+        .filter(|count| count.event == event && (span.0..span.1).contains(&count.at_ns))
+        .fold((0, 0), |(events, amount), count| (events + 1, amount + count.amount))
 }
 
 fn caches(trace: &Trace, span: (u64, u64)) -> Caches {
-    let amount = |what| move || counted(trace, span, what).1;
+    let amount = |event| move || sum_of(trace, span, event).1;
     Caches {
         dentry_misses: dentry_misses(trace, span),
-        inode_misses: measured(trace, capabilities::INODE, amount(Counted::InodeMiss)),
-        page_insertions: measured(trace, capabilities::INSERTIONS, amount(Counted::PagesAdded)),
-        page_evictions: measured(trace, capabilities::EVICTIONS, amount(Counted::PagesDeleted)),
+        inode_misses: measured(trace, capabilities::INODE, amount(CountedEvent::InodeMiss)),
+        page_insertions: measured(trace, capabilities::INSERTIONS, amount(CountedEvent::PagesAdded)),
+        page_evictions: measured(trace, capabilities::EVICTIONS, amount(CountedEvent::PagesDeleted)),
         page_miss_ratio: page_miss_ratio(trace, span),
     }
 }
@@ -160,24 +160,26 @@ fn caches(trace: &Trace, span: (u64, u64)) -> Caches {
 fn dentry_misses(trace: &Trace, span: (u64, u64)) -> Measured<u64> {
     if let Some(other) = trace.file_systems.iter().find(|name| *name != "xfs") {
         let why = format!(
-            "{other} has no tracepoint of lookups, and kprobes or the function tracer are not to be had"
+            "{other} has no tracepoint of lookups, and kprobes and the function tracer are not available"
         );
         return Measured::NotAvailable { why };
     }
-    measured(trace, capabilities::DENTRY, || counted(trace, span, Counted::Lookup).1)
+    measured(trace, capabilities::DENTRY, || sum_of(trace, span, CountedEvent::Lookup).1)
 }
 
 fn page_miss_ratio(trace: &Trace, span: (u64, u64)) -> Measured<f64> {
-    let (wanted, missing) =
-        (counted(trace, span, Counted::PagesWanted).0, counted(trace, span, Counted::PagesMissing).0);
-    if wanted == 0 {
+    let (reads, misses) = (
+        sum_of(trace, span, CountedEvent::PagesLookedUp).0,
+        sum_of(trace, span, CountedEvent::PagesMissing).0,
+    );
+    if reads == 0 {
         return Measured::NotAvailable { why: "nothing was read through the page cache".into() };
     }
-    measured(trace, capabilities::MISS_RATIO, || missing as f64 / wanted as f64)
+    measured(trace, capabilities::MISS_RATIO, || misses as f64 / reads as f64)
 }
 
 fn locks(trace: &Trace, span: (u64, u64)) -> LockTime {
-    let (waits, waited_ns) = counted(trace, span, Counted::LockWait);
+    let (waits, waited_ns) = sum_of(trace, span, CountedEvent::LockWait);
     LockTime { waits, seconds: seconds(waited_ns) }
 }
 
@@ -186,8 +188,8 @@ fn cpu(trace: &Trace) -> Measured<crate::model::CpuTime> {
         value: trace.cpu.clone(),
         source: "/proc/PID/stat".into(),
         proxy_for: Some(
-            "the node's processor time: its own is exact; the workers' is of all the kernel's threads on the machine, \
-             whomever they serve"
+            "the CPU time spent for the node: its own is exact; that of kernel workers is the sum over all kernel threads \
+             of the machine, whatever they work for"
                 .into(),
         ),
     }

@@ -1,7 +1,7 @@
-//! What is traced, and what comes of it: the types that recording, metrics, reports and comparisons share.
+//! Types shared by recording, metrics, reports and comparisons.
 //!
-//! Times are nanoseconds of the kernel's monotonic clock, sizes are bytes, places on a device are sectors of 512
-//! bytes. A number that the kernel could not give is a [`Measured::NotAvailable`] with its reason, never a zero.
+//! Times are nanoseconds of the kernel's monotonic clock, sizes are bytes, addresses on a device are sectors of 512 bytes. A number that the
+//! kernel does not provide is a [`Measured::NotAvailable`] with its reason, never a zero.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,116 +11,118 @@ use std::path::PathBuf;
 /// Bytes of a sector, the unit of the block layer's addresses.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// Chains at least this long give a device's full bandwidth (section 3.2 of the paper, after Conway).
+/// The natural transfer size: a chain of adjacent requests at least this long gets the full bandwidth of a device (section 3.2 of the
+/// paper, after Conway).
 pub const NATURAL_TRANSFER_BYTES: u64 = 4 << 20;
 
-/// What is traced.
+/// The devices, mounts and processes to trace.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// The block devices that hold the node's data, such as `/dev/loop3` or `/dev/sda1`; none that is made of others, as by LVM.
+    /// The block devices that hold the node's data, such as `/dev/loop3` or `/dev/sda1`. Devices built on others (LVM, LUKS, RAID) are
+    /// refused.
     pub devices: Vec<PathBuf>,
-    /// Where the file systems on them are mounted; none for a node that writes to the raw device.
+    /// Mount points of the file systems on these devices. Empty for a node that writes to a raw device.
     pub mounts: Vec<PathBuf>,
-    /// The node's processes: their calls are traced, and those of the threads and children they start later.
+    /// Pids of the node. Their system calls are traced, and those of the threads and child processes that they start later.
     pub processes: Vec<u32>,
-    /// How the node names its files, or which regions its raw device has.
+    /// The node's scheme of file names, or the regions of its raw device.
     pub naming: Naming,
-    /// After so many events the rest are counted as lost; 32 bytes of memory each. 0: the default.
+    /// Maximum number of events to keep, 32 bytes of memory each; further events are counted as lost. 0 stands for the default.
     pub events_max: usize,
 }
 
-/// How to tell object data from object metadata.
+/// Rules that tell object data from object metadata.
 #[derive(Debug, Clone, Default)]
 pub enum Naming {
-    /// Every file's content is object data, metadata is in extended attributes: Tenon's directory store.
+    /// The content of every file is object data; metadata is in extended attributes. Tenon's directory store.
     #[default]
     Files,
-    /// `xl.meta` is object metadata (and holds small objects whole), `.minio.sys` outside `tmp` is index, the rest data.
+    /// MinIO: `xl.meta` is object metadata (with small objects inline), `.minio.sys` outside `tmp` is index, the rest is object data.
     Minio,
-    /// A raw device: what lies in which of its regions, which do not overlap; sectors in none are not told apart.
+    /// A raw device with these regions, which do not overlap. I/O to other sectors is [`Kind::Unnamed`].
     Regions(Vec<Region>),
 }
 
-/// A part of a raw device that holds one kind of bytes; of object data, those of one object.
+/// A part of a raw device that holds one kind of data. A region of object data belongs to one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     /// Sectors of 512 bytes.
     pub sectors: Range<u64>,
-    /// What is there.
+    /// The kind of its data.
     pub kind: Kind,
 }
 
-/// What an I/O is for (section 5.1 of the paper: OD, OM, FSM).
+/// The purpose of an I/O (section 5.1 of the paper: OD, OM, FSM).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Bytes of objects.
+    /// Content of objects.
     ObjectData,
-    /// The store's description of objects, where it has files or regions of its own.
+    /// The store's metadata of objects, if it lies in files or regions of its own.
     ObjectMetadata,
     /// The store's index and settings.
     Index,
-    /// Inodes, directories, extended attributes, journal: what the file system marks `REQ_META`, or does for no file.
+    /// Inodes, directories, extended attributes, journal: I/O that the file system marks `REQ_META`, and I/O for no file.
     FileSystemMetadata,
-    /// Not told apart: a file that was gone before its inode could be named, a place on a raw device of which nobody says
-    /// what it holds or which holds several kinds, a flush, which is of all that was written.
+    /// Unknown purpose: I/O for a file that was removed before its name was looked up, I/O to sectors of a raw device outside the known
+    /// regions, and flushes, which apply to all that was written.
     Unnamed,
 }
 
 impl Kind {
-    /// All, in the order of reports.
+    /// All kinds, in the order of reports.
     pub const ALL: [Kind; 5] =
         [Kind::ObjectData, Kind::ObjectMetadata, Kind::Index, Kind::FileSystemMetadata, Kind::Unnamed];
 
-    /// For people.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::ObjectData => "object data",
             Kind::ObjectMetadata => "object metadata",
             Kind::Index => "index",
             Kind::FileSystemMetadata => "file-system metadata",
-            Kind::Unnamed => "not told apart",
+            Kind::Unnamed => "unclassified",
         }
     }
 }
 
-/// What a request asks of a device.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Bytes from the device.
+    /// Read from the device.
     Read,
-    /// Bytes to the device.
+    /// Write to the device.
     Write,
-    /// What was written must outlast loss of power.
+    /// Make completed writes durable (flush of the device's cache).
     Flush,
-    /// Sectors are no longer needed.
+    /// Tell the device that sectors are no longer needed.
     Discard,
 }
 
-/// A number with where it comes from.
+/// A number with its source, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measured<T> {
-    /// Seen.
+    /// Available.
     Is {
         /// The number.
         value: T,
-        /// The tracepoints or files of the kernel that gave it.
+        /// The tracepoints or kernel files that it was computed from.
         source: String,
-        /// What it stands for, if it is not the thing itself.
+        /// The quantity that it approximates; `None` if it is exact.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         proxy_for: Option<String>,
     },
-    /// This kernel does not show it.
+    /// Not provided by this kernel.
     NotAvailable {
-        /// Why not, one line.
+        /// The reason, one line.
         why: String,
     },
 }
 
 impl<T> Measured<T> {
-    /// The number, if there is one.
+    /// Returns the number, if it is available.
     pub fn value(&self) -> Option<&T> {
         match self {
             Measured::Is { value, .. } => Some(value),
@@ -129,60 +131,61 @@ impl<T> Measured<T> {
     }
 }
 
-/// A metric, and whether this kernel can give it.
+/// A metric, and whether this kernel can provide it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Capability {
     /// The metric's name in reports.
     pub metric: String,
-    /// The tracepoints it is made of, and what it is a proxy for; or why it is not available.
+    /// The tracepoints that it is computed from and the quantity that it approximates, or the reason why it is not available.
     pub source: Measured<()>,
 }
 
-/// What this kernel can show.
+/// The metrics that this kernel can provide.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Capabilities(pub Vec<Capability>);
 
-/// One request to a device, from the block layer's queue to its end.
+/// One request to a device, from entering the block layer to its completion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// Index of the device in the scope.
     pub device: usize,
-    /// What is asked.
+    /// Operation.
     pub operation: Operation,
-    /// What for.
+    /// Purpose.
     pub kind: Kind,
     /// First sector.
     pub sector: u64,
     /// Bytes; 0 for a flush.
     pub size_bytes: u64,
-    /// Entered the block layer (`block_bio_queue`), ns.
+    /// Time when it entered the block layer (`block_bio_queue`), ns.
     pub queued_ns: u64,
-    /// Went to the driver (`block_rq_issue`), ns.
+    /// Time when it went to the driver (`block_rq_issue`), ns.
     pub issued_ns: u64,
-    /// Came back (`block_rq_complete`), ns.
+    /// Time when it completed (`block_rq_complete`), ns.
     pub completed_ns: u64,
-    /// The file it was for, or else (the top bit set) the thread that asked: what a chain is of.
+    /// Id of the file that it belongs to; without a file, the id of the submitting thread with the top bit set. Adjacent requests of one
+    /// stream form a chain.
     pub stream: u64,
-    /// On the medium when complete (`F` after the letter of the operation).
+    /// Whether the data is on the medium at completion (FUA).
     pub forced: bool,
 }
 
 impl Request {
-    /// Set in the streams that are threads.
+    /// Bit that is set in stream ids of threads.
     pub(crate) const THREAD_STREAM: u64 = 1 << 63;
 
-    /// Whether the stream is a file.
+    /// Whether the request belongs to a file.
     pub fn is_of_file(&self) -> bool {
         self.stream & Self::THREAD_STREAM == 0
     }
 }
 
-/// A cumulative distribution: of all that was counted, `share` has at most `at_most`.
+/// A cumulative distribution. Each step tells which share of the values is at most `at_most`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// How many were counted.
+    /// Number of values.
     pub count: u64,
-    /// Steps in growing order; the last share is 1.
+    /// Steps in ascending order; the last share is 1.
     pub steps: Vec<Step>,
 }
 
@@ -195,23 +198,23 @@ pub struct Step {
     pub share: f64,
 }
 
-/// Time spent in each layer by the node's calls (Figure 2b), in seconds summed over threads.
+/// Time that the node's calls spend in each layer (Figure 2b), in seconds summed over threads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerTimes {
-    /// Calls counted.
+    /// Number of calls.
     pub calls: u64,
-    /// In calls before the file system's first tracepoint, and in calls that never reached it.
+    /// Time in VFS: until the file system's first tracepoint in a call; the whole call if there is none.
     pub vfs_seconds: f64,
-    /// From the file system's first tracepoint on, less what is below.
+    /// Time in the file system: from its first tracepoint to the end of the call, without block layer and device.
     pub file_system_seconds: f64,
-    /// From queue to issue.
+    /// Time in the block layer: from queue to issue.
     pub block_seconds: f64,
-    /// From issue to completion.
+    /// Time on the device: from issue to completion.
     pub device_seconds: f64,
 }
 
 impl LayerTimes {
-    /// All layers.
+    /// Returns the sum over all layers.
     pub fn total_seconds(&self) -> f64 {
         self.vfs_seconds + self.file_system_seconds + self.block_seconds + self.device_seconds
     }
@@ -222,70 +225,71 @@ impl LayerTimes {
 pub struct CallLayers {
     /// `read`, `write`, `flush`, `names` (open, stat, rename, list, attributes) or `ring` (io_uring).
     pub family: String,
-    /// The times.
+    /// Times of these calls.
     pub times: LayerTimes,
 }
 
 /// Requests of one kind and operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KindOfIo {
-    /// What for.
+    /// Purpose.
     pub kind: Kind,
-    /// What.
+    /// Operation.
     pub operation: Operation,
-    /// Requests to the device.
+    /// Number of requests.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of all requests.
     pub bytes: u64,
-    /// From queue to issue, seconds summed over requests.
+    /// Time from queue to issue, seconds summed over requests.
     pub queued_seconds: f64,
-    /// From issue to completion, seconds summed over requests.
+    /// Time from issue to completion, seconds summed over requests.
     pub device_seconds: f64,
     /// Sizes of requests.
     pub sizes: Distribution,
 }
 
-/// Runs of requests with adjacent sectors in the order of submission (section 3.2): of object data, each object by itself
-/// (a file; on a raw device a region).
+/// Lengths of chains: sequences of requests with adjacent sectors, in the order of submission (section 3.2).
+///
+/// An object is a file, or on a raw device a region of object data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chains {
     /// Read or write.
     pub operation: Operation,
-    /// Lengths of each object's own: several that read one object at once make chains of their own.
+    /// Lengths of the chains within each object's data. Concurrent readers of one object have separate chains.
     pub per_stream: Distribution,
-    /// Lengths as the device sees all requests, whoever asks, of every kind.
+    /// Lengths of the chains among all requests to the device, of every kind and source.
     pub global: Distribution,
-    /// Share of the object data's chains, by their number, that are at least the natural transfer size, from 0 to 1.
+    /// Share of the chains of object data that have at least the natural transfer size, from 0 to 1.
     pub natural: f64,
-    /// Share of the object data's bytes that lie in chains of at least the natural transfer size, from 0 to 1.
+    /// Share of the bytes of object data in chains of at least the natural transfer size, from 0 to 1.
     pub bytes_in_natural: f64,
 }
 
-/// Where on the device I/O went, and when (Figure 4).
+/// I/O by time and by address on the device (Figure 4).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heatmap {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Bytes of the device.
+    /// Size of the device in bytes.
     pub device_bytes: u64,
-    /// Time of the first column's left edge, ns from the start of the trace.
+    /// Time at the left edge of the first column, ns from the start of the trace.
     pub begin_ns: u64,
-    /// Nanoseconds that a column stands for.
+    /// Duration of a column, ns.
     pub column_ns: u64,
-    /// Columns, left to right.
+    /// Number of columns, left to right.
     pub columns: usize,
-    /// Rows, the lowest address first.
+    /// Number of rows, the lowest address first.
     pub rows: usize,
-    /// Cells that saw I/O.
+    /// Cells with I/O.
     pub cells: Vec<HeatCell>,
 }
 
 /// Bytes moved in one cell of a [`Heatmap`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeatCell {
-    /// From 0.
+    /// Column, from 0.
     pub column: u32,
-    /// From 0.
+    /// Row, from 0.
     pub row: u32,
     /// Bytes read.
     pub read_bytes: u64,
@@ -293,175 +297,173 @@ pub struct HeatCell {
     pub written_bytes: u64,
 }
 
-/// What the kernel's caches did.
+/// Activity of the kernel's caches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Caches {
-    /// Names that the dentry cache did not have.
+    /// Name lookups that missed the dentry cache.
     pub dentry_misses: Measured<u64>,
-    /// Inodes that the inode cache did not have.
+    /// Inodes that missed the inode cache.
     pub inode_misses: Measured<u64>,
-    /// Pages of files brought into the page cache for reading or writing.
+    /// Pages of files inserted into the page cache.
     pub page_insertions: Measured<u64>,
-    /// Pages that left the page cache.
+    /// Pages of files removed from the page cache.
     pub page_evictions: Measured<u64>,
-    /// Reads that found pages missing, of all reads through the page cache, from 0 to 1.
+    /// Share of the reads through the page cache that found a page missing, from 0 to 1.
     pub page_miss_ratio: Measured<f64>,
 }
 
-/// Time that the node's threads waited for the kernel's locks.
+/// Time that the node's threads waited for kernel locks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LockTime {
-    /// Waits.
+    /// Number of waits.
     pub waits: u64,
-    /// Seconds summed over threads.
+    /// Time waited, seconds summed over threads.
     pub seconds: f64,
 }
 
-/// Processor time between start and stop.
+/// CPU time between start and end of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// The node in its own code, seconds.
+    /// CPU time of the node in user mode, seconds.
     pub node_user_seconds: f64,
-    /// The node in the kernel, seconds.
+    /// CPU time of the node in kernel mode, seconds.
     pub node_system_seconds: f64,
-    /// The kernel's own threads (write-back, journal, loop devices) of the whole machine, seconds.
+    /// CPU time of all kernel threads of the machine (write-back, journal, loop devices), seconds.
     pub kernel_workers_seconds: f64,
 }
 
-/// What a trace says (section 3.2's metrics).
+/// The metrics of a trace (section 3.2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// Length of the trace or phase, seconds.
+    /// Duration of the trace or phase, seconds.
     pub seconds: f64,
-    /// Events that the kernel or the reader had no room for: above 0, counts are lower bounds.
+    /// Number of events lost because buffers were full. If it is not 0, all counts are lower bounds.
     pub lost_events: u64,
-    /// Time per layer of all calls that did I/O (Figure 2b).
+    /// Time per layer of all calls on files (Figure 2b).
     pub layers: Measured<LayerTimes>,
-    /// The same by family of calls.
+    /// Time per layer of each family of calls.
     pub layers_by_call: Vec<CallLayers>,
     /// Requests by kind and operation.
     pub io: Measured<Vec<KindOfIo>>,
     /// Chains of reads and of writes.
     pub chains: Measured<Vec<Chains>>,
-    /// One map for each device of the scope.
+    /// One heat map for each device of the scope.
     pub heatmaps: Vec<Heatmap>,
-    /// Caches.
+    /// Activity of the kernel's caches.
     pub caches: Caches,
-    /// Locks.
+    /// Waits for kernel locks.
     pub locks: Measured<LockTime>,
-    /// Processor time; of the whole recording, also where the rest is of a phase.
+    /// CPU time of the whole recording, also in the metrics of a phase.
     pub cpu: Measured<CpuTime>,
 }
 
-/// What the same requests would cost on a device of given parameters (Figure 6).
+/// The cost of traced requests on a modelled device (Figure 6).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhatIf {
-    /// The model's name.
+    /// Name of the device model.
     pub device: String,
-    /// Where its parameters are from.
+    /// Source of the model's parameters.
     pub source: String,
-    /// Seconds that the device is busy, summed over its parts that work at once.
+    /// Time that the device is busy, in seconds summed over its parallel units (a disk's arm, a flash drive's dies).
     pub busy_seconds: f64,
-    /// From the first request's arrival to the last's end if each is sent when the trace sent it, seconds.
+    /// Time from the arrival of the first request to the last completion in the replay, seconds.
     pub seconds: f64,
-    /// By kind.
+    /// Cost of each kind of I/O.
     pub by_kind: Vec<WhatIfKind>,
 }
 
-/// A kind's part of a [`WhatIf`].
+/// The cost of one kind of I/O in a [`WhatIf`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhatIfKind {
-    /// What for.
+    /// Purpose.
     pub kind: Kind,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
     /// Time in the block layer as measured, seconds summed over requests.
     pub host_seconds: f64,
-    /// Time on the modelled device, waiting for it included, seconds summed over requests.
+    /// Time on the modelled device, with the wait for it, seconds summed over requests.
     pub device_seconds: f64,
 }
 
-/// Throughput of one cell of the thread sweep (Figure 2a).
+/// Throughput at one point of the fio sweep (Figure 2a).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputPoint {
     /// `raw` or the file system's name.
     pub target: String,
     /// Bytes of each request.
     pub request_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u32,
-    /// Bytes per second.
+    /// Throughput, bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// One workload on one system.
+/// The result of one workload on one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadResult {
-    /// `enumerate`, `W-O`, `R-O`, `R-W`, or another.
+    /// Name of the workload: `enumerate`, `W-O`, `R-O`, `R-W`, or another.
     pub workload: String,
-    /// Scale and settings, for people: one line.
+    /// Scale and settings for reports, one line.
     pub scale: String,
     /// Execution time, seconds.
     pub seconds: f64,
     /// Operations that succeeded.
     pub operations: u64,
-    /// Bytes of objects moved.
+    /// Bytes of object content transferred.
     pub bytes: u64,
     /// Operations that failed.
     pub errors: u64,
     /// Latency of operations: (name, seconds), such as `("p50", 0.004)`.
     pub latency: Vec<(String, f64)>,
-    /// What the trace said; absent for an untraced run.
+    /// Metrics of the trace; `None` for an untraced run.
     pub metrics: Option<Metrics>,
-    /// The same requests on modelled devices.
+    /// Cost of the traced requests on modelled devices.
     pub what_if: Vec<WhatIf>,
 }
 
-/// A system compared.
+/// The results of one system.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemResult {
-    /// Such as `MinIO on XFS`.
+    /// Name, such as `MinIO on XFS`.
     pub system: String,
-    /// What is stated of it: version, device, memory for caches, when it flushes. (name, value)
+    /// Properties to state with the results, such as version, device, memory limit and durability: (name, value).
     pub about: Vec<(String, String)>,
-    /// What the kernel could show while it ran.
+    /// Metrics that the kernel could provide during the runs.
     pub capabilities: Capabilities,
-    /// Figure 2a's sweep, if one ran on its device.
+    /// Results of the fio sweep of Figure 2a on this system's kind of device, if it ran.
     pub throughput: Vec<ThroughputPoint>,
-    /// Its workloads.
+    /// Results of its workloads.
     pub workloads: Vec<WorkloadResult>,
 }
 
-/// Why there is no trace or report.
+/// Reasons why a trace or report cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The kernel's tracing directory is not there or not ours to use.
-    #[error(
-        "{path}: {source}; tracing needs root, and tracefs mounted: mount -t tracefs tracefs /sys/kernel/tracing"
-    )]
+    /// Tracefs is missing or may not be used.
+    #[error("{path}: {source}; run as root, and mount tracefs: mount -t tracefs tracefs /sys/kernel/tracing")]
     NoTracefs {
-        /// What was tried.
+        /// Path that was tried.
         path: PathBuf,
-        /// Why it failed.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A file of the kernel could not be read or written.
+    /// A kernel file cannot be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// What is to be traced is not what it should be.
+    /// The scope cannot be traced; the message tells why and what to do.
     #[error("{0}")]
     Scope(String),
-    /// The kernel says something in a form that is not known.
+    /// A kernel file has an unknown format.
     #[error("{path}: {what}")]
     Format {
-        /// Which file.
+        /// Path.
         path: PathBuf,
-        /// What was found.
+        /// Description of the problem.
         what: String,
     },
 }

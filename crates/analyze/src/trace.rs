@@ -1,11 +1,12 @@
-//! What the kernel says while a workload runs.
+//! Kernel traces recorded while a workload runs.
 //!
-//! Owns two tracing instances of its own: one of the node's threads (their calls and lock waits, chosen by the kernel
-//! by thread, with the threads and children they start), one of the devices and file systems (chosen by device, whoever
-//! does it). The kernel stamps every event with its monotonic clock, marks of phases too, so nobody here reads a clock.
+//! Owns two ftrace instances. One traces the system calls and lock waits of the node's threads; the kernel filters it by thread and adds
+//! the threads and child processes that they start. The other traces the devices and their file systems; the kernel filters it by device,
+//! whatever thread causes the event. The kernel timestamps every event and every phase marker with its monotonic clock, so this module
+//! reads no clock.
 //!
-//! Refuses: to change anything of the kernel's outside its own instances; to stop the workload when events come too
-//! fast: what has no room is counted as lost.
+//! Refuses to change kernel state outside its own instances, and to slow the workload down when events arrive too fast: events that do
+//! not fit into the buffers are counted as lost.
 
 mod block_device;
 pub(crate) mod capabilities;
@@ -18,14 +19,14 @@ mod ring_buffer;
 mod syscalls;
 mod tracefs;
 
-pub(crate) use correlator::{Call, Counted, Point};
+pub(crate) use correlator::{Call, Count, CountedEvent};
 pub(crate) use syscalls::Family;
 
 use crate::model::{Capabilities, CpuTime, Naming, Region, Request, Scope, TraceError};
 use block_device::{Device, mounts_of, open_all, types_of};
-use classifier::Kinds;
-use correlator::Known;
-use event::{Decoder, Event, MARK, Meaning, OF_DEVICES, OF_THREADS};
+use classifier::IoClassifier;
+use correlator::NodeInfo;
+use event::{DEVICE_TRACEPOINTS, Decoder, Event, EventType, MARKER_PREFIX, THREAD_TRACEPOINTS};
 use reader::{BUFFER_KIB, Budget, Readers, SUB_BUFFER_KIB};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -34,10 +35,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tracefs::{Instance, Tracefs};
 
-/// Events kept if the scope does not say: a GiB of memory.
+/// Default limit on the events kept in memory: 1 GiB of them.
 const EVENTS_MAX: usize = 32 << 20;
 
-/// Thread numbers handed to the kernel in one write.
+/// Thread ids passed to the kernel in one write to `set_event_pid`.
 const THREADS_PER_WRITE: usize = 200;
 
 /// Starts recordings.
@@ -45,15 +46,15 @@ const THREADS_PER_WRITE: usize = 200;
 pub struct Recorder;
 
 impl Recorder {
-    /// Which metrics this kernel can give, and from what.
+    /// Returns which metrics this kernel can provide, and from which tracepoints.
     pub fn probe() -> Capabilities {
         match Tracefs::open() {
             Ok(tracefs) => capabilities::probe(&tracefs),
-            Err(error) => capabilities::nothing(&error.to_string()),
+            Err(error) => capabilities::none_available(&error.to_string()),
         }
     }
 
-    /// That a scope can be traced.
+    /// Checks that a scope can be traced.
     ///
     /// # Errors
     /// As [`Recorder::start`].
@@ -63,33 +64,31 @@ impl Recorder {
         threads_of(&scope.processes).map(drop)
     }
 
-    /// Begins to trace.
+    /// Starts a recording.
     ///
     /// # Errors
-    /// [`TraceError::NoTracefs`] without root or tracefs, [`TraceError::Scope`] for a device that is none.
+    /// [`TraceError::NoTracefs`] without root or tracefs; [`TraceError::Scope`] if a path of the scope is not a usable block device.
     pub fn start(scope: Scope) -> Result<Recording, TraceError> {
         let devices = open_all(&scope.devices)?;
         let tracefs = Tracefs::open()?;
         tracefs.remove_abandoned();
         let mounts = mounts_of(&scope.mounts, &devices)?;
         let budget = Arc::new(Budget {
-            left: AtomicUsize::new(if scope.events_max == 0 { EVENTS_MAX } else { scope.events_max }),
-            refused: AtomicU64::new(0),
+            remaining: AtomicUsize::new(if scope.events_max == 0 { EVENTS_MAX } else { scope.events_max }),
+            dropped: AtomicU64::new(0),
         });
-        let of_devices = Traced::devices(&tracefs, &devices, &budget)?;
+        let of_devices = ActiveInstance::for_devices(&tracefs, &devices, &budget)?;
         let of_threads = match scope.processes.is_empty() {
             true => None,
-            false => Some(Traced::threads(&tracefs, &scope.processes, &budget)?),
+            false => Some(ActiveInstance::for_threads(&tracefs, &scope.processes, &budget)?),
         };
-        // As the kernel shows what a descriptor is.
-        let within = scope.mounts.iter().chain(&scope.devices);
-        let within: Vec<PathBuf> = within.map(|path| path.canonicalize().unwrap_or(path.clone())).collect();
+        // `/proc/PID/fd` shows canonical paths.
+        let roots = scope.mounts.iter().chain(&scope.devices);
+        let roots: Vec<PathBuf> = roots.map(|path| path.canonicalize().unwrap_or(path.clone())).collect();
         let open_files = scope
             .processes
             .iter()
-            .flat_map(|process| {
-                procfs::open_files(*process, &within).into_iter().map(|file| (*process, file))
-            })
+            .flat_map(|process| procfs::open_files(*process, &roots).into_iter().map(|file| (*process, file)))
             .collect();
         let recording = Recording {
             capabilities: capabilities::probe(&tracefs),
@@ -109,11 +108,11 @@ impl Recorder {
     }
 }
 
-/// A trace being made; dropped, it is taken down and what it saw is gone.
+/// A trace in progress. Dropping it removes the tracing instances and discards the events.
 #[derive(Debug)]
 pub struct Recording {
-    of_devices: Traced,
-    of_threads: Option<Traced>,
+    of_devices: ActiveInstance,
+    of_threads: Option<ActiveInstance>,
     devices: Vec<Device>,
     mounts: Vec<(u8, PathBuf)>,
     processes: Vec<u32>,
@@ -126,33 +125,33 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// A phase of this name begins here, and the one before it ends.
+    /// Ends the current phase and begins one with this name.
     pub fn mark(&self, phase: &str) -> Result<(), TraceError> {
         let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        self.of_devices.instance.set("trace_marker", &format!("{MARK}{}", phases.len()))?;
+        self.of_devices.instance.set("trace_marker", &format!("{MARKER_PREFIX}{}", phases.len()))?;
         phases.push(phase.to_owned());
         Ok(())
     }
 
-    /// Ends the recording, and names what it saw as its scope says.
+    /// Ends the recording and analyzes its events, with the naming of its scope.
     pub fn stop(self) -> Result<Trace, TraceError> {
         Ok(self.end()?.digest())
     }
 
-    /// Ends the recording. The node may end then, so that what it has on its device can be asked for.
+    /// Ends the recording without analyzing it. The node may be stopped afterwards, for example to read the layout of its device.
     pub fn end(self) -> Result<Recorded, TraceError> {
         self.mark("")?;
         let cpu_after = procfs::cpu(&self.processes);
         let process_of = procfs::processes_of_threads(&self.processes);
         let mut events = Vec::new();
         let mut lost = 0;
-        for traced in [Some(self.of_devices), self.of_threads].into_iter().flatten() {
-            lost += traced.finish(&mut events)?;
+        for instance in [Some(self.of_devices), self.of_threads].into_iter().flatten() {
+            lost += instance.finish(&mut events)?;
         }
-        lost += self.budget.refused.load(Ordering::Relaxed);
-        // Runs in order, one for each processor: the stable sort merges them.
+        lost += self.budget.dropped.load(Ordering::Relaxed);
+        // Each processor's events are already in time order; the stable sort merges these runs.
         events.sort_by_key(|event| event.at_ns);
-        block_device::within(&self.devices, &mut events);
+        block_device::keep_own_sectors(&self.devices, &mut events);
         Ok(Recorded {
             events,
             lost,
@@ -170,7 +169,7 @@ impl Recording {
     }
 }
 
-/// What was recorded, and not looked at yet.
+/// A finished recording whose events are not analyzed yet.
 #[derive(Debug)]
 pub struct Recorded {
     events: Vec<Event>,
@@ -180,7 +179,7 @@ pub struct Recorded {
     open_files: HashSet<(u32, i32)>,
     phases: Vec<String>,
     file_systems: Vec<String>,
-    /// Size in bytes and name.
+    /// (size in bytes, name)
     devices: Vec<(u64, String)>,
     mounts: Vec<(u8, PathBuf)>,
     naming: Naming,
@@ -189,25 +188,26 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Named by what is known now, instead of what was when the recording began.
+    /// Replaces the naming that the scope had when the recording began.
     #[must_use]
     pub fn named(self, naming: Naming) -> Self {
         Self { naming, ..self }
     }
 
-    /// Walks the file systems to name the inodes that were seen, and makes of events what they say.
+    /// Walks the mounted file systems to find the files of the traced inodes, and turns the events into requests, calls and counts.
     pub fn digest(self) -> Trace {
-        let kinds = Kinds::find(&self.naming, &self.mounts, &correlator::files_seen(&self.events));
-        let regions = kinds.regions.clone();
-        let known = Known {
-            kinds,
+        let classifier =
+            IoClassifier::new(&self.naming, &self.mounts, &correlator::traced_files(&self.events));
+        let regions = classifier.regions.clone();
+        let node = NodeInfo {
+            classifier,
             process_of: self.process_of,
             first_process: self.first_process.unwrap_or(0),
             open_files: self.open_files,
         };
-        let digested = correlator::digest(&self.events, known);
-        let phases = digested
-            .marks
+        let activity = correlator::correlate(&self.events, node);
+        let phases = activity
+            .markers
             .iter()
             .map(|(phase, at_ns)| (self.phases.get(*phase as usize).cloned().unwrap_or_default(), *at_ns));
         let phases: Vec<(String, u64)> = phases.collect();
@@ -215,9 +215,9 @@ impl Recorded {
             lost: self.lost,
             begin_ns: phases.first().map_or(0, |(_, at_ns)| *at_ns),
             end_ns: phases.last().map_or(0, |(_, at_ns)| *at_ns),
-            requests: digested.requests,
-            calls: digested.calls,
-            points: digested.points,
+            requests: activity.requests,
+            calls: activity.calls,
+            counts: activity.counts,
             phases,
             regions,
             file_systems: self.file_systems,
@@ -231,7 +231,7 @@ impl Recorded {
 
 impl CpuTime {
     fn since(&self, before: &Self) -> Self {
-        // A worker that ended took its time with it.
+        // A kernel worker that ended is no longer in the second sum, so the difference can be negative.
         Self {
             node_user_seconds: (self.node_user_seconds - before.node_user_seconds).max(0.0),
             node_system_seconds: (self.node_system_seconds - before.node_system_seconds).max(0.0),
@@ -240,21 +240,21 @@ impl CpuTime {
     }
 }
 
-/// What was recorded, digested: requests, calls, counts.
+/// An analyzed recording: requests, calls and counts.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// Events that the kernel or the readers had no room for.
+    /// Events dropped because a kernel buffer was full or the limit of the scope was reached.
     pub lost: u64,
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
     pub(crate) requests: Vec<Request>,
     pub(crate) calls: Vec<Call>,
-    pub(crate) points: Vec<Point>,
-    /// Of a raw device, in its order.
+    pub(crate) counts: Vec<Count>,
+    /// Regions of a raw device, ordered by sector.
     pub(crate) regions: Vec<Region>,
-    /// Name and beginning, in the order of time.
+    /// (name, start in ns), in time order.
     pub(crate) phases: Vec<(String, u64)>,
-    /// Name and size in bytes.
+    /// (name, size in bytes)
     pub(crate) devices: Vec<(String, u64)>,
     pub(crate) capabilities: Capabilities,
     pub(crate) cpu: CpuTime,
@@ -265,12 +265,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The requests of its devices in the order of issue, for [`crate::metrics::what_if`].
+    /// Returns the requests to the traced devices in the order of issue, for [`crate::metrics::what_if`].
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// When a phase began and ended, ns; `None` if it was never marked.
+    /// Returns start and end of a phase in ns, or `None` if the phase was never marked.
     pub(crate) fn phase(&self, name: &str) -> Option<(u64, u64)> {
         let index = self.phases.iter().position(|(phase, _)| phase == name)?;
         let end = self.phases.get(index + 1).map_or(self.end_ns, |(_, begin)| *begin);
@@ -278,80 +278,80 @@ impl Trace {
     }
 }
 
-/// A tracing instance and its readers.
+/// A tracing instance with the threads that read its buffers.
 #[derive(Debug)]
-struct Traced {
-    // The readers hold the instance's files open and must go first, or the kernel keeps the instance.
+struct ActiveInstance {
+    // Dropped first: the kernel does not remove an instance while its files are open.
     readers: Readers,
     instance: Instance,
 }
 
-impl Traced {
-    /// Whatever touches the devices and their file systems.
-    fn devices(tracefs: &Tracefs, devices: &[Device], budget: &Arc<Budget>) -> Result<Self, TraceError> {
-        let instance = tracefs.instance()?;
-        prepare(&instance)?;
+impl ActiveInstance {
+    /// Traces all I/O to the devices and their file systems, whatever process causes it.
+    fn for_devices(tracefs: &Tracefs, devices: &[Device], budget: &Arc<Budget>) -> Result<Self, TraceError> {
+        let instance = tracefs.create_instance()?;
+        configure(&instance)?;
         let disks: Vec<u32> = devices.iter().map(|device| device.disk).collect();
         let numbers: Vec<u32> = devices.iter().map(|device| device.number).collect();
-        for (event, meaning, field) in OF_DEVICES.iter().filter(|(event, ..)| tracefs.has(event)) {
-            let asked_for = if matches!(meaning, Meaning::Io(_)) { &disks } else { &numbers };
-            let filter = field.map_or(String::new(), |field| any_of(field, asked_for));
+        for (event, event_type, field) in DEVICE_TRACEPOINTS.iter().filter(|(event, ..)| tracefs.has(event)) {
+            let wanted = if matches!(event_type, EventType::Io(_)) { &disks } else { &numbers };
+            let filter = field.map_or(String::new(), |field| filter_any(field, wanted));
             instance.enable(event, &filter)?;
         }
-        Self::begin(instance, Decoder::new(tracefs, OF_DEVICES, disks, numbers)?, budget)
+        Self::start(instance, Decoder::new(tracefs, DEVICE_TRACEPOINTS, disks, numbers)?, budget)
     }
 
-    /// What these processes' threads do.
-    fn threads(tracefs: &Tracefs, processes: &[u32], budget: &Arc<Budget>) -> Result<Self, TraceError> {
-        let instance = tracefs.instance()?;
-        prepare(&instance)?;
+    /// Traces system calls and lock waits of the threads of these processes.
+    fn for_threads(tracefs: &Tracefs, processes: &[u32], budget: &Arc<Budget>) -> Result<Self, TraceError> {
+        let instance = tracefs.create_instance()?;
+        configure(&instance)?;
         instance.set("options/event-fork", "1")?;
-        // Twice, as threads may start before the kernel follows their parents.
+        // Twice: a thread may start before the kernel follows its parent.
         for _ in 0..2 {
-            for some in threads_of(processes)?.chunks(THREADS_PER_WRITE) {
-                let text: Vec<String> = some.iter().map(u32::to_string).collect();
+            for chunk in threads_of(processes)?.chunks(THREADS_PER_WRITE) {
+                let text: Vec<String> = chunk.iter().map(u32::to_string).collect();
                 instance.set("set_event_pid", &text.join(" "))?;
             }
         }
-        for (event, ..) in OF_THREADS.iter().filter(|(event, ..)| tracefs.has(event)) {
+        for (event, ..) in THREAD_TRACEPOINTS.iter().filter(|(event, ..)| tracefs.has(event)) {
             let filter = if event.starts_with("raw_syscalls/") { syscalls::filter() } else { String::new() };
             instance.enable(event, &filter)?;
         }
-        Self::begin(instance, Decoder::new(tracefs, OF_THREADS, Vec::new(), Vec::new())?, budget)
+        Self::start(instance, Decoder::new(tracefs, THREAD_TRACEPOINTS, Vec::new(), Vec::new())?, budget)
     }
 
-    fn begin(instance: Instance, decoder: Decoder, budget: &Arc<Budget>) -> Result<Self, TraceError> {
+    fn start(instance: Instance, decoder: Decoder, budget: &Arc<Budget>) -> Result<Self, TraceError> {
         let readers = Readers::start(&instance, decoder, budget)?;
         instance.set("tracing_on", "1")?;
         Ok(Self { readers, instance })
     }
 
-    /// Ends the tracing; the answer is what was lost.
+    /// Stops tracing, appends the events and returns the number of lost ones.
     fn finish(self, into: &mut Vec<event::Event>) -> Result<u64, TraceError> {
         self.instance.set("tracing_on", "0")?;
         self.readers.finish(into);
-        self.instance.lost()
+        self.instance.lost_records()
     }
 }
 
-/// The threads of these processes, if there are any processes.
+/// Returns the threads of these processes. Fails if processes are given and none of them exists.
 fn threads_of(processes: &[u32]) -> Result<Vec<u32>, TraceError> {
     let threads: Vec<u32> = processes.iter().flat_map(|process| procfs::threads(*process)).collect();
     if threads.is_empty() && !processes.is_empty() {
-        return Err(TraceError::Scope(format!("no process {processes:?}: start the node before its trace")));
+        return Err(TraceError::Scope(format!("no process {processes:?}: start the node before the trace")));
     }
     Ok(threads)
 }
 
-fn prepare(instance: &Instance) -> Result<(), TraceError> {
+fn configure(instance: &Instance) -> Result<(), TraceError> {
     instance.set("tracing_on", "0")?;
     instance.set("trace_clock", "mono")?;
-    // Kernels before 6.8 have sub-buffers of a page only.
+    // Kernels before 6.8 have sub-buffers of one page only and no such setting.
     let _ = instance.set("buffer_subbuf_size_kb", &SUB_BUFFER_KIB.to_string());
     instance.set("buffer_size_kb", &BUFFER_KIB.to_string())
 }
 
-/// The kernel's filter for one of several numbers.
-fn any_of(field: &str, numbers: &[u32]) -> String {
+/// Returns a kernel event filter that accepts any of these values of a field.
+fn filter_any(field: &str, numbers: &[u32]) -> String {
     numbers.iter().map(|number| format!("{field} == {number}")).collect::<Vec<_>>().join(" || ")
 }

@@ -1,20 +1,20 @@
-//! Runs of requests with adjacent sectors, in the order in which they went to the device (section 3.2 of the paper).
+//! Chains: sequences of requests with adjacent sectors, in the order of issue (section 3.2 of the paper).
 
 use super::distribution::distribution;
 use crate::model::{Chains, Kind, NATURAL_TRANSFER_BYTES, Operation, Region, Request, SECTOR_BYTES};
 use std::collections::{HashMap, VecDeque};
 
-/// Chains that may still be continued: more than any node has threads.
+/// Maximum number of chains that can still be continued. Must exceed the number of threads of any node.
 const OPEN_MAX: usize = 256;
 
-/// Chains of reads and of writes; `requests` are in the order of issue, `regions` those of a raw device in its order.
+/// Computes the chains of reads and of writes. `requests` are in the order of issue; `regions` are those of a raw device, ordered by sector.
 pub(super) fn chains(requests: &[&Request], regions: &[Region]) -> Vec<Chains> {
-    let mut global = global(requests);
+    let mut global = global_lengths(requests);
     [Operation::Read, Operation::Write]
         .into_iter()
         .map(|operation| {
             let of_operation = requests.iter().copied().filter(|request| request.operation == operation);
-            let lengths = per_object(of_operation, regions);
+            let lengths = object_lengths(of_operation, regions);
             let natural: Vec<u64> =
                 lengths.iter().copied().filter(|length| *length >= NATURAL_TRANSFER_BYTES).collect();
             Chains {
@@ -28,13 +28,15 @@ pub(super) fn chains(requests: &[&Request], regions: &[Region]) -> Vec<Chains> {
         .collect()
 }
 
-fn share(part: u64, all: u64) -> f64 {
-    if all == 0 { 0.0 } else { part as f64 / all as f64 }
+/// Returns `part / total`, or 0 if both are 0.
+fn share(part: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { part as f64 / total as f64 }
 }
 
-/// As the device sees them: any request elsewhere, or of another operation, ends a chain.
-fn global(requests: &[&Request]) -> HashMap<Operation, Vec<u64>> {
+/// Returns the lengths in bytes of the chains that the device sees: any request to another address, or of another operation, ends a chain.
+fn global_lengths(requests: &[&Request]) -> HashMap<Operation, Vec<u64>> {
     let mut ended: HashMap<Operation, Vec<u64>> = HashMap::new();
+    // By device: operation, sector after the chain, length in bytes.
     let mut open: HashMap<usize, (Operation, u64, u64)> = HashMap::new();
     for request in requests.iter().filter(|request| request.size_bytes > 0) {
         let end = request.sector + request.size_bytes / SECTOR_BYTES;
@@ -53,13 +55,13 @@ fn global(requests: &[&Request]) -> HashMap<Operation, Vec<u64>> {
     ended
 }
 
-/// Of each object by itself: a chain is continued by what is of the same file, or of the same region of a raw device, and
-/// begins where it ends. Several may be open of one object, as several may read it at once.
-fn per_object<'a>(requests: impl Iterator<Item = &'a Request>, regions: &[Region]) -> Vec<u64> {
+/// Returns the lengths in bytes of the chains within each object. A request continues a chain if it begins at the chain's end and belongs to
+/// the same object (file, or region of a raw device). An object can have several open chains, as it can have several readers.
+fn object_lengths<'a>(requests: impl Iterator<Item = &'a Request>, regions: &[Region]) -> Vec<u64> {
     let mut ended = Vec::new();
     let mut open: VecDeque<Part> = VecDeque::new();
-    let of_data = requests.filter(|request| request.size_bytes > 0);
-    for part in of_data.flat_map(|request| parts(request, regions)) {
+    let with_data = requests.filter(|request| request.size_bytes > 0);
+    for part in with_data.flat_map(|request| object_parts(request, regions)) {
         let before = open.iter().position(|before| (before.object, before.end) == (part.object, part.begin));
         let begin = before.and_then(|before| open.remove(before)).map_or(part.begin, |before| before.begin);
         open.push_back(Part { begin, ..part });
@@ -71,27 +73,28 @@ fn per_object<'a>(requests: impl Iterator<Item = &'a Request>, regions: &[Region
     ended.into_iter().map(|chain| (chain.end - chain.begin) * SECTOR_BYTES).collect()
 }
 
-/// Sectors of one object, or a chain of them.
+/// The part of a request that lies in one object, or a chain of such parts.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// The device, and the file or the number of the region.
+    /// (device, stream id of the file or index of the region)
     object: (usize, u64),
     begin: u64,
     end: u64,
 }
 
-/// What of a request is data of objects, cut where on a raw device one object ends.
-fn parts(request: &Request, regions: &[Region]) -> Vec<Part> {
+/// Returns the parts of a request that hold object data; on a raw device, one part for each object.
+fn object_parts(request: &Request, regions: &[Region]) -> Vec<Part> {
     let (begin, end) = (request.sector, request.sector + request.size_bytes / SECTOR_BYTES);
     if regions.is_empty() {
         let part = Part { object: (request.device, request.stream), begin, end };
         return Vec::from_iter((request.kind == Kind::ObjectData).then_some(part));
     }
     let first = regions.partition_point(|region| region.sectors.end <= begin);
-    let touched = regions.iter().enumerate().skip(first).take_while(|(_, region)| region.sectors.start < end);
-    let data = touched.filter(|(_, region)| region.kind == Kind::ObjectData);
-    let part = |(number, region): (usize, &Region)| Part {
-        object: (request.device, number as u64),
+    let overlapping =
+        regions.iter().enumerate().skip(first).take_while(|(_, region)| region.sectors.start < end);
+    let data = overlapping.filter(|(_, region)| region.kind == Kind::ObjectData);
+    let part = |(index, region): (usize, &Region)| Part {
+        object: (request.device, index as u64),
         begin: begin.max(region.sectors.start),
         end: end.min(region.sectors.end),
     };
@@ -121,18 +124,18 @@ mod tests {
         }
     }
 
-    fn of(requests: &[Request], operation: Operation) -> Chains {
-        among(requests, &[], operation)
+    fn chains_of(requests: &[Request], operation: Operation) -> Chains {
+        chains_within(requests, &[], operation)
     }
 
-    fn among(requests: &[Request], regions: &[Region], operation: Operation) -> Chains {
+    fn chains_within(requests: &[Request], regions: &[Region], operation: Operation) -> Chains {
         let borrowed: Vec<&Request> = requests.iter().collect();
         chains(&borrowed, regions).into_iter().find(|chains| chains.operation == operation).unwrap()
     }
 
-    /// Two files written at once: each is one chain of its own, the device sees four.
+    /// Two files are written at the same time, request by request in turn. Each file has one chain; the device sees one chain per request.
     #[test]
-    fn interleaved_files_are_chains_of_their_own() {
+    fn interleaved_files_have_separate_chains() {
         let mib = 2048;
         let requests: Vec<Request> = (0..4)
             .flat_map(|i| {
@@ -142,7 +145,7 @@ mod tests {
                 ]
             })
             .collect();
-        let found = of(&requests, Operation::Write);
+        let found = chains_of(&requests, Operation::Write);
         assert_eq!(found.per_stream.count, 2);
         assert_eq!(found.per_stream.steps, [Step { at_most: 4 << 20, share: 1.0 }]);
         assert_eq!(found.global.count, 8);
@@ -152,14 +155,14 @@ mod tests {
     #[test]
     fn a_gap_ends_a_files_chain() {
         let requests = [request(Operation::Read, FILE, 0, 8), request(Operation::Read, FILE, 16, 8)];
-        let found = of(&requests, Operation::Read);
+        let found = chains_of(&requests, Operation::Read);
         assert_eq!(found.per_stream.count, 2);
         assert_eq!(found.bytes_in_natural, 0.0);
     }
 
-    /// A raw device's one thread writes two objects by turns: their chains are found by address.
+    /// One thread writes two objects of a raw device in turn.
     #[test]
-    fn objects_of_a_raw_device_are_told_apart_by_address() {
+    fn objects_of_a_raw_device_are_distinguished_by_address() {
         let requests: Vec<Request> = (0..3)
             .flat_map(|i| {
                 [
@@ -169,14 +172,14 @@ mod tests {
             })
             .collect();
         let regions = [0..24, 1000..1024].map(|sectors| Region { sectors, kind: Kind::ObjectData });
-        let found = among(&requests, &regions, Operation::Write);
+        let found = chains_within(&requests, &regions, Operation::Write);
         assert_eq!(found.per_stream.steps, [Step { at_most: 3 * 4096, share: 1.0 }]);
         assert_eq!(found.per_stream.count, 2);
     }
 
-    /// Neighbours on a drive were one chain, with the sums between them and the blocks of its index.
+    /// A bug: adjacent objects of a drive formed one chain, together with the checksums between them and index blocks.
     #[test]
-    fn a_chain_ends_with_its_object_and_has_nothing_else_in_it() {
+    fn a_chain_ends_at_the_end_of_its_object() {
         let region = |sectors, kind| Region { sectors, kind };
         let regions = [
             region(0..8192, Kind::ObjectData),
@@ -187,32 +190,32 @@ mod tests {
         let requests: Vec<Request> = [(0, 4096), (4096, 4104), (8200, 800), (9000, 100), (9100, 8)]
             .map(|(sector, sectors)| request(Operation::Read, THREAD, sector, sectors))
             .to_vec();
-        let found = among(&requests, &regions, Operation::Read);
+        let found = chains_within(&requests, &regions, Operation::Read);
         let steps = [Step { at_most: 800 * 512, share: 0.5 }, Step { at_most: 4 << 20, share: 1.0 }];
         assert_eq!(found.per_stream.steps, steps);
         assert_eq!(found.natural, 0.5);
         assert!((found.bytes_in_natural - 8192.0 / 8992.0).abs() < 1e-9);
     }
 
-    /// Nobody knows whether a file that is gone held data; two that read one file at once do not break each other's chains.
+    /// Requests of a removed file do not count, as it may not have held object data. Two readers of one file do not end each other's chains.
     #[test]
-    fn chains_are_of_data_and_of_each_reader() {
+    fn chains_are_counted_for_each_reader_of_object_data() {
         let mib = 2048;
         let reads =
             (0..4).flat_map(|i| [0, 8].map(|from| request(Operation::Read, FILE, (from + i) * mib, mib)));
-        let gone = Request { kind: Kind::Unnamed, ..request(Operation::Read, FILE + 1, 0, 8) };
-        let found = of(&reads.chain([gone]).collect::<Vec<_>>(), Operation::Read);
+        let removed = Request { kind: Kind::Unnamed, ..request(Operation::Read, FILE + 1, 0, 8) };
+        let found = chains_of(&reads.chain([removed]).collect::<Vec<_>>(), Operation::Read);
         assert_eq!((found.per_stream.count, found.natural), (2, 1.0));
     }
 
     #[test]
-    fn a_read_between_two_writes_ends_the_devices_chain() {
+    fn a_read_between_two_writes_ends_the_global_chain() {
         let requests = [
             request(Operation::Write, FILE, 0, 8),
             request(Operation::Read, FILE, 500, 8),
             request(Operation::Write, FILE, 8, 8),
         ];
-        let found = of(&requests, Operation::Write);
+        let found = chains_of(&requests, Operation::Write);
         assert_eq!(found.global.count, 2);
         assert_eq!(found.per_stream.steps, [Step { at_most: 8192, share: 1.0 }]);
     }

@@ -1,11 +1,11 @@
-//! Cumulative distributions small enough to draw.
+//! Cumulative distributions with few enough steps to draw.
 
 use crate::model::{Distribution, Step};
 
-/// A curve of more steps looks the same.
+/// Approximate maximum number of steps; a drawn curve with more looks the same.
 const STEPS_MAX: usize = 256;
 
-/// How the values are distributed.
+/// Computes the cumulative distribution of the values.
 pub(super) fn distribution(mut values: Vec<u64>) -> Distribution {
     values.sort_unstable();
     let count = values.len();
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_values_are_exact() {
+    fn a_small_distribution_is_exact() {
         let found = distribution(vec![4096, 4096, 16384, 4096]);
         assert_eq!(found.count, 4);
         assert_eq!(found.steps, [Step { at_most: 4096, share: 0.75 }, Step { at_most: 16384, share: 1.0 }]);
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_keep_their_shape() {
+    fn a_large_distribution_keeps_its_shape() {
         let found = distribution((1..=100_000).collect());
         assert!(found.steps.len() <= STEPS_MAX + 2, "{}", found.steps.len());
         assert_eq!(found.steps.last(), Some(&Step { at_most: 100_000, share: 1.0 }));

@@ -1,4 +1,4 @@
-//! Where I/O went on a device, and when (Figure 4 of the paper).
+//! Heat maps: I/O by time and by address on the device (Figure 4 of the paper).
 
 use crate::model::Operation;
 use crate::model::{HeatCell, Heatmap, Request, SECTOR_BYTES};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const COLUMNS: usize = 96;
 const ROWS: usize = 48;
 
-/// The map of one device; a request counts in the row of its first sector, when it went to the device.
+/// Computes the heat map of one device. A request counts at the time when it was queued, in the row of its first sector.
 pub(super) fn heatmap(
     index: usize,
     (device, device_bytes): &(String, u64),

@@ -1,25 +1,26 @@
-//! What the same requests would cost on another device (section 5.1 and Figure 6 of the paper).
+//! Replay of traced requests on a modelled device (section 5.1 and Figure 6 of the paper).
 //!
-//! A replay keeps who waited for whom: a request arrives as long after the requests that had ended before it in the
-//! trace as it did there. A slow device is so asked for less at once, as by a real node, not for ever more.
+//! The replay keeps the dependencies between requests. In the trace, a request arrived some time after the last completion before it; in the
+//! replay it arrives the same time after the completion of those earlier requests. A slow device therefore gets fewer requests at the same
+//! time, as from a real node, and its queue does not grow without bound.
 
 use crate::model::{Kind, Operation, Request, SECTOR_BYTES, WhatIf, WhatIfKind};
 use serde::Deserialize;
 
-/// Parameters files of the crate: the devices of the paper.
-const KNOWN: [&str; 2] = [
+/// The crate's device parameter files: the devices of the paper.
+const BUILT_IN: [&str; 2] = [
     include_str!("../../devices/seagate-kinetic-hdd.toml"),
     include_str!("../../devices/samsung-pm983-ssd.toml"),
 ];
 
-/// A storage device's parameters.
+/// The parameters of a modelled storage device.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct DeviceModel {
-    /// For reports.
+    /// Name in reports.
     pub name: String,
-    /// Where the parameters are from.
+    /// Source of the parameters.
     pub source: String,
-    /// What kind of device it is.
+    /// Parameters of its type of media.
     #[serde(flatten)]
     media: Media,
 }
@@ -31,7 +32,7 @@ enum Media {
     Flash(Flash),
 }
 
-/// A disk with one arm.
+/// A hard disk with one arm.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Disk {
@@ -56,32 +57,32 @@ struct Flash {
     channel_bytes_per_second: f64,
     link_bytes_per_second: f64,
     command_us: f64,
-    /// Written bytes are safe in the controller's memory, which outlasts loss of power.
+    /// Size of the controller's write buffer, which survives loss of power. A write completes when it is in the buffer.
     buffer_bytes: u64,
 }
 
 impl DeviceModel {
-    /// From a parameters file's text (TOML, as those in the crate's `devices/`).
+    /// Parses a parameter file (TOML, as the files in the crate's `devices/`).
     ///
     /// # Errors
-    /// One line that says what is wrong.
+    /// A one-line description of the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let model: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-        match model.is_sensible() {
+        match model.is_valid() {
             true => Ok(model),
             false => {
-                Err("every parameter must be above 0, and an average seek at least a seek to the next track"
+                Err("every parameter must be above 0, and seek_average_ms must be at least seek_track_ms"
                     .into())
             }
         }
     }
 
-    /// The crate's own: the paper's hard disk and solid-state drive.
+    /// Returns the crate's models: the paper's hard disk and solid-state drive.
     pub fn known() -> Vec<Self> {
-        KNOWN.iter().filter_map(|text| Self::parse(text).ok()).collect()
+        BUILT_IN.iter().filter_map(|text| Self::parse(text).ok()).collect()
     }
 
-    fn is_sensible(&self) -> bool {
+    fn is_valid(&self) -> bool {
         match &self.media {
             Media::Disk(disk) => {
                 disk.capacity_bytes > 0
@@ -114,15 +115,15 @@ impl DeviceModel {
     }
 }
 
-/// What these requests, in the order of issue, would cost on such devices, one for each of the trace's.
+/// Replays requests, given in the order of issue, on modelled devices: one for each device of the trace.
 pub fn what_if(requests: &[Request], model: &DeviceModel) -> WhatIf {
     let mut requests: Vec<&Request> = requests.iter().collect();
     requests.sort_by_key(|request| request.queued_ns);
-    let mut ends: Vec<usize> = (0..requests.len()).collect();
-    ends.sort_by_key(|index| requests[*index].completed_ns);
+    let mut by_completion: Vec<usize> = (0..requests.len()).collect();
+    by_completion.sort_by_key(|index| requests[*index].completed_ns);
 
     let devices = requests.iter().map(|request| request.device + 1).max().unwrap_or(0);
-    let mut simulated: Vec<Simulated> = (0..devices).map(|_| Simulated::new(model)).collect();
+    let mut simulated: Vec<SimulatedDevice> = (0..devices).map(|_| SimulatedDevice::new(model)).collect();
     let mut modelled_ends = vec![0.0; requests.len()];
     let mut by_kind: Vec<WhatIfKind> = Kind::ALL
         .into_iter()
@@ -130,23 +131,24 @@ pub fn what_if(requests: &[Request], model: &DeviceModel) -> WhatIf {
         .collect();
 
     let begin_ns = requests.first().map_or(0, |request| request.queued_ns);
-    let mut next_end = 0;
-    // The moment in the trace and in the model from which a request's thinking time counts.
+    let mut next_completion = 0;
+    // Time of the last completion before the request, in the trace and in the replay.
     let (mut traced_from_ns, mut modelled_from) = (begin_ns, 0.0_f64);
     for (index, request) in requests.iter().enumerate() {
-        while let Some(ended) = ends.get(next_end).filter(|e| requests[**e].completed_ns <= request.queued_ns)
+        while let Some(earlier) =
+            by_completion.get(next_completion).filter(|i| requests[**i].completed_ns <= request.queued_ns)
         {
-            traced_from_ns = requests[*ended].completed_ns;
-            modelled_from = modelled_from.max(modelled_ends[*ended]);
-            next_end += 1;
+            traced_from_ns = requests[*earlier].completed_ns;
+            modelled_from = modelled_from.max(modelled_ends[*earlier]);
+            next_completion += 1;
         }
-        let host = ns_to_s(request.issued_ns - request.queued_ns);
-        let arrival = modelled_from + ns_to_s(request.queued_ns - traced_from_ns) + host;
+        let host_seconds = ns_to_s(request.issued_ns - request.queued_ns);
+        let arrival = modelled_from + ns_to_s(request.queued_ns - traced_from_ns) + host_seconds;
         let end = simulated[request.device].serve(arrival, request);
         modelled_ends[index] = end;
         if let Some(part) = by_kind.iter_mut().find(|part| part.kind == request.kind) {
             part.requests += 1;
-            part.host_seconds += host;
+            part.host_seconds += host_seconds;
             part.device_seconds += end - arrival;
         }
     }
@@ -164,23 +166,23 @@ fn ns_to_s(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// A device at work; times in seconds.
+/// The state of a simulated device; times are seconds of the replay.
 #[derive(Debug)]
-struct Simulated<'a> {
+struct SimulatedDevice<'a> {
     media: &'a Media,
     busy_seconds: f64,
-    /// When the arm, or each die, is free.
+    /// Time when the arm, or each die, becomes free.
     free: Vec<f64>,
-    /// When the link to the host is free.
+    /// Time when the link to the host becomes free.
     link_free: f64,
-    /// Sector after the last one served: where the arm is.
+    /// Position of the arm: the sector after the last request.
     head: u64,
-    /// When each buffered page will be on flash: bytes wait in the order they came.
+    /// Buffered writes, oldest first: (time when the data is on flash, bytes).
     buffered: std::collections::VecDeque<(f64, u64)>,
     buffered_bytes: u64,
 }
 
-impl<'a> Simulated<'a> {
+impl<'a> SimulatedDevice<'a> {
     fn new(model: &'a DeviceModel) -> Self {
         let units = match &model.media {
             Media::Disk(_) => 1,
@@ -197,7 +199,7 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// When a request that arrives now ends.
+    /// Serves a request that arrives at `arrival`, and returns the time of its completion.
     fn serve(&mut self, arrival: f64, request: &Request) -> f64 {
         match self.media {
             Media::Disk(disk) => self.serve_disk(disk, arrival, request),
@@ -205,7 +207,7 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// First come, first served; nothing is cached, so a flush has nothing to do.
+    /// Serves requests in the order of arrival. The model has no cache, so a flush takes no time.
     fn serve_disk(&mut self, disk: &Disk, arrival: f64, request: &Request) -> f64 {
         if !matches!(request.operation, Operation::Read | Operation::Write) {
             return arrival;
@@ -220,7 +222,8 @@ impl<'a> Simulated<'a> {
         end
     }
 
-    /// Pages lie on the dies by turns. A write ends when it is in the buffer; a read when its last page has crossed the link.
+    /// Serves a request on flash, whose pages are striped over the dies. A write completes when its last page is in the buffer, a read when
+    /// its last page has crossed the link.
     fn serve_flash(&mut self, flash: &Flash, arrival: f64, request: &Request) -> f64 {
         if !matches!(request.operation, Operation::Read | Operation::Write) {
             return arrival + flash.command_us / 1e6;
@@ -245,7 +248,7 @@ impl<'a> Simulated<'a> {
     fn read_page(&mut self, flash: &Flash, begin: f64, page: u64, bytes: u64) -> f64 {
         let time = flash.read_us / 1e6 + bytes as f64 / flash.channel_bytes_per_second;
         let ready = self.occupy(begin, page, time);
-        self.cross(flash, ready, bytes)
+        self.transfer(flash, ready, bytes)
     }
 
     fn write_page(&mut self, flash: &Flash, begin: f64, page: u64, bytes: u64) -> f64 {
@@ -255,8 +258,8 @@ impl<'a> Simulated<'a> {
             begin = begin.max(on_flash);
             self.buffered_bytes -= freed;
         }
-        let arrived = self.cross(flash, begin, bytes);
-        // Parts of a page share a program, so each costs its share of one.
+        let arrived = self.transfer(flash, begin, bytes);
+        // Writes to parts of a page share one program operation, so each costs its share of the program time.
         let share = bytes as f64 / flash.page_bytes as f64;
         let time = share * flash.program_us / 1e6 + bytes as f64 / flash.channel_bytes_per_second;
         let on_flash = self.occupy(arrived, page, time);
@@ -265,7 +268,7 @@ impl<'a> Simulated<'a> {
         arrived
     }
 
-    /// The die of a page works for `time` as soon as it can; when it is done.
+    /// Occupies the die of a page for `time`, from `begin` or when the die becomes free. Returns the end.
     fn occupy(&mut self, begin: f64, page: u64, time: f64) -> f64 {
         let dies = self.free.len() as u64;
         let die = &mut self.free[(page % dies) as usize];
@@ -274,17 +277,18 @@ impl<'a> Simulated<'a> {
         *die
     }
 
-    fn cross(&mut self, flash: &Flash, ready: f64, bytes: u64) -> f64 {
+    /// Transfers bytes over the link, from `ready` or when the link becomes free. Returns the end.
+    fn transfer(&mut self, flash: &Flash, ready: f64, bytes: u64) -> f64 {
         self.link_free = self.link_free.max(ready) + bytes as f64 / flash.link_bytes_per_second;
         self.link_free
     }
 }
 
 impl Disk {
-    /// Seek and half a turn, unless the head is there already.
+    /// Returns the time of a seek and half a rotation, or 0 if the head is already at the sector.
     ///
-    /// A seek grows with the square root of its distance. Over random pairs of places that root is 8/15 of a full
-    /// stroke's on average, which gives the full stroke from the average.
+    /// The seek time grows with the square root of the distance. Over random pairs of positions the mean of that root is 8/15 of the root of a
+    /// full stroke, so the time of a full stroke follows from the average seek.
     fn positioning_seconds(&self, head: u64, sector: u64) -> f64 {
         if head == sector {
             return 0.0;
@@ -295,7 +299,7 @@ impl Disk {
         seek_ms / 1e3 + 30.0 / self.rotations_per_minute
     }
 
-    /// The first sectors are on the outermost, longest tracks.
+    /// Returns the transfer rate at a sector. The first sectors are on the outermost, longest tracks.
     fn bytes_per_second(&self, sector: u64) -> f64 {
         let depth = (sector as f64 * SECTOR_BYTES as f64 / self.capacity_bytes as f64).min(1.0);
         self.outer_bytes_per_second + (self.inner_bytes_per_second - self.outer_bytes_per_second) * depth
@@ -334,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_pays_for_distance() {
+    fn a_disk_takes_longer_for_scattered_reads() {
         let sequential: Vec<Request> =
             (0..100).map(|i| request(Operation::Read, i * 20, i * 8, 4096)).collect();
         let scattered: Vec<Request> =
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flash_page_takes_the_datasheets_time() {
+    fn a_flash_page_takes_the_time_of_the_data_sheet() {
         let one = run(&[request(Operation::Read, 0, 0, 4096)], &flash());
         // Random read of the PM983, typical: 85 us.
         assert!((70e-6..100e-6).contains(&one.by_kind[0].device_seconds), "{one:?}");
@@ -355,9 +359,9 @@ mod tests {
         assert!(write.by_kind[0].device_seconds < 50e-6, "{write:?}");
     }
 
-    /// A gigabyte in requests of 1 MiB, all there at once: the datasheet's sequential rates.
+    /// 1 GiB in requests of 1 MiB that all arrive at the same time gets the sequential rates of the data sheet.
     #[test]
-    fn flash_reaches_the_datasheets_rates() {
+    fn flash_reaches_the_rates_of_the_data_sheet() {
         let rate = |operation| {
             let mut all: Vec<Request> = (0..1024).map(|i| request(operation, 0, i * 2048, 1 << 20)).collect();
             all.iter_mut().for_each(|request| request.completed_ns = u64::MAX);
@@ -368,25 +372,24 @@ mod tests {
         assert!((1.7e9..2.4e9).contains(&write), "{write}");
     }
 
-    /// Two requests that waited for one another in the trace do so in the model.
     #[test]
-    fn who_waited_waits() {
+    fn a_request_that_waited_in_the_trace_waits_in_the_replay() {
         let first = request(Operation::Read, 0, 0, 4096);
-        let after = request(Operation::Read, 100, 1 << 20, 4096);
+        let later = request(Operation::Read, 100, 1 << 20, 4096);
         let at_once = request(Operation::Read, 5, 1 << 20, 4096);
         let model = disk();
-        let dependent = run(&[first.clone(), after], &model);
+        let dependent = run(&[first.clone(), later], &model);
         let together = run(&[first, at_once], &model);
         assert!((dependent.seconds - dependent.busy_seconds - 90e-6).abs() < 1e-9, "{dependent:?}");
         assert!(together.seconds <= together.busy_seconds + 1e-9, "{together:?}");
     }
 
     #[test]
-    fn bad_parameters_are_told() {
-        let told = |text: &str| DeviceModel::parse(text).unwrap_err();
-        assert!(told("name = 1").contains("expected a string"), "{}", told("name = 1"));
-        let slow = KNOWN[0].replace("rotations_per_minute = 5900.0", "rotations_per_minute = 0.0");
-        assert!(told(&slow).contains("above 0"));
-        assert_eq!(DeviceModel::known().len(), KNOWN.len());
+    fn invalid_parameters_are_refused() {
+        let error = |text: &str| DeviceModel::parse(text).unwrap_err();
+        assert!(error("name = 1").contains("expected a string"), "{}", error("name = 1"));
+        let invalid = BUILT_IN[0].replace("rotations_per_minute = 5900.0", "rotations_per_minute = 0.0");
+        assert!(error(&invalid).contains("above 0"));
+        assert_eq!(DeviceModel::known().len(), BUILT_IN.len());
     }
 }

@@ -1,15 +1,18 @@
-//! Which metrics a kernel can give, and what each is made of.
+//! The metrics, the tracepoints that each needs, and whether this kernel has them.
 
 use super::tracefs::Tracefs;
 use crate::model::{Capabilities, Capability, Measured};
 
-/// A metric: its name, the tracepoints it needs, those of which any will do, those of a part of it, and what it is a proxy for.
+/// A metric and the tracepoints that it is computed from.
 struct Metric {
     name: &'static str,
-    needs: &'static [&'static str],
+    /// Tracepoints that must all be there.
+    required: &'static [&'static str],
+    /// Tracepoints of which at least one must be there; none if empty.
     any_of: &'static [&'static str],
-    /// Without one of these the metric lacks a part, which is said where it is from.
-    also: &'static [&'static str],
+    /// Tracepoints of a part of the metric. If one is missing, the metric's source tells so.
+    optional: &'static [&'static str],
+    /// The quantity that the metric approximates, and how; `None` if it is exact.
     proxy_for: Option<&'static str>,
 }
 
@@ -26,7 +29,7 @@ pub(crate) const LOCKS: &str = "lock time";
 const METRICS: &[Metric] = &[
     Metric {
         name: LAYERS,
-        needs: &[
+        required: &[
             "raw_syscalls/sys_enter",
             "raw_syscalls/sys_exit",
             "block/block_bio_queue",
@@ -34,82 +37,83 @@ const METRICS: &[Metric] = &[
             "block/block_rq_complete",
         ],
         any_of: &[],
-        also: &["io_uring/io_uring_submit_req", "io_uring/io_uring_complete"],
+        optional: &["io_uring/io_uring_submit_req", "io_uring/io_uring_complete"],
         proxy_for: Some(
-            "time inside each layer: VFS is what comes before the file system's first tracepoint in a call, or the whole \
-             call if it has none (a read that ext4 answers from the page cache has none); the file system is the rest \
-             less what is below; a flush waits for what the kernel's workers send meanwhile; of io_uring's requests, where their tracepoints are there, from submission to completion",
+            "the time inside each layer: VFS is the time until the file system's first tracepoint in a call, or the whole call \
+             if there is none (as in a read that ext4 answers from the page cache); the file system is the rest, without the \
+             time in the block layer and the device; a flush includes requests that the kernel's workers send during it; \
+             io_uring requests count from submission to completion, if their tracepoints are there",
         ),
     },
     Metric {
         name: IO,
-        needs: &["block/block_rq_issue", "block/block_rq_complete"],
+        required: &["block/block_rq_issue", "block/block_rq_complete"],
         any_of: &[],
-        also: &[],
+        optional: &[],
         proxy_for: None,
     },
     Metric {
         name: CHAINS,
-        needs: &["block/block_bio_queue", "block/block_rq_issue"],
+        required: &["block/block_bio_queue", "block/block_rq_issue"],
         any_of: &[],
-        also: &[],
+        optional: &[],
         proxy_for: None,
     },
     Metric {
         name: DENTRY,
-        needs: &["xfs/xfs_lookup"],
+        required: &["xfs/xfs_lookup"],
         any_of: &[],
-        also: &[],
+        optional: &[],
         proxy_for: Some(
-            "dentry-cache misses: the file system is asked for a name only when the cache lacks it",
+            "dentry-cache misses: the file system looks a name up only after a miss in the cache",
         ),
     },
     Metric {
         name: INODE,
-        needs: &[],
+        required: &[],
         any_of: &["xfs/xfs_iget_miss", "ext4/ext4_load_inode"],
-        also: &[],
+        optional: &[],
         proxy_for: Some(
-            "inode-cache misses: on XFS inodes brought into memory (created ones too), on ext4 inode-table blocks read from the device",
+            "inode-cache misses: on XFS inodes loaded into memory (new ones too), on ext4 inode-table blocks read from the device",
         ),
     },
     Metric {
         name: INSERTIONS,
-        needs: &["filemap/mm_filemap_add_to_page_cache"],
+        required: &["filemap/mm_filemap_add_to_page_cache"],
         any_of: &[],
-        also: &[],
+        optional: &[],
         proxy_for: Some(
-            "page-cache misses: a page is inserted when a read or write finds it missing, or ahead of it",
+            "page-cache misses: a page is inserted when a read or write finds it missing, or by read-ahead",
         ),
     },
     Metric {
         name: EVICTIONS,
-        needs: &["filemap/mm_filemap_delete_from_page_cache"],
+        required: &["filemap/mm_filemap_delete_from_page_cache"],
         any_of: &[],
-        also: &[],
-        proxy_for: Some("page-cache evictions: pages of removed and truncated files leave by the same way"),
+        optional: &[],
+        proxy_for: Some("page-cache evictions: pages of removed and truncated files count too"),
     },
     Metric {
         name: MISS_RATIO,
-        needs: &["filemap/mm_filemap_get_pages", "readahead/page_cache_sync_ra"],
+        required: &["filemap/mm_filemap_get_pages", "readahead/page_cache_sync_ra"],
         any_of: &[],
-        also: &[],
+        optional: &[],
         proxy_for: Some(
-            "page-cache miss ratio: reads that had to ask for pages, of all buffered reads; read-ahead that came in time is a hit",
+            "the page-cache miss ratio: buffered reads that found a page missing, of all buffered reads; a page that read-ahead brought in time is a hit",
         ),
     },
     Metric {
         name: LOCKS,
-        needs: &["lock/contention_begin", "lock/contention_end"],
+        required: &["lock/contention_begin", "lock/contention_end"],
         any_of: &[],
-        also: &[],
+        optional: &[],
         proxy_for: Some(
-            "time lost to locks: all contended locks of the kernel in the node's threads, not only those of I/O; not waits of user space (futex)",
+            "the time lost to locks: waits of the node's threads for any contended kernel lock, not only for locks of I/O; waits in user space (futex) do not count",
         ),
     },
 ];
 
-/// What `tracefs` has tracepoints for.
+/// Returns for each metric whether `tracefs` has its tracepoints.
 pub(super) fn probe(tracefs: &Tracefs) -> Capabilities {
     Capabilities(
         METRICS
@@ -119,19 +123,19 @@ pub(super) fn probe(tracefs: &Tracefs) -> Capabilities {
     )
 }
 
-/// What a kernel can show that has no tracing directory for us.
-pub(super) fn nothing(why: &str) -> Capabilities {
-    let lacking = || Measured::NotAvailable { why: why.to_owned() };
+/// Returns the capabilities without a usable tracefs: no metric is available.
+pub(super) fn none_available(why: &str) -> Capabilities {
+    let unavailable = || Measured::NotAvailable { why: why.to_owned() };
     Capabilities(
         METRICS
             .iter()
-            .map(|metric| Capability { metric: metric.name.to_owned(), source: lacking() })
+            .map(|metric| Capability { metric: metric.name.to_owned(), source: unavailable() })
             .collect(),
     )
 }
 
 fn source(metric: &Metric, tracefs: &Tracefs) -> Measured<()> {
-    if let Some(missing) = metric.needs.iter().find(|event| !tracefs.has(event)) {
+    if let Some(missing) = metric.required.iter().find(|event| !tracefs.has(event)) {
         return Measured::NotAvailable { why: format!("this kernel has no tracepoint {missing}") };
     }
     let any: Vec<&str> = metric.any_of.iter().copied().filter(|event| tracefs.has(event)).collect();
@@ -140,11 +144,12 @@ fn source(metric: &Metric, tracefs: &Tracefs) -> Measured<()> {
             why: format!("this kernel has no tracepoint {}", metric.any_of.join(" or ")),
         };
     }
-    let (also, lacking): (Vec<&str>, Vec<&str>) = metric.also.iter().partition(|event| tracefs.has(event));
-    let used: Vec<&str> = metric.needs.iter().copied().chain(any).chain(also).collect();
+    let (optional, missing): (Vec<&str>, Vec<&str>) =
+        metric.optional.iter().partition(|event| tracefs.has(event));
+    let used: Vec<&str> = metric.required.iter().copied().chain(any).chain(optional).collect();
     let mut source = used.join(", ");
-    if !lacking.is_empty() {
-        source.push_str(&format!("; not available here: {}", lacking.join(", ")));
+    if !missing.is_empty() {
+        source.push_str(&format!("; not available here: {}", missing.join(", ")));
     }
     Measured::Is { value: (), source, proxy_for: metric.proxy_for.map(str::to_owned) }
 }
@@ -154,8 +159,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A tracing directory with these events.
-    fn kernel(events: &[&str]) -> (tempfile::TempDir, Tracefs) {
+    /// Makes a tracefs directory with these events.
+    fn tracefs_with(events: &[&str]) -> (tempfile::TempDir, Tracefs) {
         let root = tempfile::tempdir().unwrap();
         for event in events {
             let path = root.path().join("events").join(event);
@@ -166,36 +171,36 @@ mod tests {
         (root, tracefs)
     }
 
-    fn of<'a>(capabilities: &'a Capabilities, metric: &str) -> &'a Measured<()> {
+    fn source_of<'a>(capabilities: &'a Capabilities, metric: &str) -> &'a Measured<()> {
         &capabilities.0.iter().find(|capability| capability.metric == metric).unwrap().source
     }
 
     #[test]
     fn s330_a_missing_tracepoint_is_named() {
         let (_root, tracefs) =
-            kernel(&["block/block_bio_queue", "block/block_rq_issue", "block/block_rq_complete"]);
+            tracefs_with(&["block/block_bio_queue", "block/block_rq_issue", "block/block_rq_complete"]);
         let found = probe(&tracefs);
-        assert!(of(&found, IO).value().is_some());
-        assert!(of(&found, CHAINS).value().is_some());
+        assert!(source_of(&found, IO).value().is_some());
+        assert!(source_of(&found, CHAINS).value().is_some());
         assert_eq!(
-            *of(&found, LAYERS),
+            *source_of(&found, LAYERS),
             Measured::NotAvailable { why: "this kernel has no tracepoint raw_syscalls/sys_enter".into() }
         );
         assert_eq!(
-            *of(&found, INODE),
+            *source_of(&found, INODE),
             Measured::NotAvailable {
                 why: "this kernel has no tracepoint xfs/xfs_iget_miss or ext4/ext4_load_inode".into()
             }
         );
     }
 
-    /// Without io_uring's tracepoints the drive's time per layer was shown as if nothing were missing.
+    /// A bug: without io_uring's tracepoints the drive's time per layer was shown as if nothing were missing.
     #[test]
-    fn a_source_says_what_part_of_it_is_missing() {
-        let needed = METRICS.iter().find(|metric| metric.name == LAYERS).unwrap().needs;
-        let source = |also: &[&str]| {
-            let (_root, tracefs) = kernel(&[needed, also].concat());
-            let Measured::Is { source, .. } = of(&probe(&tracefs), LAYERS).clone() else { panic!() };
+    fn a_source_names_missing_optional_tracepoints() {
+        let required = METRICS.iter().find(|metric| metric.name == LAYERS).unwrap().required;
+        let source = |optional: &[&str]| {
+            let (_root, tracefs) = tracefs_with(&[required, optional].concat());
+            let Measured::Is { source, .. } = source_of(&probe(&tracefs), LAYERS).clone() else { panic!() };
             source
         };
         let all = source(&["io_uring/io_uring_submit_req", "io_uring/io_uring_complete"]);
@@ -205,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn either_file_system_shows_inodes() {
-        let (_root, tracefs) = kernel(&["ext4/ext4_load_inode"]);
-        let Measured::Is { source, .. } = of(&probe(&tracefs), INODE).clone() else { panic!() };
+    fn one_tracepoint_of_any_of_is_enough() {
+        let (_root, tracefs) = tracefs_with(&["ext4/ext4_load_inode"]);
+        let Measured::Is { source, .. } = source_of(&probe(&tracefs), INODE).clone() else { panic!() };
         assert_eq!(source, "ext4/ext4_load_inode");
     }
 
     #[test]
-    fn without_a_tracing_directory_nothing_is_available() {
-        assert!(nothing("no tracefs").0.iter().all(|capability| capability.source.value().is_none()));
+    fn without_tracefs_nothing_is_available() {
+        assert!(none_available("no tracefs").0.iter().all(|capability| capability.source.value().is_none()));
     }
 }

@@ -1,4 +1,4 @@
-//! Which kind of bytes an inode holds, found by walking the node's file systems after the run.
+//! Classification of I/O by what it reads or writes. File systems are walked after the run to find the names of traced inodes.
 
 use crate::model::{Kind, Naming, Region};
 use std::collections::{HashMap, HashSet};
@@ -6,26 +6,26 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file of a device: (index of the device in the scope, inode).
+/// A file: (index of its device in the scope, inode number).
 pub(crate) type FileId = (u8, u64);
 
-/// Inodes below this are ext4's own, such as its journal; XFS has none so low.
-const FIRST_INODE: u64 = 11;
+/// First inode number of ordinary files. Lower ones are internal to ext4, such as its journal; XFS has none so low.
+const FIRST_FILE_INODE: u64 = 11;
 
-/// Tells kinds of files and of sectors.
+/// Maps files and sectors to the [`Kind`] of their I/O.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Kinds {
-    /// Of the files that were asked about and still have a name.
+pub(crate) struct IoClassifier {
+    /// The kind of each traced file that still has a name.
     pub(crate) files: HashMap<FileId, Kind>,
-    /// Of a raw device, in its order.
+    /// Regions of a raw device, ordered by sector.
     pub(crate) regions: Vec<Region>,
-    /// Whether there is a file system, so that I/O for no file is its own.
+    /// Whether the scope has a file system. I/O for no file is then the file system's own.
     pub(crate) has_file_system: bool,
 }
 
-impl Kinds {
-    /// Names those of `wanted` that are still to be found below the mounts, each with the index of its device.
-    pub(super) fn find(naming: &Naming, mounts: &[(u8, PathBuf)], wanted: &HashSet<FileId>) -> Self {
+impl IoClassifier {
+    /// Walks the mounts, each with the index of its device, and classifies the files of `wanted` that it finds.
+    pub(super) fn new(naming: &Naming, mounts: &[(u8, PathBuf)], wanted: &HashSet<FileId>) -> Self {
         let mut files = HashMap::new();
         for (device, mount) in mounts {
             walk(mount, &mut |path, inode, is_directory| {
@@ -44,18 +44,18 @@ impl Kinds {
         Self { files, regions, has_file_system: !mounts.is_empty() }
     }
 
-    /// What an I/O of some sectors is for: the file system's own if it marked it so, or if it is for no file.
-    pub(crate) fn of_io(&self, file: Option<FileId>, is_metadata: bool, sector: u64) -> Kind {
+    /// Returns the kind of an I/O. File-system metadata is I/O that the file system marked as such, or that belongs to no file.
+    pub(crate) fn classify(&self, file: Option<FileId>, is_metadata: bool, sector: u64) -> Kind {
         match file {
             _ if is_metadata => Kind::FileSystemMetadata,
-            Some((_, inode)) if inode < FIRST_INODE => Kind::FileSystemMetadata,
+            Some((_, inode)) if inode < FIRST_FILE_INODE => Kind::FileSystemMetadata,
             Some(file) => self.files.get(&file).copied().unwrap_or(Kind::Unnamed),
             None if self.has_file_system => Kind::FileSystemMetadata,
-            None => self.of_sector(sector),
+            None => self.classify_sector(sector),
         }
     }
 
-    fn of_sector(&self, sector: u64) -> Kind {
+    fn classify_sector(&self, sector: u64) -> Kind {
         let after = self.regions.partition_point(|region| region.sectors.start <= sector);
         let region = after.checked_sub(1).and_then(|before| self.regions.get(before));
         let region = region.filter(|region| region.sectors.contains(&sector));
@@ -63,8 +63,8 @@ impl Kinds {
     }
 }
 
-/// Calls `each` with the path below `top`, the inode, and whether it is a directory, of everything on `top`'s file
-/// system, itself too. What vanishes meanwhile or cannot be read has no name.
+/// Calls `each` with the path below `top`, the inode, and whether it is a directory, for `top` and everything below it on the same file
+/// system. Skips entries that vanish during the walk or cannot be read.
 fn walk(top: &Path, each: &mut impl FnMut(&Path, u64, bool)) {
     let Ok(root) = fs::metadata(top) else { return };
     each(Path::new(""), root.ino(), true);
@@ -85,7 +85,7 @@ fn walk(top: &Path, each: &mut impl FnMut(&Path, u64, bool)) {
     }
 }
 
-/// What a file's content is.
+/// Returns the kind of a file's content, judged by its path.
 fn kind_of_path(naming: &Naming, path: &Path) -> Kind {
     match naming {
         Naming::Minio if path.file_name().is_some_and(|name| name == "xl.meta") => Kind::ObjectMetadata,
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn minio_names_its_metadata() {
+    fn minio_files_are_classified_by_path() {
         let kind = |path: &str| kind_of_path(&Naming::Minio, Path::new(path));
         assert_eq!(kind("bucket/a/xl.meta"), Kind::ObjectMetadata);
         assert_eq!(kind("bucket/a/0f3c/part.1"), Kind::ObjectData);
@@ -109,24 +109,27 @@ mod tests {
     }
 
     #[test]
-    fn files_regions_and_the_rest_are_told_apart() {
-        let mut kinds = Kinds { has_file_system: true, ..Kinds::default() };
-        kinds.files.insert((0, 70), Kind::ObjectMetadata);
-        assert_eq!(kinds.of_io(Some((0, 70)), false, 0), Kind::ObjectMetadata);
-        assert_eq!(kinds.of_io(Some((1, 70)), false, 0), Kind::Unnamed);
-        assert_eq!(kinds.of_io(None, false, 0), Kind::FileSystemMetadata);
-        assert_eq!(kinds.of_io(Some((0, 70)), true, 0), Kind::FileSystemMetadata);
-        assert_eq!(kinds.of_io(Some((0, 8)), false, 0), Kind::FileSystemMetadata, "ext4's journal");
+    fn io_is_classified_by_file() {
+        let mut classifier = IoClassifier { has_file_system: true, ..IoClassifier::default() };
+        classifier.files.insert((0, 70), Kind::ObjectMetadata);
+        assert_eq!(classifier.classify(Some((0, 70)), false, 0), Kind::ObjectMetadata);
+        assert_eq!(classifier.classify(Some((1, 70)), false, 0), Kind::Unnamed);
+        assert_eq!(classifier.classify(None, false, 0), Kind::FileSystemMetadata);
+        assert_eq!(classifier.classify(Some((0, 70)), true, 0), Kind::FileSystemMetadata);
+        assert_eq!(classifier.classify(Some((0, 8)), false, 0), Kind::FileSystemMetadata, "ext4's journal");
     }
 
-    /// Every sector behind a drive's superblocks was object data, also those of its index and those of nobody.
+    /// A bug: every sector behind a drive's superblocks counted as object data, also index and unused sectors.
     #[test]
-    fn what_no_region_holds_is_not_told_apart() {
+    fn sectors_outside_all_regions_are_unnamed() {
         let region = |sectors, kind| Region { sectors, kind };
         let naming = Naming::Regions(vec![region(32..64, Kind::ObjectData), region(8..16, Kind::Index)]);
-        let raw = Kinds::find(&naming, &[], &HashSet::new());
-        let of = |sector| raw.of_io(None, false, sector);
-        assert_eq!([8, 15, 32, 63].map(of), [Kind::Index, Kind::Index, Kind::ObjectData, Kind::ObjectData]);
-        assert_eq!([0, 16, 31, 64].map(of), [Kind::Unnamed; 4]);
+        let raw = IoClassifier::new(&naming, &[], &HashSet::new());
+        let kind_of = |sector| raw.classify(None, false, sector);
+        assert_eq!(
+            [8, 15, 32, 63].map(kind_of),
+            [Kind::Index, Kind::Index, Kind::ObjectData, Kind::ObjectData]
+        );
+        assert_eq!([0, 16, 31, 64].map(kind_of), [Kind::Unnamed; 4]);
     }
 }

@@ -1,21 +1,21 @@
-//! From events in the order of time to requests, calls and counts.
+//! Correlation of trace events into device requests, system calls and counts.
 //!
-//! A request to a device belongs to what its first bio belonged to when that entered the block layer: the file whose
-//! data its thread was at, and the call or io_uring request that the thread was in.
+//! A device request is attributed to a file and to a call when its first bio enters the block layer: to the file whose data the submitting
+//! thread reads or writes at that moment, and to the system call or io_uring request that the thread executes.
 
-use super::classifier::{FileId, Kinds};
-use super::event::{Asked, Event, FilePoint, IoStep, PagePoint, What};
+use super::classifier::{FileId, IoClassifier};
+use super::event::{Event, FileActivity, IoFlags, IoStage, PageActivity, Payload};
 use super::syscalls::{self, Family};
 use crate::model::{Kind, Operation, Request, SECTOR_BYTES};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-/// The bits of a stream above the inode's are the device's.
+/// A stream id holds the device above this bit, and the inode below it.
 const STREAM_DEVICE_SHIFT: u32 = 56;
 
-/// io_uring's reads, writes and flushes: `IORING_OP_READV`, `WRITEV`, `FSYNC`, `READ_FIXED`, `WRITE_FIXED`, `READ`, `WRITE`.
+/// Opcodes of io_uring's reads, writes and flushes: `IORING_OP_READV`, `WRITEV`, `FSYNC`, `READ_FIXED`, `WRITE_FIXED`, `READ`, `WRITE`.
 const RING_IO: [u8; 7] = [1, 2, 3, 4, 5, 22, 23];
 
-/// A call that did I/O or could have, and where its time went, ns.
+/// A system call or io_uring request on a file, with its time in each layer in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) family: Family,
@@ -26,97 +26,106 @@ pub(crate) struct Call {
     pub(crate) device_ns: u64,
 }
 
-/// Something counted at a moment.
+/// An event that is counted, with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct Count {
     pub(crate) at_ns: u64,
-    pub(crate) what: Counted,
-    /// Pages, names, or nanoseconds of waiting.
+    pub(crate) event: CountedEvent,
+    /// Number of pages or lookups; for a lock wait its duration in ns.
     pub(crate) amount: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum CountedEvent {
     Lookup,
     InodeMiss,
     PagesAdded,
     PagesDeleted,
-    PagesWanted,
+    PagesLookedUp,
     PagesMissing,
     LockWait,
 }
 
-/// What events come to.
+/// The activity found in a trace.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Digested {
+pub(crate) struct Activity {
     pub(crate) requests: Vec<Request>,
     pub(crate) calls: Vec<Call>,
-    pub(crate) points: Vec<Point>,
-    /// (phase, ns)
-    pub(crate) marks: Vec<(u32, u64)>,
+    pub(crate) counts: Vec<Count>,
+    /// (number of the phase, its start in ns)
+    pub(crate) markers: Vec<(u32, u64)>,
 }
 
-/// What is known of the node beside its events.
+/// Facts about the node that are not in its events.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Known {
-    pub(crate) kinds: Kinds,
-    /// The process of each thread that outlasted the trace; the others are taken for the first process's.
+pub(crate) struct NodeInfo {
+    pub(crate) classifier: IoClassifier,
+    /// The process of each thread that was still running when the trace ended. Other threads are attributed to the first process.
     pub(crate) process_of: HashMap<u32, u32>,
     pub(crate) first_process: u32,
-    /// Descriptors that were open files of the node when the trace began: (process, descriptor).
+    /// The node's files that were open when the trace began: (process, descriptor).
     pub(crate) open_files: HashSet<(u32, i32)>,
 }
 
-/// The files whose data is mentioned, to be named.
-pub(crate) fn files_seen(events: &[Event]) -> HashSet<FileId> {
+/// Returns the files whose data was read or written.
+pub(crate) fn traced_files(events: &[Event]) -> HashSet<FileId> {
     events
         .iter()
-        .filter_map(|event| match event.what {
-            What::File { point: FilePoint::Data, device, inode } => Some((device, inode)),
+        .filter_map(|event| match event.payload {
+            Payload::File { activity: FileActivity::Data, device, inode } => Some((device, inode)),
             _ => None,
         })
         .collect()
 }
 
-/// Digests events, which are in the order of time.
-pub(crate) fn digest(events: &[Event], known: Known) -> Digested {
-    let mut digest = Digest { files: known.open_files.clone(), known, ..Digest::default() };
+/// Correlates events, which must be in time order.
+pub(crate) fn correlate(events: &[Event], node: NodeInfo) -> Activity {
+    let mut correlator = Correlator { files: node.open_files.clone(), node, ..Correlator::default() };
     for event in events {
-        digest.event(event);
+        correlator.handle(event);
     }
-    digest.finish()
+    correlator.finish()
 }
 
 #[derive(Debug, Default)]
-struct Digest {
-    known: Known,
+struct Correlator {
+    node: NodeInfo,
+    /// Descriptors that are open files now: (process, descriptor).
     files: HashSet<(u32, i32)>,
     threads: HashMap<u32, Thread>,
-    /// Bios that were not issued, by device, operation and first sector.
+    /// Queued bios that are not issued yet, by device, operation and first sector.
     bios: BTreeMap<(u8, Operation, u64), Bio>,
+    /// Queued flushes without data, by device.
     empty_flushes: HashMap<u8, VecDeque<Bio>>,
-    /// Requests that are with a device: indexes into `requests`.
+    /// Requests that the device has not completed yet: indexes into `requests`.
     issued: HashMap<(u8, Operation, u64), VecDeque<usize>>,
     requests: Vec<Request>,
-    /// For each request: the draft it belongs to, and the thread that submitted it.
+    /// For each request: the index of the call that it belongs to, and the thread that submitted it.
     owners: Vec<(Option<usize>, u32)>,
-    drafts: Vec<Draft>,
-    rings: HashMap<u64, usize>,
-    points: Vec<Point>,
-    marks: Vec<(u32, u64)>,
+    calls: Vec<TracedCall>,
+    /// Indexes into `calls` of the io_uring requests in progress, by the kernel's address of the request.
+    ring_calls: HashMap<u64, usize>,
+    counts: Vec<Count>,
+    markers: Vec<(u32, u64)>,
 }
 
+/// The current state of a thread.
 #[derive(Debug, Default)]
 struct Thread {
+    /// The file whose data the thread reads or writes.
     file: Option<FileId>,
+    /// Index of the system call that the thread executes.
     call: Option<usize>,
-    ring: Option<usize>,
+    /// Index of the io_uring request that the thread submits.
+    ring_call: Option<usize>,
+    /// Start times of the lock waits in progress, ns.
     waits: Vec<u64>,
     is_node: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Bio {
+    /// Sector after the last one.
     end: u64,
     at_ns: u64,
     kind: Kind,
@@ -125,58 +134,61 @@ struct Bio {
     tid: u32,
 }
 
-/// A call whose time is not yet told apart.
+/// A system call or io_uring request whose time is not divided among the layers yet.
 #[derive(Debug)]
-struct Draft {
+struct TracedCall {
     family: Family,
     begin_ns: u64,
-    /// 0 until it ends.
+    /// 0 until the call returns.
     end_ns: u64,
-    /// The file system's first tracepoint.
-    reached_ns: Option<u64>,
-    /// Of a file of the node, as far as its arguments say.
-    of_file: bool,
+    /// Time of the first tracepoint of the file system in this call.
+    file_system_ns: Option<u64>,
+    /// Whether the arguments may name a file of the node.
+    is_on_file: bool,
+    /// Whether the call returns a new descriptor.
     opens: bool,
 }
 
-impl Digest {
-    fn event(&mut self, event: &Event) {
+impl Correlator {
+    fn handle(&mut self, event: &Event) {
         let (at_ns, tid) = (event.at_ns, event.tid);
-        match event.what {
-            What::Io { step: IoStep::Queue, device, asked, sectors, sector } => {
-                self.queued(event, device, asked, sector, sectors)
+        match event.payload {
+            Payload::Io { stage: IoStage::Queue, device, flags, sectors, sector } => {
+                self.on_queue(event, device, flags, sector, sectors)
             }
-            What::Io { step: IoStep::Issue, device, asked, sectors, sector } => {
-                self.issued(event, device, asked, sector, sectors)
+            Payload::Io { stage: IoStage::Issue, device, flags, sectors, sector } => {
+                self.on_issue(event, device, flags, sector, sectors)
             }
-            What::Io { step: IoStep::Complete, device, asked, sectors, sector } => {
-                self.completed(at_ns, with_device(device, asked, sector, sectors))
+            Payload::Io { stage: IoStage::Complete, device, flags, sectors, sector } => {
+                self.on_complete(at_ns, request_key(device, flags, sector, sectors))
             }
-            What::Enter { call, descriptor } => self.entered(at_ns, tid, call, descriptor),
-            What::Exit { answer, .. } => self.left(at_ns, tid, answer),
-            What::File { point, device, inode } => self.file(at_ns, tid, point, (device, inode)),
-            What::Pages { point, pages } => {
-                let what = match point {
-                    PagePoint::Added => Counted::PagesAdded,
-                    PagePoint::Deleted => Counted::PagesDeleted,
-                    PagePoint::Wanted => Counted::PagesWanted,
-                    PagePoint::Missing => Counted::PagesMissing,
+            Payload::Enter { call, descriptor } => self.on_enter(at_ns, tid, call, descriptor),
+            Payload::Exit { result, .. } => self.on_exit(at_ns, tid, result),
+            Payload::File { activity, device, inode } => self.on_file(at_ns, tid, activity, (device, inode)),
+            Payload::Pages { activity, pages } => {
+                let event = match activity {
+                    PageActivity::Added => CountedEvent::PagesAdded,
+                    PageActivity::Deleted => CountedEvent::PagesDeleted,
+                    PageActivity::LookedUp => CountedEvent::PagesLookedUp,
+                    PageActivity::Missing => CountedEvent::PagesMissing,
                 };
-                self.points.push(Point { at_ns, what, amount: u64::from(pages) });
+                self.counts.push(Count { at_ns, event, amount: u64::from(pages) });
             }
-            What::Lock { begins: true, .. } => self.thread(tid).waits.push(at_ns),
-            What::Lock { begins: false, .. } => {
+            Payload::Lock { begins: true, .. } => self.thread(tid).waits.push(at_ns),
+            Payload::Lock { begins: false, .. } => {
                 if let Some(begin) = self.thread(tid).waits.pop() {
-                    self.points.push(Point { at_ns, what: Counted::LockWait, amount: at_ns - begin });
+                    self.counts.push(Count { at_ns, event: CountedEvent::LockWait, amount: at_ns - begin });
                 }
             }
-            What::Ring { begins: true, opcode, request } => self.ring_begins(at_ns, tid, opcode, request),
-            What::Ring { begins: false, request, .. } => {
-                if let Some(draft) = self.rings.remove(&request) {
-                    self.drafts[draft].end_ns = at_ns;
+            Payload::Ring { begins: true, opcode, request } => {
+                self.on_ring_submit(at_ns, tid, opcode, request)
+            }
+            Payload::Ring { begins: false, request, .. } => {
+                if let Some(call) = self.ring_calls.remove(&request) {
+                    self.calls[call].end_ns = at_ns;
                 }
             }
-            What::Mark { phase } => self.marks.push((phase, at_ns)),
+            Payload::Marker { phase } => self.markers.push((phase, at_ns)),
         }
     }
 
@@ -184,53 +196,61 @@ impl Digest {
         self.threads.entry(tid).or_default()
     }
 
-    fn owner(&self, tid: u32) -> Option<usize> {
-        self.threads.get(&tid).and_then(|thread| thread.ring.or(thread.call))
+    /// Returns the index of the call to which I/O of this thread belongs now.
+    fn current_call(&self, tid: u32) -> Option<usize> {
+        self.threads.get(&tid).and_then(|thread| thread.ring_call.or(thread.call))
     }
 
-    /// A flush is of no sectors and of all that was written, whatever the system.
-    fn kind(&self, file: Option<FileId>, asked: Asked, sector: u64, sectors: u32) -> Kind {
+    /// Returns the kind of an I/O. A flush has no sectors and applies to all that was written, so it is of no kind on every system.
+    fn kind(&self, file: Option<FileId>, flags: IoFlags, sector: u64, sectors: u32) -> Kind {
         match sectors {
             0 => Kind::Unnamed,
-            _ => self.known.kinds.of_io(file, asked.is_metadata(), sector),
+            _ => self.node.classifier.classify(file, flags.is_metadata(), sector),
         }
     }
 
-    fn queued(&mut self, event: &Event, device: u8, asked: Asked, sector: u64, sectors: u32) {
+    fn on_queue(&mut self, event: &Event, device: u8, flags: IoFlags, sector: u64, sectors: u32) {
         let file = self.threads.get(&event.tid).and_then(|thread| thread.file);
-        let kind = self.kind(file, asked, sector, sectors);
+        let kind = self.kind(file, flags, sector, sectors);
         let stream = match file {
-            Some((device, inode)) if !asked.is_metadata() => u64::from(device) << STREAM_DEVICE_SHIFT | inode,
+            Some((device, inode)) if !flags.is_metadata() => u64::from(device) << STREAM_DEVICE_SHIFT | inode,
             _ => Request::THREAD_STREAM | u64::from(event.tid),
         };
         let end = sector + u64::from(sectors);
-        let bio = Bio { end, at_ns: event.at_ns, kind, stream, owner: self.owner(event.tid), tid: event.tid };
+        let bio = Bio {
+            end,
+            at_ns: event.at_ns,
+            kind,
+            stream,
+            owner: self.current_call(event.tid),
+            tid: event.tid,
+        };
         if sectors == 0 {
             self.empty_flushes.entry(device).or_default().push_back(bio);
         } else {
             self.bios
-                .entry((device, asked.operation(), sector))
+                .entry((device, flags.operation(), sector))
                 .and_modify(|before| before.end = before.end.max(end))
                 .or_insert(bio);
         }
     }
 
-    fn issued(&mut self, event: &Event, device: u8, asked: Asked, sector: u64, sectors: u32) {
-        let operation = with_device(device, asked, sector, sectors).1;
+    fn on_issue(&mut self, event: &Event, device: u8, flags: IoFlags, sector: u64, sectors: u32) {
+        let operation = request_key(device, flags, sector, sectors).1;
         let bio = match operation {
             Operation::Flush => self.empty_flushes.get_mut(&device).and_then(VecDeque::pop_front),
             _ => self.take_bios(device, operation, sector, sector + u64::from(sectors)),
         };
-        // A request that nobody queued is the block layer's own: a flush before a write, or one begun before the trace.
+        // A request without a queued bio comes from the block layer itself (a flush before a write), or was queued before the trace began.
         let bio = bio.unwrap_or(Bio {
             end: 0,
             at_ns: event.at_ns,
-            kind: self.kind(None, asked, sector, sectors),
+            kind: self.kind(None, flags, sector, sectors),
             stream: Request::THREAD_STREAM | u64::from(event.tid),
-            owner: self.owner(event.tid),
+            owner: self.current_call(event.tid),
             tid: event.tid,
         });
-        let key = with_device(device, asked, sector, sectors);
+        let key = request_key(device, flags, sector, sectors);
         self.issued.entry(key).or_default().push_back(self.requests.len());
         self.requests.push(Request {
             device: usize::from(device),
@@ -242,13 +262,13 @@ impl Digest {
             issued_ns: event.at_ns,
             completed_ns: 0,
             stream: bio.stream,
-            forced: asked.is_forced(),
+            forced: flags.is_forced(),
         });
         self.owners.push((bio.owner, bio.tid));
     }
 
-    /// Takes what is queued of these sectors; answers with the lowest bio, stamped as the earliest. What a split left
-    /// of a bio stays.
+    /// Removes the queued bios of these sectors. Returns the one with the lowest sector, with the earliest time of all. If a bio is only
+    /// partly in the range, its other sectors stay queued.
     fn take_bios(&mut self, device: u8, operation: Operation, begin: u64, end: u64) -> Option<Bio> {
         let mut taken: Option<Bio> = None;
         while let Some((&key, &bio)) = self.bios.range(..(device, operation, end)).next_back() {
@@ -269,7 +289,7 @@ impl Digest {
         taken
     }
 
-    fn completed(&mut self, at_ns: u64, key: (u8, Operation, u64)) {
+    fn on_complete(&mut self, at_ns: u64, key: (u8, Operation, u64)) {
         let Some(waiting) = self.issued.get_mut(&key) else { return };
         if let Some(request) = waiting.pop_front() {
             self.requests[request].completed_ns = at_ns;
@@ -279,100 +299,102 @@ impl Digest {
         }
     }
 
-    fn process(&self, tid: u32) -> u32 {
-        self.known.process_of.get(&tid).copied().unwrap_or(self.known.first_process)
+    fn process_of(&self, tid: u32) -> u32 {
+        self.node.process_of.get(&tid).copied().unwrap_or(self.node.first_process)
     }
 
-    fn entered(&mut self, at_ns: u64, tid: u32, number: u16, descriptor: i32) {
-        let Some(call) = syscalls::of_number(number) else { return };
-        let file = (self.process(tid), descriptor);
-        let of_file = if call.of_descriptor { self.files.contains(&file) } else { true };
-        if syscalls::closes(number) {
+    fn on_enter(&mut self, at_ns: u64, tid: u32, number: u16, descriptor: i32) {
+        let Some(syscall) = syscalls::by_number(number) else { return };
+        let file = (self.process_of(tid), descriptor);
+        let is_on_file = if syscall.takes_descriptor { self.files.contains(&file) } else { true };
+        if syscalls::is_close(number) {
             self.files.remove(&file);
         }
-        let draft = (call.family != Family::Ring).then_some(self.drafts.len());
+        let call = (syscall.family != Family::Ring).then_some(self.calls.len());
         let thread = self.thread(tid);
         thread.is_node = true;
-        thread.call = draft;
-        if draft.is_some() {
-            self.drafts.push(Draft {
-                family: call.family,
+        thread.call = call;
+        if call.is_some() {
+            self.calls.push(TracedCall {
+                family: syscall.family,
                 begin_ns: at_ns,
                 end_ns: 0,
-                reached_ns: None,
-                of_file,
-                opens: syscalls::opens(number),
+                file_system_ns: None,
+                is_on_file,
+                opens: syscalls::is_open(number),
             });
         }
     }
 
-    fn left(&mut self, at_ns: u64, tid: u32, answer: i64) {
-        let process = self.process(tid);
+    fn on_exit(&mut self, at_ns: u64, tid: u32, result: i64) {
+        let process = self.process_of(tid);
         let thread = self.thread(tid);
-        thread.ring = None;
+        thread.ring_call = None;
         thread.file = None;
-        if let Some(draft) = thread.call.take() {
-            self.drafts[draft].end_ns = at_ns;
-            if self.drafts[draft].opens && answer >= 0 {
-                self.files.insert((process, answer as i32));
+        if let Some(call) = thread.call.take() {
+            self.calls[call].end_ns = at_ns;
+            if self.calls[call].opens && result >= 0 {
+                self.files.insert((process, result as i32));
             }
         }
     }
 
-    fn file(&mut self, at_ns: u64, tid: u32, point: FilePoint, file: FileId) {
+    fn on_file(&mut self, at_ns: u64, tid: u32, activity: FileActivity, file: FileId) {
         let thread = self.thread(tid);
-        match point {
-            FilePoint::Data => thread.file = Some(file),
-            FilePoint::DataDone => thread.file = None,
-            FilePoint::Work => (),
-            FilePoint::Lookup => self.points.push(Point { at_ns, what: Counted::Lookup, amount: 1 }),
-            FilePoint::InodeMiss => self.points.push(Point { at_ns, what: Counted::InodeMiss, amount: 1 }),
+        match activity {
+            FileActivity::Data => thread.file = Some(file),
+            FileActivity::DataDone => thread.file = None,
+            FileActivity::Work => (),
+            FileActivity::Lookup => self.counts.push(Count { at_ns, event: CountedEvent::Lookup, amount: 1 }),
+            FileActivity::InodeMiss => {
+                self.counts.push(Count { at_ns, event: CountedEvent::InodeMiss, amount: 1 })
+            }
         }
-        if let Some(owner) = self.owner(tid) {
-            self.drafts[owner].reached_ns.get_or_insert(at_ns);
+        if let Some(call) = self.current_call(tid) {
+            self.calls[call].file_system_ns.get_or_insert(at_ns);
         }
     }
 
-    fn ring_begins(&mut self, at_ns: u64, tid: u32, opcode: u8, request: u64) {
-        let draft = RING_IO.contains(&opcode).then_some(self.drafts.len());
+    fn on_ring_submit(&mut self, at_ns: u64, tid: u32, opcode: u8, request: u64) {
+        let call = RING_IO.contains(&opcode).then_some(self.calls.len());
         let thread = self.thread(tid);
         thread.is_node = true;
         thread.file = None;
-        thread.ring = draft;
-        if let Some(draft) = draft {
-            self.rings.insert(request, draft);
-            self.drafts.push(Draft {
+        thread.ring_call = call;
+        if let Some(call) = call {
+            self.ring_calls.insert(request, call);
+            self.calls.push(TracedCall {
                 family: Family::Ring,
                 begin_ns: at_ns,
                 end_ns: 0,
-                reached_ns: None,
-                of_file: true,
+                file_system_ns: None,
+                is_on_file: true,
                 opens: false,
             });
         }
     }
 
-    fn finish(self) -> Digested {
-        let own = self.requests_by_draft();
-        let workers = self.requests_of_workers();
+    fn finish(self) -> Activity {
+        let own = self.requests_by_call();
+        let workers = self.worker_requests();
         let calls = self
-            .drafts
+            .calls
             .iter()
             .enumerate()
-            .filter(|(_, draft)| draft.end_ns > 0)
-            .filter_map(|(index, draft)| {
-                self.call(draft, own.get(&index).map_or(&[][..], Vec::as_slice), &workers)
+            .filter(|(_, call)| call.end_ns > 0)
+            .filter_map(|(index, call)| {
+                self.layer_times(call, own.get(&index).map_or(&[][..], Vec::as_slice), &workers)
             })
             .collect();
-        Digested {
+        Activity {
             calls,
-            points: self.points,
-            marks: self.marks,
+            counts: self.counts,
+            markers: self.markers,
             requests: self.requests.into_iter().filter(|request| request.completed_ns > 0).collect(),
         }
     }
 
-    fn requests_by_draft(&self) -> HashMap<usize, Vec<usize>> {
+    fn requests_by_call(&self) -> HashMap<usize, Vec<usize>> {
         let mut own: HashMap<usize, Vec<usize>> = HashMap::new();
         for (request, (owner, _)) in self.owners.iter().enumerate() {
             if let Some(owner) = owner {
@@ -382,8 +404,8 @@ impl Digest {
         own
     }
 
-    /// The requests that no thread of the node submitted, in the order of issue.
-    fn requests_of_workers(&self) -> Workers {
+    /// Returns the requests that no thread of the node submitted, in the order of issue.
+    fn worker_requests(&self) -> WorkerRequests {
         let is_node = |tid: &u32| self.threads.get(tid).is_some_and(|thread| thread.is_node);
         let indexes: Vec<usize> =
             (0..self.requests.len()).filter(|index| !is_node(&self.owners[*index].1)).collect();
@@ -392,54 +414,64 @@ impl Digest {
             .map(|index| self.requests[*index].completed_ns.saturating_sub(self.requests[*index].queued_ns))
             .max()
             .unwrap_or(0);
-        Workers { indexes, longest_ns }
+        WorkerRequests { indexes, longest_ns }
     }
 
-    /// Where the time of a call went; `None` if it was of no file, so no I/O.
-    fn call(&self, draft: &Draft, own: &[usize], workers: &Workers) -> Option<Call> {
-        if !draft.of_file && own.is_empty() && draft.reached_ns.is_none() {
+    /// Divides the time of a call among the layers. Returns `None` for a call that is on no file, such as one on a socket.
+    fn layer_times(&self, call: &TracedCall, own: &[usize], workers: &WorkerRequests) -> Option<Call> {
+        if !call.is_on_file && own.is_empty() && call.file_system_ns.is_none() {
             return None;
         }
-        let span = (draft.begin_ns, draft.end_ns);
+        let span = (call.begin_ns, call.end_ns);
         let mut requests: Vec<&Request> = own.iter().map(|index| &self.requests[*index]).collect();
-        if draft.family == Family::Flush {
-            requests.extend(workers.during(span, &self.requests));
+        if call.family == Family::Flush {
+            // A flush waits for the writes that kernel workers send during it.
+            requests.extend(workers.in_flight(span, &self.requests));
         }
-        let ended: Vec<&Request> = requests.into_iter().filter(|request| request.completed_ns > 0).collect();
-        let device = covered(ended.iter().map(|r| (r.issued_ns, r.completed_ns)), span);
-        let below = covered(ended.iter().map(|r| (r.queued_ns, r.completed_ns)), span);
-        // File systems say when they begin, not when they end; above them there is little left to do then.
-        let submitted_ns = ended.iter().map(|request| request.queued_ns).min();
-        let reached_ns = [draft.reached_ns, submitted_ns].into_iter().flatten().min();
-        let from_file_system = reached_ns.map_or(0, |reached| span.1.saturating_sub(reached.max(span.0)));
+        let completed: Vec<&Request> =
+            requests.into_iter().filter(|request| request.completed_ns > 0).collect();
+        let device = covered_ns(completed.iter().map(|r| (r.issued_ns, r.completed_ns)), span);
+        let block_and_device = covered_ns(completed.iter().map(|r| (r.queued_ns, r.completed_ns)), span);
+        // File systems have tracepoints for the begin of their work but not for its end. The little VFS work after that end counts as the
+        // file system's.
+        let submitted_ns = completed.iter().map(|request| request.queued_ns).min();
+        let reached_ns = [call.file_system_ns, submitted_ns].into_iter().flatten().min();
+        let below_vfs = reached_ns.map_or(0, |reached| span.1.saturating_sub(reached.max(span.0)));
         Some(Call {
-            family: draft.family,
-            begin_ns: draft.begin_ns,
-            vfs_ns: (span.1 - span.0).saturating_sub(from_file_system),
-            file_system_ns: from_file_system.saturating_sub(below),
-            block_ns: below - device,
+            family: call.family,
+            begin_ns: call.begin_ns,
+            vfs_ns: (span.1 - span.0).saturating_sub(below_vfs),
+            file_system_ns: below_vfs.saturating_sub(block_and_device),
+            block_ns: block_and_device - device,
             device_ns: device,
         })
     }
 }
 
-/// What names a request between issue and completion. Flushes have no place, and the kernel writes 0 or -1 for it.
-fn with_device(device: u8, asked: Asked, sector: u64, sectors: u32) -> (u8, Operation, u64) {
+/// Returns the key that identifies a request between issue and completion. Flushes have no sector; the kernel writes 0 or -1 for it.
+fn request_key(device: u8, flags: IoFlags, sector: u64, sectors: u32) -> (u8, Operation, u64) {
     match sectors {
         0 => (device, Operation::Flush, 0),
-        _ => (device, asked.operation(), sector),
+        _ => (device, flags.operation(), sector),
     }
 }
 
+/// Requests submitted by kernel workers, not by threads of the node.
 #[derive(Debug)]
-struct Workers {
+struct WorkerRequests {
+    /// Indexes into the requests, in the order of issue.
     indexes: Vec<usize>,
+    /// The longest time from queue to completion.
     longest_ns: u64,
 }
 
-impl Workers {
-    /// Those in flight during a span. Issue follows the queue by no more than the longest request lasted.
-    fn during<'a>(&'a self, span: (u64, u64), requests: &'a [Request]) -> impl Iterator<Item = &'a Request> {
+impl WorkerRequests {
+    /// Returns the requests in flight during a span. One that was in flight at its begin was issued at most `longest_ns` before.
+    fn in_flight<'a>(
+        &'a self,
+        span: (u64, u64),
+        requests: &'a [Request],
+    ) -> impl Iterator<Item = &'a Request> {
         let earliest = span.0.saturating_sub(self.longest_ns);
         let first = self.indexes.partition_point(|index| requests[*index].issued_ns < earliest);
         self.indexes[first..]
@@ -450,8 +482,8 @@ impl Workers {
     }
 }
 
-/// Nanoseconds of `span` that at least one of the intervals covers.
-fn covered(intervals: impl Iterator<Item = (u64, u64)>, span: (u64, u64)) -> u64 {
+/// Returns the nanoseconds of `span` that at least one of the intervals covers.
+fn covered_ns(intervals: impl Iterator<Item = (u64, u64)>, span: (u64, u64)) -> u64 {
     let mut clipped: Vec<(u64, u64)> = intervals
         .map(|(begin, end)| (begin.max(span.0), end.min(span.1)))
         .filter(|(begin, end)| begin < end)

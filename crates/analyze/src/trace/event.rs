@@ -1,41 +1,42 @@
-//! One record of the kernel in 32 bytes, and how each tracepoint becomes one.
+//! Trace events: a kernel record decoded into 32 bytes, and the tracepoints that are used.
 
 use super::ring_buffer::{u16_at, u32_at, u64_at};
 use super::tracefs::{Layout, Tracefs};
 use crate::model::{Operation, TraceError};
 use std::collections::HashMap;
 
-/// What happened, when, and in which thread.
+/// A decoded trace record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) at_ns: u64,
     pub(crate) tid: u32,
-    pub(crate) what: What,
+    pub(crate) payload: Payload,
 }
 
-/// What a tracepoint said.
+/// The decoded fields of a trace record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// An I/O of a device took a step.
-    Io { step: IoStep, device: u8, asked: Asked, sectors: u32, sector: u64 },
-    /// A call began, on this descriptor if it takes one.
+pub(crate) enum Payload {
+    /// An I/O to a device entered a stage.
+    Io { stage: IoStage, device: u8, flags: IoFlags, sectors: u32, sector: u64 },
+    /// A system call began. `descriptor` is its first argument.
     Enter { call: u16, descriptor: i32 },
-    /// A call ended.
-    Exit { call: u16, answer: i64 },
-    /// The file system did something to an inode; 0: to none in particular.
-    File { point: FilePoint, device: u8, inode: u64 },
-    /// Pages of a file entered or left the page cache, or were looked for.
-    Pages { point: PagePoint, pages: u32 },
-    /// The thread waits for a lock, or no longer.
+    /// A system call returned.
+    Exit { call: u16, result: i64 },
+    /// The file system worked on an inode; 0 if its tracepoint names none.
+    File { activity: FileActivity, device: u8, inode: u64 },
+    /// Pages of a file were added to, deleted from, or looked up in the page cache.
+    Pages { activity: PageActivity, pages: u32 },
+    /// The thread began or ended waiting for a contended lock.
     Lock { begins: bool, address: u64 },
-    /// A request of an io_uring began or ended.
+    /// An io_uring request was submitted or completed.
     Ring { begins: bool, opcode: u8, request: u64 },
-    /// Somebody wrote into the trace: the phase's number.
-    Mark { phase: u32 },
+    /// A phase began. The recording writes this marker itself.
+    Marker { phase: u32 },
 }
 
+/// The stages of an I/O in the block layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IoStep {
+pub(crate) enum IoStage {
     /// `block_bio_queue`
     Queue,
     /// `block_rq_issue`
@@ -44,11 +45,11 @@ pub(crate) enum IoStep {
     Complete,
 }
 
-/// The kernel's `rwbs` letters, in a byte.
+/// Operation and flags of an I/O, from the kernel's `rwbs` letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked(u8);
+pub(crate) struct IoFlags(u8);
 
-impl Asked {
+impl IoFlags {
     const FORCED: u8 = 1 << 6;
     const METADATA: u8 = 1 << 7;
     const OPERATIONS: [Operation; 4] =
@@ -58,128 +59,132 @@ impl Asked {
         Self::OPERATIONS[usize::from(self.0 & 3)]
     }
 
-    /// `F` after the operation: on the medium when complete.
+    /// Whether the write is on the medium when it completes (FUA; `F` after the operation).
     pub(crate) fn is_forced(self) -> bool {
         self.0 & Self::FORCED != 0
     }
 
-    /// `M`: the file system's metadata.
+    /// Whether the file system marked the I/O as metadata (`REQ_META`; `M`).
     pub(crate) fn is_metadata(self) -> bool {
         self.0 & Self::METADATA != 0
     }
 }
 
+/// The work of a file system on an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FilePoint {
-    /// The inode's data is about to be read or written by this thread.
+pub(crate) enum FileActivity {
+    /// The thread begins to read or write the inode's data.
     Data,
-    /// The thread is done with the inode's data.
+    /// The thread ends reading or writing the inode's data.
     DataDone,
-    /// Anything else that the file system shows.
+    /// Any other traced work.
     Work,
-    /// A name was looked up in a directory: the dentry cache did not have it.
+    /// A name lookup in a directory, after a miss in the dentry cache.
     Lookup,
-    /// An inode was brought into memory.
+    /// An inode was loaded, after a miss in the inode cache.
     InodeMiss,
 }
 
+/// Changes of the page cache, and reads from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PagePoint {
+pub(crate) enum PageActivity {
     /// `mm_filemap_add_to_page_cache`
     Added,
     /// `mm_filemap_delete_from_page_cache`
     Deleted,
-    /// `mm_filemap_get_pages`: a read looked for pages.
-    Wanted,
-    /// `page_cache_sync_ra`: the page it wanted was not there.
+    /// `mm_filemap_get_pages`: a read looked up pages.
+    LookedUp,
+    /// `page_cache_sync_ra`: a read found its page missing.
     Missing,
 }
 
-/// What a record of a tracepoint becomes.
+/// The type of event that a tracepoint's records are decoded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meaning {
-    Io(IoStep),
+pub(crate) enum EventType {
+    Io(IoStage),
     Enter,
     Exit,
-    File(FilePoint),
-    Pages(PagePoint),
+    File(FileActivity),
+    Pages(PageActivity),
     Lock { begins: bool },
     Ring { begins: bool },
-    Mark,
+    Marker,
 }
 
-/// A tracepoint that is used: `group/name`, what it means, and the field of the device to filter by.
-pub(crate) type Tracepoint = (&'static str, Meaning, Option<&'static str>);
+/// A tracepoint: its name (`group/name`), the type of its events, and the field with the device number to filter by.
+pub(crate) type Tracepoint = (&'static str, EventType, Option<&'static str>);
 
-/// Of the devices and their file systems, whoever does it. Of the file systems those that come first in a call, and
-/// those that say whose data a thread is at.
-pub(crate) const OF_DEVICES: &[Tracepoint] = &[
-    ("block/block_bio_queue", Meaning::Io(IoStep::Queue), Some("dev")),
-    ("block/block_rq_issue", Meaning::Io(IoStep::Issue), Some("dev")),
-    ("block/block_rq_complete", Meaning::Io(IoStep::Complete), Some("dev")),
-    ("filemap/mm_filemap_add_to_page_cache", Meaning::Pages(PagePoint::Added), Some("s_dev")),
-    ("filemap/mm_filemap_delete_from_page_cache", Meaning::Pages(PagePoint::Deleted), Some("s_dev")),
-    ("filemap/mm_filemap_get_pages", Meaning::Pages(PagePoint::Wanted), Some("s_dev")),
-    ("readahead/page_cache_sync_ra", Meaning::Pages(PagePoint::Missing), Some("s_dev")),
-    ("iomap/iomap_dio_rw_begin", Meaning::File(FilePoint::Data), Some("dev")),
-    ("iomap/iomap_readahead", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_es_lookup_extent_enter", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_writepages", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_writepages_result", Meaning::File(FilePoint::DataDone), Some("dev")),
-    ("ext4/ext4_read_folio", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_da_write_begin", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_write_begin", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_sync_file_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_load_inode", Meaning::File(FilePoint::InodeMiss), Some("dev")),
-    ("ext4/ext4_request_inode", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_unlink_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_truncate_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_fallocate_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("jbd2/jbd2_handle_start", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_file_direct_read", Meaning::File(FilePoint::Data), Some("dev")),
-    ("xfs/xfs_file_direct_write", Meaning::File(FilePoint::Data), Some("dev")),
-    ("xfs/xfs_file_buffered_read", Meaning::File(FilePoint::Data), Some("dev")),
-    ("xfs/xfs_file_buffered_write", Meaning::File(FilePoint::Data), Some("dev")),
-    ("xfs/xfs_map_blocks_found", Meaning::File(FilePoint::Data), Some("dev")),
-    ("xfs/xfs_map_blocks_alloc", Meaning::File(FilePoint::Data), Some("dev")),
-    ("xfs/xfs_file_fsync", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_dir_fsync", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_getattr", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_setattr", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_readdir", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_create", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_remove", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_rename", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_trans_alloc", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_lookup", Meaning::File(FilePoint::Lookup), Some("dev")),
-    ("xfs/xfs_iget_miss", Meaning::File(FilePoint::InodeMiss), Some("dev")),
+/// Tracepoints of the block layer, the page cache and the file systems, filtered by device. Of a file system these are the tracepoints that
+/// a system call reaches first, and those that tell which file's data a thread reads or writes.
+pub(crate) const DEVICE_TRACEPOINTS: &[Tracepoint] = &[
+    ("block/block_bio_queue", EventType::Io(IoStage::Queue), Some("dev")),
+    ("block/block_rq_issue", EventType::Io(IoStage::Issue), Some("dev")),
+    ("block/block_rq_complete", EventType::Io(IoStage::Complete), Some("dev")),
+    ("filemap/mm_filemap_add_to_page_cache", EventType::Pages(PageActivity::Added), Some("s_dev")),
+    ("filemap/mm_filemap_delete_from_page_cache", EventType::Pages(PageActivity::Deleted), Some("s_dev")),
+    ("filemap/mm_filemap_get_pages", EventType::Pages(PageActivity::LookedUp), Some("s_dev")),
+    ("readahead/page_cache_sync_ra", EventType::Pages(PageActivity::Missing), Some("s_dev")),
+    ("iomap/iomap_dio_rw_begin", EventType::File(FileActivity::Data), Some("dev")),
+    ("iomap/iomap_readahead", EventType::File(FileActivity::Data), Some("dev")),
+    ("ext4/ext4_es_lookup_extent_enter", EventType::File(FileActivity::Data), Some("dev")),
+    ("ext4/ext4_writepages", EventType::File(FileActivity::Data), Some("dev")),
+    ("ext4/ext4_writepages_result", EventType::File(FileActivity::DataDone), Some("dev")),
+    ("ext4/ext4_read_folio", EventType::File(FileActivity::Data), Some("dev")),
+    ("ext4/ext4_da_write_begin", EventType::File(FileActivity::Data), Some("dev")),
+    ("ext4/ext4_write_begin", EventType::File(FileActivity::Data), Some("dev")),
+    ("ext4/ext4_sync_file_enter", EventType::File(FileActivity::Work), Some("dev")),
+    ("ext4/ext4_load_inode", EventType::File(FileActivity::InodeMiss), Some("dev")),
+    ("ext4/ext4_request_inode", EventType::File(FileActivity::Work), Some("dev")),
+    ("ext4/ext4_unlink_enter", EventType::File(FileActivity::Work), Some("dev")),
+    ("ext4/ext4_truncate_enter", EventType::File(FileActivity::Work), Some("dev")),
+    ("ext4/ext4_fallocate_enter", EventType::File(FileActivity::Work), Some("dev")),
+    ("jbd2/jbd2_handle_start", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_file_direct_read", EventType::File(FileActivity::Data), Some("dev")),
+    ("xfs/xfs_file_direct_write", EventType::File(FileActivity::Data), Some("dev")),
+    ("xfs/xfs_file_buffered_read", EventType::File(FileActivity::Data), Some("dev")),
+    ("xfs/xfs_file_buffered_write", EventType::File(FileActivity::Data), Some("dev")),
+    ("xfs/xfs_map_blocks_found", EventType::File(FileActivity::Data), Some("dev")),
+    ("xfs/xfs_map_blocks_alloc", EventType::File(FileActivity::Data), Some("dev")),
+    ("xfs/xfs_file_fsync", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_dir_fsync", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_getattr", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_setattr", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_readdir", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_create", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_remove", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_rename", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_trans_alloc", EventType::File(FileActivity::Work), Some("dev")),
+    ("xfs/xfs_lookup", EventType::File(FileActivity::Lookup), Some("dev")),
+    ("xfs/xfs_iget_miss", EventType::File(FileActivity::InodeMiss), Some("dev")),
 ];
 
-/// Of the node's threads.
-pub(crate) const OF_THREADS: &[Tracepoint] = &[
-    ("raw_syscalls/sys_enter", Meaning::Enter, None),
-    ("raw_syscalls/sys_exit", Meaning::Exit, None),
-    ("lock/contention_begin", Meaning::Lock { begins: true }, None),
-    ("lock/contention_end", Meaning::Lock { begins: false }, None),
-    ("io_uring/io_uring_submit_req", Meaning::Ring { begins: true }, None),
-    ("io_uring/io_uring_complete", Meaning::Ring { begins: false }, None),
+/// Tracepoints of system calls, locks and io_uring, filtered by the node's threads.
+pub(crate) const THREAD_TRACEPOINTS: &[Tracepoint] = &[
+    ("raw_syscalls/sys_enter", EventType::Enter, None),
+    ("raw_syscalls/sys_exit", EventType::Exit, None),
+    ("lock/contention_begin", EventType::Lock { begins: true }, None),
+    ("lock/contention_end", EventType::Lock { begins: false }, None),
+    ("io_uring/io_uring_submit_req", EventType::Ring { begins: true }, None),
+    ("io_uring/io_uring_complete", EventType::Ring { begins: false }, None),
 ];
 
-/// What [`Meaning::Mark`] is made of; always on in an instance.
-const PRINT: &str = "ftrace/print";
+/// The event of writes to `trace_marker`, which is always enabled in an instance.
+const PRINT_EVENT: &str = "ftrace/print";
 
-/// Reads records of tracepoints into events.
+/// Decodes trace records into events.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder {
-    by_id: HashMap<u16, (Meaning, Places)>,
-    /// The devices' numbers as events of requests write them, major above 20 bits of minor; and as the others do.
+    /// By event id.
+    by_id: HashMap<u16, (EventType, FieldOffsets)>,
+    /// The device numbers in events of the block layer: those of whole disks.
     disks: Vec<u32>,
+    /// The device numbers in events of file systems and the page cache: those of partitions, where the scope has partitions.
     devices: Vec<u32>,
 }
 
-/// Offsets of the fields that a meaning needs, in bytes.
+/// Offsets in bytes of the record fields that an event type needs. What `first` to `third` are depends on the type.
 #[derive(Debug, Clone, Copy, Default)]
-struct Places {
+struct FieldOffsets {
     device: usize,
     first: usize,
     second: usize,
@@ -187,7 +192,7 @@ struct Places {
 }
 
 impl Decoder {
-    /// For those of the tracepoints that the kernel has.
+    /// Makes a decoder for the tracepoints that the kernel has.
     pub(crate) fn new(
         tracefs: &Tracefs,
         points: &[Tracepoint],
@@ -195,55 +200,59 @@ impl Decoder {
         devices: Vec<u32>,
     ) -> Result<Self, TraceError> {
         let mut by_id = HashMap::new();
-        for (event, meaning, _) in points.iter().chain(&[(PRINT, Meaning::Mark, None)]) {
+        for (event, event_type, _) in points.iter().chain(&[(PRINT_EVENT, EventType::Marker, None)]) {
             if !tracefs.has(event) {
                 continue;
             }
             let layout = tracefs.layout(event)?;
-            if let Some(places) = places(*meaning, &layout) {
-                by_id.insert(layout.id, (*meaning, places));
+            if let Some(offsets) = field_offsets(*event_type, &layout) {
+                by_id.insert(layout.id, (*event_type, offsets));
             }
         }
         Ok(Self { by_id, disks, devices })
     }
 
-    /// What a record says; `None` for what is not asked for.
-    pub(crate) fn event(&self, at_ns: u64, record: &[u8]) -> Option<Event> {
-        let (meaning, places) = self.by_id.get(&u16_at(record, 0)?)?;
+    /// Decodes a record. Returns `None` for an event or a device that is not traced.
+    pub(crate) fn decode(&self, at_ns: u64, record: &[u8]) -> Option<Event> {
+        let (event_type, offsets) = self.by_id.get(&u16_at(record, 0)?)?;
         let tid = u32_at(record, 4)?;
-        let what = self.what(*meaning, places, record)?;
-        Some(Event { at_ns, tid, what })
+        let payload = self.payload(*event_type, offsets, record)?;
+        Some(Event { at_ns, tid, payload })
     }
 
-    fn what(&self, meaning: Meaning, at: &Places, record: &[u8]) -> Option<What> {
-        Some(match meaning {
-            Meaning::Io(step) => What::Io {
-                step,
+    fn payload(&self, event_type: EventType, at: &FieldOffsets, record: &[u8]) -> Option<Payload> {
+        Some(match event_type {
+            EventType::Io(stage) => Payload::Io {
+                stage,
                 device: index_of(&self.disks, u32_at(record, at.device)?)?,
-                asked: asked(record.get(at.third..)?)?,
+                flags: parse_rwbs(record.get(at.third..)?)?,
                 sectors: u32_at(record, at.second)?,
                 sector: u64_at(record, at.first)?,
             },
-            Meaning::Enter => What::Enter {
+            EventType::Enter => Payload::Enter {
                 call: u64_at(record, at.first)? as u16,
                 descriptor: u64_at(record, at.second)? as i32,
             },
-            Meaning::Exit => What::Exit {
+            EventType::Exit => Payload::Exit {
                 call: u64_at(record, at.first)? as u16,
-                answer: u64_at(record, at.second)? as i64,
+                result: u64_at(record, at.second)? as i64,
             },
-            Meaning::File(point) => {
+            EventType::File(activity) => {
                 let inode = if at.first == 0 { 0 } else { u64_at(record, at.first)? };
-                What::File { point, device: index_of(&self.devices, u32_at(record, at.device)?)?, inode }
+                Payload::File {
+                    activity,
+                    device: index_of(&self.devices, u32_at(record, at.device)?)?,
+                    inode,
+                }
             }
-            Meaning::Pages(point) => What::Pages { point, pages: pages(at, record) },
-            Meaning::Lock { begins } => What::Lock { begins, address: u64_at(record, at.first)? },
-            Meaning::Ring { begins } => What::Ring {
+            EventType::Pages(activity) => Payload::Pages { activity, pages: pages(at, record) },
+            EventType::Lock { begins } => Payload::Lock { begins, address: u64_at(record, at.first)? },
+            EventType::Ring { begins } => Payload::Ring {
                 begins,
                 opcode: if begins { *record.get(at.second)? } else { 0 },
                 request: u64_at(record, at.first)?,
             },
-            Meaning::Mark => What::Mark { phase: phase(record.get(at.first..)?)? },
+            EventType::Marker => Payload::Marker { phase: parse_marker(record.get(at.first..)?)? },
         })
     }
 }
@@ -252,61 +261,69 @@ fn index_of(numbers: &[u32], number: u32) -> Option<u8> {
     numbers.iter().position(|known| *known == number).map(|index| index as u8)
 }
 
-/// Where a meaning's fields are; `None` if the kernel's event lacks one.
-fn places(meaning: Meaning, layout: &Layout) -> Option<Places> {
+/// Returns the offsets of the fields that an event type needs, or `None` if the kernel's event lacks one.
+fn field_offsets(event_type: EventType, layout: &Layout) -> Option<FieldOffsets> {
     let offset = |name: &str| layout.field(name).map(|(offset, _)| offset);
     let inode = || ["ino", "i_ino", "dp_ino", "src_dp_ino"].into_iter().find_map(offset);
-    Some(match meaning {
-        Meaning::Io(_) => Places {
+    Some(match event_type {
+        EventType::Io(_) => FieldOffsets {
             device: offset("dev")?,
             first: offset("sector")?,
             second: offset("nr_sector")?,
             third: offset("rwbs")?,
         },
-        Meaning::Enter => Places { first: offset("id")?, second: offset("args")?, ..Places::default() },
-        Meaning::Exit => Places { first: offset("id")?, second: offset("ret")?, ..Places::default() },
-        Meaning::File(_) => {
-            Places { device: offset("dev")?, first: inode().unwrap_or(0), ..Places::default() }
+        EventType::Enter => {
+            FieldOffsets { first: offset("id")?, second: offset("args")?, ..FieldOffsets::default() }
         }
-        Meaning::Pages(_) => Places { first: offset("order").unwrap_or(0), ..Places::default() },
-        Meaning::Lock { .. } => Places { first: offset("lock_addr")?, ..Places::default() },
-        Meaning::Ring { begins: true } => {
-            Places { first: offset("req")?, second: offset("opcode")?, ..Places::default() }
+        EventType::Exit => {
+            FieldOffsets { first: offset("id")?, second: offset("ret")?, ..FieldOffsets::default() }
         }
-        Meaning::Ring { begins: false } => Places { first: offset("req")?, ..Places::default() },
-        Meaning::Mark => Places { first: offset("buf")?, ..Places::default() },
+        EventType::File(_) => {
+            FieldOffsets { device: offset("dev")?, first: inode().unwrap_or(0), ..FieldOffsets::default() }
+        }
+        EventType::Pages(_) => {
+            FieldOffsets { first: offset("order").unwrap_or(0), ..FieldOffsets::default() }
+        }
+        EventType::Lock { .. } => FieldOffsets { first: offset("lock_addr")?, ..FieldOffsets::default() },
+        EventType::Ring { begins: true } => {
+            FieldOffsets { first: offset("req")?, second: offset("opcode")?, ..FieldOffsets::default() }
+        }
+        EventType::Ring { begins: false } => {
+            FieldOffsets { first: offset("req")?, ..FieldOffsets::default() }
+        }
+        EventType::Marker => FieldOffsets { first: offset("buf")?, ..FieldOffsets::default() },
     })
 }
 
-/// Pages of a folio; a kernel before folios says no order, and means one.
-fn pages(at: &Places, record: &[u8]) -> u32 {
+/// Returns the number of pages of a folio. Kernels before folios have no `order` field; their events are about one page.
+fn pages(at: &FieldOffsets, record: &[u8]) -> u32 {
     if at.first == 0 { 1 } else { record.get(at.first).map_or(1, |order| 1 << (order & 31)) }
 }
 
-/// Marks are written as `tenon NUMBER`.
-fn phase(text: &[u8]) -> Option<u32> {
-    let digits = text.strip_prefix(MARK.as_bytes())?;
+/// Parses a phase marker, `tenon NUMBER`, into the phase's number.
+fn parse_marker(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(MARKER_PREFIX.as_bytes())?;
     let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
-/// What a mark in the trace begins with.
-pub(crate) const MARK: &str = "tenon ";
+/// Prefix of phase markers in the trace.
+pub(crate) const MARKER_PREFIX: &str = "tenon ";
 
-/// The letters of `blk_fill_rwbs`: `F` for a flush before, the operation, `F` for forced, `A`, `S`, `M`, `U`.
-pub(crate) fn asked(letters: &[u8]) -> Option<Asked> {
+/// Parses the letters of the kernel's `blk_fill_rwbs`: `F` for a preceding flush, the operation, `F` for FUA, then `A`, `S`, `M`, `U`.
+pub(crate) fn parse_rwbs(letters: &[u8]) -> Option<IoFlags> {
     let text = letters.split(|byte| *byte == 0).next()?;
     let flush_first = text.len() > 1 && text[0] == b'F' && b"WRDFN".contains(&text[1]);
     let text = if flush_first { &text[1..] } else { text };
     let (operation, rest) = text.split_first()?;
     let mut bits = b"RWFD".iter().position(|letter| letter == operation)? as u8;
     if rest.first() == Some(&b'F') {
-        bits |= Asked::FORCED;
+        bits |= IoFlags::FORCED;
     }
     if rest.contains(&b'M') {
-        bits |= Asked::METADATA;
+        bits |= IoFlags::METADATA;
     }
-    Some(Asked(bits))
+    Some(IoFlags(bits))
 }
 
 #[cfg(test)]
@@ -314,8 +331,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_of_requests_are_read() {
-        let read = |text: &[u8]| asked(text).map(|a| (a.operation(), a.is_forced(), a.is_metadata()));
+    fn rwbs_letters_are_parsed() {
+        let read = |text: &[u8]| {
+            parse_rwbs(text).map(|flags| (flags.operation(), flags.is_forced(), flags.is_metadata()))
+        };
         assert_eq!(read(b"R\0\0\0"), Some((Operation::Read, false, false)));
         assert_eq!(read(b"RAM\0"), Some((Operation::Read, false, true)));
         assert_eq!(read(b"WS\0"), Some((Operation::Write, false, false)));
@@ -333,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_numbers() {
-        assert_eq!(phase(b"tenon 12\n\0"), Some(12));
-        assert_eq!(phase(b"hello"), None);
+    fn phase_markers_are_parsed() {
+        assert_eq!(parse_marker(b"tenon 12\n\0"), Some(12));
+        assert_eq!(parse_marker(b"hello"), None);
     }
 }

@@ -1,49 +1,49 @@
-//! The processes of a node and their threads, as `/proc` shows them.
+//! Threads, open files and CPU time of the node's processes, read from `/proc`.
 
 use crate::model::CpuTime;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The kernel's own threads are children of this one.
+/// Pid of `kthreadd`, the parent of all kernel threads.
 const KTHREADD: u32 = 2;
 
-/// `USER_HZ`, the unit of times in `/proc`: 100 on every architecture that Tenon is built for.
+/// `USER_HZ`, the unit of CPU times in `/proc`: 100 on every architecture that Tenon is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The threads of a process, itself among them.
+/// Returns the thread ids of a process, the main thread included.
 pub(super) fn threads(process: u32) -> Vec<u32> {
-    numbers(Path::new(&format!("/proc/{process}/task")))
+    numeric_entries(Path::new(&format!("/proc/{process}/task")))
 }
 
-/// Which process each thread belongs to.
+/// Returns the process of each thread.
 pub(super) fn processes_of_threads(processes: &[u32]) -> HashMap<u32, u32> {
     processes.iter().flat_map(|process| threads(*process).into_iter().map(|tid| (tid, *process))).collect()
 }
 
-/// The descriptors of a process that are files within `mounts`, or one of `devices`.
-pub(super) fn open_files(process: u32, within: &[PathBuf]) -> Vec<i32> {
+/// Returns the open descriptors of a process whose paths are one of `roots` or lie below one.
+pub(super) fn open_files(process: u32, roots: &[PathBuf]) -> Vec<i32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
     entries
         .flatten()
         .filter(|entry| {
-            fs::read_link(entry.path()).is_ok_and(|path| within.iter().any(|top| path.starts_with(top)))
+            fs::read_link(entry.path()).is_ok_and(|path| roots.iter().any(|root| path.starts_with(root)))
         })
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
 }
 
-/// Processor time until now: of the processes with the children they waited for, and of the kernel's threads.
+/// Returns the CPU time used until now by the processes, with the children that they waited for, and by all kernel threads.
 pub(super) fn cpu(processes: &[u32]) -> CpuTime {
     let mut sum = CpuTime::default();
     for process in processes {
-        if let Some(stat) = Stat::of(*process) {
+        if let Some(stat) = Stat::read(*process) {
             sum.node_user_seconds += stat.user_seconds;
             sum.node_system_seconds += stat.system_seconds;
         }
     }
-    for process in numbers(Path::new("/proc")) {
-        if let Some(stat) = Stat::of(process).filter(|stat| stat.parent == KTHREADD) {
+    for process in numeric_entries(Path::new("/proc")) {
+        if let Some(stat) = Stat::read(process).filter(|stat| stat.parent == KTHREADD) {
             sum.kernel_workers_seconds += stat.user_seconds + stat.system_seconds;
         }
     }
@@ -57,8 +57,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// proc_pid_stat(5): the fields after the name in brackets, which may hold anything.
-    fn of(process: u32) -> Option<Self> {
+    /// Reads proc_pid_stat(5). The fields are counted from the last closing bracket, as the name in brackets may contain anything.
+    fn read(process: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let seconds = |field: usize| -> Option<f64> {
@@ -72,7 +72,7 @@ impl Stat {
     }
 }
 
-fn numbers(directory: &Path) -> Vec<u32> {
+fn numeric_entries(directory: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

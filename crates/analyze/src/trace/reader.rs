@@ -1,4 +1,4 @@
-//! Threads that empty the kernel's buffers while the workload runs.
+//! Threads that drain the kernel's trace buffers while the workload runs.
 
 use super::event::{Decoder, Event};
 use super::ring_buffer;
@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The kernel hands out one sub-buffer a read; larger ones mean fewer reads, where the kernel can (since 6.8).
+/// Size of a sub-buffer. Each read returns one sub-buffer, so larger ones need fewer reads (kernel 6.8 or newer).
 pub(super) const SUB_BUFFER_KIB: usize = 64;
 
-/// Room for a second or so of a busy node on each processor, in KiB: 30 MB hold half a million records.
+/// Size of each processor's buffer, in KiB. 32 MiB hold half a million records, about a second of a busy node.
 pub(super) const BUFFER_KIB: usize = 32 << 10;
 
-/// Between two looks at an empty buffer: what comes meanwhile must fit into it, whatever the machine.
+/// Pause before an empty buffer is read again. The events of this time must fit into the buffer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How many events may be kept, and how many were not.
+/// The remaining number of events that may be kept, and the number dropped.
 #[derive(Debug)]
 pub(super) struct Budget {
-    pub(super) left: AtomicUsize,
-    pub(super) refused: AtomicU64,
+    pub(super) remaining: AtomicUsize,
+    pub(super) dropped: AtomicU64,
 }
 
-/// The readers of one instance, one for each processor.
+/// The reader threads of one tracing instance, one for each processor.
 #[derive(Debug)]
 pub(super) struct Readers {
     stop: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Starts to read an instance.
+    /// Starts a reader thread for each buffer of an instance.
     pub(super) fn start(
         instance: &Instance,
         decoder: Decoder,
@@ -45,12 +45,12 @@ impl Readers {
         let mut threads = Vec::new();
         for buffer in instance.buffers()? {
             let (decoder, budget, stop) = (decoder.clone(), Arc::clone(budget), Arc::clone(&stop));
-            threads.push(std::thread::spawn(move || read_until(buffer, &decoder, &budget, &stop)));
+            threads.push(std::thread::spawn(move || read_until_stopped(buffer, &decoder, &budget, &stop)));
         }
         Ok(Self { stop, threads })
     }
 
-    /// Reads what is left and gives all: a run in the order of time for each processor.
+    /// Reads the rest of the buffers and appends all events: for each processor a run in time order.
     pub(super) fn finish(mut self, into: &mut Vec<Event>) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
@@ -68,26 +68,26 @@ impl Drop for Readers {
     }
 }
 
-fn read_until(mut buffer: File, decoder: &Decoder, budget: &Budget, stop: &AtomicBool) -> Vec<Event> {
+fn read_until_stopped(mut buffer: File, decoder: &Decoder, budget: &Budget, stop: &AtomicBool) -> Vec<Event> {
     let mut events = Vec::new();
     let mut page = vec![0; SUB_BUFFER_KIB << 10];
     loop {
-        let last = stop.load(Ordering::Acquire);
+        let is_last_pass = stop.load(Ordering::Acquire);
         while let Some(read) = read_page(&mut buffer, &mut page) {
-            ring_buffer::records(&page[..read], |at_ns, record| {
-                if let Some(event) = decoder.event(at_ns, record) {
-                    keep(&mut events, event, budget);
+            ring_buffer::for_each_record(&page[..read], |at_ns, record| {
+                if let Some(event) = decoder.decode(at_ns, record) {
+                    push_within_budget(&mut events, event, budget);
                 }
             });
         }
-        if last {
+        if is_last_pass {
             return events;
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-/// The length of the next sub-buffer; `None` if there is none now.
+/// Reads the next sub-buffer and returns its length, or `None` if the buffer is empty now.
 fn read_page(buffer: &mut File, page: &mut [u8]) -> Option<usize> {
     loop {
         match buffer.read(page) {
@@ -99,12 +99,12 @@ fn read_page(buffer: &mut File, page: &mut [u8]) -> Option<usize> {
     }
 }
 
-fn keep(events: &mut Vec<Event>, event: Event, budget: &Budget) {
-    let room = budget.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-    match room {
+fn push_within_budget(events: &mut Vec<Event>, event: Event, budget: &Budget) {
+    let taken = budget.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+    match taken {
         Ok(_) => events.push(event),
         Err(_) => {
-            budget.refused.fetch_add(1, Ordering::Relaxed);
+            budget.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The system calls that reach files, by their numbers.
+//! The system calls on files that are traced, by number.
 
-/// What a call is for; the families of reports.
+/// The group under which reports count a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Family {
     Read,
     Write,
-    /// `fsync` and its like.
+    /// `fsync`, `fdatasync`, `sync_file_range`, `syncfs`.
     Flush,
     /// Open, close, stat, rename, remove, list, attributes.
     Names,
@@ -28,21 +28,21 @@ impl Family {
     }
 }
 
-/// A call that is traced.
+/// A traced system call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct Syscall {
     pub(crate) number: i64,
     pub(crate) family: Family,
-    /// The first argument is an open file; else it is a path's directory, or a path.
-    pub(crate) of_descriptor: bool,
+    /// Whether the first argument is the descriptor of an open file. Otherwise it is a path, or the directory that a path is relative to.
+    pub(crate) takes_descriptor: bool,
 }
 
-const fn call(number: i64, family: Family, of_descriptor: bool) -> Call {
-    Call { number, family, of_descriptor }
+const fn call(number: i64, family: Family, takes_descriptor: bool) -> Syscall {
+    Syscall { number, family, takes_descriptor }
 }
 
-/// Those that every architecture has.
-const EVERYWHERE: &[Call] = &[
+/// System calls of every architecture.
+const GENERIC: &[Syscall] = &[
     call(libc::SYS_read, Family::Read, true),
     call(libc::SYS_readv, Family::Read, true),
     call(libc::SYS_pread64, Family::Read, true),
@@ -86,9 +86,9 @@ const EVERYWHERE: &[Call] = &[
     call(libc::SYS_io_uring_enter, Family::Ring, true),
 ];
 
-/// The old ones that newer architectures were never given.
+/// Legacy system calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
-const HERE: &[Call] = &[
+const LEGACY: &[Syscall] = &[
     call(libc::SYS_open, Family::Names, false),
     call(libc::SYS_stat, Family::Names, false),
     call(libc::SYS_lstat, Family::Names, false),
@@ -100,32 +100,32 @@ const HERE: &[Call] = &[
 ];
 
 #[cfg(not(target_arch = "x86_64"))]
-const HERE: &[Call] = &[];
+const LEGACY: &[Syscall] = &[];
 
-/// Every call that is traced.
-pub(crate) fn all() -> impl Iterator<Item = &'static Call> {
-    EVERYWHERE.iter().chain(HERE)
+/// Returns every traced system call.
+pub(crate) fn all() -> impl Iterator<Item = &'static Syscall> {
+    GENERIC.iter().chain(LEGACY)
 }
 
-/// The call of this number, if it is traced.
-pub(crate) fn of_number(number: u16) -> Option<&'static Call> {
+/// Returns the system call with this number, if it is traced.
+pub(crate) fn by_number(number: u16) -> Option<&'static Syscall> {
     all().find(|call| call.number == i64::from(number))
 }
 
-/// Whether the call answers with the descriptor of a file.
-pub(crate) fn opens(number: u16) -> bool {
+/// Whether the system call returns a new file descriptor.
+pub(crate) fn is_open(number: u16) -> bool {
     let opening = [libc::SYS_openat, libc::SYS_openat2];
     #[cfg(target_arch = "x86_64")]
     let opening = [opening[0], opening[1], libc::SYS_open];
     opening.contains(&i64::from(number))
 }
 
-/// Whether the call ends its descriptor.
-pub(crate) fn closes(number: u16) -> bool {
+/// Whether the system call closes its descriptor.
+pub(crate) fn is_close(number: u16) -> bool {
     i64::from(number) == libc::SYS_close
 }
 
-/// The kernel's filter that passes these calls only.
+/// Returns the kernel event filter that accepts only these system calls.
 pub(crate) fn filter() -> String {
     all().map(|call| format!("id == {}", call.number)).collect::<Vec<_>>().join(" || ")
 }

@@ -1,7 +1,7 @@
-//! The kernel's tracing directory: instances of our own in it, and the layout of its events.
+//! Tracefs: tracing instances of this program, and the record layouts of the kernel's events.
 //!
-//! Invariant: nothing outside our own instances is changed, so tracing disturbs nobody else's; an instance goes
-//! when it is dropped, and those that killed processes left behind go when the next recording starts.
+//! Invariant: only instances of this program are changed, so other users of tracing are not disturbed. Dropping an instance removes it;
+//! instances of killed processes are removed when the next recording starts.
 
 use crate::model::TraceError;
 use rustix::mount::{MountFlags, mount};
@@ -12,28 +12,28 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where tracefs is mounted.
+/// Mount point of tracefs.
 pub(super) const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// What the names of our instances begin with; the process's number and one of ours follow.
+/// Prefix of the names of this program's instances; the pid and a counter follow.
 const INSTANCE_PREFIX: &str = "tenon-analyze-";
 
-/// Tells the instances of one process apart: it may record several things at once.
+/// Numbers the instances of this process, which may have several recordings at once.
 static INSTANCES: AtomicU64 = AtomicU64::new(0);
 
-/// A kernel's events by folder and name, as `events/` of a tracing directory shows them.
+/// A tracefs mount.
 #[derive(Debug, Clone)]
 pub(super) struct Tracefs {
     root: PathBuf,
 }
 
 impl Tracefs {
-    /// A tracing directory; tests give one that lacks events.
+    /// Opens any directory as tracefs; tests pass one that lacks some events.
     pub(super) fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The machine's, if we may use it. It is mounted at its usual place if nobody has done so.
+    /// Opens the machine's tracefs. Mounts it at its usual place if it is not mounted yet.
     pub(super) fn open() -> Result<Self, TraceError> {
         let found = Self::at(TRACEFS);
         let no_tracefs = |source| TraceError::NoTracefs { path: found.root.clone(), source };
@@ -50,7 +50,7 @@ impl Tracefs {
         self.root.join("events").join(event).join("format").exists()
     }
 
-    /// How the records of an event are laid out.
+    /// Reads the record layout of an event.
     pub(super) fn layout(&self, event: &str) -> Result<Layout, TraceError> {
         let path = self.root.join("events").join(event).join("format");
         let text =
@@ -58,8 +58,8 @@ impl Tracefs {
         Layout::parse(&text).ok_or_else(|| TraceError::Format { path, what: "not an event's format".into() })
     }
 
-    /// A new instance that traces nothing yet.
-    pub(super) fn instance(&self) -> Result<Instance, TraceError> {
+    /// Creates an instance in which no event is enabled yet.
+    pub(super) fn create_instance(&self) -> Result<Instance, TraceError> {
         let name =
             format!("{INSTANCE_PREFIX}{}-{}", std::process::id(), INSTANCES.fetch_add(1, Ordering::Relaxed));
         let path = self.root.join("instances").join(name);
@@ -67,7 +67,7 @@ impl Tracefs {
         Ok(Instance { path })
     }
 
-    /// Takes down the instances of processes that are no more.
+    /// Removes the instances of processes that no longer exist.
     pub(super) fn remove_abandoned(&self) {
         let Ok(entries) = fs::read_dir(self.root.join("instances")) else { return };
         for entry in entries.flatten() {
@@ -81,14 +81,14 @@ impl Tracefs {
     }
 }
 
-/// A tracing instance of our own.
+/// A tracing instance of this program. Dropping it removes it from the kernel.
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
 }
 
 impl Instance {
-    /// Writes one of the instance's settings.
+    /// Writes a setting of the instance.
     pub(super) fn set(&self, file: &str, value: &str) -> Result<(), TraceError> {
         let path = self.path.join(file);
         let written =
@@ -96,7 +96,7 @@ impl Instance {
         written.map_err(|source| TraceError::File { path, source })
     }
 
-    /// Traces an event where `filter` holds; empty: always.
+    /// Enables an event for records that match `filter`. An empty filter matches all records.
     pub(super) fn enable(&self, event: &str, filter: &str) -> Result<(), TraceError> {
         if !filter.is_empty() {
             self.set(&format!("events/{event}/filter"), filter)?;
@@ -104,15 +104,15 @@ impl Instance {
         self.set(&format!("events/{event}/enable"), "1")
     }
 
-    /// The raw buffer of each processor, to be read without waiting.
+    /// Opens the raw buffer of each processor for non-blocking reads.
     pub(super) fn buffers(&self) -> Result<Vec<File>, TraceError> {
-        self.processors()?.into_iter().map(|cpu| open_raw(cpu.join("trace_pipe_raw"))).collect()
+        self.processor_dirs()?.into_iter().map(|cpu| open_raw(cpu.join("trace_pipe_raw"))).collect()
     }
 
-    /// Records that had no room.
-    pub(super) fn lost(&self) -> Result<u64, TraceError> {
+    /// Returns the number of records lost because a buffer was full.
+    pub(super) fn lost_records(&self) -> Result<u64, TraceError> {
         let mut lost = 0;
-        for cpu in self.processors()? {
+        for cpu in self.processor_dirs()? {
             let path = cpu.join("stats");
             let text = fs::read_to_string(&path).map_err(|source| TraceError::File { path, source })?;
             lost += text
@@ -125,7 +125,7 @@ impl Instance {
         Ok(lost)
     }
 
-    fn processors(&self) -> Result<Vec<PathBuf>, TraceError> {
+    fn processor_dirs(&self) -> Result<Vec<PathBuf>, TraceError> {
         let path = self.path.join("per_cpu");
         let entries = fs::read_dir(&path).map_err(|source| TraceError::File { path, source })?;
         Ok(entries.flatten().map(|entry| entry.path()).collect())
@@ -138,7 +138,7 @@ impl Drop for Instance {
         if let Err(error) = fs::remove_dir(&self.path)
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.path.display(), %error, "a tracing instance stays behind");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove a tracing instance; remove its directory by hand");
         }
     }
 }
@@ -151,10 +151,10 @@ fn open_raw(path: PathBuf) -> Result<File, TraceError> {
         .map_err(|source| TraceError::File { path, source })
 }
 
-/// Where the fields of an event's records are.
+/// The record layout of an event, from its `format` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// The number that its records begin with.
+    /// The event id, with which each record begins.
     pub(super) id: u16,
     fields: HashMap<String, (usize, usize)>,
 }
@@ -165,13 +165,13 @@ impl Layout {
         Some(Self { id, fields: text.lines().filter_map(parse_field).collect() })
     }
 
-    /// Offset and size of a field, in bytes.
+    /// Returns offset and size of a field, in bytes.
     pub(super) fn field(&self, name: &str) -> Option<(usize, usize)> {
         self.fields.get(name).copied()
     }
 }
 
-/// `field:char rwbs[10]; offset:28; size:10; signed:0;` gives `rwbs`, 28 and 10.
+/// Parses a field's line: `field:char rwbs[10]; offset:28; size:10; signed:0;` yields `rwbs`, 28 and 10.
 fn parse_field(line: &str) -> Option<(String, (usize, usize))> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?;
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_gives_fields() {
+    fn a_format_file_is_parsed() {
         let text = "name: block_bio_queue\nID: 2097\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
             \tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n\tfield:char rwbs[10];\toffset:28;\tsize:10;\tsigned:0;\n\
             \tfield:void *req;\toffset:40;\tsize:8;\tsigned:0;\n\nprint fmt: \"%d\", REC->dev\n";
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_format_is_told() {
+    fn other_text_is_no_format_file() {
         assert_eq!(Layout::parse("hello"), None);
     }
 }

@@ -322,5 +322,5 @@ fn what_is_no_device_is_told() {
     let device = Loop::new();
     let devices = vec![device.path().to_owned()];
     let none = Recorder::start(Scope { devices, processes: vec![u32::MAX], ..Scope::default() }).unwrap_err();
-    assert!(none.to_string().contains("start the node before its trace"), "{none}");
+    assert!(none.to_string().contains("start the node before the trace"), "{none}");
 }
