@@ -1,6 +1,6 @@
-//! What was measured, for people and for programs.
+//! Reports of results: an HTML page, tables for a terminal, and JSON.
 //!
-//! Refuses: to draw what was not measured. A figure without numbers says why there are none.
+//! Refuses to draw figures without measured numbers. A missing number is shown with the reason why it is missing.
 
 mod figures;
 mod format;
@@ -15,13 +15,13 @@ pub use terminal::terminal;
 
 use crate::model::SystemResult;
 
-/// The layer between the VFS and the block layer: of a raw device that is the kernel's file of the device.
+/// Name of the layer between VFS and block layer. For a raw device that layer is the kernel's code for the device file.
 const FILE_SYSTEM: &str = "file system, or device file";
 
-/// Everything, for programs.
+/// Serializes all results.
 ///
 /// # Errors
-/// Never, for numbers that are numbers.
+/// None in practice: the types have no values that JSON cannot hold.
 pub fn json(systems: &[SystemResult]) -> serde_json::Result<String> {
     serde_json::to_string_pretty(systems)
 }

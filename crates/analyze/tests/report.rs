@@ -93,7 +93,7 @@ fn s333_a_comparison_becomes_tables_json_and_one_page() {
         "I/Os to the device",
         "Chains",
         "Caches and locks",
-        "What the metrics",
+        "Sources of the metrics",
     ] {
         assert!(text.contains(title), "{title}");
     }

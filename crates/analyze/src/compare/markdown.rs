@@ -1,4 +1,4 @@
-//! A comparison as tables for documents: rates, CPU, what the devices did, ratios, what is lost, and the project's goals.
+//! A comparison as Markdown for documents: rates, CPU, device I/O, ratios, and the project's goals.
 
 use super::rows::{Row, Unit, three_digits};
 use super::table::or_dash;
@@ -8,18 +8,18 @@ use crate::workload::Workload;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// The blocks of documents that a comparison fills.
+/// The document blocks made from a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Markdown {
-    /// Everything but the goals.
+    /// All tables but the goals.
     pub tables: String,
-    /// The project's own goals, and whether they are met.
+    /// The project's goals, and whether they are met.
     pub goals: String,
-    /// The ratios in a few lines.
+    /// The main ratios in a few lines, for the README.
     pub summary: String,
 }
 
-/// Systems of equal redundancy: ours, theirs, and what that is called.
+/// Pairs of systems with equal redundancy: ours, the other one, and the pair's name.
 const PAIRS: [(System, System, &str); 4] = [
     (System::Drive, System::MinioXfs, "drive to MinIO"),
     (System::DriveMd5, System::MinioXfs, "drive with MD5 to MinIO"),
@@ -27,13 +27,13 @@ const PAIRS: [(System, System, &str); 4] = [
     (System::Drive, System::DirXfs, "drive to directories"),
 ];
 
-/// A measured quantity: its name, and the seconds of one unit.
+/// A figure: its name and a function that returns its seconds per unit.
 type Figure = (&'static str, fn(&Row<'_>) -> Option<f64>);
 
 const TIME: Figure = ("time", |row| Some(row.secs()));
 const CPU: Figure = ("server CPU", |row| row.server_secs());
 
-/// The blocks.
+/// Renders the document blocks of a comparison.
 pub fn markdown(comparison: &Comparison) -> Markdown {
     Markdown { tables: tables(comparison), goals: goals_table(comparison), summary: summary(comparison) }
 }
@@ -43,33 +43,37 @@ fn tables(comparison: &Comparison) -> String {
     for (name, value) in comparison.about() {
         let _ = writeln!(text, "| {name} | {value} |");
     }
-    text.push_str("\nWorkloads, and what the caches of server and kernel hold when they begin:\n\n| workload | what | objects | caches |\n|---|---|---|---|\n");
+    text.push_str("\nWorkloads, and the state of the caches of server and kernel when they begin:\n\n| workload | operations | objects | caches |\n|---|---|---|---|\n");
     for workload in comparison.workloads() {
         let scale = workload.scale(&comparison.conditions.scale);
-        let caches = comparison.rows(workload).first().map_or_else(|| "-".to_owned(), Row::caches);
+        let caches = comparison.rows(workload).first().map_or_else(|| "-".to_owned(), Row::caches_text);
         let _ = writeln!(text, "| {workload} | {} | {scale} | {caches} |", workload.about());
     }
-    text.push_str("\nRates (the middle one of the rounds; in bold the highest):\n\n");
-    by_system(comparison, &mut text, "", |row, best| {
+    text.push_str("\nRates of the median round, the highest in bold:\n\n");
+    write_by_system(comparison, &mut text, "", |row, best| {
         let rate = row.rate();
         if best == row.system { format!("**{rate}**") } else { rate }
     });
-    text.push_str("\nCPU of the server, for each unit:\n\n");
-    by_system(comparison, &mut text, "per", |row, _| or_dash(row.server_secs(), |secs| row.unit.show(secs)));
-    text.push_str("\nBytes that the devices read for each byte of bodies read, and wrote for each byte put (a device of parity counts as well):\n\n");
-    by_system(comparison, &mut text, "", |row, _| {
-        let (read, written) = (row.read_share(), row.written_share());
+    text.push_str("\nServer CPU per unit:\n\n");
+    write_by_system(comparison, &mut text, "per", |row, _| {
+        or_dash(row.server_secs(), |secs| row.unit.format(secs))
+    });
+    text.push_str("\nBytes that the devices read per byte read by clients, and bytes that they wrote per byte put (devices with parity included):\n\n");
+    write_by_system(comparison, &mut text, "", |row, _| {
+        let (read, written) = (row.read_amplification(), row.write_amplification());
         format!("{}, {}", or_dash(read, three_digits), or_dash(written, three_digits))
     });
-    modelled(comparison, &mut text);
-    text.push_str("\nRatios of equal redundancy, time and server CPU (below 1: ours takes less):\n\n");
-    ratios(comparison, &mut text);
-    text.push_str("\nRows that are lost:\n\n");
-    lost(comparison, &mut text);
+    write_modelled(comparison, &mut text);
+    text.push_str(
+        "\nRatios between systems of equal redundancy: time, server CPU (below 1, Tenon takes less):\n\n",
+    );
+    write_ratios(comparison, &mut text);
+    text.push_str("\nRatios in which Tenon takes more:\n\n");
+    write_losses(comparison, &mut text);
     for failure in &comparison.failures {
         let _ = writeln!(
             text,
-            "- {} has no figure in {}: {}",
+            "- {} has no result in {}: {}",
             failure.system.title(),
             failure.workload,
             failure.reason
@@ -78,7 +82,7 @@ fn tables(comparison: &Comparison) -> String {
     text
 }
 
-/// The command that measures the same.
+/// Returns the command that repeats the comparison.
 fn command(comparison: &Comparison) -> String {
     let conditions = &comparison.conditions;
     let untraced = comparison.cells.iter().filter(|cell| !cell.is_traced);
@@ -93,8 +97,8 @@ fn command(comparison: &Comparison) -> String {
     )
 }
 
-/// A table with a column for each system.
-fn by_system(
+/// Writes a table with a row for each workload and a column for each system. `cell` also gets the fastest system of the row.
+fn write_by_system(
     comparison: &Comparison,
     text: &mut String,
     unit_head: &str,
@@ -117,22 +121,22 @@ fn by_system(
         }
         for system in &systems {
             let row = rows.iter().find(|row| row.system == *system);
-            let shown = match row {
+            let text_of_cell = match row {
                 Some(row) if row.measured.done.errors > 0 => {
                     format!("{} ({} errors)", cell(row, best.system), row.measured.done.errors)
                 }
                 Some(row) => cell(row, best.system),
-                None if system.differs_in(workload) => "no figure".to_owned(),
+                None if system.differs_in(workload) => "no result".to_owned(),
                 None => "as without MD5".to_owned(),
             };
-            let _ = write!(text, " {shown} |");
+            let _ = write!(text, " {text_of_cell} |");
         }
         text.push('\n');
     }
 }
 
-/// Seconds of the traced round on devices that are models; it has the same operations on every system.
-fn modelled(comparison: &Comparison, text: &mut String) {
+/// Writes the seconds of the traced round on modelled devices. The traced round has the same operations on every system.
+fn write_modelled(comparison: &Comparison, text: &mut String) {
     let traced = |system: System, workload: Workload| {
         let cells = comparison.cells.iter().filter(|cell| cell.is_traced);
         let mut of_row = cells.filter(move |cell| (cell.system, cell.workload) == (system, workload));
@@ -142,7 +146,7 @@ fn modelled(comparison: &Comparison, text: &mut String) {
     let names: BTreeSet<&str> = models.map(|model| model.device.as_str()).collect();
     for name in names {
         let _ = writeln!(text, "\nThe I/Os of the traced round on a modelled device, {name}, in seconds:\n");
-        by_system(comparison, text, "", |row, _| {
+        write_by_system(comparison, text, "", |row, _| {
             let models = traced(row.system, row.workload).map(|cell| &cell.measured.what_if);
             let model = models.and_then(|models| models.iter().find(|model| model.device == name));
             or_dash(model.map(|model| model.seconds), three_digits)
@@ -150,16 +154,16 @@ fn modelled(comparison: &Comparison, text: &mut String) {
     }
 }
 
-/// Returns our figure divided by theirs, if both were measured without errors.
-fn ratio(rows: &[Row<'_>], (ours, theirs): (System, System), figure: Figure) -> Option<f64> {
-    let of = |system: System| {
+/// Returns our figure divided by that of the other system, if both were measured without errors.
+fn ratio(rows: &[Row<'_>], (ours, other): (System, System), figure: Figure) -> Option<f64> {
+    let secs = |system: System| {
         let row = rows.iter().find(|row| row.system == system && row.measured.done.errors == 0)?;
         (figure.1)(row)
     };
-    Some(of(ours)? / of(theirs)?).filter(|ratio| ratio.is_finite())
+    Some(secs(ours)? / secs(other)?).filter(|ratio| ratio.is_finite())
 }
 
-fn ratios(comparison: &Comparison, text: &mut String) {
+fn write_ratios(comparison: &Comparison, text: &mut String) {
     text.push_str("| workload |");
     PAIRS.iter().for_each(|(_, _, name)| {
         let _ = write!(text, " {name} |");
@@ -168,54 +172,54 @@ fn ratios(comparison: &Comparison, text: &mut String) {
     for workload in comparison.workloads() {
         let rows = comparison.rows(workload);
         let _ = write!(text, "| {workload} |");
-        for (ours, theirs, _) in PAIRS {
-            let of = |figure| or_dash(ratio(&rows, (ours, theirs), figure), two_digits);
-            let _ = write!(text, " {}, {} |", of(TIME), of(CPU));
+        for (ours, other, _) in PAIRS {
+            let ratio_text = |figure| or_dash(ratio(&rows, (ours, other), figure), two_digits);
+            let _ = write!(text, " {}, {} |", ratio_text(TIME), ratio_text(CPU));
         }
         text.push('\n');
     }
 }
 
-fn lost(comparison: &Comparison, text: &mut String) {
+fn write_losses(comparison: &Comparison, text: &mut String) {
     let mut lines = Vec::new();
     for workload in comparison.workloads() {
         let rows = comparison.rows(workload);
-        for (ours, theirs, name) in PAIRS {
+        for (ours, other, name) in PAIRS {
             for figure in [TIME, CPU] {
-                if let Some(ratio) = ratio(&rows, (ours, theirs), figure).filter(|ratio| *ratio > 1.0) {
+                if let Some(ratio) = ratio(&rows, (ours, other), figure).filter(|ratio| *ratio > 1.0) {
                     lines.push(format!("- {workload}, {name}: {} times the {}", two_digits(ratio), figure.0));
                 }
             }
         }
     }
     if lines.is_empty() {
-        lines.push("- none of these pairs in this run".to_owned());
+        lines.push("- none in this run".to_owned());
     }
     lines.iter().for_each(|line| {
         let _ = writeln!(text, "{line}");
     });
 }
 
-/// The ratios that the README states.
+/// Makes the table of ratios for the README.
 fn summary(comparison: &Comparison) -> String {
-    let shown = [Workload::WriteOnly, Workload::ReadOnly, Workload::Put64K, Workload::Get64KCold];
+    let workloads = [Workload::WriteOnly, Workload::ReadOnly, Workload::Put64K, Workload::Get64KCold];
     let mut text = String::from(
-        "| time, server CPU: ours to MinIO's | one device | one device, MD5 on both | 4 devices, 2 of them parity |\n|---|---|---|---|\n",
+        "| time, server CPU: Tenon to MinIO | one device | one device, MD5 on both | 4 devices, 2 of them parity |\n|---|---|---|---|\n",
     );
-    for workload in shown {
+    for workload in workloads {
         let rows = comparison.rows(workload);
         let Some(first) = rows.first() else { continue };
-        let _ = write!(text, "| {} ({}) |", plain(workload, first.unit, comparison), first.caches.word());
-        for (ours, theirs, _) in &PAIRS[..3] {
-            let of = |figure| or_dash(ratio(&rows, (*ours, *theirs), figure), two_digits);
-            let _ = write!(text, " {}, {} |", of(TIME), of(CPU));
+        let _ = write!(text, "| {} ({}) |", describe(workload, first.unit, comparison), first.caches.word());
+        for (ours, other, _) in &PAIRS[..3] {
+            let ratio_text = |figure| or_dash(ratio(&rows, (*ours, *other), figure), two_digits);
+            let _ = write!(text, " {}, {} |", ratio_text(TIME), ratio_text(CPU));
         }
         text.push('\n');
     }
     text
 }
 
-fn plain(workload: Workload, unit: Unit, comparison: &Comparison) -> String {
+fn describe(workload: Workload, unit: Unit, comparison: &Comparison) -> String {
     let mib = comparison.conditions.scale.size_bytes >> 20;
     match (workload, unit) {
         (Workload::WriteOnly, _) => format!("objects of {mib} MiB written"),
@@ -234,18 +238,18 @@ fn goals_table(comparison: &Comparison) -> String {
         "| goal | floor | target | measured | lowest to highest round | |\n|---|---|---|---|---|---|\n",
     );
     for verdict in goals(&comparison.cells, fio) {
-        let _ = writeln!(text, "{}", goal(&verdict));
+        let _ = writeln!(text, "{}", goal_row(&verdict));
     }
     text
 }
 
-fn goal(verdict: &Verdict) -> String {
+fn goal_row(verdict: &Verdict) -> String {
     let sign = if verdict.goal.at_most { "≤" } else { "≥" };
     let bound = |bound: Option<f64>| or_dash(bound, |bound| format!("{sign} {}", two_digits(bound)));
     let range = verdict.range.map(|(low, high)| format!("{} to {}", two_digits(low), two_digits(high)));
-    let beside = verdict.beside.as_ref().map_or_else(String::new, |beside| format!("; {beside}"));
+    let remark = verdict.beside.as_ref().map_or_else(String::new, |remark| format!("; {remark}"));
     format!(
-        "| {} | {} | {} | {} | {} | {}{beside} |",
+        "| {} | {} | {} | {} | {} | {}{remark} |",
         verdict.goal.what,
         bound(Some(verdict.goal.floor)),
         bound(verdict.goal.target),
@@ -260,10 +264,10 @@ mod tests {
     use super::super::rows::tests::comparison;
     use super::*;
 
-    /// The table said that the drive takes a quarter of MinIO's time, and not that MinIO computes an MD5 and the drive
-    /// none; nor whether what was read came from a cache.
+    /// A bug: the table said that the drive takes a quarter of MinIO's time, but not that MinIO computes an MD5 and the drive none, nor whether
+    /// data was read from a cache.
     #[test]
-    fn s571_every_row_says_cold_or_hot_and_like_is_set_beside_like() {
+    fn s571_rows_state_the_caches_and_ratios_are_between_equals() {
         let text = markdown(&comparison());
         assert!(text.tables.contains("| R-O | 5 PUT to 95 GET of large objects, zipfian | 256 objects of 16 MiB, 32 at a time by 3 clients | cold, 4.0 × memory |"), "{}", text.tables);
         assert!(text.tables.contains("| get-4k | GET of objects of 4 KiB, uniform | 4000 objects of 4 KiB, 32 at a time by 3 clients | hot, "), "{}", text.tables);
@@ -276,12 +280,12 @@ mod tests {
         );
     }
 
-    /// Rows that the drive lost were left to the reader to find.
+    /// A bug: readers had to find the ratios in which the drive takes more themselves.
     #[test]
-    fn s572_a_row_that_is_lost_is_named() {
+    fn s572_ratios_in_which_tenon_takes_more_are_listed() {
         let text = markdown(&comparison());
         assert!(text.tables.contains("- R-O, drive to MinIO: 2.00 times the time"), "{}", text.tables);
         assert!(!text.tables.contains("- W-O"), "{}", text.tables);
-        assert!(text.tables.contains("MinIO on ext4 has no figure in R-O: full"), "{}", text.tables);
+        assert!(text.tables.contains("MinIO on ext4 has no result in R-O: full"), "{}", text.tables);
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that is taken while a workload runs: times, CPU, the device's counters, a trace.
+//! Measurement of a workload: times, CPU, the devices' counters, and optionally a trace.
 
 use crate::metrics;
 use crate::model::{Metrics, Naming, Scope, TraceError, WhatIf, WorkloadResult};
@@ -8,41 +8,40 @@ use crate::workload::{Done, Scale, Usage, UsageMeter, Workload};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What a workload took.
+/// The measurement of a workload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measurement {
-    /// How often it was done, each time with nothing cached; all else is the sum.
+    /// Number of passes, each with cold caches. All other fields are sums over the passes.
     pub passes: usize,
-    /// What was done, how fast.
+    /// Completed operations and their latencies.
     pub done: Done,
-    /// CPU.
+    /// CPU time.
     pub usage: Usage,
-    /// What the devices were asked for.
+    /// Requests to the devices.
     pub io: DeviceCounters,
-    /// Seconds until what was acknowledged at the end was on the medium, with all else that the system had not written;
-    /// `None` where nobody asked.
+    /// Seconds from the end of the workload until all its data was on the medium; `None` if not measured.
     pub settle_secs: Option<f64>,
-    /// What the trace says; `None` without one.
+    /// Metrics of the trace; `None` without a trace.
     pub metrics: Option<Metrics>,
-    /// The traced requests on modelled devices.
+    /// Cost of the traced requests on modelled devices.
     pub what_if: Vec<WhatIf>,
 }
 
-/// Why a workload could not be watched.
+/// Reasons why a measurement fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// The trace.
+    /// The trace failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The devices.
+    /// The devices' counters cannot be read.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The processes.
+    /// The CPU times of processes cannot be read.
     #[error("/proc: {0}")]
     Usage(#[from] std::io::Error),
 }
 
-/// Watches from its start to its stop.
+/// A measurement in progress.
 #[derive(Debug)]
 pub struct Probe {
     devices: Vec<PathBuf>,
@@ -52,27 +51,27 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Begins to watch a server's process, devices and, if that is wanted, the whole scope by a trace.
+    /// Starts to measure the CPU time of a server process, the devices' counters and, if `is_traced`, a trace of the scope.
     ///
     /// # Errors
-    /// If one of them is not there.
+    /// If the process or a device does not exist, or tracing is not possible.
     pub fn start(server: Option<u32>, scope: Scope, is_traced: bool) -> Result<Self, ProbeError> {
         let devices = scope.devices.clone();
         let name = devices.first().and_then(|device| device.file_name()?.to_str().map(str::to_owned));
         Ok(Self {
             recording: is_traced.then(|| Recorder::start(scope)).transpose()?,
-            io: count(&devices)?,
+            io: read_counters(&devices)?,
             usage: UsageMeter::start(server, name.as_deref())?,
             devices,
         })
     }
 
-    /// That it can begin, before hours of preparing.
+    /// Checks that a measurement can start, to fail before hours of preparation.
     ///
     /// # Errors
     /// As [`Probe::start`].
     pub fn check(server: Option<u32>, scope: &Scope, is_traced: bool) -> Result<(), ProbeError> {
-        count(&scope.devices)?;
+        read_counters(&scope.devices)?;
         UsageMeter::start(server, None)?;
         if is_traced {
             Recorder::check(scope)?;
@@ -80,20 +79,20 @@ impl Probe {
         Ok(())
     }
 
-    /// Ends it. What was traced is yet to be looked at; the server may end meanwhile.
+    /// Ends the measurement. The trace is not analyzed yet; the server may be stopped before [`Watched::digest`].
     ///
     /// # Errors
     /// As [`Probe::start`].
     pub fn stop(self, done: Done) -> Result<Watched, ProbeError> {
         let usage = self.usage.stop()?;
-        let io = count(&self.devices)?.since(&self.io);
+        let io = read_counters(&self.devices)?.since(&self.io);
         let recorded = self.recording.map(Recording::end).transpose()?;
         let measured = Measurement { passes: 1, done, usage, io, ..Measurement::default() };
         Ok(Watched { measured, recorded })
     }
 }
 
-/// What a workload took, with a trace that is yet to be looked at.
+/// A finished measurement whose trace is not analyzed yet.
 #[derive(Debug)]
 pub struct Watched {
     measured: Measurement,
@@ -101,13 +100,13 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// What the trace says, named by what is known now if that is more than when it began; and the trace.
+    /// Analyzes the trace, if there is one, and returns the complete measurement with the trace. `naming` replaces that of the scope.
     pub fn digest(self, naming: Option<Naming>) -> (Measurement, Option<Trace>) {
-        let renamed = |recorded: Recorded| match naming {
+        let with_naming = |recorded: Recorded| match naming {
             Some(naming) => recorded.named(naming),
             None => recorded,
         };
-        let trace = self.recorded.map(|recorded| renamed(recorded).digest());
+        let trace = self.recorded.map(|recorded| with_naming(recorded).digest());
         let modelled = |trace: &Trace| {
             let requests = trace.requests();
             metrics::DeviceModel::known().iter().map(|model| metrics::what_if(requests, model)).collect()
@@ -118,12 +117,12 @@ impl Watched {
     }
 }
 
-fn count(devices: &[PathBuf]) -> Result<DeviceCounters, SetupError> {
+fn read_counters(devices: &[PathBuf]) -> Result<DeviceCounters, SetupError> {
     DeviceCounters::of_all(devices.iter().map(Path::new))
 }
 
 impl Measurement {
-    /// Adds a further pass.
+    /// Adds another pass.
     pub(super) fn add_pass(&mut self, pass: &Self) {
         self.passes += pass.passes;
         self.done.add_pass(&pass.done);
@@ -132,33 +131,33 @@ impl Measurement {
         self.settle_secs = self.settle_secs.zip(pass.settle_secs).map(|(one, other)| one + other);
     }
 
-    /// Seconds for each operation: runs last some time, and do as much as they can.
+    /// Returns the seconds per operation. Runs have a minimum duration, so their numbers of operations differ.
     pub fn secs_per_operation(&self) -> f64 {
         self.done.wall_secs / self.done.operations().max(1) as f64
     }
 
-    /// CPU seconds of the server for each operation; not a number where no process was named.
+    /// Returns the server's CPU seconds per operation; NaN if no server process was given.
     pub fn server_secs_per_operation(&self) -> f64 {
         self.usage.server_secs.unwrap_or(f64::NAN) / self.done.operations().max(1) as f64
     }
 
-    /// Operations a second.
+    /// Returns the operations per second.
     pub fn rate(&self) -> f64 {
         self.done.operations() as f64 / self.done.wall_secs
     }
 
-    /// Bytes of bodies a second.
+    /// Returns the bytes of object content per second.
     pub fn throughput(&self) -> f64 {
         self.done.bytes() as f64 / self.done.wall_secs
     }
 
-    /// CPU seconds of the server for each GiB of bodies; `None` of workloads without, or where no process was named.
+    /// Returns the server's CPU seconds per GiB of object content; `None` if there was no content or no server process was given.
     pub fn server_secs_per_gib(&self) -> Option<f64> {
         let gib = self.done.bytes() as f64 / (1u64 << 30) as f64;
         self.usage.server_secs.filter(|_| gib > 0.0).map(|secs| secs / gib)
     }
 
-    /// As reports draw it, with what a traced run of the same said.
+    /// Makes the result for reports, with metrics and what-if of a traced run of the same workload.
     pub fn result(&self, workload: Workload, scale: &Scale, traced: Self) -> WorkloadResult {
         let latency = self.done.latency();
         WorkloadResult {
@@ -182,15 +181,15 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// The p50 of R-O was that of its few slow PUTs, as that of the slower kind was shown without saying so.
+    /// A bug: the report showed the latency of the slower kind of operation, so the p50 of R-O was that of its few slow PUTs.
     #[test]
-    fn latencies_are_of_all_operations() {
+    fn latencies_include_all_operations() {
         let mut measured = Measurement::default();
         (0..95).for_each(|_| measured.done.get.latency.record(Duration::from_millis(1)));
         (0..5).for_each(|_| measured.done.put.latency.record(Duration::from_millis(100)));
         let shown = measured.result(Workload::ReadOnly, &Scale::tiny(), Measurement::default()).latency;
-        let of = |name: &str| shown.iter().find(|(other, _)| other == name).unwrap().1;
-        assert!((of("p50") / 0.001 - 1.0).abs() < 0.04, "{shown:?}");
-        assert!((of("p99") / 0.1 - 1.0).abs() < 0.04, "{shown:?}");
+        let seconds = |name: &str| shown.iter().find(|(other, _)| other == name).unwrap().1;
+        assert!((seconds("p50") / 0.001 - 1.0).abs() < 0.04, "{shown:?}");
+        assert!((seconds("p99") / 0.1 - 1.0).abs() < 0.04, "{shown:?}");
     }
 }

@@ -1,36 +1,36 @@
-//! The middle of several rounds: of figures, and of rounds themselves.
+//! Medians of values and of rounds.
 
 use super::Measurement;
 
-/// The median of figures: of an even number of them the mean of the middle two.
-pub(super) fn median(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    let (above, below) = (figures.get(figures.len() / 2)?, figures.get((figures.len() - 1) / 2)?);
+/// Returns the median of values; for an even number of values, the mean of the middle two.
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (above, below) = (values.get(values.len() / 2)?, values.get((values.len() - 1) / 2)?);
     Some(f64::midpoint(*above, *below))
 }
 
-/// Rounds by their time.
-pub(super) struct ByTime<'a>(Vec<&'a Measurement>);
+/// Rounds, sorted by their time per operation.
+pub(super) struct SortedRounds<'a>(Vec<&'a Measurement>);
 
-impl<'a> ByTime<'a> {
-    pub(super) fn of(rounds: impl Iterator<Item = &'a Measurement>) -> Self {
+impl<'a> SortedRounds<'a> {
+    pub(super) fn new(rounds: impl Iterator<Item = &'a Measurement>) -> Self {
         let mut rounds: Vec<_> = rounds.collect();
         rounds.sort_by(|a, b| a.secs_per_operation().total_cmp(&b.secs_per_operation()));
         Self(rounds)
     }
 
-    /// One round as it was, for the figures of a row to belong together: the middle one, of an even number the faster one of
-    /// the middle two.
-    pub(super) fn middle(&self) -> Option<&'a Measurement> {
+    /// Returns the median round; for an even number of rounds, the faster of the middle two. It is a single round, so that all figures of a
+    /// row belong together.
+    pub(super) fn median(&self) -> Option<&'a Measurement> {
         self.0.get(self.0.len().checked_sub(1)? / 2).copied()
     }
 
-    /// The fastest and the slowest.
+    /// Returns the fastest and the slowest round.
     pub(super) fn range(&self) -> Option<(&'a Measurement, &'a Measurement)> {
         self.0.first().copied().zip(self.0.last().copied())
     }
 
-    /// How many there are.
+    /// Returns the number of rounds.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
@@ -40,9 +40,9 @@ impl<'a> ByTime<'a> {
 mod tests {
     use super::*;
 
-    /// Of two rounds the slower one was called the median.
+    /// A bug: the slower of two rounds was called the median.
     #[test]
-    fn the_middle_of_two_is_between_them() {
+    fn the_median_of_two_values_is_their_mean() {
         assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
         assert_eq!(median(vec![4.0, 1.0, 9.0]), Some(4.0));
         assert_eq!(median(Vec::new()), None);
@@ -51,10 +51,10 @@ mod tests {
             round.done.wall_secs = wall_secs;
             round
         });
-        let sorted = ByTime::of(rounds.iter());
-        assert_eq!(sorted.middle().unwrap().done.wall_secs, 1.0);
+        let sorted = SortedRounds::new(rounds.iter());
+        assert_eq!(sorted.median().unwrap().done.wall_secs, 1.0);
         let (fastest, slowest) = sorted.range().unwrap();
         assert_eq!((fastest.done.wall_secs, slowest.done.wall_secs), (1.0, 3.0));
-        assert!(ByTime::of(std::iter::empty()).middle().is_none());
+        assert!(SortedRounds::new(std::iter::empty()).median().is_none());
     }
 }

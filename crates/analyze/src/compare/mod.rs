@@ -1,13 +1,13 @@
-//! One run over all systems: the same workloads in turn, round by round, and what follows from them as ratios.
+//! Comparison of several systems under the same workloads.
 //!
-//! Owns the order: round by round, workload by workload, system by system, so that what is compared was measured within
-//! minutes of each other, and a run that is cut off has whole rounds. Workloads that begin with the same objects share a
-//! fresh file system; all others begin on one of their own. Times are of rounds without a trace; one more round is traced.
+//! Owns the order of measurements: round by round, workload by workload, system by system. Measurements that are compared with each other
+//! are thus minutes apart, and an interrupted comparison has complete rounds. Workloads that need the same objects share a fresh file
+//! system; every other workload gets its own. Times come from rounds without a trace; an additional round is traced.
 //!
-//! Refuses: to end because one system fails: that is a line of the result.
+//! Refuses to stop when one system fails: the failure is recorded in the result.
 //!
-//! Invariant: after every system's turn the comparison so far is handed to the caller, and a comparison that is handed
-//! back goes on where it ended, under the same conditions only.
+//! Invariant: after each system's turn the caller receives the comparison so far. A later run resumes a comparison that it is given, but only
+//! under the same conditions.
 
 mod goals;
 mod markdown;
@@ -29,116 +29,119 @@ use crate::setup::{
 };
 use crate::trace::Recorder;
 use crate::workload::{Caches, GeneratorCost, Load, Scale, Workload, load_average, prepare};
-use median::ByTime;
+use median::SortedRounds;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{Clock, Entropy};
 
-/// What to compare.
+/// The plan of a comparison.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Which systems.
+    /// Systems to compare.
     pub systems: Vec<System>,
-    /// Which workloads.
+    /// Workloads to run.
     pub workloads: Vec<Workload>,
     /// The conditions that all measurements share.
     pub conditions: Conditions,
-    /// How often everything is measured without a trace; what is aged only once.
+    /// Number of rounds without a trace. Workloads on an aged store run in the first round only.
     pub rounds: usize,
-    /// Where the file under the devices goes.
+    /// Directory for the backing file of the loop devices.
     pub scratch: PathBuf,
-    /// Whether everything is done once more under a trace.
+    /// Whether to run an additional round under a trace.
     pub is_traced: bool,
-    /// Figure 2a, if it is wanted.
+    /// The fio sweep of Figure 2a, if it is wanted.
     pub sweep: Option<Sweep>,
 }
 
 /// Conditions that must be equal for measurements to be comparable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// How much is done.
+    /// Sizes and numbers of operations.
     pub scale: Scale,
-    /// Length of the devices together, in bytes.
+    /// Total size of the devices of a system, in bytes.
     pub device_bytes: u64,
-    /// Memory for each server and the pages it has cached, in bytes.
+    /// Memory limit of each server, page cache included, in bytes.
     pub memory_bytes: u64,
-    /// Tenon's build: its version and a digest of the program.
+    /// Build of Tenon: its version and a hash of the program.
     pub build: String,
     /// Processors, memory and kernel.
     pub machine: String,
 }
 
-/// The outcome of a comparison.
+/// The results of a comparison.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The conditions that all measurements shared.
+    /// Conditions of all measurements.
     pub conditions: Conditions,
-    /// How memory was limited.
+    /// Description of the memory limit.
     pub memory: String,
-    /// Processes that wanted to run over the minute before the first measurement, and the last.
+    /// Load average over one minute, before the first measurement and after the last.
     pub load_average: [f64; 2],
-    /// What the load itself costs the client.
+    /// CPU cost of generating and checking objects in the client.
     pub generator: GeneratorCost,
-    /// The counters that the kernel provides.
+    /// Metrics that the kernel can provide.
     pub capabilities: Capabilities,
-    /// Everything that was measured.
+    /// All measurements.
     pub cells: Vec<Cell>,
-    /// What could not be measured.
+    /// Failed measurements.
     pub failures: Vec<Failure>,
-    /// Figure 2a; or why not.
+    /// Results of the fio sweep (Figure 2a), or the reason why there are none.
     pub fio: Result<Vec<FioPoint>, String>,
 }
 
-/// One workload on one system in one round.
+/// The measurement of one workload on one system in one round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
-    /// Which system.
+    /// System.
     pub system: System,
-    /// Which workload.
+    /// Workload.
     pub workload: Workload,
-    /// From 0; of a traced round 0.
+    /// Round, from 0. Always 0 for the traced round.
     pub round: usize,
-    /// Whether it was under a trace. A traced round is no figure of speed.
+    /// Whether the round was traced. Times of a traced round are not used.
     pub is_traced: bool,
-    /// Content of the caches of server and kernel when the run began.
+    /// State of the caches of server and kernel when the run began.
     pub caches: Caches,
-    /// What was measured.
+    /// The measurement.
     pub measured: Measurement,
 }
 
-/// A system that failed in a round.
+/// The failure of a system in a round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Failure {
-    /// Which system.
+    /// System.
     pub system: System,
-    /// In which workload.
+    /// Workload.
     pub workload: Workload,
-    /// From 0.
+    /// Round, from 0.
     pub round: usize,
-    /// Whether it was under a trace.
+    /// Whether the round was traced.
     pub is_traced: bool,
-    /// Why, in a line.
+    /// Reason, one line.
     pub reason: String,
 }
 
-/// Reports progress: a line for each cell.
+/// A callback that reports progress, one line for each measurement.
 pub type Progress<'a> = &'a dyn Fn(&str);
 
-/// Keeps a comparison that is not complete yet.
+/// A callback that stores a comparison that is not complete yet.
 pub type Keep<'a> = &'a dyn Fn(&Comparison) -> Result<(), SetupError>;
 
-type World = (Arc<dyn Clock>, Arc<Entropy>);
+type ClockAndEntropy = (Arc<dyn Clock>, Arc<Entropy>);
 
 impl Conditions {
-    /// Says what this machine is: processors, memory, kernel.
+    /// Describes this machine: processors, memory, kernel.
     pub fn this_machine() -> String {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let info = text("/proc/cpuinfo");
-        let named = |line: &&str| line.starts_with("model name");
-        let model =
-            info.lines().find(named).and_then(|line| line.split_once(": ")).map_or("processor", |it| it.1);
+        let is_model_name = |line: &&str| line.starts_with("model name");
+        let model = info
+            .lines()
+            .find(is_model_name)
+            .and_then(|line| line.split_once(": "))
+            .map_or("processor", |(_, name)| name);
         let count = info.lines().filter(|line| line.starts_with("processor")).count();
         let memory = text("/proc/meminfo").split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
         let gib = memory.unwrap_or_default().div_ceil(1 << 20);
@@ -147,11 +150,11 @@ impl Conditions {
 }
 
 impl Plan {
-    /// Measures everything that `earlier` does not have.
+    /// Makes all measurements that are not in `earlier` yet. If the future is dropped, everything that was set up is removed.
     ///
     /// # Errors
-    /// What no system can be measured without: root, space, programs, the same conditions as before. Dropped in the
-    /// middle, it gives everything back.
+    /// If a precondition of all measurements is missing: root, disk space, programs, or the same conditions as in `earlier`. Failures of single
+    /// systems are recorded in the comparison.
     pub async fn run(
         &self,
         programs: &Programs,
@@ -164,37 +167,38 @@ impl Plan {
             return Err(SetupError::OtherConditions);
         }
         programs.check(&self.systems)?;
-        let world = (clock, entropy);
-        let mut comparison = earlier.map_or_else(|| self.begun(), Ok)?;
-        // A failed measurement is tried again.
+        let clock_and_entropy = (clock, entropy);
+        let mut comparison = earlier.map_or_else(|| self.new_comparison(), Ok)?;
+        // Failed measurements are repeated.
         comparison.failures.clear();
         let missing: Vec<(Session, System)> = self
             .turns()
-            .filter_map(|(session, system)| Some((session.without(system, &comparison)?, system)))
+            .filter_map(|(session, system)| Some((session.without_measured(system, &comparison)?, system)))
             .collect();
         let wants_fio = self.sweep.is_some() && comparison.fio.is_err();
         if missing.is_empty() && !wants_fio {
             return Ok(comparison);
         }
         Backing::check(&self.scratch, self.conditions.device_bytes)?;
-        progress("writing the file under the devices");
+        progress("writing the backing file of the devices");
         let backing = Backing::new(&self.scratch, self.conditions.device_bytes)?;
         if wants_fio {
-            comparison.fio = self.fio(&backing, progress).await?;
+            comparison.fio = self.run_fio(&backing, progress).await?;
         }
         let turns = missing.len();
         for (turn, (session, system)) in missing.into_iter().enumerate() {
-            let tell = |text: &str| progress(&format!("{} of {turns}: {text}", turn + 1));
-            let running = self.session(&session, system, &backing, programs, &world, &tell);
-            running.await.into_iter().for_each(|ended| comparison.add(ended));
-            comparison.load_average[1] = loaded()?;
+            let progress_of_turn = |text: &str| progress(&format!("{} of {turns}: {text}", turn + 1));
+            let results =
+                self.run_session(&session, system, &backing, programs, &clock_and_entropy, &progress_of_turn);
+            results.await.into_iter().for_each(|result| comparison.add(result));
+            comparison.load_average[1] = current_load()?;
             keep(&comparison)?;
         }
         Ok(comparison)
     }
 
-    fn begun(&self) -> Result<Comparison, SetupError> {
-        let load = loaded()?;
+    fn new_comparison(&self) -> Result<Comparison, SetupError> {
+        let load = current_load()?;
         Ok(Comparison {
             conditions: self.conditions.clone(),
             memory: MemoryLimit::probe().about(self.conditions.memory_bytes),
@@ -203,27 +207,27 @@ impl Plan {
             capabilities: Recorder::probe(),
             cells: Vec::new(),
             failures: Vec::new(),
-            fio: Err("not asked for".to_owned()),
+            fio: Err("not requested".to_owned()),
         })
     }
 
     fn turns(&self) -> impl Iterator<Item = (Session, System)> {
         self.sessions().into_iter().flat_map(|session| {
-            self.in_turn(session.round).into_iter().map(move |system| (session.clone(), system))
+            self.systems_in_order(session.round).into_iter().map(move |system| (session.clone(), system))
         })
     }
 
-    async fn fio(
+    async fn run_fio(
         &self,
         backing: &Backing,
         progress: Progress<'_>,
     ) -> Result<Result<Vec<FioPoint>, String>, SetupError> {
-        let Some(sweep) = &self.sweep else { return Ok(Err("not asked for".to_owned())) };
+        let Some(sweep) = &self.sweep else { return Ok(Err("not requested".to_owned())) };
         progress("fio: raw device against file system");
         Ok(sweep.run(backing).await?.ok_or_else(|| FIO_MISSING.to_owned()))
     }
 
-    /// Round by round, the traced one after the first, so that what is cut off has one of both.
+    /// Returns the sessions in order. The traced round comes second, so that an interrupted comparison has a round of each sort.
     fn sessions(&self) -> Vec<Session> {
         let traced = self.is_traced.then_some((0, true));
         let rounds =
@@ -235,13 +239,13 @@ impl Plan {
         rounds.flat_map(of_round).collect()
     }
 
-    /// Workloads that begin with the same objects, and those on an aged store, which is long in the making.
+    /// Groups the workloads that share a store: those that need the same objects, and those on an aged store, as ageing takes long.
     fn groups(&self) -> Vec<Vec<Workload>> {
         use Workload::{Enumerate, Get4K, Get64K, Get64KCold, ReadOnly, ReadWrite};
         let scale = &self.conditions.scale;
-        let fits = |one: Workload, other: Workload| match (one, other) {
+        let can_share = |one: Workload, other: Workload| match (one, other) {
             (ReadOnly, ReadWrite) | (Get64K, Get64KCold) => true,
-            // A listing finds what there is: the others must not have more.
+            // A listing returns every object, so the store must not have other ones.
             (Get4K, Enumerate) => {
                 scale.enumerated_bytes == 4 << 10 && scale.enumerated >= scale.small_operations
             }
@@ -249,7 +253,7 @@ impl Plan {
         };
         let mut groups: Vec<Vec<Workload>> = Vec::new();
         for &workload in &self.workloads {
-            match groups.iter_mut().find(|group| fits(group[0], workload)) {
+            match groups.iter_mut().find(|group| can_share(group[0], workload)) {
                 Some(group) => group.push(workload),
                 None => groups.push(vec![workload]),
             }
@@ -257,113 +261,120 @@ impl Plan {
         groups
     }
 
-    /// Another system begins in every round.
-    fn in_turn(&self, round: usize) -> Vec<System> {
+    /// Returns the systems in the order of a round; each round begins with another one.
+    fn systems_in_order(&self, round: usize) -> Vec<System> {
         let mut systems = self.systems.clone();
         systems.rotate_left(round % self.systems.len().max(1));
         systems
     }
 
-    async fn session(
+    /// Runs the workloads of a session on a fresh system, until one fails.
+    async fn run_session(
         &self,
         session: &Session,
         system: System,
         backing: &Backing,
         programs: &Programs,
-        world: &World,
+        clock_and_entropy: &ClockAndEntropy,
         progress: Progress<'_>,
     ) -> Vec<Result<Cell, Failure>> {
-        let mut ended = Vec::new();
+        let mut results = Vec::new();
         let first = session.workloads[0];
-        let started =
-            Running::start(system, backing, programs, self.conditions.memory_bytes, world.clone()).await;
+        let started = Running::start(
+            system,
+            backing,
+            programs,
+            self.conditions.memory_bytes,
+            clock_and_entropy.clone(),
+        )
+        .await;
         let mut running = match started {
             Ok(running) => running,
-            Err(error) => return vec![Err(session.failed(system, first, &error))],
+            Err(error) => return vec![Err(session.failure(system, first, &error))],
         };
-        let how =
+        let round_name =
             if session.is_traced { "traced".to_owned() } else { format!("round {}", session.round + 1) };
-        let of_session = Of { session, programs, world };
-        progress(&format!("{first} on {system}, {how}: preparing"));
-        if let Err(error) = self.prepare(&running, &of_session).await {
-            return vec![Err(session.failed(system, first, error.as_ref()))];
+        let session_context = SessionContext { session, programs, clock_and_entropy };
+        progress(&format!("{first} on {system}, {round_name}: preparing"));
+        if let Err(error) = self.prepare(&running, &session_context).await {
+            return vec![Err(session.failure(system, first, error.as_ref()))];
         }
         for &workload in &session.workloads {
-            progress(&format!("{workload} on {system}, {how}"));
-            let measured = self.measured(workload, &mut running, &of_session).await;
+            progress(&format!("{workload} on {system}, {round_name}"));
+            let measured = self.measure(workload, &mut running, &session_context).await;
             let (round, is_traced, caches) =
                 (session.round, session.is_traced, self.conditions.caches(workload));
             let cell = |measured| Cell { system, workload, round, is_traced, caches, measured };
-            let measured = measured.map_err(|error| session.failed(system, workload, error.as_ref()));
+            let measured = measured.map_err(|error| session.failure(system, workload, error.as_ref()));
             let has_failed = measured.is_err();
-            ended.push(measured.map(cell));
+            results.push(measured.map(cell));
             if has_failed {
                 break;
             }
         }
-        ended
+        results
     }
 
-    fn load(&self, running: &Running, world: &World) -> Result<Load, SetupError> {
+    fn load(&self, running: &Running, clock_and_entropy: &ClockAndEntropy) -> Result<Load, SetupError> {
         let scale = &self.conditions.scale;
-        let clients = running.clients(scale.clients, world)?;
+        let clients = running.clients(scale.clients, clock_and_entropy)?;
         Ok(Load::new(clients, "analyze/", scale.seed, scale.verify_every))
     }
 
-    async fn prepare(&self, running: &Running, of: &Of<'_>) -> Result<(), Failed> {
+    async fn prepare(&self, running: &Running, context: &SessionContext<'_>) -> Result<(), BoxedError> {
         let room_bytes = running.free_bytes()? / 100 * USABLE_PERCENT;
-        let load = self.load(running, of.world)?;
-        Ok(prepare(&of.session.workloads, &load, &self.conditions.scale, room_bytes).await?)
+        let load = self.load(running, context.clock_and_entropy)?;
+        Ok(prepare(&context.session.workloads, &load, &self.conditions.scale, room_bytes).await?)
     }
 
-    /// A workload's passes: one, or of those that end with the objects as many as its time takes.
-    async fn measured(
+    /// Measures a workload: one pass, or for a workload that ends after all objects as many passes as its minimum duration needs.
+    async fn measure(
         &self,
         workload: Workload,
         running: &mut Running,
-        of: &Of<'_>,
-    ) -> Result<Measurement, Failed> {
-        let mut measured = self.pass(workload, running, of).await?;
-        let is_repeated = workload.is_repeated() && !of.session.is_traced;
+        context: &SessionContext<'_>,
+    ) -> Result<Measurement, BoxedError> {
+        let mut measured = self.run_pass(workload, running, context).await?;
+        let is_repeated = workload.is_repeated() && !context.session.is_traced;
         while is_repeated
             && measured.done.wall_secs < self.conditions.scale.seconds
             && measured.passes < PASSES_MAX
         {
-            measured.add_pass(&self.pass(workload, running, of).await?);
+            measured.add_pass(&self.run_pass(workload, running, context).await?);
         }
         Ok(measured)
     }
 
-    async fn pass(
+    async fn run_pass(
         &self,
         workload: Workload,
         running: &mut Running,
-        of: &Of<'_>,
-    ) -> Result<Measurement, Failed> {
-        let is_traced = of.session.is_traced;
+        context: &SessionContext<'_>,
+    ) -> Result<Measurement, BoxedError> {
+        let is_traced = context.session.is_traced;
         let mut scale = self.conditions.scale.clone();
         if is_traced {
-            // A trace of 20 s has more events than are kept; its counts are of the least number of operations.
+            // A trace of 20 s has more events than are kept, so a traced pass does only the minimum number of operations.
             scale.seconds = 0.0;
         }
         let load = match self.conditions.caches(workload) {
             Caches::Cold => {
                 running.restart_cold()?;
-                self.load(running, of.world)?
+                self.load(running, context.clock_and_entropy)?
             }
             Caches::Hot => {
-                let load = self.load(running, of.world)?;
+                let load = self.load(running, context.clock_and_entropy)?;
                 workload.warm(&load, &scale).await?;
                 load
             }
-            Caches::AsPrepared | Caches::Unused => self.load(running, of.world)?,
+            Caches::AsPrepared | Caches::Unused => self.load(running, context.clock_and_entropy)?,
         };
         running.settle()?;
         let probe = Probe::start(running.pid(), running.scope(), is_traced)?;
         let done = workload.perform(&load, &scale).await?;
         let watched = probe.stop(done)?;
         let settle_secs = running.settle()?.as_secs_f64();
-        let naming = if is_traced { running.naming(of.programs)? } else { None };
+        let naming = if is_traced { running.naming(context.programs)? } else { None };
         let (mut measured, _) = watched.digest(naming);
         measured.settle_secs = Some(settle_secs);
         Ok(measured)
@@ -371,7 +382,7 @@ impl Plan {
 }
 
 impl Conditions {
-    /// Returns the state of the caches when a workload begins: hot if its data fits into half of the memory.
+    /// Returns the state of the caches when a workload begins. A workload is measured hot only if its data fits into half of the memory.
     fn caches(&self, workload: Workload) -> Caches {
         match workload.caches() {
             Caches::Hot if workload.read_bytes(&self.scale) > self.memory_bytes / 2 => Caches::AsPrepared,
@@ -380,19 +391,20 @@ impl Conditions {
     }
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Passes at most of a workload that ends with its objects.
+/// Maximum number of passes of a workload that ends after all objects.
 const PASSES_MAX: usize = 10;
 
-/// Beyond it file systems and servers refuse; what is aged takes its shares of this (`docs/analyze.md` has the product).
+/// Share of the free space that workloads may use; file systems and servers refuse writes when they are nearly full. The fill levels of ageing
+/// are shares of this (`docs/analyze.md`).
 const USABLE_PERCENT: u64 = 90;
 
-fn loaded() -> Result<f64, SetupError> {
+fn current_load() -> Result<f64, SetupError> {
     load_average().map_err(|source| SetupError::File { path: "/proc/loadavg".into(), source })
 }
 
-/// Workloads on one fresh system.
+/// Workloads that run one after the other on a fresh system.
 #[derive(Debug, Clone)]
 struct Session {
     workloads: Vec<Workload>,
@@ -400,50 +412,50 @@ struct Session {
     is_traced: bool,
 }
 
-/// State that the workloads of a session share.
-struct Of<'a> {
+/// A session with what is needed to run it.
+struct SessionContext<'a> {
     session: &'a Session,
     programs: &'a Programs,
-    world: &'a World,
+    clock_and_entropy: &'a ClockAndEntropy,
 }
 
 impl Session {
-    /// The workloads that a comparison does not have of a system, if any.
-    fn without(mut self, system: System, comparison: &Comparison) -> Option<Self> {
+    /// Removes the workloads that the comparison already has for a system. Returns `None` if none is left.
+    fn without_measured(mut self, system: System, comparison: &Comparison) -> Option<Self> {
         let (round, is_traced) = (self.round, self.is_traced);
-        let is_there = |workload: Workload| {
+        let is_measured = |workload: Workload| {
             comparison.cells.iter().any(|cell| {
                 (cell.system, cell.workload, cell.round, cell.is_traced)
                     == (system, workload, round, is_traced)
             })
         };
-        self.workloads.retain(|workload| system.differs_in(*workload) && !is_there(*workload));
+        self.workloads.retain(|workload| system.differs_in(*workload) && !is_measured(*workload));
         (!self.workloads.is_empty()).then_some(self)
     }
 
-    fn failed(&self, system: System, workload: Workload, error: &dyn std::error::Error) -> Failure {
+    fn failure(&self, system: System, workload: Workload, error: &dyn std::error::Error) -> Failure {
         let (round, is_traced) = (self.round, self.is_traced);
         Failure { system, workload, round, is_traced, reason: error.to_string() }
     }
 }
 
 impl Comparison {
-    fn add(&mut self, ended: Result<Cell, Failure>) {
-        match ended {
+    fn add(&mut self, result: Result<Cell, Failure>) {
+        match result {
             Ok(cell) => self.cells.push(cell),
             Err(failure) => self.failures.push(failure),
         }
     }
 
-    /// Every system that was measured, as reports draw it.
+    /// Returns the results of every measured system, for reports.
     pub fn results(&self) -> Vec<SystemResult> {
         self.systems().map(|system| self.result(system)).collect()
     }
 
-    /// Every system that was measured.
+    /// Returns every measured system.
     fn systems(&self) -> impl Iterator<Item = System> {
-        let is_there = |system: &System| self.cells.iter().any(|cell| cell.system == *system);
-        System::ALL.into_iter().filter(is_there)
+        let is_measured = |system: &System| self.cells.iter().any(|cell| cell.system == *system);
+        System::ALL.into_iter().filter(is_measured)
     }
 
     fn result(&self, system: System) -> SystemResult {
@@ -453,7 +465,7 @@ impl Comparison {
             ("memory", self.memory.clone()),
             ("settings", system.settings(self.conditions.memory_bytes)),
         ];
-        let is_drawn = |point: &&FioPoint| match system.file_system() {
+        let is_on_its_device = |point: &&FioPoint| match system.file_system() {
             Some(file_system) => point.target == file_system.name(),
             None => point.target == "raw",
         };
@@ -462,15 +474,15 @@ impl Comparison {
             system: system.title().to_owned(),
             about: about.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             capabilities: self.capabilities.clone(),
-            throughput: points.iter().filter(is_drawn).filter_map(FioPoint::throughput).collect(),
+            throughput: points.iter().filter(is_on_its_device).filter_map(FioPoint::throughput).collect(),
             workloads: Workload::ALL.into_iter().filter_map(|w| self.workload(system, w)).collect(),
         }
     }
 
-    /// The middle round's times and the traced round's metrics.
+    /// Returns the times of the median round with the metrics of the traced round.
     fn workload(&self, system: System, workload: Workload) -> Option<WorkloadResult> {
-        let rounds = cells(&self.cells, system, workload).map(|cell| &cell.measured);
-        let median = ByTime::of(rounds).middle()?;
+        let rounds = untraced_cells(&self.cells, system, workload).map(|cell| &cell.measured);
+        let median = SortedRounds::new(rounds).median()?;
         let traced = self
             .cells
             .iter()
@@ -480,9 +492,8 @@ impl Comparison {
     }
 }
 
-/// The rounds without a trace.
-fn cells(cells: &[Cell], system: System, workload: Workload) -> impl Iterator<Item = &Cell> {
-    let is_asked_for =
-        move |cell: &&Cell| !cell.is_traced && cell.system == system && cell.workload == workload;
-    cells.iter().filter(is_asked_for)
+/// Returns the untraced rounds of a workload on a system.
+fn untraced_cells(cells: &[Cell], system: System, workload: Workload) -> impl Iterator<Item = &Cell> {
+    let is_wanted = move |cell: &&Cell| !cell.is_traced && cell.system == system && cell.workload == workload;
+    cells.iter().filter(is_wanted)
 }

@@ -1,44 +1,46 @@
-//! The rows of a workload, system by system: the same numbers for the terminal, the page and the documents.
+//! The rows of a workload, one for each system, as the terminal, the page and the documents show them.
 
-use super::median::ByTime;
-use super::{Cell, Comparison, Measurement, cells};
+use super::median::SortedRounds;
+use super::{Cell, Comparison, Measurement, untraced_cells};
 use crate::setup::System;
 use crate::workload::{Caches, Workload};
 
 const GIB: f64 = (1u64 << 30) as f64;
 const MIB: f64 = (1 << 20) as f64;
 
-/// The unit of work that times and CPU are given for.
+/// The unit of work for which time and CPU are stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// A GiB of bodies.
+    /// A GiB of object content.
     Gib,
-    /// An object, put or read.
+    /// An object written or read.
     Object,
     /// An object in a listing.
     Entry,
 }
 
-/// A system in a workload.
+/// The results of a system in a workload.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
     pub(super) system: System,
     pub(super) workload: Workload,
     pub(super) unit: Unit,
-    /// The round in the middle.
+    /// The median round.
     pub(super) measured: &'a Measurement,
-    /// Seconds for a unit in the fastest and in the slowest round.
+    /// Seconds per unit in the fastest and in the slowest round.
     pub(super) range: (f64, f64),
+    /// Number of rounds.
     pub(super) rounds: usize,
     pub(super) caches: Caches,
-    /// Bytes that the workload may read, in times of the memory.
+    /// Bytes that the workload may read, as a multiple of the server's memory.
     pub(super) times_memory: Option<f64>,
 }
 
 impl Unit {
-    /// Of objects of this length one would be told in microseconds.
+    /// Objects shorter than this are counted by number, longer ones by GiB.
     const SMALL_BYTES: u64 = 1 << 20;
 
+    /// Returns the unit of a workload.
     pub(super) fn of(workload: Workload, comparison: &Comparison) -> Self {
         match workload.mix(&comparison.conditions.scale) {
             None => Self::Entry,
@@ -47,7 +49,7 @@ impl Unit {
         }
     }
 
-    /// As in "time per GiB".
+    /// Returns the name, as in "time per GiB".
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Gib => "GiB",
@@ -64,8 +66,8 @@ impl Unit {
         }
     }
 
-    /// Seconds as people read them: of a GiB in seconds, of an object in microseconds.
-    pub(super) fn show(self, secs: f64) -> String {
+    /// Formats the time of one unit: seconds for a GiB, microseconds for an object.
+    pub(super) fn format(self, secs: f64) -> String {
         match self {
             Self::Gib => format!("{} s", three_digits(secs)),
             Self::Object | Self::Entry => format!("{} µs", three_digits(secs * 1e6)),
@@ -74,29 +76,29 @@ impl Unit {
 }
 
 impl Row<'_> {
-    /// Seconds from the first operation to the last for a unit.
+    /// Returns the wall-clock seconds per unit.
     pub(super) fn secs(&self) -> f64 {
         self.measured.done.wall_secs / self.unit.amount(self.measured)
     }
 
-    /// CPU seconds of the server for a unit.
+    /// Returns the server's CPU seconds per unit.
     pub(super) fn server_secs(&self) -> Option<f64> {
         Some(self.measured.usage.server_secs? / self.unit.amount(self.measured))
     }
 
-    /// CPU seconds of all but client and server for a unit: the kernel's threads, and what else runs on the machine.
+    /// Returns the CPU seconds per unit of everything but client and server: kernel threads, and other processes of the machine.
     pub(super) fn other_secs(&self) -> Option<f64> {
         let usage = &self.measured.usage;
         let secs = usage.machine_secs - usage.client_secs - usage.server_secs?;
         Some(secs.max(0.0) / self.unit.amount(self.measured))
     }
 
-    /// CPU seconds of the client for a unit.
+    /// Returns the client's CPU seconds per unit.
     pub(super) fn client_secs(&self) -> f64 {
         self.measured.usage.client_secs / self.unit.amount(self.measured)
     }
 
-    /// `1,830 MiB/s`, `8,363 a second`.
+    /// Formats the rate: `1,830 MiB/s`, `8,363 a second`.
     pub(super) fn rate(&self) -> String {
         let measured = self.measured;
         match self.unit {
@@ -108,8 +110,8 @@ impl Row<'_> {
         }
     }
 
-    /// `cold, 4.0 × memory`; of what reads nothing why.
-    pub(super) fn caches(&self) -> String {
+    /// Formats the state of the caches: `cold, 4.0 × memory`, or `nothing read`.
+    pub(super) fn caches_text(&self) -> String {
         match self.times_memory {
             Some(times) if times >= 1.0 => format!("{}, {times:.1} × memory", self.caches.word()),
             Some(times) => format!("{}, {times:.2} × memory", self.caches.word()),
@@ -117,20 +119,20 @@ impl Row<'_> {
         }
     }
 
-    /// Bytes that the devices read for each byte of bodies that were read; `None` where none were.
-    pub(super) fn read_share(&self) -> Option<f64> {
+    /// Returns the bytes read from the devices per byte of content read by clients, or `None` if clients read none.
+    pub(super) fn read_amplification(&self) -> Option<f64> {
         let read = self.measured.done.get.amount;
         (read > 0).then(|| self.measured.io.read_bytes as f64 / read as f64)
     }
 
-    /// Bytes that the devices wrote for each byte of bodies that were put; `None` where none were.
-    pub(super) fn written_share(&self) -> Option<f64> {
+    /// Returns the bytes written to the devices per byte of content put by clients, or `None` if clients put none.
+    pub(super) fn write_amplification(&self) -> Option<f64> {
         let written = self.measured.done.put.amount;
         (written > 0).then(|| self.measured.io.written_bytes as f64 / written as f64)
     }
 
-    /// How long it ran: `20.4 s`, `10 × 0.04 s`.
-    pub(super) fn length(&self) -> String {
+    /// Formats the duration of the run: `20.4 s`, `10 × 0.04 s`.
+    pub(super) fn duration(&self) -> String {
         let (secs, passes) = (self.measured.done.wall_secs, self.measured.passes.max(1));
         match passes {
             1 => format!("{} s", three_digits(secs)),
@@ -140,7 +142,7 @@ impl Row<'_> {
 }
 
 impl Comparison {
-    /// Every workload that was measured or that failed somewhere.
+    /// Returns every workload that was measured or failed on some system.
     pub(super) fn workloads(&self) -> impl Iterator<Item = Workload> {
         let was_tried = |workload: &Workload| {
             self.cells.iter().any(|cell| cell.workload == *workload)
@@ -149,31 +151,31 @@ impl Comparison {
         Workload::ALL.into_iter().filter(was_tried)
     }
 
-    /// The rows of a workload, in the order of systems.
+    /// Returns the rows of a workload, in the order of systems.
     pub(super) fn rows(&self, workload: Workload) -> Vec<Row<'_>> {
         System::ALL.into_iter().filter_map(|system| self.row(system, workload)).collect()
     }
 
     fn row(&self, system: System, workload: Workload) -> Option<Row<'_>> {
-        let of_row: Vec<&Cell> = cells(&self.cells, system, workload).collect();
-        let rounds = ByTime::of(of_row.iter().map(|cell| &cell.measured));
+        let row_cells: Vec<&Cell> = untraced_cells(&self.cells, system, workload).collect();
+        let rounds = SortedRounds::new(row_cells.iter().map(|cell| &cell.measured));
         let unit = Unit::of(workload, self);
-        let secs = |it: &Measurement| it.done.wall_secs / unit.amount(it);
+        let secs = |measured: &Measurement| measured.done.wall_secs / unit.amount(measured);
         let (fastest, slowest) = rounds.range()?;
         let read_bytes = workload.read_bytes(&self.conditions.scale);
         Some(Row {
             system,
             workload,
             unit,
-            measured: rounds.middle()?,
+            measured: rounds.median()?,
             range: (secs(fastest), secs(slowest)),
             rounds: rounds.count(),
-            caches: of_row.first()?.caches,
+            caches: row_cells.first()?.caches,
             times_memory: (read_bytes > 0).then(|| read_bytes as f64 / self.conditions.memory_bytes as f64),
         })
     }
 
-    /// `16 MiB` and the like are in the workload's own line; this is what holds for all of them.
+    /// Describes the conditions that hold for all workloads: (name, value). Each workload states its own scale.
     pub(super) fn about(&self) -> Vec<(&'static str, String)> {
         let conditions = &self.conditions;
         let [before, after] = self.load_average;
@@ -184,22 +186,22 @@ impl Comparison {
             (
                 "devices",
                 format!(
-                    "loop devices over one file of {} GiB, with direct I/O, so that this machine's page cache is not under them; what the disk \
-                     itself, or a hypervisor, caches is not known",
+                    "loop devices over one file of {} GiB, with direct I/O past this machine's page cache; caches of the disk or of a \
+                     hypervisor below are not known",
                     three_digits(conditions.device_bytes as f64 / GIB)
                 ),
             ),
             (
                 "length of a run",
                 format!(
-                    "at least {} s; a workload that ends with its objects is done again, cold, up to 10 times",
+                    "at least {} s; a workload that ends after all objects is repeated, cold, up to 10 times",
                     conditions.scale.seconds
                 ),
             ),
             (
-                "the client itself",
+                "cost of the client",
                 format!(
-                    "{} s of CPU for a GiB that it puts and {} s for a GiB that it compares, without a server",
+                    "{} s of CPU per GiB that it generates and {} s per GiB that it compares, measured without a server",
                     three_digits(generator.made_secs_per_gib),
                     three_digits(generator.compared_secs_per_gib)
                 ),
@@ -209,7 +211,7 @@ impl Comparison {
     }
 }
 
-/// Three digits that count: `0.0123`, `1.23`, `12.3`, `12,345`.
+/// Formats a number with three significant digits: `0.0123`, `1.23`, `12.3`, `12,345`.
 pub(super) fn three_digits(value: f64) -> String {
     let digits = match value.abs() {
         v if !v.is_finite() || v >= 100.0 => return grouped(value),
@@ -222,7 +224,7 @@ pub(super) fn three_digits(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A whole number: `12,345`.
+/// Formats a number without decimals: `12,345`.
 pub(super) fn grouped(value: f64) -> String {
     if value.is_finite() { crate::report::count(value.round().max(0.0) as u64) } else { "-".to_owned() }
 }
@@ -235,7 +237,7 @@ pub(super) mod tests {
     use crate::workload::{GeneratorCost, Scale};
     use std::time::Duration;
 
-    /// A comparison of some systems in four workloads; of a GiB each, or of a thousand objects.
+    /// Makes a comparison of four systems in three workloads, one of them with a failure. Each cell has 1 GiB of content.
     pub(in crate::compare) fn comparison() -> Comparison {
         use System::{Drive, DriveMd5, MinioExt4, MinioXfs};
         use Workload::{Get4K, ReadOnly, WriteOnly};
@@ -278,12 +280,12 @@ pub(super) mod tests {
                 is_traced: false,
                 reason,
             }],
-            fio: Err("not asked for".to_owned()),
+            fio: Err("not requested".to_owned()),
         }
     }
 
     #[test]
-    fn numbers_have_three_digits_that_count() {
+    fn numbers_have_three_significant_digits() {
         let shown = [0.0, 0.04321, 0.4321, 4.321, 43.21, 432.1, 43_210.0, f64::NAN].map(three_digits);
         assert_eq!(shown, ["0", "0.0432", "0.432", "4.32", "43.2", "432", "43,210", "-"]);
     }

@@ -1,4 +1,4 @@
-//! The paper's Figures 2 to 6, redrawn for the systems compared.
+//! The paper's Figures 2 to 6, drawn for the compared systems.
 
 use super::FILE_SYSTEM;
 use super::format::{bytes, count, percent, seconds};
@@ -12,23 +12,25 @@ use std::collections::BTreeMap;
 /// The workload of Figures 3 and 4.
 const ENUMERATE: &str = "enumerate";
 
-/// A figure: its number and title, what is drawn, what it says and from where.
+/// A figure of the page.
 pub(super) struct Figure {
+    /// Number and title.
     pub(super) title: String,
-    /// Of colours: (class, name).
+    /// Colours: (CSS class, name).
     pub(super) legend: Vec<(String, String)>,
     pub(super) panels: Vec<Panel>,
+    /// Explanation, with the sources of the metrics.
     pub(super) caption: String,
 }
 
-/// A part of a figure.
+/// A chart of a figure.
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) svg: String,
     pub(super) is_wide: bool,
 }
 
-/// Every figure for which there are numbers.
+/// Draws every figure for which there are numbers.
 pub(super) fn figures(systems: &[SystemResult]) -> Vec<Figure> {
     let mut figures = vec![throughput(systems), layers(systems)];
     figures.extend(workloads(systems).into_iter().map(|workload| workload_figure(systems, &workload)));
@@ -38,10 +40,10 @@ pub(super) fn figures(systems: &[SystemResult]) -> Vec<Figure> {
     figures
 }
 
-/// A number and how it is written, or why there is none.
-type Shown = Result<(f64, String), String>;
+/// A number with its text, or the reason why there is none.
+type LabelledValue = Result<(f64, String), String>;
 
-/// The class of a system's colour.
+/// Returns the CSS class of the colour with this index.
 fn colour(index: usize) -> String {
     format!("c{}", index % 8)
 }
@@ -50,7 +52,7 @@ fn system_legend(systems: &[SystemResult]) -> Vec<(String, String)> {
     systems.iter().enumerate().map(|(index, system)| (colour(index), system.system.clone())).collect()
 }
 
-/// The names of workloads: enumeration first, then as they come.
+/// Returns the names of all workloads: enumeration first, the others in the order of the results.
 fn workloads(systems: &[SystemResult]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for workload in systems.iter().flat_map(|system| &system.workloads) {
@@ -62,11 +64,11 @@ fn workloads(systems: &[SystemResult]) -> Vec<String> {
     names
 }
 
-fn run<'a>(system: &'a SystemResult, workload: &str) -> Option<&'a WorkloadResult> {
+fn run_of<'a>(system: &'a SystemResult, workload: &str) -> Option<&'a WorkloadResult> {
     system.workloads.iter().find(|run| run.workload == workload)
 }
 
-/// Figure 2a.
+/// Draws Figure 2a: throughput by number of threads.
 fn throughput(systems: &[SystemResult]) -> Figure {
     let mut series: BTreeMap<(u64, String), Vec<(f64, f64)>> = BTreeMap::new();
     for point in systems.iter().flat_map(|system| &system.throughput) {
@@ -101,7 +103,7 @@ fn throughput(systems: &[SystemResult]) -> Figure {
         }
     });
     Figure {
-        title: "Figure 2a. What a device gives, raw and through a file system".into(),
+        title: "Figure 2a. Throughput of a device, raw and through a file system".into(),
         legend: targets.iter().map(|target| (class(target), target.clone())).collect(),
         panels: panels.collect(),
         caption: "Sequential writes by fio, direct I/O, by number of threads. Source: fio.".into(),
@@ -120,14 +122,17 @@ fn layer_parts(times: &LayerTimes) -> Vec<(String, String, f64)> {
     LAYERS.iter().zip(values).map(|((class, name), value)| ((*class).into(), (*name).into(), value)).collect()
 }
 
-/// Figure 2b.
+/// Draws Figure 2b: time per layer.
 fn layers(systems: &[SystemResult]) -> Figure {
-    let mut why = Vec::new();
+    let mut unavailable = Vec::new();
     let mut panels = Vec::new();
     for workload in workloads(systems) {
         let mut rows = Vec::new();
         for system in systems {
-            match run(system, &workload).and_then(|run| run.metrics.as_ref()).map(|metrics| &metrics.layers) {
+            match run_of(system, &workload)
+                .and_then(|run| run.metrics.as_ref())
+                .map(|metrics| &metrics.layers)
+            {
                 Some(Measured::Is { value, .. }) if value.calls > 0 => {
                     let above = 1.0 - value.device_seconds / value.total_seconds().max(f64::MIN_POSITIVE);
                     rows.push(Stack {
@@ -142,7 +147,7 @@ fn layers(systems: &[SystemResult]) -> Figure {
                     });
                 }
                 Some(Measured::NotAvailable { why: reason }) => {
-                    why.push(format!("{}: {reason}", system.system))
+                    unavailable.push(format!("{}: {reason}", system.system))
                 }
                 _ => (),
             }
@@ -151,28 +156,31 @@ fn layers(systems: &[SystemResult]) -> Figure {
             panels.push(Panel { title: workload, svg: stacks(&rows, true), is_wide: true });
         }
     }
-    why.dedup();
+    unavailable.dedup();
     Figure {
-        title: "Figure 2b. Time spent in each layer by the node's I/O".into(),
+        title: "Figure 2b. Time of the node's I/O in each layer".into(),
         legend: LAYERS.iter().map(|(class, name)| ((*class).into(), (*name).into())).collect(),
         panels,
         caption: format!(
-            "Time of all calls that reached files or the device, summed over threads, each bar to its own whole. {} {}",
+            "Time of all calls on files or on the device, summed over threads. Each bar is scaled to its own total. {} {}",
             source_of(systems, |metrics| source(&metrics.layers)),
-            if why.is_empty() { String::new() } else { format!("Not available: {}.", why.join("; ")) }
+            match unavailable.as_slice() {
+                [] => String::new(),
+                reasons => format!("Not available: {}.", reasons.join("; ")),
+            }
         ),
     }
 }
 
-/// Figures 3 and 5: what a workload costs.
+/// Draws Figure 3 (enumeration) or Figure 5 (another workload): time, cache misses, I/Os, sizes and chains.
 fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
     let number = if workload == ENUMERATE { "Figure 3" } else { "Figure 5" };
     let runs: Vec<(usize, &SystemResult, &WorkloadResult)> = systems
         .iter()
         .enumerate()
-        .filter_map(|(index, system)| Some((index, system, run(system, workload)?)))
+        .filter_map(|(index, system)| Some((index, system, run_of(system, workload)?)))
         .collect();
-    let bar_panel = |title: &str, value: fn(&WorkloadResult) -> Shown| Panel {
+    let bar_panel = |title: &str, value: fn(&WorkloadResult) -> LabelledValue| Panel {
         title: title.into(),
         svg: bars(
             &runs.iter().map(|(index, system, run)| bar(*index, system, value(run))).collect::<Vec<_>>(),
@@ -181,8 +189,8 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
     };
     let mut panels = vec![
         bar_panel("(a) Execution time", |run| Ok((run.seconds, seconds(run.seconds)))),
-        bar_panel("(b) Dentry-cache misses", |run| counted(run, |metrics| &metrics.caches.dentry_misses)),
-        bar_panel("(c) I/Os to the device", ios),
+        bar_panel("(b) Dentry-cache misses", |run| count_of(run, |metrics| &metrics.caches.dentry_misses)),
+        bar_panel("(c) I/Os to the device", io_count),
         bar_panel("(d) Page-cache miss ratio", |run| {
             let ratio = &metrics_of(run)?.caches.page_miss_ratio;
             available(ratio).map(|ratio| (*ratio, percent(*ratio)))
@@ -193,7 +201,12 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
         panels.extend(cdf_panel(&runs, &format!("(e) Sizes of {operation} I/Os"), &sizes, None));
         let mark = Some((NATURAL_TRANSFER_BYTES as f64, "natural transfer size"));
         let chains = |run: &WorkloadResult| chain_lengths(run, operation);
-        panels.extend(cdf_panel(&runs, &format!("(f) Chains of {operation}s of objects"), &chains, mark));
+        panels.extend(cdf_panel(
+            &runs,
+            &format!("(f) Chain lengths of {operation}s of object data"),
+            &chains,
+            mark,
+        ));
     }
     let scale = runs.first().map(|(_, _, run)| run.scale.clone()).unwrap_or_default();
     Figure {
@@ -201,8 +214,8 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
         legend: system_legend(systems),
         panels,
         caption: format!(
-            "Scale: {scale}. (b) {} (c) {} (d) {} (e) shares of requests of at most a size; (f) shares of chains, each \
-             object's by itself, in the order of issue. {}",
+            "Scale: {scale}. (b) {} (c) {} (d) {} (e) share of requests up to a size; (f) share of chains up to a \
+             length, within each object's data, in the order of issue. {}",
             source_of(systems, |metrics| source(&metrics.caches.dentry_misses)),
             source_of(systems, |metrics| source(&metrics.io)),
             source_of(systems, |metrics| source(&metrics.caches.page_miss_ratio)),
@@ -211,7 +224,7 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
     }
 }
 
-fn bar(index: usize, system: &SystemResult, value: Shown) -> Bar {
+fn bar(index: usize, system: &SystemResult, value: LabelledValue) -> Bar {
     let label = system.system.clone();
     match value {
         Ok((value, note)) => Bar { label, value: Some(value), note, colour: colour(index) },
@@ -219,7 +232,7 @@ fn bar(index: usize, system: &SystemResult, value: Shown) -> Bar {
     }
 }
 
-/// As much of a reason as a chart has room for; the tables have all of it.
+/// Shortens a reason to the width of a chart. The tables show it in full.
 fn shortened(why: &str) -> String {
     let whole = format!("not available: {why}");
     match whole.char_indices().nth(72) {
@@ -239,11 +252,11 @@ fn available<T>(measured: &Measured<T>) -> Result<&T, String> {
     }
 }
 
-fn counted(run: &WorkloadResult, of: fn(&Metrics) -> &Measured<u64>) -> Shown {
-    available(of(metrics_of(run)?)).map(|value| (*value as f64, count(*value)))
+fn count_of(run: &WorkloadResult, metric: fn(&Metrics) -> &Measured<u64>) -> LabelledValue {
+    available(metric(metrics_of(run)?)).map(|value| (*value as f64, count(*value)))
 }
 
-fn ios(run: &WorkloadResult) -> Shown {
+fn io_count(run: &WorkloadResult) -> LabelledValue {
     let kinds = available(&metrics_of(run)?.io)?;
     let all: u64 = kinds.iter().map(|kind| kind.requests).sum();
     Ok((all as f64, count(all)))
@@ -252,13 +265,13 @@ fn ios(run: &WorkloadResult) -> Shown {
 fn cdf_panel(
     runs: &[(usize, &SystemResult, &WorkloadResult)],
     title: &str,
-    of: &dyn Fn(&WorkloadResult) -> Option<Distribution>,
+    distribution: &dyn Fn(&WorkloadResult) -> Option<Distribution>,
     mark: Option<(f64, &'static str)>,
 ) -> Option<Panel> {
     let drawn: Vec<Curve> = runs
         .iter()
         .filter_map(|(index, system, run)| {
-            let found = of(run).filter(|distribution| distribution.count > 0)?;
+            let found = distribution(run).filter(|distribution| distribution.count > 0)?;
             let points = found.steps.iter().map(|step| (step.at_most as f64, step.share)).collect();
             Some(Curve { label: system.system.clone(), colour: colour(*index), dashed: false, points })
         })
@@ -269,7 +282,7 @@ fn cdf_panel(
 
 fn sizes(run: &WorkloadResult, operation: Operation) -> Option<Distribution> {
     let kinds = run.metrics.as_ref()?.io.value()?;
-    Some(joined(kinds.iter().filter(|kind| kind.operation == operation).map(|kind| &kind.sizes)))
+    Some(merged(kinds.iter().filter(|kind| kind.operation == operation).map(|kind| &kind.sizes)))
 }
 
 fn chain_lengths(run: &WorkloadResult, operation: Operation) -> Option<Distribution> {
@@ -277,12 +290,12 @@ fn chain_lengths(run: &WorkloadResult, operation: Operation) -> Option<Distribut
     Some(chains.iter().find(|chains| chains.operation == operation)?.per_stream.clone())
 }
 
-/// One distribution of what several counted.
-pub(super) fn joined<'a>(parts: impl Iterator<Item = &'a Distribution>) -> Distribution {
+/// Merges several distributions into one.
+fn merged<'a>(parts: impl Iterator<Item = &'a Distribution>) -> Distribution {
     let mut weights: BTreeMap<u64, f64> = BTreeMap::new();
-    let mut all = 0;
+    let mut total = 0;
     for part in parts {
-        all += part.count;
+        total += part.count;
         let mut before = 0.0;
         for step in &part.steps {
             *weights.entry(step.at_most).or_default() += (step.share - before) * part.count as f64;
@@ -292,26 +305,27 @@ pub(super) fn joined<'a>(parts: impl Iterator<Item = &'a Distribution>) -> Distr
     let mut sum = 0.0;
     let steps = weights.into_iter().map(|(at_most, weight)| {
         sum += weight;
-        Step { at_most, share: sum / all as f64 }
+        Step { at_most, share: sum / total as f64 }
     });
-    Distribution { count: all, steps: steps.collect() }
+    Distribution { count: total, steps: steps.collect() }
 }
 
-/// Figure 4, of every workload.
+/// Draws Figure 4: a heat map for each workload and system.
 fn heatmaps(systems: &[SystemResult]) -> Figure {
     let mut panels = Vec::new();
     for workload in workloads(systems) {
         for system in systems {
-            let maps =
-                run(system, &workload).and_then(|run| run.metrics.as_ref()).map_or(&[][..], |m| &m.heatmaps);
+            let maps = run_of(system, &workload)
+                .and_then(|run| run.metrics.as_ref())
+                .map_or(&[][..], |m| &m.heatmaps);
             for map in maps.iter().filter(|map| !map.cells.is_empty()) {
-                let lasts = map.column_ns as f64 * map.columns as f64 / 1e9;
+                let duration = map.column_ns as f64 * map.columns as f64 / 1e9;
                 panels.push(Panel {
                     title: format!(
-                        "{workload}: {} ({} high, {} long)",
+                        "{workload}: {} (height {}, width {})",
                         system.system,
                         bytes(map.device_bytes as f64),
-                        seconds(lasts)
+                        seconds(duration)
                     ),
                     svg: heatmap(map),
                     is_wide: false,
@@ -320,11 +334,11 @@ fn heatmaps(systems: &[SystemResult]) -> Figure {
         }
     }
     Figure {
-        title: "Figure 4. Where on the device, and when".into(),
+        title: "Figure 4. I/O by address on the device and by time".into(),
         legend: vec![("c0".into(), "mostly reads".into()), ("c1".into(), "mostly writes".into())],
         panels,
-        caption: "Addresses from 0 at the bottom to the device's end, time from left to right; a cell is more solid the \
-                  more bytes went to it, by their logarithm. Source: block_bio_queue, block_rq_issue."
+        caption: "The address grows from 0 at the bottom to the device's end, time from left to right. The opacity of a cell grows with \
+                  the logarithm of its bytes. Source: block_bio_queue, block_rq_issue."
             .into(),
     }
 }
@@ -337,7 +351,7 @@ const KINDS: [(&str, Kind); 5] = [
     ("grey", Kind::Unnamed),
 ];
 
-/// Figure 6.
+/// Draws Figure 6: time on modelled devices by kind of I/O.
 fn what_if(systems: &[SystemResult]) -> Figure {
     let runs = || systems.iter().flat_map(|system| system.workloads.iter().map(move |run| (system, run)));
     let mut devices: Vec<(String, String)> = Vec::new();
@@ -377,21 +391,21 @@ fn what_if(systems: &[SystemResult]) -> Figure {
     }
     let sources: Vec<String> = devices.iter().map(|(name, source)| format!("{name}: {source}")).collect();
     Figure {
-        title: "Figure 6. The same I/Os on other devices".into(),
+        title: "Figure 6. The same I/Os on modelled devices".into(),
         legend: KINDS.iter().map(|(class, kind)| ((*class).into(), kind.name().into())).collect(),
         panels,
         caption: format!(
-            "Time in block layer (measured) and device (modelled, waiting included), summed over requests. The replay keeps \
-             which request waited for which. {}.",
+            "Time in the block layer (measured) and on the device (modelled, with waits), summed over requests. The replay keeps \
+             the dependencies between requests. {}.",
             sources.join("; ")
         ),
     }
 }
 
-/// Where a metric is from, of the first system that has it.
-fn source_of(systems: &[SystemResult], of: impl Fn(&Metrics) -> Option<String>) -> String {
+/// Returns the source of a metric in the first system that has it.
+fn source_of(systems: &[SystemResult], source: impl Fn(&Metrics) -> Option<String>) -> String {
     let mut runs = systems.iter().flat_map(|system| &system.workloads);
-    let found = runs.find_map(|run| of(run.metrics.as_ref()?));
+    let found = runs.find_map(|run| source(run.metrics.as_ref()?));
     found.unwrap_or_default()
 }
 

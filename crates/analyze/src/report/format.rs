@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formatting of numbers and text for reports.
 
-/// `1.5 GiB`, `16 KiB`.
+/// Formats a number of bytes: `1.5 GiB`, `16 KiB`.
 pub(super) fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = value;
@@ -12,7 +12,7 @@ pub(super) fn bytes(value: f64) -> String {
     format!("{} {}", short(scaled), units[unit])
 }
 
-/// `1.2 ms`, `34 s`, `1 h 5 min`.
+/// Formats a duration: `1.2 ms`, `34 s`, `1 h 5 min`.
 pub(super) fn seconds(value: f64) -> String {
     match value {
         0.0 => "0 s".into(),
@@ -24,7 +24,7 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// `12,345`.
+/// Formats a count: `12,345`.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -37,12 +37,12 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// `38 %`.
+/// Formats a share as `38 %`.
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", short(share * 100.0))
 }
 
-/// Three figures that count, without zeros at the end.
+/// Formats a number with three significant digits, without trailing zeros after the point.
 pub(super) fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 => 0,
@@ -56,7 +56,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// Text within HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_and_text_are_formatted() {
         assert_eq!(bytes(16384.0), "16 KiB");
         assert_eq!(bytes(1.5 * 1024.0 * 1024.0), "1.5 MiB");
         assert_eq!(seconds(0.00012), "120 µs");

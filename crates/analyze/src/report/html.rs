@@ -1,4 +1,4 @@
-//! One page that needs nothing else: no script, no font, no picture from elsewhere.
+//! The HTML report: a self-contained page without scripts, fonts or images from elsewhere.
 
 use super::figures::{Figure, Panel, figures};
 use super::format::escape;
@@ -6,8 +6,7 @@ use super::tables::{Table, tables};
 use crate::model::SystemResult;
 use std::fmt::Write;
 
-/// Light and dark are the reader's choice. Colours keep their order, so that neighbours are told apart also by those
-/// who see few colours.
+/// The page follows the reader's light or dark mode. The order of the colours keeps neighbours distinguishable with a colour vision deficiency.
 const STYLE: &str = "
 :root{--paper:#fcfcfb;--ink:#1a1a19;--soft:#5f5e58;--rule:#dedcd3;--field:#f1f0eb;--inside:#fff;
 --c0:#2a78d6;--c1:#eb6834;--c2:#1baf7a;--c3:#b98000;--c4:#d55181;--c5:#008300;--c6:#4a3aa7;--c7:#c03a39;--grey:#8d8b82}
@@ -47,22 +46,23 @@ th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--rule)
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th{color:var(--soft);font-weight:600}
 ";
 
-/// What a page opens with, as HTML, if anything; Figures 2 to 6 drawn for the systems compared; the numbers as tables.
+/// Renders the page: `opening` (HTML, may be empty), Figures 2 to 6 for the compared systems, and the numbers as tables.
 pub fn html(systems: &[SystemResult], opening: &str) -> String {
     let names: Vec<String> = systems.iter().map(|system| escape(&system.system)).collect();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <title>tenon analyze</title><style>{STYLE}{}</style></head><body>\
-         <h1>What a storage node does with each I/O</h1>",
+         <h1>I/O of storage nodes, layer by layer</h1>",
         colours()
     );
     page.push_str(opening);
     let _ = write!(
         page,
         "<p class=\"source\">{}. Figures after &ldquo;Learnings from an Under the Hood Analysis of an Object Storage Node IO \
-         Stack&rdquo; (Mishra, Pitchumani, Kee), made by <code>tenon analyze</code> from the kernel's tracepoints. Every metric \
-         names its source; what stands for something else is called a proxy, and what this kernel cannot show is not available.</p>",
+         Stack&rdquo; (Mishra, Pitchumani, Kee), drawn by <code>tenon analyze</code> from the kernel's tracepoints. Every metric \
+         names its source. A metric that approximates another quantity is called a proxy for it; a metric that this kernel does not \
+         provide is shown as not available.</p>",
         names.join(", ")
     );
     for figure in figures(systems) {
@@ -75,7 +75,7 @@ pub fn html(systems: &[SystemResult], opening: &str) -> String {
     page
 }
 
-/// A class for each colour, for shapes, lines and legends.
+/// Returns CSS rules with a class for each colour, for shapes, lines and legends.
 fn colours() -> String {
     let names = (0..8).map(|index| format!("c{index}")).chain(["grey".to_owned()]);
     names

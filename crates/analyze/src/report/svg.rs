@@ -1,17 +1,17 @@
 //! Charts as inline SVG: bars, stacked bars, curves, heat maps.
 //!
-//! Colours are classes of the page (`c0` to `c7`, `grey`), so that light and dark are the page's business; a colour
-//! means one thing on the page, and never alone: bars carry their number, curves their name.
+//! Colours are CSS classes of the page (`c0` to `c7`, `grey`), so the page controls light and dark mode. A colour has one meaning on the page
+//! and never carries information alone: bars also show their number, curves their name.
 
 use super::format::{escape, percent};
 use crate::model::Heatmap;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Width of every chart that stands in a column, in pixels of its own.
+/// Width of a chart in a column, in units of its view box.
 const WIDTH: f64 = 460.0;
 
-/// A bar: whose, how long, what is written at its end. Without a length: why.
+/// A horizontal bar. Without a value, `note` tells why.
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) value: Option<f64>,
@@ -19,11 +19,11 @@ pub(super) struct Bar {
     pub(super) colour: String,
 }
 
-/// Horizontal bars from zero.
+/// Draws horizontal bars that start at zero.
 pub(super) fn bars(bars: &[Bar]) -> String {
     const ROW: f64 = 34.0;
-    let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max);
-    let room = WIDTH - 110.0;
+    let max = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max);
+    let max_length = WIDTH - 110.0;
     let mut body = String::new();
     for (index, bar) in bars.iter().enumerate() {
         let y = index as f64 * ROW;
@@ -31,7 +31,7 @@ pub(super) fn bars(bars: &[Bar]) -> String {
             write!(body, r#"<text class="label" x="0" y="{:.0}">{}</text>"#, y + 11.0, escape(&bar.label));
         match bar.value {
             Some(value) => {
-                let length = if most > 0.0 { (value / most * room).max(1.0) } else { 1.0 };
+                let length = if max > 0.0 { (value / max * max_length).max(1.0) } else { 1.0 };
                 let _ = write!(
                     body,
                     r#"<rect class="{}" x="0" y="{:.0}" width="{length:.1}" height="12" rx="2"/><text class="value" x="{:.1}" y="{:.0}">{}</text>"#,
@@ -55,29 +55,30 @@ pub(super) fn bars(bars: &[Bar]) -> String {
     frame(WIDTH, bars.len() as f64 * ROW, &body)
 }
 
-/// A row of parts: what it is of, and (class, name, value) of each part.
+/// A stacked bar.
 pub(super) struct Stack {
     pub(super) label: String,
+    /// (CSS class, name, value)
     pub(super) parts: Vec<(String, String, f64)>,
     pub(super) note: String,
 }
 
-/// Stacked bars; each as long as the longest (`normal`), or to one scale.
-pub(super) fn stacks(stacks: &[Stack], normal: bool) -> String {
+/// Draws stacked bars: all of the same length (`is_normalized`), or to one scale.
+pub(super) fn stacks(stacks: &[Stack], is_normalized: bool) -> String {
     const ROW: f64 = 40.0;
     const GAP: f64 = 2.0;
     let total = |stack: &Stack| stack.parts.iter().map(|(_, _, value)| value).sum::<f64>();
-    let most = stacks.iter().map(total).fold(0.0, f64::max);
-    let room = if normal { WIDTH * 1.6 } else { WIDTH * 1.6 - 110.0 };
+    let max = stacks.iter().map(total).fold(0.0, f64::max);
+    let max_length = if is_normalized { WIDTH * 1.6 } else { WIDTH * 1.6 - 110.0 };
     let mut body = String::new();
     for (index, stack) in stacks.iter().enumerate() {
         let y = index as f64 * ROW;
-        let whole = if normal { total(stack) } else { most };
+        let whole = if is_normalized { total(stack) } else { max };
         let _ =
             write!(body, r#"<text class="label" x="0" y="{:.0}">{}</text>"#, y + 11.0, escape(&stack.label));
         let mut x = 0.0;
         for (class, name, value) in &stack.parts {
-            let width = if whole > 0.0 { value / whole * room } else { 0.0 };
+            let width = if whole > 0.0 { value / whole * max_length } else { 0.0 };
             if width < 0.05 {
                 continue;
             }
@@ -101,8 +102,8 @@ pub(super) fn stacks(stacks: &[Stack], normal: bool) -> String {
             }
             x += width;
         }
-        let (note_x, anchor) = if normal { (room, "end") } else { (x + 6.0, "start") };
-        let note_y = if normal { y + 11.0 } else { y + 27.0 };
+        let (note_x, anchor) = if is_normalized { (max_length, "end") } else { (x + 6.0, "start") };
+        let note_y = if is_normalized { y + 11.0 } else { y + 27.0 };
         let _ = write!(
             body,
             r#"<text class="value" text-anchor="{anchor}" x="{note_x:.1}" y="{note_y:.0}">{}</text>"#,
@@ -112,7 +113,7 @@ pub(super) fn stacks(stacks: &[Stack], normal: bool) -> String {
     frame(WIDTH * 1.6, stacks.len() as f64 * ROW, &body)
 }
 
-/// A curve: its name, colour, dash, and points by growing x.
+/// A curve, with its points ordered by x.
 pub(super) struct Curve {
     pub(super) label: String,
     pub(super) colour: String,
@@ -120,19 +121,19 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Axes of [`curves`]: x is logarithmic to base 2.
+/// Axes of [`curves`]. The x axis is logarithmic with base 2.
 pub(super) struct Axes {
-    /// The y of the top; 1 for shares.
+    /// The y value at the top; 1 for shares.
     pub(super) top: f64,
     pub(super) x_label: fn(f64) -> String,
     pub(super) y_label: fn(f64) -> String,
-    /// Points are joined by steps, as in a cumulative distribution.
+    /// Whether points are joined by steps, as in a cumulative distribution.
     pub(super) steps: bool,
-    /// A line across at this x, with its name.
+    /// A vertical line at this x, with its name.
     pub(super) mark: Option<(f64, &'static str)>,
 }
 
-/// Curves over a logarithmic x.
+/// Draws curves over a logarithmic x axis.
 pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
     const HEIGHT: f64 = 220.0;
     const LEFT: f64 = 74.0;
@@ -158,7 +159,7 @@ pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
             y = y_of(value),
         );
     }
-    let every = ((high - low) / 6.0).ceil().max(1.0);
+    let tick_step = ((high - low) / 6.0).ceil().max(1.0);
     let mut exponent = low;
     while exponent <= high {
         let x = 2f64.powf(exponent);
@@ -169,7 +170,7 @@ pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
             BOTTOM + 17.0,
             escape(&(axes.x_label)(x))
         );
-        exponent += every;
+        exponent += tick_step;
     }
     if let Some((x, name)) = axes.mark {
         let _ = write!(
@@ -208,36 +209,36 @@ fn path(points: &[(f64, f64)], steps: bool, x_of: impl Fn(f64) -> f64, y_of: imp
     path
 }
 
-/// Where I/O went over time: reads and writes in two colours, more bytes more solid. Cells of one look are one path: there are
-/// thousands.
+/// Draws a heat map: reads and writes in two colours, with an opacity that grows with the bytes. There are thousands of cells, so all cells
+/// of one colour and opacity form one path.
 pub(super) fn heatmap(map: &Heatmap) -> String {
     const CELL_WIDTH: f64 = 4.4;
     const CELL_HEIGHT: f64 = 4.0;
-    const LOOKS: f64 = 12.0;
+    const OPACITY_STEPS: f64 = 12.0;
     let (width, height) = (map.columns as f64 * CELL_WIDTH, map.rows as f64 * CELL_HEIGHT);
-    let most =
+    let max =
         map.cells.iter().map(|cell| cell.read_bytes + cell.written_bytes).max().unwrap_or(1).max(2) as f64;
-    let mut looks: BTreeMap<(&str, u32), Vec<(u32, u32)>> = BTreeMap::new();
+    let mut cells_by_look: BTreeMap<(&str, u32), Vec<(u32, u32)>> = BTreeMap::new();
     for cell in &map.cells {
         let bytes = (cell.read_bytes + cell.written_bytes) as f64;
-        // From a fifth, so that a single small request is seen, to full, by the logarithm of the bytes.
-        let solid = 0.2 + 0.8 * (bytes.max(1.0).ln() / most.ln()).clamp(0.0, 1.0).powi(3);
+        // At least 0.2, so that a single small request is visible.
+        let opacity = 0.2 + 0.8 * (bytes.max(1.0).ln() / max.ln()).clamp(0.0, 1.0).powi(3);
         let class = if cell.read_bytes >= cell.written_bytes { "c0" } else { "c1" };
-        let cells = looks.entry((class, (solid * LOOKS).round() as u32)).or_default();
+        let cells = cells_by_look.entry((class, (opacity * OPACITY_STEPS).round() as u32)).or_default();
         cells.push((map.rows as u32 - 1 - cell.row, cell.column));
     }
     let mut body = format!(r#"<rect class="field" x="0" y="0" width="{width:.1}" height="{height:.1}"/>"#);
     let _ = write!(body, r#"<g transform="scale({CELL_WIDTH} {CELL_HEIGHT})">"#);
-    for ((class, look), cells) in looks {
-        let solid = f64::from(look) / LOOKS;
-        let _ = write!(body, r#"<path class="{class}" opacity="{solid:.2}" d="{}"/>"#, squares(cells));
+    for ((class, step), cells) in cells_by_look {
+        let opacity = f64::from(step) / OPACITY_STEPS;
+        let _ = write!(body, r#"<path class="{class}" opacity="{opacity:.2}" d="{}"/>"#, cell_path(cells));
     }
     body.push_str("</g>");
     frame(width, height, &body)
 }
 
-/// A path around cells, given by row and column; neighbours of a row are one rectangle.
-fn squares(mut cells: Vec<(u32, u32)>) -> String {
+/// Returns an SVG path around cells, given as (row, column). Adjacent cells of a row form one rectangle.
+fn cell_path(mut cells: Vec<(u32, u32)>) -> String {
     cells.sort_unstable();
     let mut path = String::new();
     for row in cells.chunk_by(|one, next| one.0 == next.0 && one.1 + 1 == next.1) {
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_of_a_row_are_one_rectangle() {
-        assert_eq!(squares(vec![(1, 4), (0, 2), (1, 3), (1, 6)]), "M2 0h1v1h-1zM3 1h2v1h-2zM6 1h1v1h-1z");
+    fn adjacent_cells_of_a_row_form_one_rectangle() {
+        assert_eq!(cell_path(vec![(1, 4), (0, 2), (1, 3), (1, 6)]), "M2 0h1v1h-1zM3 1h2v1h-2zM6 1h1v1h-1z");
     }
 }

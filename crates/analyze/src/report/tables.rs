@@ -1,17 +1,18 @@
-//! The numbers behind the figures, as rows of text: for the terminal and for the page.
+//! The numbers of the figures as tables of text, for the terminal and for the page.
 
 use super::FILE_SYSTEM;
 use super::format::{bytes, count, percent, seconds};
 use crate::model::{Capability, Distribution, Measured, Metrics, SystemResult, WorkloadResult};
 
-/// A table: its title, its heads, its rows.
+/// A table of text.
 pub(super) struct Table {
     pub(super) title: String,
+    /// Column heads.
     pub(super) heads: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// Every table that has rows.
+/// Makes every table that has rows.
 pub(super) fn tables(systems: &[SystemResult]) -> Vec<Table> {
     let mut tables = vec![
         about(systems),
@@ -31,14 +32,14 @@ fn about(systems: &[SystemResult]) -> Table {
     let rows = systems.iter().flat_map(|system| {
         system.about.iter().map(|(name, value)| vec![system.system.clone(), name.clone(), value.clone()])
     });
-    Table { title: "The systems".into(), heads: vec!["system", "what", "value"], rows: rows.collect() }
+    Table { title: "The systems".into(), heads: vec!["system", "property", "value"], rows: rows.collect() }
 }
 
 fn runs(systems: &[SystemResult]) -> impl Iterator<Item = (&SystemResult, &WorkloadResult)> {
     systems.iter().flat_map(|system| system.workloads.iter().map(move |run| (system, run)))
 }
 
-fn traced(systems: &[SystemResult]) -> impl Iterator<Item = (&SystemResult, &WorkloadResult, &Metrics)> {
+fn traced_runs(systems: &[SystemResult]) -> impl Iterator<Item = (&SystemResult, &WorkloadResult, &Metrics)> {
     runs(systems).filter_map(|(system, run)| Some((system, run, run.metrics.as_ref()?)))
 }
 
@@ -73,7 +74,7 @@ fn summary(systems: &[SystemResult]) -> Table {
             "rate",
             "latency",
             "node CPU",
-            "workers' CPU",
+            "kernel workers' CPU",
             "errors",
         ],
         rows: rows.collect(),
@@ -82,7 +83,7 @@ fn summary(systems: &[SystemResult]) -> Table {
 
 fn layers(systems: &[SystemResult]) -> Table {
     let mut rows = Vec::new();
-    for (system, run, metrics) in traced(systems) {
+    for (system, run, metrics) in traced_runs(systems) {
         let all = metrics.layers.value().map(|times| ("all".to_owned(), times.clone()));
         let by_call =
             metrics.layers_by_call.iter().map(|layers| (layers.family.clone(), layers.times.clone()));
@@ -110,7 +111,7 @@ fn layers(systems: &[SystemResult]) -> Table {
 
 fn io(systems: &[SystemResult]) -> Table {
     let mut rows = Vec::new();
-    for (system, run, metrics) in traced(systems) {
+    for (system, run, metrics) in traced_runs(systems) {
         for kind in metrics.io.value().into_iter().flatten() {
             rows.push(vec![
                 run.workload.clone(),
@@ -146,7 +147,7 @@ fn io(systems: &[SystemResult]) -> Table {
 
 fn chains(systems: &[SystemResult]) -> Table {
     let mut rows = Vec::new();
-    for (system, run, metrics) in traced(systems) {
+    for (system, run, metrics) in traced_runs(systems) {
         for chains in
             metrics.chains.value().into_iter().flatten().filter(|chains| chains.per_stream.count > 0)
         {
@@ -173,17 +174,17 @@ fn chains(systems: &[SystemResult]) -> Table {
             "chains",
             "median",
             "p90",
-            "of 4 MiB and more",
-            "bytes in those",
-            "device's median",
-            "device's p90",
+            "at least 4 MiB",
+            "their share of bytes",
+            "median on device",
+            "p90 on device",
         ],
         rows,
     }
 }
 
 fn caches(systems: &[SystemResult]) -> Table {
-    let rows = traced(systems).map(|(system, run, metrics)| {
+    let rows = traced_runs(systems).map(|(system, run, metrics)| {
         let caches = &metrics.caches;
         let locks = match &metrics.locks {
             Measured::Is { value, .. } => {
@@ -194,11 +195,11 @@ fn caches(systems: &[SystemResult]) -> Table {
         vec![
             run.workload.clone(),
             system.system.clone(),
-            shown(&caches.dentry_misses, |value| count(*value)),
-            shown(&caches.inode_misses, |value| count(*value)),
-            shown(&caches.page_insertions, |value| count(*value)),
-            shown(&caches.page_evictions, |value| count(*value)),
-            shown(&caches.page_miss_ratio, |value| percent(*value)),
+            text_of(&caches.dentry_misses, |value| count(*value)),
+            text_of(&caches.inode_misses, |value| count(*value)),
+            text_of(&caches.page_insertions, |value| count(*value)),
+            text_of(&caches.page_evictions, |value| count(*value)),
+            text_of(&caches.page_miss_ratio, |value| percent(*value)),
             locks,
             count(metrics.lost_events),
         ]
@@ -210,8 +211,8 @@ fn caches(systems: &[SystemResult]) -> Table {
             "system",
             "dentry misses",
             "inode misses",
-            "pages in",
-            "pages out",
+            "pages added",
+            "pages removed",
             "page misses",
             "locks",
             "lost events",
@@ -222,7 +223,7 @@ fn caches(systems: &[SystemResult]) -> Table {
 
 const NOT_AVAILABLE: &str = "not available";
 
-fn shown<T>(measured: &Measured<T>, text: impl Fn(&T) -> String) -> String {
+fn text_of<T>(measured: &Measured<T>, text: impl Fn(&T) -> String) -> String {
     measured.value().map_or_else(|| NOT_AVAILABLE.into(), text)
 }
 
@@ -245,13 +246,13 @@ fn what_if(systems: &[SystemResult]) -> Table {
         }
     }
     Table {
-        title: "The same I/Os on other devices".into(),
+        title: "The same I/Os on modelled devices".into(),
         heads: vec!["workload", "system", "device", "whole run", "kind", "I/Os", "in queue", "on device"],
         rows,
     }
 }
 
-/// What every system's metrics are made of: once where it is the same for all.
+/// Lists the source of each metric, once for all systems that have the same one.
 fn capabilities(systems: &[SystemResult]) -> Table {
     let mut known: Vec<&Capability> = Vec::new();
     for capability in systems.iter().flat_map(|system| &system.capabilities.0) {
@@ -266,8 +267,8 @@ fn capabilities(systems: &[SystemResult]) -> Table {
         Measured::NotAvailable { why } => vec![capability.metric.clone(), NOT_AVAILABLE.into(), why.clone()],
     });
     let mut rows: Vec<Vec<String>> = rows.collect();
-    // What a kernel can show and a system cannot: an ext4 has no tracepoint that an XFS has.
-    for (system, _, metrics) in traced(systems) {
+    // Metrics that depend on the system, not only on the kernel: ext4 lacks a tracepoint that XFS has.
+    for (system, _, metrics) in traced_runs(systems) {
         if let Measured::NotAvailable { why } = &metrics.caches.dentry_misses {
             let row =
                 vec![format!("dentry-cache misses of {}", system.system), NOT_AVAILABLE.into(), why.clone()];
@@ -277,13 +278,13 @@ fn capabilities(systems: &[SystemResult]) -> Table {
         }
     }
     Table {
-        title: "What the metrics are made of".into(),
-        heads: vec!["metric", "source", "proxy for, or why not"],
+        title: "Sources of the metrics".into(),
+        heads: vec!["metric", "source", "proxy for, or why not available"],
         rows,
     }
 }
 
-/// The least size that at least `share` of all do not exceed.
+/// Formats the smallest size that at least `share` of all values do not exceed.
 fn quantile(distribution: &Distribution, share: f64) -> String {
     let step = distribution.steps.iter().find(|step| step.share >= share);
     step.map_or_else(String::new, |step| bytes(step.at_most as f64))
