@@ -1,4 +1,4 @@
-//! Reports of real recordings. The page is left in `CARGO_TARGET_TMPDIR`, to be looked at.
+//! Reports of real recordings. The page is kept in `CARGO_TARGET_TMPDIR` for inspection.
 
 use crate::trace::device::{FileSystem, Loop, Mounted};
 use analyze::metrics::{DeviceModel, metrics, what_if};
@@ -63,7 +63,7 @@ fn list(mounted: &Mounted) -> WorkloadResult {
 fn system(name: &str, file_system: FileSystem) -> SystemResult {
     let mounted = Loop::new().format(file_system);
     let written = write(&mounted);
-    let mounted = mounted.remounted();
+    let mounted = mounted.remount();
     let listed = list(&mounted);
     let throughput = (0..6).flat_map(|power| {
         [("raw", 3e8), (name, 2e8)].map(|(target, rate)| ThroughputPoint {
@@ -83,7 +83,7 @@ fn system(name: &str, file_system: FileSystem) -> SystemResult {
 }
 
 #[test]
-fn s333_a_comparison_becomes_tables_json_and_one_page() {
+fn s333_a_comparison_is_rendered_as_tables_json_and_a_page() {
     let systems = [system("files on XFS", FileSystem::Xfs), system("files on ext4 <&>", FileSystem::Ext4)];
     let text = terminal(&systems);
     println!("{text}");
@@ -97,7 +97,10 @@ fn s333_a_comparison_becomes_tables_json_and_one_page() {
     ] {
         assert!(text.contains(title), "{title}");
     }
-    assert!(text.contains("ext4 has no tracepoint of lookups"), "what is not available says why");
+    assert!(
+        text.contains("ext4 has no tracepoint of lookups"),
+        "the reason why a metric is not available is shown"
+    );
 
     let page = html(&systems, "");
     fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("report.html"), &page).unwrap();
@@ -105,10 +108,10 @@ fn s333_a_comparison_becomes_tables_json_and_one_page() {
         assert!(page.contains(&format!("<h2>{figure}")), "{figure}");
     }
     assert!(!page.contains("<&>"), "names are escaped");
-    for outside in ["http:", "https:", "<script", "<link", "<img", "url("] {
-        assert!(!page.contains(outside), "the page needs nothing else: {outside}");
+    for external in ["http:", "https:", "<script", "<link", "<img", "url("] {
+        assert!(!page.contains(external), "the page must be self-contained: {external}");
     }
-    assert!(!page.contains("NaN") && !page.contains("inf\""), "every number is a number");
+    assert!(!page.contains("NaN") && !page.contains("inf\""), "the page must not show NaN or infinity");
 
     let read: Vec<SystemResult> = serde_json::from_str(&json(&systems).unwrap()).unwrap();
     assert_eq!(read.len(), 2);
@@ -116,7 +119,7 @@ fn s333_a_comparison_becomes_tables_json_and_one_page() {
 }
 
 #[test]
-fn nothing_measured_draws_nothing() {
+fn a_system_without_results_has_no_figures() {
     let page = html(&[SystemResult { system: "x".into(), ..SystemResult::default() }], "");
     assert!(!page.contains("<figure>") && page.contains("</html>"));
     assert_eq!(terminal(&[]), "");

@@ -1,4 +1,4 @@
-//! A system is set up, measured, and gone.
+//! Setup, measurement and removal of systems.
 
 use analyze::compare::Probe;
 use analyze::setup::{Backing, MemoryLimit, Programs, Running, SetupError, System};
@@ -11,7 +11,7 @@ use store::{Clock, Entropy, SystemClock};
 const DEVICE_BYTES: u64 = 256 << 20;
 const MEMORY_BYTES: u64 = 1 << 30;
 
-fn world() -> (Arc<dyn Clock>, Arc<Entropy>) {
+fn clock_and_entropy() -> (Arc<dyn Clock>, Arc<Entropy>) {
     (Arc::new(SystemClock), Arc::new(Entropy::new(1)))
 }
 
@@ -24,10 +24,10 @@ fn programs(minio: PathBuf) -> Programs {
     }
 }
 
-/// Loop devices, mounts and processes that have to do with a directory.
-fn left(scratch: &Path) -> Vec<String> {
+/// Returns the loop devices, mounts, processes and files below a directory.
+fn leftovers(scratch: &Path) -> Vec<String> {
     let shown = scratch.to_str().unwrap();
-    // As the kernel writes it.
+    // The kernel writes a space as an octal escape.
     let escaped = shown.replace(' ', "\\040");
     let devices = Command::new("losetup").arg("--all").output().unwrap().stdout;
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
@@ -42,12 +42,14 @@ fn left(scratch: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_system_is_measured_and_leaves_nothing() {
+async fn a_system_is_measured_and_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let backing = Backing::new(scratch.path(), DEVICE_BYTES).unwrap();
     let programs = programs(servers::program("minio"));
     let mut running =
-        Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, world()).await.unwrap();
+        Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, clock_and_entropy())
+            .await
+            .unwrap();
     let scale = Scale {
         size_bytes: 1 << 20,
         objects: 8,
@@ -57,7 +59,7 @@ async fn a_system_is_measured_and_leaves_nothing() {
         enumerated_bytes: 100,
         ..Scale::tiny()
     };
-    let load = Load::new(running.clients(3, &world()).unwrap(), "analyze/", 1, 2);
+    let load = Load::new(running.clients(3, &clock_and_entropy()).unwrap(), "analyze/", 1, 2);
 
     Workload::ReadWrite.prepare(&load, &scale, running.free_bytes().unwrap()).await.unwrap();
     running.settle().unwrap();
@@ -74,7 +76,7 @@ async fn a_system_is_measured_and_leaves_nothing() {
     assert!(server > 0.0 && usage.machine_secs >= server + usage.client_secs - 0.1, "{usage:?}");
     load.clean().await.unwrap();
 
-    // As much as fits, and no more, is asked for before anything is put.
+    // Objects that do not fit are refused before any is put.
     let error = Workload::WriteOnly.prepare(&load, &Scale::paper(), running.free_bytes().unwrap()).await;
     assert!(error.unwrap_err().to_string().contains("larger device"));
 
@@ -86,46 +88,48 @@ async fn a_system_is_measured_and_leaves_nothing() {
     assert_eq!((listed.list.amount, listed.list.latency.count()), (1200, 2));
 
     drop((running, backing));
-    assert_eq!(left(scratch.path()), Vec::<String>::new());
+    assert_eq!(leftovers(scratch.path()), Vec::<String>::new());
 }
 
-/// Half set up when it fails: device, file system, mount and memory group are there, the server is not.
+/// The server does not start after device, file system, mount and control group were created.
 #[tokio::test(flavor = "multi_thread")]
-async fn s337_what_fails_half_way_leaves_nothing() {
+async fn s337_a_failed_setup_is_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let backing = Backing::new(scratch.path(), DEVICE_BYTES).unwrap();
     let programs = programs("/bin/false".into());
-    let failed = Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, world()).await;
+    let failed =
+        Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, clock_and_entropy()).await;
     assert!(matches!(failed, Err(SetupError::NotServing { .. })), "{failed:?}");
     drop(backing);
-    assert_eq!(left(scratch.path()), Vec::<String>::new());
+    assert_eq!(leftovers(scratch.path()), Vec::<String>::new());
 }
 
-/// Mounts and devices stayed behind: the kernel names them by the path behind the link, and writes a space as `\040`.
+/// A bug: mounts and devices were not removed, as the kernel names them by the path without symbolic links, and writes a space as `\040`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_by_a_link_and_with_a_space_is_given_back() {
+async fn a_directory_behind_a_link_and_with_a_space_is_cleaned_up() {
     let root = tempfile::tempdir().unwrap();
-    let (place, link) = (root.path().join("a place"), root.path().join("a link"));
-    std::fs::create_dir(&place).unwrap();
-    std::os::unix::fs::symlink(&place, &link).unwrap();
+    let (dir, link) = (root.path().join("a place"), root.path().join("a link"));
+    std::fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::symlink(&dir, &link).unwrap();
     let backing = Backing::new(&link, DEVICE_BYTES).unwrap();
     let programs = programs("/bin/false".into());
-    let failed = Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, world()).await;
+    let failed =
+        Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, clock_and_entropy()).await;
     assert!(matches!(failed, Err(SetupError::NotServing { .. })), "{failed:?}");
     drop(backing);
-    assert_eq!(left(&place), Vec::<String>::new());
+    assert_eq!(leftovers(&dir), Vec::<String>::new());
 }
 
 #[test]
-fn a_full_disk_is_known_before_anything_is_made() {
+fn too_little_space_is_detected_before_anything_is_created() {
     let scratch = tempfile::tempdir().unwrap();
     let error = Backing::new(scratch.path(), 1 << 50).unwrap_err();
     assert!(error.to_string().contains("--scratch"), "{error}");
-    assert_eq!(left(scratch.path()), Vec::<String>::new());
+    assert_eq!(leftovers(scratch.path()), Vec::<String>::new());
 }
 
 #[test]
-fn the_memory_limit_says_what_it_is() {
+fn the_memory_limit_is_described() {
     let about = MemoryLimit::probe().about(1 << 30);
     assert!(about.contains("1024 MiB") || about.starts_with("not limited: "), "{about}");
 }

@@ -1,8 +1,8 @@
-//! The end of everything that was made on the machine, in a process of its own.
+//! Removal of everything that was created on the machine, by a separate process.
 //!
-//! A small shell holds the reading end of a pipe; each line names one thing to undo. At the pipe's end, which comes
-//! when the [`Undertaker`] is dropped and just as well when this process is killed, it undoes them, the last first. So
-//! there is one way for everything to end, and it is the one that a normal end tests.
+//! A shell reads registered actions from a pipe, one per line. When the pipe is closed, it executes them in reverse order. The pipe is closed
+//! when the [`CleanupProcess`] is dropped, and also when this process is killed. So there is only one cleanup path, and every normal end
+//! tests it.
 
 use super::SetupError;
 use std::fmt;
@@ -48,45 +48,45 @@ printf '%s\n' "$undo" | while IFS= read -r line; do
 done
 "#;
 
-/// Something to undo; what is not there is undone. So it is told before it is made.
+/// A cleanup action. It succeeds if its resource does not exist, so it can be registered before the resource is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Undo<'a> {
-    /// Kill the group of processes with this leader.
+pub(super) enum CleanupAction<'a> {
+    /// Kill the process group with this leader.
     Kill(u32),
     /// Kill all processes of this control group, and remove it.
-    Group(&'a Path),
-    /// Unmount this directory, if something is mounted on it.
+    RemoveGroup(&'a Path),
+    /// Unmount this directory.
     Unmount(&'a Path),
-    /// Give all loop devices over this file back.
-    Detach(&'a Path),
-    /// Remove this file or directory with all in it.
+    /// Detach all loop devices of this backing file.
+    DetachLoops(&'a Path),
+    /// Remove this file or directory, with its contents.
     Remove(&'a Path),
 }
 
-impl fmt::Display for Undo<'_> {
+impl fmt::Display for CleanupAction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kill(pid) => write!(f, "kill {pid}"),
-            Self::Group(dir) => write!(f, "group {}", dir.display()),
+            Self::RemoveGroup(dir) => write!(f, "group {}", dir.display()),
             Self::Unmount(dir) => write!(f, "umount {}", dir.display()),
-            Self::Detach(file) => write!(f, "detach {}", file.display()),
+            Self::DetachLoops(file) => write!(f, "detach {}", file.display()),
             Self::Remove(path) => write!(f, "remove {}", path.display()),
         }
     }
 }
 
-/// Undoes what it was told, when it is dropped or this process ends.
+/// A process that executes the registered actions when this value is dropped or this process ends.
 #[derive(Debug)]
-pub(super) struct Undertaker {
+pub(super) struct CleanupProcess {
     shell: Child,
 }
 
-impl Undertaker {
+impl CleanupProcess {
     pub(super) fn new() -> Result<Self, SetupError> {
-        // The shell's own errors are of things that are gone already; what it could not do it says on 3.
+        // Errors of the commands are ignored, as resources may be gone already. Actions that failed are reported on descriptor 3.
         let script = format!("exec 3>&1 1>/dev/null 2>/dev/null\n{SCRIPT}");
         let shell = Command::new("/bin/sh")
-            .args(["-c", &script, "tenon-analyze-undertaker"])
+            .args(["-c", &script, "tenon-analyze-cleanup"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -99,47 +99,47 @@ impl Undertaker {
         Ok(Self { shell: shell.map_err(failed)? })
     }
 
-    /// This is to be undone, before everything that it was told until now.
-    pub(super) fn will(&mut self, undo: &Undo<'_>) -> Result<(), SetupError> {
-        self.say(&undo.to_string())
+    /// Registers an action, to be executed before all actions registered earlier.
+    pub(super) fn register(&mut self, action: &CleanupAction<'_>) -> Result<(), SetupError> {
+        self.send(&action.to_string())
     }
 
-    /// This was undone already.
-    pub(super) fn need_not(&mut self, undo: &Undo<'_>) -> Result<(), SetupError> {
-        self.say(&format!("gone {undo}"))
+    /// Unregisters an action that is no longer needed.
+    pub(super) fn unregister(&mut self, action: &CleanupAction<'_>) -> Result<(), SetupError> {
+        self.send(&format!("gone {action}"))
     }
 
-    /// Runs a program to its end. It holds the pipe as well, so that nothing is undone while it still makes something,
-    /// though this process may be gone by then.
+    /// Runs a program to completion. The program inherits the pipe, so cleanup does not begin before it ends, even if this process is killed.
     pub(super) fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Output, SetupError> {
-        let held = self.pipe()?.as_fd().try_clone_to_owned().map_err(|error| gone(&error.to_string()))?;
-        super::run(program, arguments, held.into())
+        let pipe = self.pipe()?.as_fd().try_clone_to_owned();
+        let pipe = pipe.map_err(|error| process_failed(&error.to_string()))?;
+        super::run(program, arguments, pipe.into())
     }
 
     fn pipe(&mut self) -> Result<&mut ChildStdin, SetupError> {
-        self.shell.stdin.as_mut().ok_or_else(|| gone("it is gone"))
+        self.shell.stdin.as_mut().ok_or_else(|| process_failed("it has ended"))
     }
 
-    fn say(&mut self, line: &str) -> Result<(), SetupError> {
-        writeln!(self.pipe()?, "{line}").map_err(|error| gone(&error.to_string()))
+    fn send(&mut self, line: &str) -> Result<(), SetupError> {
+        writeln!(self.pipe()?, "{line}").map_err(|error| process_failed(&error.to_string()))
     }
 }
 
-fn gone(reason: &str) -> SetupError {
-    SetupError::Failed { program: "the shell that tears down".to_owned(), reason: reason.to_owned() }
+fn process_failed(reason: &str) -> SetupError {
+    SetupError::Failed { program: "the cleanup process".to_owned(), reason: reason.to_owned() }
 }
 
-impl Drop for Undertaker {
+impl Drop for CleanupProcess {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        let mut left = String::new();
-        if let Some(mut said) = self.shell.stdout.take() {
-            // Without what it says there is nothing to report.
-            let _ = said.read_to_string(&mut left);
+        let mut failures = String::new();
+        if let Some(mut output) = self.shell.stdout.take() {
+            // If the output cannot be read, there is nothing to report.
+            let _ = output.read_to_string(&mut failures);
         }
         let _ = self.shell.wait();
-        for line in left.lines() {
-            tracing::error!("{line}; do it by hand");
+        for line in failures.lines() {
+            tracing::error!("cleanup: {line}; do it by hand");
         }
     }
 }
@@ -148,25 +148,25 @@ impl Drop for Undertaker {
 mod tests {
     use super::*;
 
-    /// The last that was made goes first, and what is gone already is left alone.
+    /// Actions are executed in reverse order; missing resources and unregistered actions are skipped.
     #[test]
-    fn everything_is_undone_backwards() {
+    fn actions_are_executed_in_reverse_order() {
         let root = tempfile::tempdir().unwrap();
         let (outer, inner) = (root.path().join("outer dir"), root.path().join("outer dir/inner"));
         let kept = root.path().join("kept");
         std::fs::create_dir_all(&inner).unwrap();
         std::fs::create_dir(&kept).unwrap();
         let mut sleeper = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
-        let mut undertaker = Undertaker::new().unwrap();
-        undertaker.will(&Undo::Group(&outer)).unwrap();
-        undertaker.will(&Undo::Remove(&inner)).unwrap();
-        undertaker.will(&Undo::Unmount(&inner)).unwrap();
-        undertaker.will(&Undo::Detach(&root.path().join("never made"))).unwrap();
-        undertaker.will(&Undo::Remove(&kept)).unwrap();
-        undertaker.need_not(&Undo::Remove(&kept)).unwrap();
-        undertaker.will(&Undo::Kill(sleeper.id())).unwrap();
+        let mut cleanup = CleanupProcess::new().unwrap();
+        cleanup.register(&CleanupAction::RemoveGroup(&outer)).unwrap();
+        cleanup.register(&CleanupAction::Remove(&inner)).unwrap();
+        cleanup.register(&CleanupAction::Unmount(&inner)).unwrap();
+        cleanup.register(&CleanupAction::DetachLoops(&root.path().join("never made"))).unwrap();
+        cleanup.register(&CleanupAction::Remove(&kept)).unwrap();
+        cleanup.unregister(&CleanupAction::Remove(&kept)).unwrap();
+        cleanup.register(&CleanupAction::Kill(sleeper.id())).unwrap();
         let waited = std::thread::spawn(move || sleeper.wait().unwrap());
-        drop(undertaker);
+        drop(cleanup);
         assert!(!waited.join().unwrap().success());
         assert!(!outer.exists() && kept.exists());
     }

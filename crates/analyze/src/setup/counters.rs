@@ -1,65 +1,65 @@
-//! What a block device was asked for, by the kernel's own count, without a trace.
+//! Request counters of a block device from sysfs, which need no trace.
 
-use super::{SetupError, about};
+use super::{SetupError, file_error};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Requests that a device completed (Linux: `Documentation/block/stat.rst`).
+/// Completed requests of a device (Linux: `Documentation/block/stat.rst`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceCounters {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Flushes of the device's cache: what makes writes durable.
+    /// Number of flushes of the device's cache.
     pub flushes: u64,
 }
 
 impl DeviceCounters {
-    /// Of a device like `/dev/loop3` since it is there.
+    /// Reads the counters of a device such as `/dev/loop3`; they count from the creation of the device.
     ///
     /// # Errors
-    /// If it is no block device.
+    /// If the path is not a block device.
     pub fn of(device: &Path) -> Result<Self, SetupError> {
-        // It may be named by a link, like those of /dev/disk.
-        let device = std::fs::canonicalize(device).map_err(about(device))?;
+        // The path may be a symbolic link, as in /dev/disk.
+        let device = std::fs::canonicalize(device).map_err(file_error(device))?;
         let name = device.file_name().unwrap_or_default();
         let path = Path::new("/sys/class/block").join(name).join("stat");
-        let text = std::fs::read_to_string(&path).map_err(about(&path))?;
+        let text = std::fs::read_to_string(&path).map_err(file_error(&path))?;
         Ok(Self::parse(&text))
     }
 
-    /// Of several devices together.
+    /// Reads the sum of the counters of several devices.
     ///
     /// # Errors
-    /// If one is no block device.
+    /// If a path is not a block device.
     pub fn of_all<'a>(devices: impl IntoIterator<Item = &'a Path>) -> Result<Self, SetupError> {
         devices
             .into_iter()
-            .try_fold(Self::default(), |sum, device| Ok(sum.with(&Self::of(device)?, u64::wrapping_add)))
+            .try_fold(Self::default(), |sum, device| Ok(sum.combine(&Self::of(device)?, u64::wrapping_add)))
     }
 
-    /// What came since `earlier`.
+    /// Returns the requests since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
-        self.with(earlier, u64::saturating_sub)
+        self.combine(earlier, u64::saturating_sub)
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(crate) fn plus(&self, other: &Self) -> Self {
-        self.with(other, u64::wrapping_add)
+        self.combine(other, u64::wrapping_add)
     }
 
-    fn with(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self {
+    fn combine(&self, other: &Self, operation: fn(u64, u64) -> u64) -> Self {
         Self {
-            reads: combine(self.reads, other.reads),
-            read_bytes: combine(self.read_bytes, other.read_bytes),
-            writes: combine(self.writes, other.writes),
-            written_bytes: combine(self.written_bytes, other.written_bytes),
-            flushes: combine(self.flushes, other.flushes),
+            reads: operation(self.reads, other.reads),
+            read_bytes: operation(self.read_bytes, other.read_bytes),
+            writes: operation(self.writes, other.writes),
+            written_bytes: operation(self.written_bytes, other.written_bytes),
+            flushes: operation(self.flushes, other.flushes),
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_line_is_read() {
+    fn the_stat_file_is_parsed() {
         let text = "   10  1  16  5  20  2  32  6  0  7  8  0  0  0  0  9  3\n";
         let counters = DeviceCounters::parse(text);
         assert_eq!((counters.reads, counters.read_bytes), (10, 16 * 512));

@@ -1,24 +1,24 @@
 //! Loop devices over one file, and file systems on them.
 
-use super::cleanup::{Undertaker, Undo};
-use super::{SetupError, about};
+use super::cleanup::{CleanupAction, CleanupProcess};
+use super::{SetupError, file_error};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// What the file's own file system may need besides its bytes.
+/// Space that the file system below the backing file may need for its own metadata.
 const SPARE_BYTES: u64 = 256 << 20;
 
-/// The file under all loop devices of a comparison. Its blocks are written once, before anything is measured, so that
-/// the first system that writes a block pays no more than the last.
+/// The backing file of all loop devices of a comparison. All its blocks are written before the first measurement, so that no system pays for
+/// their allocation.
 #[derive(Debug)]
 pub struct Backing {
     dir: PathBuf,
     file: PathBuf,
     size_bytes: u64,
     // Dropped last: it removes the directory.
-    _undertaker: Undertaker,
+    _cleanup: CleanupProcess,
 }
 
 /// A loop device.
@@ -28,38 +28,38 @@ pub struct LoopDevice {
     size_bytes: u64,
 }
 
-/// What is on a device.
+/// A file system on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileSystem {
-    /// With `mkfs.xfs`'s defaults.
+    /// XFS with the defaults of `mkfs.xfs`.
     Xfs,
-    /// With `mkfs.ext4`'s defaults.
+    /// ext4 with the defaults of `mkfs.ext4`.
     Ext4,
 }
 
 impl Backing {
-    /// Makes the file, so long, in a new directory below `scratch`.
+    /// Creates the backing file in a new directory below `scratch`.
     ///
     /// # Errors
-    /// Not root, too little space, or what writing a file meets.
+    /// If the process is not root, space is missing, or the file cannot be written.
     pub fn new(scratch: &Path, size_bytes: u64) -> Result<Self, SetupError> {
         Self::check(scratch, size_bytes)?;
-        let dir = plain(scratch)?.join(format!("tenon-analyze-{}", std::process::id()));
-        let mut undertaker = Undertaker::new()?;
-        undertaker.will(&Undo::Remove(&dir))?;
+        let dir = canonical_path(scratch)?.join(format!("tenon-analyze-{}", std::process::id()));
+        let mut cleanup = CleanupProcess::new()?;
+        cleanup.register(&CleanupAction::Remove(&dir))?;
         let file = dir.join("device");
-        // A file that is gone names no devices: those of a system that is torn down at the same time go first.
-        undertaker.will(&Undo::Detach(&file))?;
-        fs::create_dir(&dir).map_err(about(&dir))?;
-        write_zeros(&file, size_bytes).map_err(about(&file))?;
-        Ok(Self { dir, file, size_bytes, _undertaker: undertaker })
+        // Registered after the removal of the directory, so executed before it: `losetup` finds devices by their existing backing file only.
+        cleanup.register(&CleanupAction::DetachLoops(&file))?;
+        fs::create_dir(&dir).map_err(file_error(&dir))?;
+        write_zeros(&file, size_bytes).map_err(file_error(&file))?;
+        Ok(Self { dir, file, size_bytes, _cleanup: cleanup })
     }
 
-    /// That it can be made.
+    /// Checks that the backing file can be created.
     ///
     /// # Errors
-    /// Not root, or too little space.
+    /// If the process is not root, or space is missing.
     pub fn check(scratch: &Path, size_bytes: u64) -> Result<(), SetupError> {
         if !rustix::process::geteuid().is_root() {
             return Err(SetupError::NotRoot);
@@ -72,82 +72,82 @@ impl Backing {
         Ok(())
     }
 
-    /// Where mount points and logs go as well.
+    /// Returns the directory of the backing file, which also holds mount points and logs.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// As many loop devices as asked for, of equal length, over the whole file together.
+    /// Attaches `parts` loop devices of equal size that together cover the file.
     pub(super) fn attach(
         &self,
         parts: u64,
-        undertaker: &mut Undertaker,
+        cleanup: &mut CleanupProcess,
     ) -> Result<Vec<LoopDevice>, SetupError> {
         const ALIGNMENT: u64 = 1 << 20;
         let size_bytes = self.size_bytes / parts / ALIGNMENT * ALIGNMENT;
-        undertaker.will(&Undo::Detach(&self.file))?;
-        (0..parts).map(|part| self.attach_part(part * size_bytes, size_bytes, undertaker)).collect()
+        cleanup.register(&CleanupAction::DetachLoops(&self.file))?;
+        (0..parts).map(|part| self.attach_part(part * size_bytes, size_bytes, cleanup)).collect()
     }
 
     fn attach_part(
         &self,
         from: u64,
         size_bytes: u64,
-        undertaker: &mut Undertaker,
+        cleanup: &mut CleanupProcess,
     ) -> Result<LoopDevice, SetupError> {
         let (from, size, file) =
             (format!("--offset={from}"), format!("--sizelimit={size_bytes}"), self.file.to_string_lossy());
-        // Direct: else this machine's memory would cache what the device is to show.
+        // Direct I/O: otherwise the page cache of this machine would serve reads of the device.
         let arguments = ["--find", "--show", "--direct-io=on", &from, &size, &file];
-        let said = undertaker.run("losetup", &arguments)?.stdout;
-        Ok(LoopDevice { path: PathBuf::from(String::from_utf8_lossy(&said).trim()), size_bytes })
+        let output = cleanup.run("losetup", &arguments)?.stdout;
+        Ok(LoopDevice { path: PathBuf::from(String::from_utf8_lossy(&output).trim()), size_bytes })
     }
 }
 
 impl LoopDevice {
-    /// Such as `/dev/loop3`.
+    /// Returns the path, such as `/dev/loop3`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Such as `loop3`.
+    /// Returns the name, such as `loop3`.
     pub fn name(&self) -> &str {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// Its length.
+    /// Returns the size.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Makes a file system on it and mounts that on a new directory.
+    /// Formats the device and mounts it on a new directory.
     pub(super) fn mount(
         &self,
         file_system: FileSystem,
         dir: &Path,
-        undertaker: &mut Undertaker,
+        cleanup: &mut CleanupProcess,
     ) -> Result<(), SetupError> {
         let device = self.path.to_string_lossy();
         match file_system {
-            // Not discarding: the file's blocks stay, for whoever comes next.
-            FileSystem::Xfs => undertaker.run("mkfs.xfs", &["-q", "-f", "-K", &device])?,
-            // All inode tables now, not by a thread that writes while something is measured.
-            FileSystem::Ext4 => undertaker.run(
+            // -K: no discard, so the backing file keeps its blocks for the next system.
+            FileSystem::Xfs => cleanup.run("mkfs.xfs", &["-q", "-f", "-K", &device])?,
+            // Initialize inode tables now, so that no kernel thread writes them during a measurement.
+            FileSystem::Ext4 => cleanup.run(
                 "mkfs.ext4",
                 &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", &device],
             )?,
         };
-        undertaker.will(&Undo::Remove(dir))?;
-        undertaker.will(&Undo::Unmount(dir))?;
-        fs::create_dir(dir).map_err(about(dir))?;
-        undertaker
+        cleanup.register(&CleanupAction::Remove(dir))?;
+        cleanup.register(&CleanupAction::Unmount(dir))?;
+        fs::create_dir(dir).map_err(file_error(dir))?;
+        cleanup
             .run("mount", &["-t", file_system.name(), "-o", "noatime", &device, &dir.to_string_lossy()])?;
         Ok(())
     }
 }
 
 impl FileSystem {
-    /// As the kernel calls it.
+    /// Returns the kernel's name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Xfs => "xfs",
@@ -155,7 +155,7 @@ impl FileSystem {
         }
     }
 
-    /// As people write it.
+    /// Returns the name in reports.
     pub fn title(self) -> &'static str {
         match self {
             Self::Xfs => "XFS",
@@ -164,20 +164,20 @@ impl FileSystem {
     }
 }
 
-/// A directory by the path that the kernel has for it, which is the same for a server that runs elsewhere and for who
-/// tears down: these are told in lines of text.
-fn plain(dir: &Path) -> Result<PathBuf, SetupError> {
-    let path = fs::canonicalize(dir).map_err(about(dir))?;
+/// Returns the canonical path of a directory. Servers with another working directory and the cleanup process need it. The cleanup process gets
+/// paths as lines of text, so other paths are refused.
+fn canonical_path(dir: &Path) -> Result<PathBuf, SetupError> {
+    let path = fs::canonicalize(dir).map_err(file_error(dir))?;
     if path.to_str().is_none_or(|text| text.contains('\n')) {
-        let why = "its path is not one line of text; name another place with --scratch";
-        return Err(about(dir)(std::io::Error::new(ErrorKind::InvalidInput, why)));
+        let why = "its path is not UTF-8 or contains a line break; choose another directory with --scratch";
+        return Err(file_error(dir)(std::io::Error::new(ErrorKind::InvalidInput, why)));
     }
     Ok(path)
 }
 
-/// What is free at a place, for whoever may use all of it.
+/// Returns the free space of a file system, without blocks reserved for root.
 pub(super) fn free_bytes(dir: &Path) -> Result<u64, SetupError> {
-    let found = rustix::fs::statvfs(dir).map_err(|errno| about(dir)(errno.into()))?;
+    let found = rustix::fs::statvfs(dir).map_err(|errno| file_error(dir)(errno.into()))?;
     Ok(found.f_bavail * found.f_frsize)
 }
 
@@ -192,6 +192,6 @@ fn write_zeros(path: &Path, size_bytes: u64) -> std::io::Result<()> {
         left -= len;
     }
     file.sync_all()?;
-    // The memory is for who is measured.
+    // Drop the pages of the file: the memory belongs to the measured systems.
     Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
 }

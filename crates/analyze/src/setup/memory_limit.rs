@@ -1,23 +1,23 @@
-//! The same memory for every system: a control group for its processes and the pages they bring into the cache.
+//! A memory limit for each system: a control group for its processes and their page cache.
 
-use super::cleanup::{Undertaker, Undo};
-use super::{SetupError, about};
+use super::cleanup::{CleanupAction, CleanupProcess};
+use super::{SetupError, file_error};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How memory is limited here.
+/// The mechanism that limits memory on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// By a control group of version 2, below this directory.
+    /// Control groups version 2, below this directory.
     Unified(PathBuf),
-    /// By one of version 1.
+    /// Control groups version 1, below this directory.
     Legacy(PathBuf),
-    /// Not at all, and why.
+    /// None, with the reason.
     None(&'static str),
 }
 
 impl MemoryLimit {
-    /// What this machine has.
+    /// Determines the mechanism of this machine.
     pub fn probe() -> Self {
         let unified = Path::new("/sys/fs/cgroup");
         let controls = fs::read_to_string(unified.join("cgroup.subtree_control")).unwrap_or_default();
@@ -28,10 +28,10 @@ impl MemoryLimit {
         if legacy.join("memory.limit_in_bytes").exists() {
             return Self::Legacy(legacy);
         }
-        Self::None("this machine has no memory controller for its root's groups")
+        Self::None("this machine has no cgroup memory controller at its root")
     }
 
-    /// What is stated of it in reports.
+    /// Describes the limit for reports.
     pub fn about(&self, limit_bytes: u64) -> String {
         let mib = limit_bytes >> 20;
         match self {
@@ -43,12 +43,13 @@ impl MemoryLimit {
         }
     }
 
-    /// Makes a group with this limit; the file to write the number of a process into.
+    /// Creates a control group with this limit. Returns the file to which the pid of a process is written to add it; `None` if memory is not
+    /// limited.
     pub(super) fn group(
         &self,
         name: &str,
         limit_bytes: u64,
-        undertaker: &mut Undertaker,
+        cleanup: &mut CleanupProcess,
     ) -> Result<Option<PathBuf>, SetupError> {
         let (root, file) = match self {
             Self::Unified(root) => (root, "memory.max"),
@@ -56,10 +57,10 @@ impl MemoryLimit {
             Self::None(_) => return Ok(None),
         };
         let group = root.join(name);
-        undertaker.will(&Undo::Group(&group))?;
-        fs::create_dir(&group).map_err(about(&group))?;
+        cleanup.register(&CleanupAction::RemoveGroup(&group))?;
+        fs::create_dir(&group).map_err(file_error(&group))?;
         let limit = group.join(file);
-        fs::write(&limit, limit_bytes.to_string()).map_err(about(&limit))?;
+        fs::write(&limit, limit_bytes.to_string()).map_err(file_error(&limit))?;
         Ok(Some(group.join("cgroup.procs")))
     }
 }

@@ -1,9 +1,9 @@
-//! The systems that are compared, each fresh on a loop device over one file: devices, file systems, servers, memory limits.
+//! Setup of the compared systems: loop devices over one file, file systems, memory limits, servers.
 //!
-//! Owns what is made on the machine for a comparison, and its end: everything is noted with an [`Undertaker`] *before*
-//! or as it is made, and that is a process of its own, so that devices, mounts, servers and files go however this process ends.
+//! Owns everything that a comparison creates on the machine, and its removal. Each resource is registered with a [`CleanupProcess`] before or
+//! right after it is created. That is a separate process, so devices, mounts, servers and files are removed however this process ends.
 //!
-//! Refuses: a device that is not its own; to run without root; to begin without the space for it.
+//! Refuses to use devices that it did not create, to run without root, and to start without enough disk space.
 
 mod cleanup;
 mod counters;
@@ -23,71 +23,71 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Why a system cannot be set up. One line that says what to do.
+/// Reasons why a system cannot be set up. Each message is one line and tells what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// Loop devices, mounts and caches are root's.
-    #[error("comparing needs root: it makes loop devices and mounts; run it by sudo")]
+    /// Not running as root, which loop devices, mounts and dropping caches need.
+    #[error("comparing needs root for loop devices and mounts: run it with sudo")]
     NotRoot,
-    /// Something that it runs is not installed.
-    #[error("there is no program '{program}': {advice}")]
+    /// A required program is not installed.
+    #[error("program '{program}' not found: {advice}")]
     NoProgram {
-        /// Which.
+        /// Name of the program.
         program: String,
-        /// Where it is from.
+        /// How to install it.
         advice: &'static str,
     },
-    /// The disk is too full.
+    /// The disk has too little free space.
     #[error(
-        "{dir} has {free_bytes} bytes free, and {needed_bytes} are needed: free some, name another place with --scratch, or a smaller --device-size"
+        "{dir} has {free_bytes} bytes free, and {needed_bytes} are needed: free some space, or choose another directory with --scratch or a smaller --device-size"
     )]
     NoSpace {
-        /// Where.
+        /// Directory.
         dir: PathBuf,
-        /// What there is.
+        /// Free space.
         free_bytes: u64,
-        /// What is needed.
+        /// Required space.
         needed_bytes: u64,
     },
     /// A program failed.
     #[error("{program} failed: {reason}")]
     Failed {
-        /// Which.
+        /// Name of the program.
         program: String,
-        /// The last line that it said.
+        /// Last line of its error output.
         reason: String,
     },
-    /// A server does not answer.
+    /// A server does not start or does not respond.
     #[error("{system} does not start: {reason}")]
     NotServing {
-        /// Which.
+        /// Name of the system.
         system: String,
         /// The last lines of its log.
         reason: String,
     },
-    /// The earlier part of a comparison was measured otherwise.
+    /// The earlier part of a comparison was measured under other conditions.
     #[error(
-        "what was measured before has other conditions (scale, device, memory, machine, or build of tenon): name another file with --json"
+        "the earlier results were measured under other conditions (scale, device, memory, machine, or build of tenon): choose another file with --json"
     )]
     OtherConditions,
-    /// A file or directory could not be made or read.
+    /// A file or directory cannot be created or read.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// [`SetupError::File`] with its path.
-fn about(path: &Path) -> impl FnOnce(io::Error) -> SetupError {
+/// Returns a function that turns an I/O error into a [`SetupError::File`] with this path.
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> SetupError {
     let path = path.to_owned();
     |source| SetupError::File { path, source }
 }
 
-/// Where the packages are from that Debian has.
-fn advice(program: &str) -> &'static str {
+/// Returns how to install a program; the packages are Debian's.
+fn install_advice(program: &str) -> &'static str {
     match program {
         "mkfs.xfs" => "install xfsprogs",
         "mkfs.ext4" => "install e2fsprogs",
@@ -97,29 +97,29 @@ fn advice(program: &str) -> &'static str {
     }
 }
 
-/// Runs a program to its end; what it said.
+/// Runs a program to completion and returns its output. Fails if it exits with an error.
 fn run(program: &str, arguments: &[&str], input: Stdio) -> Result<Output, SetupError> {
     let output = Command::new(program).args(arguments).stdin(input).output();
     let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            SetupError::NoProgram { program: program.to_owned(), advice: advice(program) }
+            SetupError::NoProgram { program: program.to_owned(), advice: install_advice(program) }
         }
         _ => SetupError::Failed { program: program.to_owned(), reason: error.to_string() },
     })?;
     if output.status.success() {
         return Ok(output);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no error output");
     Err(SetupError::Failed { program: program.to_owned(), reason: last.trim().to_owned() })
 }
 
-/// Forgets everything that the kernel has cached and need not keep (proc_sys_vm(5)).
+/// Writes dirty data back, then drops the kernel's page, dentry and inode caches (proc_sys_vm(5)).
 ///
 /// # Errors
-/// If this is not root.
+/// If the process is not root.
 pub fn drop_caches() -> Result<(), SetupError> {
     let path = Path::new("/proc/sys/vm/drop_caches");
     rustix::fs::sync();
-    std::fs::write(path, "3").map_err(about(path))
+    std::fs::write(path, "3").map_err(file_error(path))
 }

@@ -1,10 +1,10 @@
-//! The systems, and each of them running.
+//! The systems to compare, and running instances of them.
 
-use super::cleanup::Undertaker;
+use super::cleanup::CleanupProcess;
 use super::loop_device::{Backing, FileSystem, LoopDevice, free_bytes};
 use super::memory_limit::MemoryLimit;
-use super::server::{Recipe, Server, free_address};
-use super::{SetupError, about, drop_caches, run};
+use super::server::{Server, ServerSpec, free_address};
+use super::{SetupError, drop_caches, file_error, run};
 use crate::model::{Naming, Region, Scope};
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -21,12 +21,12 @@ use store::s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
 use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
 use tokio::time::Instant;
 
-/// The bucket of every system.
+/// Name of the bucket in every system.
 pub(crate) const BUCKET: &str = "analyze";
 const ACCESS_KEY: &str = "tenon-analyze";
-/// Devices of the systems with erasure coding.
+/// Number of devices of a system with erasure coding.
 const ERASURE_DEVICES: u64 = 4;
-/// Devices of these that may be lost: MinIO's default for four devices, and what the drive's array is made with.
+/// Number of parity devices of a system with erasure coding: MinIO's default for four devices, also used for the drive's array.
 const PARITY_DEVICES: u64 = 2;
 
 /// A storage node to compare.
@@ -41,36 +41,36 @@ pub enum System {
     MinioErasure,
     /// Tenon's directory store behind its endpoint, on XFS.
     DirXfs,
-    /// The same on ext4.
+    /// Tenon's directory store behind its endpoint, on ext4.
     DirExt4,
     /// Tenon's object drive on the raw device.
     Drive,
-    /// A drive that computes the MD5 of each object, as MinIO does.
+    /// Tenon's object drive with an MD5 of each object, as MinIO computes it.
     DriveMd5,
-    /// Tenon's object drive on an array of as many devices, with as many of them for parity, as [`System::MinioErasure`].
+    /// Tenon's object drive on an array with as many devices and parity devices as [`System::MinioErasure`].
     DriveArray,
 }
 
-/// How often MinIO removes objects that were replaced.
+/// Interval at which MinIO removes replaced objects.
 const MINIO_CLEANUP_INTERVAL: &str = "10s";
 
-/// Less is refused by `tenon serve`.
+/// Minimum memory limit that `tenon serve` accepts.
 const MEMORY_LIMIT_BYTES_MIN: u64 = 64 << 20;
 
-/// What runs the servers.
+/// The programs that run as servers, and their settings.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// MinIO, if there is one.
+    /// Path of MinIO, if it is installed.
     pub minio: Option<PathBuf>,
-    /// Tenon itself.
+    /// Path of Tenon.
     pub tenon: PathBuf,
-    /// The secret of the servers' only user.
+    /// Secret key of the servers' only user.
     pub secret: String,
-    /// What a drive that nobody serves says of its device; or why it does not, in a line.
+    /// Reads the layout of a drive's device, which no server may have open. An error is one line.
     pub regions: fn(&Path) -> Result<Vec<Region>, String>,
 }
 
-/// A system with a fresh device and a server. Dropped, nothing of it is left.
+/// A system with fresh devices and a running server. Dropping it removes everything.
 #[derive(Debug)]
 pub struct Running {
     system: System,
@@ -79,12 +79,12 @@ pub struct Running {
     mounts: Vec<PathBuf>,
     endpoint: String,
     secret: String,
-    // Dropped last: it undoes all that the others are about.
-    undertaker: Undertaker,
+    // Dropped last: it removes what the other fields refer to.
+    cleanup: CleanupProcess,
 }
 
 impl System {
-    /// All.
+    /// All systems.
     pub const ALL: [Self; 8] = [
         Self::MinioXfs,
         Self::MinioExt4,
@@ -96,7 +96,7 @@ impl System {
         Self::DriveArray,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::MinioXfs => "minio-xfs",
@@ -110,7 +110,7 @@ impl System {
         }
     }
 
-    /// Its name in reports.
+    /// Returns the name in reports.
     pub fn title(self) -> &'static str {
         match self {
             Self::MinioXfs => "MinIO on XFS",
@@ -124,7 +124,7 @@ impl System {
         }
     }
 
-    /// Its name where there is little room, beside its title.
+    /// Returns a short name for charts.
     pub fn short(self) -> &'static str {
         match self {
             Self::MinioXfs => "MinIO, XFS",
@@ -138,8 +138,8 @@ impl System {
         }
     }
 
-    /// When what it acknowledges is on the medium, as its calls show (`strace`) and its source says. How often it flushes
-    /// is counted beside, by the device.
+    /// Describes when acknowledged data is on the medium, according to its system calls (`strace`) and its source. Flushes are counted by the
+    /// device in addition.
     pub fn durability(self) -> &'static str {
         match self {
             Self::MinioXfs | Self::MinioExt4 | Self::MinioErasure => MINIO_DURABILITY,
@@ -147,15 +147,15 @@ impl System {
                 "acknowledged after fsync of the object's file, its rename, and fsync of its directory"
             }
             Self::Drive | Self::DriveMd5 => {
-                "acknowledged after the device's flush, one for all that wait (group commit)"
+                "acknowledged after a flush of the device, shared by concurrent requests (group commit)"
             }
             Self::DriveArray => {
-                "acknowledged after the flush of all devices, one for all that wait (group commit)"
+                "acknowledged after a flush of all devices, shared by concurrent requests (group commit)"
             }
         }
     }
 
-    /// What is on each of its devices.
+    /// Returns the file system on its devices; `None` for a system that uses raw devices.
     pub fn file_system(self) -> Option<FileSystem> {
         match self {
             Self::MinioXfs | Self::MinioErasure | Self::DirXfs => Some(FileSystem::Xfs),
@@ -164,64 +164,65 @@ impl System {
         }
     }
 
-    /// What it computes of each object's bytes, beyond what their transport takes.
+    /// Describes the checksums computed over object content, beside those of the transport.
     pub fn checksums(self) -> &'static str {
         match self {
             Self::MinioXfs | Self::MinioExt4 | Self::MinioErasure => {
-                "MD5 and HighwayHash of what is written, HighwayHash of what is read"
+                "MD5 and HighwayHash on write, HighwayHash on read"
             }
             Self::DirXfs | Self::DirExt4 => "none",
-            Self::Drive | Self::DriveArray => "CRC-32C of what is written and read; no MD5",
-            Self::DriveMd5 => "MD5 and CRC-32C of what is written, CRC-32C of what is read",
+            Self::Drive | Self::DriveArray => "CRC-32C on write and read; no MD5",
+            Self::DriveMd5 => "MD5 and CRC-32C on write, CRC-32C on read",
         }
     }
 
-    /// Options other than the defaults that the server is started with, in words.
+    /// Describes the settings of the server that differ from its defaults.
     pub fn settings(self, memory_bytes: u64) -> String {
         let drive = drive_limit_bytes(memory_bytes);
         match self {
             system if system.is_drive() => format!(
-                "--memory-limit {} MiB, of which {} MiB for objects that were read; the device is read past the page cache",
+                "--memory-limit {} MiB, of which {} MiB for the read cache; reads its device past the page cache",
                 drive >> 20,
                 drive >> 21
             ),
             system if system.is_minio() => format!(
-                "GOMEMLIMIT {} MiB, or it may be killed for memory; removes replaced objects every {MINIO_CLEANUP_INTERVAL}, not every 5 \
-                 minutes, or its devices get full",
+                "GOMEMLIMIT {} MiB, as it may be killed by the memory limit otherwise; removes replaced objects every {MINIO_CLEANUP_INTERVAL} \
+                 instead of every 5 minutes, as its devices get full otherwise",
                 minio_limit_bytes(memory_bytes) >> 20
             ),
             _ => "none".to_owned(),
         }
     }
 
-    /// Whether a workload shows anything of it that another system does not show: MD5 is computed of what is written only.
+    /// Whether a workload can differ from the same workload on another system. [`System::DriveMd5`] differs from [`System::Drive`] in workloads
+    /// that write only, as MD5 is computed on write only.
     pub fn differs_in(self, workload: Workload) -> bool {
         use Workload::{AgedReadWrite, Put4K, Put64K, ReadWrite, WriteOnly};
         self != Self::DriveMd5 || matches!(workload, WriteOnly | ReadWrite | AgedReadWrite | Put4K | Put64K)
     }
 
-    fn devices(self) -> u64 {
+    fn device_count(self) -> u64 {
         if self.has_parity() { ERASURE_DEVICES } else { 1 }
     }
 
-    /// Whether it survives the loss of devices.
+    /// Whether the system has parity devices.
     pub fn has_parity(self) -> bool {
         matches!(self, Self::MinioErasure | Self::DriveArray)
     }
 
-    /// Whether it is Tenon's object drive, in whatever form.
+    /// Whether the system is any form of Tenon's object drive.
     pub fn is_drive(self) -> bool {
         matches!(self, Self::Drive | Self::DriveMd5 | Self::DriveArray)
     }
 
-    /// Whether it is MinIO, in whatever form.
+    /// Whether the system is any form of MinIO.
     pub fn is_minio(self) -> bool {
         matches!(self, Self::MinioXfs | Self::MinioExt4 | Self::MinioErasure)
     }
 }
 
-const MINIO_DURABILITY: &str = "acknowledged after fdatasync of the object's file and a synchronous write of xl.meta (fdatasync of it \
-     where that holds the object); the rename that gives both their name is not flushed";
+const MINIO_DURABILITY: &str = "acknowledged after fdatasync of the object's file and a synchronous write of xl.meta (fdatasync of xl.meta \
+     if it holds the object); the rename of both to their final name is not flushed";
 
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -235,15 +236,15 @@ impl FromStr for System {
     fn from_str(name: &str) -> Result<Self, String> {
         let names = || Self::ALL.map(Self::name).join(", ");
         let found = Self::ALL.into_iter().find(|system| system.name() == name);
-        found.ok_or_else(|| format!("no system '{name}'; there are {}", names()))
+        found.ok_or_else(|| format!("unknown system '{name}'; choose from {}", names()))
     }
 }
 
 impl Programs {
-    /// That everything is there that these systems need.
+    /// Checks that all programs that these systems need are installed.
     ///
     /// # Errors
-    /// What is to be installed.
+    /// [`SetupError::NoProgram`] with how to install the missing program.
     pub fn check(&self, systems: &[System]) -> Result<(), SetupError> {
         let mut programs = vec![("losetup", "--version"), ("mount", "--version"), ("umount", "--version")];
         for file_system in systems.iter().filter_map(|system| system.file_system()) {
@@ -263,16 +264,16 @@ impl Programs {
     fn minio(&self) -> Result<PathBuf, SetupError> {
         self.minio.clone().ok_or_else(|| SetupError::NoProgram {
             program: "minio".to_owned(),
-            advice: "install it, or say where it is with --minio",
+            advice: "install it, or give its path with --minio",
         })
     }
 }
 
 impl Running {
-    /// Makes device, file system, memory group and server, and the bucket in it.
+    /// Creates devices, file systems and control group, starts the server, and creates the bucket.
     ///
     /// # Errors
-    /// Whatever cannot be made; what was made is gone then.
+    /// If any step fails. Everything created before is then removed.
     pub async fn start(
         system: System,
         backing: &Backing,
@@ -280,13 +281,13 @@ impl Running {
         memory_bytes: u64,
         world: (Arc<dyn Clock>, Arc<Entropy>),
     ) -> Result<Self, SetupError> {
-        let mut undertaker = Undertaker::new()?;
-        let devices = backing.attach(system.devices(), &mut undertaker)?;
+        let mut cleanup = CleanupProcess::new()?;
+        let devices = backing.attach(system.device_count(), &mut cleanup)?;
         let mut mounts = Vec::new();
         if let Some(file_system) = system.file_system() {
             for device in &devices {
                 let dir = backing.dir().join(device.name());
-                device.mount(file_system, &dir, &mut undertaker)?;
+                device.mount(file_system, &dir, &mut cleanup)?;
                 mounts.push(dir);
             }
         }
@@ -298,16 +299,16 @@ impl Running {
             mounts,
             endpoint: format!("http://{address}"),
             secret: programs.secret.clone(),
-            undertaker,
+            cleanup,
         };
         let name = format!("tenon-analyze-{}", running.devices[0].name());
-        let group = MemoryLimit::probe().group(&name, memory_bytes, &mut running.undertaker)?;
+        let group = MemoryLimit::probe().group(&name, memory_bytes, &mut running.cleanup)?;
         let dir = backing.dir().to_owned();
         let (program, mut arguments) = running.prepare(programs, &dir, address.to_string())?;
         if system.is_drive() {
             arguments.extend(["--memory-limit".to_owned(), drive_limit_bytes(memory_bytes).to_string()]);
         }
-        let recipe = Recipe {
+        let spec = ServerSpec {
             name: system.title().to_owned(),
             program,
             arguments,
@@ -317,13 +318,13 @@ impl Running {
             ready: system.is_minio().then_some("/minio/health/ready"),
             group,
         };
-        running.server = Some(Server::start(recipe, &mut running.undertaker)?);
+        running.server = Some(Server::start(spec, &mut running.cleanup)?);
         let created = running.buckets(world)?.create(BUCKET).await;
-        created.map_err(|error| running.unserved(&error))?;
+        created.map_err(|error| running.not_serving(&error))?;
         Ok(running)
     }
 
-    /// What is to be there before the server starts, and how that is started.
+    /// Prepares the devices and the users file, and returns program and arguments of the server.
     fn prepare(
         &mut self,
         programs: &Programs,
@@ -331,8 +332,8 @@ impl Running {
         address: String,
     ) -> Result<(PathBuf, Vec<String>), SetupError> {
         if self.system.is_minio() {
-            let mut arguments = words(&["server", "--quiet", "--address", &address]);
-            // Not the mount point itself: an unmounted one would be written to as well.
+            let mut arguments = to_strings(&["server", "--quiet", "--address", &address]);
+            // A directory below the mount point: without the mount it does not exist, so the server cannot write to the disk below it.
             arguments.extend(self.mounts.iter().map(|mount| mount.join("data").display().to_string()));
             return Ok((programs.minio()?, arguments));
         }
@@ -342,36 +343,36 @@ impl Running {
         let buckets = match self.mounts.first() {
             Some(mount) => {
                 let root = mount.join("data").display().to_string();
-                self.undertaker.run("mkdir", &[&root])?;
+                self.cleanup.run("mkdir", &[&root])?;
                 format!("dirs://{root}")
             }
             None => {
                 let devices: Vec<String> =
                     self.devices.iter().map(|device| device.path().display().to_string()).collect();
-                // There are bytes on it, as on every one of these devices, so that the file below has its blocks.
+                // --force: the devices hold old data, as the blocks of their backing file are allocated by writing them.
                 let mut words = vec!["drive", "format", "--force"];
                 let parity = PARITY_DEVICES.to_string();
                 if self.system.has_parity() {
                     words.extend(["--parity", &parity]);
                 }
                 words.extend(devices.iter().map(String::as_str));
-                self.undertaker.run(&tenon, &words)?;
+                self.cleanup.run(&tenon, &words)?;
                 format!("drive://{}", devices.join(","))
             }
         };
         let (users, state) = (users.display().to_string(), dir.join("state").display().to_string());
         let arguments = ["serve", &buckets, "--listen", &address, "--users", &users, "--state-dir", &state];
-        let mut arguments = words(&arguments);
+        let mut arguments = to_strings(&arguments);
         if self.system == System::DriveMd5 {
             arguments.push("--md5".to_owned());
         }
         Ok((programs.tenon.clone(), arguments))
     }
 
-    /// As many clients of its bucket as asked for, each with connections of its own.
+    /// Makes `count` clients of the bucket, each with its own connections.
     ///
     /// # Errors
-    /// If the server cannot be a client's.
+    /// If a client cannot be configured.
     pub fn clients(
         &self,
         count: usize,
@@ -379,7 +380,7 @@ impl Running {
     ) -> Result<Vec<Arc<dyn ObjectStore>>, SetupError> {
         let client = || {
             let store = self.buckets(world.clone())?.store(BUCKET);
-            Ok(Arc::new(store.map_err(|error| self.unserved(&error))?) as Arc<dyn ObjectStore>)
+            Ok(Arc::new(store.map_err(|error| self.not_serving(&error))?) as Arc<dyn ObjectStore>)
         };
         (0..count.max(1)).map(|_| client()).collect()
     }
@@ -387,39 +388,39 @@ impl Running {
     fn buckets(&self, (clock, entropy): (Arc<dyn Clock>, Arc<Entropy>)) -> Result<S3Buckets, SetupError> {
         let credentials = Credentials::new(ACCESS_KEY, &self.secret, None);
         let credentials =
-            credentials.map_err(|error| self.unserved(&StoreError::Invalid(error.to_string())))?;
+            credentials.map_err(|error| self.not_serving(&StoreError::Invalid(error.to_string())))?;
         let config = S3Config {
             endpoint: Some(self.endpoint.clone()),
             credentials: CredentialsSource::Fixed(Arc::new(credentials)),
             ..S3Config::default()
         };
         S3Buckets::new(config, clock, entropy)
-            .map_err(|error| self.unserved(&StoreError::Invalid(error.to_string())))
+            .map_err(|error| self.not_serving(&StoreError::Invalid(error.to_string())))
     }
 
-    fn unserved(&self, error: &StoreError) -> SetupError {
+    fn not_serving(&self, error: &StoreError) -> SetupError {
         SetupError::NotServing { system: self.system.title().to_owned(), reason: error.to_string() }
     }
 
-    /// Starts its server anew, after everything that the kernel had cached was dropped.
+    /// Stops the server, drops the kernel's caches, and starts the server again.
     ///
     /// # Errors
-    /// If it does not come back.
+    /// If the server does not start again.
     pub fn restart_cold(&mut self) -> Result<(), SetupError> {
         self.while_stopped(|_| drop_caches())
     }
 
-    /// How what is on its devices now is called, where that takes its server to be stopped for a while; else `None`: then the
-    /// scope's naming holds.
+    /// Reads the current layout of the drive's device, for which the server is stopped and restarted. Returns `None` for other systems, whose
+    /// scope already has the naming.
     ///
     /// # Errors
-    /// If the drive cannot be read, or the server does not come back.
+    /// If the drive cannot be read, or the server does not start again.
     pub fn naming(&mut self, programs: &Programs) -> Result<Option<Naming>, SetupError> {
-        // An array's addresses are not those of its devices.
+        // Addresses in an array's layout are not addresses of its devices.
         if !matches!(self.system, System::Drive | System::DriveMd5) {
             return Ok(None);
         }
-        let mut regions = Err("its server was not running".to_owned());
+        let mut regions = Err("the server was not running".to_owned());
         self.while_stopped(|running| {
             regions = (programs.regions)(running.devices[0].path());
             Ok(())
@@ -428,68 +429,72 @@ impl Running {
         Ok(Some(Naming::Regions(regions.map_err(failed)?)))
     }
 
+    /// Stops the server, runs `work`, and starts the server again.
     fn while_stopped(
         &mut self,
         work: impl FnOnce(&Self) -> Result<(), SetupError>,
     ) -> Result<(), SetupError> {
         let Some(server) = self.server.take() else { return Ok(()) };
-        let recipe = server.stop(&mut self.undertaker)?;
+        let spec = server.stop(&mut self.cleanup)?;
         work(self)?;
-        self.server = Some(Server::start(recipe, &mut self.undertaker)?);
+        self.server = Some(Server::start(spec, &mut self.cleanup)?);
         Ok(())
     }
 
-    /// Writes what is not on the medium yet, and says how long that took: what is measured then is not billed for what
-    /// came before, and what was measured shows what it left for later.
+    /// Writes all dirty data to the devices and returns how long that took. Before a measurement this keeps earlier writes out of it; after a
+    /// measurement it shows how much work was left.
     ///
     /// # Errors
     /// If a device fails.
     pub fn settle(&self) -> Result<Duration, SetupError> {
         let begun = Instant::now();
-        let of_mount = |mount: &PathBuf| rustix::fs::syncfs(fs::File::open(mount)?).map_err(Into::into);
-        self.mounts.iter().try_for_each(|mount| of_mount(mount).map_err(about(mount)))?;
+        let sync_mount = |mount: &PathBuf| rustix::fs::syncfs(fs::File::open(mount)?).map_err(Into::into);
+        self.mounts.iter().try_for_each(|mount| sync_mount(mount).map_err(file_error(mount)))?;
         for device in &self.devices {
-            fs::File::open(device.path()).and_then(|file| file.sync_all()).map_err(about(device.path()))?;
+            fs::File::open(device.path())
+                .and_then(|file| file.sync_all())
+                .map_err(file_error(device.path()))?;
         }
         Ok(begun.elapsed())
     }
 
-    /// Which one it is.
+    /// Returns which system this is.
     pub fn system(&self) -> System {
         self.system
     }
 
-    /// Its server's process.
+    /// Returns the pid of the server.
     pub fn pid(&self) -> Option<u32> {
         self.server.as_ref().map(Server::pid)
     }
 
-    /// Its devices.
+    /// Returns the devices.
     pub fn devices(&self) -> &[LoopDevice] {
         &self.devices
     }
 
-    /// How many bytes of objects still fit, about.
+    /// Returns about how many bytes of objects still fit.
     ///
     /// # Errors
-    /// If its file system does not say.
+    /// If the free space of a file system cannot be read.
     pub fn free_bytes(&self) -> Result<u64, SetupError> {
         let raw = match self.mounts.is_empty() {
             true => self.devices.iter().map(LoopDevice::size_bytes).sum(),
             false => self.mounts.iter().map(|mount| free_bytes(mount)).sum::<Result<u64, _>>()?,
         };
-        let data_devices = self.system.devices() - if self.system.has_parity() { PARITY_DEVICES } else { 0 };
-        Ok(raw / self.system.devices() * data_devices)
+        let data_devices =
+            self.system.device_count() - if self.system.has_parity() { PARITY_DEVICES } else { 0 };
+        Ok(raw / self.system.device_count() * data_devices)
     }
 
-    /// What a trace of it is to look at.
+    /// Returns the scope for tracing this system.
     pub fn scope(&self) -> Scope {
         Scope {
             devices: self.devices.iter().map(|device| device.path().to_owned()).collect(),
             mounts: self.mounts.clone(),
             processes: self.pid().into_iter().collect(),
             naming: match self.system {
-                // What is where it says when it is not served: [`Running::naming`].
+                // The layout can be read only while the server is stopped: see [`Running::naming`].
                 system if system.is_drive() => Naming::Regions(Vec::new()),
                 system if system.is_minio() => Naming::Minio,
                 _ => Naming::Files,
@@ -499,17 +504,18 @@ impl Running {
     }
 }
 
-/// What a drive's server may use. Others leave the group's memory to the page cache; a quarter of it is for what is under way.
+/// Returns the `--memory-limit` of a drive's server. It reads past the page cache, so it gets most of the control group's memory; a quarter is
+/// left for requests in flight.
 fn drive_limit_bytes(memory_bytes: u64) -> u64 {
     (memory_bytes / 4 * 3).max(MEMORY_LIMIT_BYTES_MIN)
 }
 
-/// From where on MinIO's garbage collector works harder.
+/// Returns MinIO's `GOMEMLIMIT`, the heap size above which the Go garbage collector works harder.
 fn minio_limit_bytes(memory_bytes: u64) -> u64 {
     memory_bytes / 4 * 3
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+fn to_strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
@@ -517,7 +523,8 @@ fn environment(system: System, secret: &str, memory_bytes: u64) -> Vec<(&'static
     if !system.is_minio() {
         return Vec::new();
     }
-    // Go collects late enough to be killed by the group's limit, with four devices and 32 large PUTs at a time.
+    // Without GOMEMLIMIT the garbage collector runs so late that the control group's limit kills MinIO (seen with four devices and 32
+    // concurrent large PUTs).
     let memory_limit = minio_limit_bytes(memory_bytes).to_string();
     [
         ("GOMEMLIMIT", memory_limit.as_str()),
@@ -531,10 +538,10 @@ fn environment(system: System, secret: &str, memory_bytes: u64) -> Vec<(&'static
     .to_vec()
 }
 
-/// The endpoint's users, a file that only its owner reads.
+/// Writes the endpoint's users file, readable by its owner only.
 fn write_users(path: &Path, secret: &str) -> Result<(), SetupError> {
     let text = format!("[[user]]\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{secret}\"\n");
     let mut options = fs::File::options();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(about(path))
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(file_error(path))
 }

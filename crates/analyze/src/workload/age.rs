@@ -1,41 +1,42 @@
-//! Ageing a store: filled, then overwritten and deleted in mixed sizes until its free space is in pieces.
+//! Ageing of a store: it is filled, then objects of mixed sizes are overwritten and deleted until the free space is fragmented.
 
 use super::load::{Done, Load, LoadError, Operation};
 use serde::Serialize;
 use std::sync::{Mutex, PoisonError};
 use store::Entropy;
 
-/// Where the objects of ageing are among the numbers of objects: behind those of the workloads.
+/// First object number of ageing. The workloads use lower ones.
 const FIRST_OBJECT: u64 = 1 << 40;
-/// Writers at a time, each with objects of its own.
+/// Number of concurrent writers, each with its own objects.
 const WRITERS: usize = 8;
-/// Objects of a writer, at most.
+/// Maximum number of objects of a writer.
 const SLOTS: u64 = 1 << 20;
 
-/// How to age.
+/// The parameters of ageing.
 #[derive(Debug, Clone, Serialize)]
 pub struct Age {
-    /// How much fits, in bytes.
+    /// Capacity of the store, in bytes.
     pub capacity_bytes: u64,
-    /// How much of it is full while things are overwritten.
+    /// Share of the capacity that is full while objects are overwritten.
     pub fill_percent: u64,
-    /// How much of it is full at the end: room for what comes then.
+    /// Share of the capacity that is full at the end; the rest is free for later objects.
     pub left_percent: u64,
-    /// How many times the capacity is written.
+    /// Number of times that the capacity is overwritten.
     pub turnovers: u64,
-    /// Lengths of objects are 4 KiB times a power of two up to this.
+    /// Maximum object size. Sizes are 4 KiB times a power of two.
     pub size_bytes_max: u64,
 }
 
 impl Age {
-    /// 80 % full, three turnovers, and at the end room so that what comes then makes it as full again.
-    pub(super) fn before(coming_bytes: u64, capacity_bytes: u64, size_bytes_max: u64) -> Self {
+    /// Returns parameters for 80 % fill and three turnovers. At the end `later_bytes` are free, so that the objects put after ageing fill the
+    /// store to 80 % again.
+    pub(super) fn before(later_bytes: u64, capacity_bytes: u64, size_bytes_max: u64) -> Self {
         const FILL_PERCENT: u64 = 80;
-        let coming_percent = (coming_bytes * 100).div_ceil(capacity_bytes.max(1));
+        let later_percent = (later_bytes * 100).div_ceil(capacity_bytes.max(1));
         Self {
             capacity_bytes,
             fill_percent: FILL_PERCENT,
-            left_percent: FILL_PERCENT.saturating_sub(coming_percent),
+            left_percent: FILL_PERCENT.saturating_sub(later_percent),
             turnovers: 3,
             size_bytes_max,
         }
@@ -43,36 +44,43 @@ impl Age {
 }
 
 impl Load {
-    /// Ages.
+    /// Ages the store.
     ///
     /// # Errors
     /// As [`Load::mix`].
     pub async fn age(&self, age: &Age) -> Result<Done, LoadError> {
         let writers: Vec<_> =
             (0..WRITERS).map(|number| Mutex::new(Writer::new(age, self.seed(), number))).collect();
-        // No await and nothing that panics happens under the lock; each writer has one task.
-        self.run(WRITERS, move |task| writers[task].lock().unwrap_or_else(PoisonError::into_inner).next())
-            .await
+        // Each writer has one task. The lock is not held across an await, and nothing panics under it.
+        self.run(WRITERS, move |task| {
+            writers[task].lock().unwrap_or_else(PoisonError::into_inner).next_operation()
+        })
+        .await
     }
 }
 
-/// One writer's part of the store.
+/// A writer with its part of the store.
 #[derive(Debug)]
 struct Writer {
     entropy: Entropy,
     first_object: u64,
-    /// Lengths by slot; 0 is no object.
+    /// Size of the object in each slot; 0 if the slot is empty.
     slots: Vec<u64>,
     live_bytes: u64,
     written_bytes: u64,
+    /// Number of different object sizes.
     sizes: u64,
     goal: Goal,
 }
 
+/// The fill levels of a writer and the bytes that it writes.
 #[derive(Debug)]
 struct Goal {
+    /// Fill level while objects are overwritten.
     full_bytes: u64,
+    /// Fill level at the end.
     left_bytes: u64,
+    /// Bytes to write in total.
     written_bytes: u64,
 }
 
@@ -94,8 +102,9 @@ impl Writer {
         }
     }
 
-    /// Fills with new objects; then overwrites, deletes first where it does not fit; then deletes down to what is to be left.
-    fn next(&mut self) -> Option<Operation> {
+    /// Returns the next operation: first PUTs of new objects until the part is full, then overwrites (or deletions, if an overwrite does not
+    /// fit), and at the end deletions down to the final fill level.
+    fn next_operation(&mut self) -> Option<Operation> {
         let size_bytes = 4096 << self.entropy.below(self.sizes);
         if self.written_bytes >= self.goal.written_bytes {
             return (self.live_bytes > self.goal.left_bytes).then(|| self.delete());
@@ -104,13 +113,13 @@ impl Writer {
             return Some(self.put(size_bytes));
         }
         if self.live_bytes == 0 {
-            // Not even one of this length fits: a store of a few blocks.
+            // The part is too small for even one object of this size.
             return None;
         }
         Some(self.delete_or_overwrite(size_bytes))
     }
 
-    /// Into an empty slot, or a new one.
+    /// Puts an object into an empty slot, or into a new one.
     fn put(&mut self, size_bytes: u64) -> Operation {
         let slot = self.slots.iter().position(|held| *held == 0).unwrap_or_else(|| {
             self.slots.push(0);
@@ -120,7 +129,7 @@ impl Writer {
     }
 
     fn delete_or_overwrite(&mut self, size_bytes: u64) -> Operation {
-        let slot = self.full_slot();
+        let slot = self.random_full_slot();
         if self.live_bytes - self.slots[slot] + size_bytes <= self.goal.full_bytes {
             return self.store(slot, size_bytes);
         }
@@ -128,7 +137,7 @@ impl Writer {
     }
 
     fn delete(&mut self) -> Operation {
-        let slot = self.full_slot();
+        let slot = self.random_full_slot();
         self.live_bytes -= std::mem::take(&mut self.slots[slot]);
         Operation::Delete { object: self.first_object + slot as u64 }
     }
@@ -140,12 +149,12 @@ impl Writer {
         Operation::Put { object: self.first_object + slot as u64, version: self.written_bytes, size_bytes }
     }
 
-    /// Any slot with an object; there is one.
-    fn full_slot(&mut self) -> usize {
+    /// Returns a random slot that holds an object. There must be one.
+    fn random_full_slot(&mut self) -> usize {
         let from = self.entropy.below(self.slots.len() as u64) as usize;
         let is_full = |slot: &usize| self.slots[*slot] > 0;
         let found = (from..self.slots.len()).find(is_full).or_else(|| (0..from).find(is_full));
-        assert!(found.is_some(), "no object though some bytes live");
+        assert!(found.is_some(), "live_bytes is not 0, but all slots are empty");
         found.unwrap_or_default()
     }
 }
@@ -155,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_filled_turned_over_and_never_fuller_than_it_may_be() {
+    fn a_writer_reaches_its_goals_and_never_exceeds_its_fill_level() {
         let age = Age {
             capacity_bytes: 64 << 20,
             fill_percent: 80,
@@ -164,18 +173,18 @@ mod tests {
             size_bytes_max: 1 << 20,
         };
         let mut writer = Writer::new(&age, 1, 0);
-        let (mut put_bytes, mut deletes, mut most) = (0, 0, 0);
-        while let Some(operation) = writer.next() {
+        let (mut put_bytes, mut deletes, mut max_live) = (0, 0, 0);
+        while let Some(operation) = writer.next_operation() {
             match operation {
                 Operation::Put { size_bytes, .. } => put_bytes += size_bytes,
                 Operation::Delete { .. } => deletes += 1,
                 Operation::Get { .. } => panic!("ageing reads nothing"),
             }
-            most = most.max(writer.live_bytes);
+            max_live = max_live.max(writer.live_bytes);
             assert_eq!(writer.live_bytes, writer.slots.iter().sum::<u64>());
         }
         let part = age.capacity_bytes / WRITERS as u64;
-        assert!(most <= part * 80 / 100 && most > part * 60 / 100, "{most}");
+        assert!(max_live <= part * 80 / 100 && max_live > part * 60 / 100, "{max_live}");
         assert!(put_bytes >= part * 380 / 100 && deletes > 10, "{put_bytes} {deletes}");
         assert!(writer.live_bytes <= part / 2 && writer.live_bytes > part / 4, "{}", writer.live_bytes);
     }

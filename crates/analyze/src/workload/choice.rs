@@ -1,55 +1,55 @@
-//! Which object an operation is about.
+//! Distributions by which operations choose their objects.
 
 use serde::Serialize;
 use store::Entropy;
 
-/// How objects are chosen.
+/// The distribution by which objects are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// Operation after operation the next one.
+    /// Round-robin: each operation chooses the next object.
     InTurn,
-    /// Each once, far from the one before: an object is not read again before all others were.
+    /// A fixed permutation in which consecutive objects are far apart. No object is chosen again before all others were.
     Scattered,
-    /// Each as often as any other.
+    /// All objects with equal probability.
     Uniform,
-    /// YCSB's scrambled zipfian: few often, most seldom, and the frequent ones anywhere among the others.
+    /// YCSB's scrambled zipfian distribution: a few popular objects, spread over all objects.
     Zipfian,
 }
 
 impl Choice {
-    /// The object of an operation, below `objects`.
+    /// Returns the object of an operation, a number below `objects`.
     pub(crate) fn object(self, operation: u64, objects: u64, entropy: &Entropy) -> u64 {
         match self {
             Self::InTurn => operation % objects,
-            Self::Scattered => scattered(operation % objects, objects),
+            Self::Scattered => permuted(operation % objects, objects),
             Self::Uniform => entropy.below(objects),
-            Self::Zipfian => scrambled(zipfian_rank(unit(entropy))) % objects,
+            Self::Zipfian => fnv_hash(zipfian_rank(random_unit(entropy))) % objects,
         }
     }
 }
 
-/// A permutation of the numbers below `objects`: multiplication by a number without a common divisor.
-fn scattered(number: u64, objects: u64) -> u64 {
+/// Permutes the numbers below `objects` by multiplication with a number that is coprime to `objects`.
+fn permuted(number: u64, objects: u64) -> u64 {
     const STEPS: [u64; 4] = [7919, 104_729, 1_299_709, 15_485_863];
     let step = STEPS.into_iter().find(|step| !objects.is_multiple_of(*step)).unwrap_or(1);
     (u128::from(number) * u128::from(step) % u128::from(objects.max(1))) as u64
 }
 
-/// A number from 0 to below 1.
-fn unit(entropy: &Entropy) -> f64 {
+/// Returns a random number in [0, 1).
+fn random_unit(entropy: &Entropy) -> f64 {
     (entropy.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// YCSB draws from so many ranks whatever the number of objects, and folds them (`ScrambledZipfianGenerator`).
+/// Number of ranks that YCSB draws from, whatever the number of objects; ranks are then hashed to objects (`ScrambledZipfianGenerator`).
 const RANKS: f64 = 1e10;
 /// YCSB's zipfian constant.
 const THETA: f64 = 0.99;
-/// The sum of `1 / rank^THETA` over all ranks, as YCSB has it.
+/// The sum of `1 / rank^THETA` over all ranks, with YCSB's value.
 const ZETA: f64 = 26.46902820178302;
 
-/// The rank at which the cumulated probability reaches `unit` (Gray et al., "Quickly Generating Billion-Record
-/// Synthetic Databases", SIGMOD 1994): exact for the first two, closely approximated for the others.
+/// Returns the rank at which the cumulative probability reaches `unit` (Gray et al., "Quickly Generating Billion-Record Synthetic
+/// Databases", SIGMOD 1994). Exact for the first two ranks, a close approximation for the others.
 fn zipfian_rank(unit: f64) -> u64 {
     let second = 0.5_f64.powf(THETA);
     let reached = unit * ZETA;
@@ -63,8 +63,8 @@ fn zipfian_rank(unit: f64) -> u64 {
     (RANKS * (eta * unit - eta + 1.0).powf(1.0 / (1.0 - THETA))) as u64
 }
 
-/// The FNV-1a hash of a number's bytes, as YCSB scrambles ranks and makes keys.
-pub(crate) fn scrambled(number: u64) -> u64 {
+/// Returns the FNV-1a hash of a number's bytes, which YCSB uses to scramble ranks and keys.
+pub(crate) fn fnv_hash(number: u64) -> u64 {
     number.to_le_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -95,25 +95,26 @@ mod tests {
     }
 
     #[test]
-    fn in_turn_meets_each_equally() {
+    fn in_turn_chooses_all_objects_equally_often() {
         assert!(counts(Choice::InTurn, 100).iter().all(|&n| n == DRAWS / 100));
     }
 
     #[test]
-    fn scattered_meets_each_once() {
+    fn scattered_chooses_each_object_once() {
         for objects in [1, 2, 100, 4000, 7919, 16_384] {
-            let met: std::collections::BTreeSet<u64> = (0..objects).map(|n| scattered(n, objects)).collect();
-            assert_eq!((met.len() as u64, met.last().copied()), (objects, Some(objects - 1)));
+            let chosen: std::collections::BTreeSet<u64> =
+                (0..objects).map(|n| permuted(n, objects)).collect();
+            assert_eq!((chosen.len() as u64, chosen.last().copied()), (objects, Some(objects - 1)));
         }
     }
 
-    /// The first ranks come as often as 1, 1/2^0.99, 1/3^0.99, 1/4^0.99 say.
+    /// The frequencies of the first ranks are as 1 : 1/2^0.99 : 1/3^0.99 : 1/4^0.99.
     #[test]
     fn ranks_are_zipfian() {
         let entropy = Entropy::new(7);
         let mut counts = [0u64; 4];
         for _ in 0..DRAWS {
-            if let Some(count) = counts.get_mut(zipfian_rank(unit(&entropy)) as usize) {
+            if let Some(count) = counts.get_mut(zipfian_rank(random_unit(&entropy)) as usize) {
                 *count += 1;
             }
         }
@@ -126,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn a_zipfian_choice_has_its_favourites_anywhere() {
+    fn popular_objects_of_a_zipfian_choice_are_spread() {
         let counts = counts(Choice::Zipfian, 1000);
         let hottest = (0..1000).max_by_key(|&at| counts[at as usize]).unwrap();
-        assert_eq!(hottest, scrambled(0) % 1000);
+        assert_eq!(hottest, fnv_hash(0) % 1000);
         let share = counts[hottest as usize] as f64 / DRAWS as f64;
         assert!((0.036..0.041).contains(&share), "{share}");
         let mut sorted = counts;

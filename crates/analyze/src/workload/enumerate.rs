@@ -1,24 +1,24 @@
-//! All objects in the order of their keys, by pages (section 3.3).
+//! Enumeration: a listing of all objects in key order, page by page (section 3.3).
 
 use super::load::{Done, Load, LoadError};
 use serde::Serialize;
 use store::{ListEntry, ListPage};
 use tokio::time::Instant;
 
-/// What an enumeration found.
+/// The result of an enumeration.
 #[derive(Debug, Clone, Serialize)]
 pub struct Enumeration {
-    /// How many objects there were.
+    /// Number of objects.
     pub objects: u64,
-    /// The sum of their lengths.
+    /// Total size of the objects.
     pub bytes: u64,
 }
 
 impl Load {
-    /// Lists everything with the prefix, of each object size, etag and time; there must be exactly so many.
+    /// Lists all objects with the prefix, and checks that their number is `objects` and that each has a time and an etag.
     ///
     /// # Errors
-    /// [`LoadError::WrongListing`] if something is missing or out of order.
+    /// [`LoadError::WrongListing`] if objects are missing or out of order.
     pub async fn enumerate(&self, objects: u64) -> Result<(Done, Enumeration), LoadError> {
         let mut done = Done::default();
         let mut found = Enumeration { objects: 0, bytes: 0 };
@@ -26,7 +26,7 @@ impl Load {
         let begun = Instant::now();
         loop {
             let asked = Instant::now();
-            let page = self.page(token).await?;
+            let page = self.list_page(token).await?;
             done.list.latency.record(asked.elapsed());
             done.list.amount += page.entries.len() as u64;
             found.add(&page, &mut last)?;
@@ -47,7 +47,9 @@ impl Enumeration {
     fn add(&mut self, page: &ListPage, last: &mut Vec<u8>) -> Result<(), LoadError> {
         for entry in &page.entries {
             let ListEntry::Object { object, size_bytes } = entry else {
-                return Err(LoadError::WrongListing("a common prefix that nobody asked for".to_owned()));
+                return Err(LoadError::WrongListing(
+                    "a common prefix in a listing without delimiter".to_owned(),
+                ));
             };
             if object.key.as_bytes() <= last.as_slice() {
                 return Err(LoadError::WrongListing(format!("{} is out of order", object.key)));

@@ -1,14 +1,14 @@
-//! Durations by how often they came, to within three percent.
+//! A histogram of durations with a precision of three percent.
 
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Buckets between a duration and its double.
+/// Number of buckets between a duration and its double.
 const BUCKETS_PER_OCTAVE: u64 = 32;
 
-/// How long operations took.
+/// The distribution of the durations of operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: BTreeMap<u64, u64>,
@@ -17,14 +17,14 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// One more.
+    /// Adds a duration.
     pub fn record(&mut self, span: Duration) {
         *self.counts.entry(bucket(nanos(span))).or_default() += 1;
         self.count += 1;
         self.max = self.max.max(span);
     }
 
-    /// All that another one has.
+    /// Adds all durations of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, count) in &other.counts {
             *self.counts.entry(*bucket).or_default() += count;
@@ -33,17 +33,17 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The longest, exactly.
+    /// Returns the exact maximum.
     pub fn max(&self) -> Duration {
         self.max
     }
 
-    /// What `share` of them (0 to 1) are not longer than; zero of none.
+    /// Returns the duration that `share` (0 to 1) of all durations do not exceed; zero if the histogram is empty.
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -57,7 +57,7 @@ impl Histogram {
     }
 }
 
-/// Three quantiles in microseconds, for readers, and the buckets, from which a histogram is read back.
+/// Serializes quantiles in microseconds for human readers, and the buckets, from which the histogram is deserialized.
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let micros = |span: Duration| span.as_nanos() as f64 / 1000.0;
@@ -89,13 +89,13 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Durations below the first octave have a bucket each.
+/// Returns the bucket of a duration. Durations below the first octave have one bucket each.
 fn bucket(nanos: u64) -> u64 {
     let Some(shift) = (nanos / BUCKETS_PER_OCTAVE).checked_ilog2() else { return nanos };
     u64::from(shift) * BUCKETS_PER_OCTAVE + (nanos >> shift)
 }
 
-/// The longest duration in a bucket.
+/// Returns the longest duration of a bucket, ns.
 fn upper_end(bucket: u64) -> u64 {
     let shift = (bucket / BUCKETS_PER_OCTAVE).saturating_sub(1);
     ((u128::from(bucket - shift * BUCKETS_PER_OCTAVE + 1) << shift) - 1) as u64
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_hold_what_falls_into_them() {
+    fn buckets_are_adjacent_and_narrow() {
         for nanos in (0..100_000).chain([1 << 40, u64::MAX]) {
             let bucket = bucket(nanos);
             assert!(upper_end(bucket) >= nanos, "{nanos} in {bucket}");

@@ -1,7 +1,7 @@
-//! Clients at work: operations by several tasks at a time, timed and verified.
+//! Load generation: concurrent tasks that execute, time and verify operations.
 
-use super::choice::scrambled;
-use super::content::{Body, Content};
+use super::choice::fnv_hash;
+use super::content::{BodyChecker, Content};
 use super::histogram::Histogram;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ use store::{GetOptions, ObjectKey, ObjectStore, Precondition, PutOptions, StoreE
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A run with more failed operations than this, of all its tasks together, says nothing about speed.
+/// Maximum number of failed operations of a run, over all its tasks. A run with more says nothing about speed and ends with an error.
 const ERRORS_MAX: u64 = 20;
 
-/// Clients, and what they send.
+/// A load generator: the clients and the content of their objects.
 #[derive(Debug, Clone)]
 pub struct Load {
     clients: Arc<[Arc<dyn ObjectStore>]>,
@@ -26,74 +26,74 @@ pub struct Load {
     is_stopped: Arc<AtomicBool>,
 }
 
-/// What was done, and how fast.
+/// The completed operations of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// From the first operation's begin to the last one's end, in seconds.
+    /// Time from the begin of the first operation to the end of the last, in seconds.
     pub wall_secs: f64,
-    /// PUTs that were acknowledged.
+    /// Acknowledged PUTs.
     pub put: Operations,
-    /// GETs whose body came whole.
+    /// GETs with a complete body.
     pub get: Operations,
     /// DELETEs.
     pub delete: Operations,
     /// Pages of listings.
     pub list: Operations,
-    /// Bodies that were compared byte by byte.
+    /// Number of bodies compared byte by byte.
     pub compared: u64,
-    /// Operations that failed though they were tried again.
+    /// Number of operations that failed after all retries of the client.
     pub errors: u64,
-    /// What the first of them said.
+    /// Message of the first error.
     pub first_error: Option<String>,
 }
 
-/// Operations of a kind.
+/// The operations of one type.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Operations {
-    /// How long each took.
+    /// Latencies.
     pub latency: Histogram,
-    /// Bytes of bodies; of listings entries.
+    /// Bytes of bodies; for listings the number of entries.
     pub amount: u64,
 }
 
-/// Why a run ended early.
+/// Reasons why a run ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The store gave other bytes than were put.
-    #[error("wrong bytes of {key}: {reason}")]
+    /// The store returned other bytes than were put.
+    #[error("wrong content of {key}: {reason}")]
     WrongBytes {
-        /// Whose.
+        /// Key of the object.
         key: String,
-        /// What is wrong.
+        /// Description of the difference.
         reason: String,
     },
-    /// A listing is not what was put.
+    /// A listing does not match the objects that were put.
     #[error("wrong listing: {0}")]
     WrongListing(String),
     /// Too many operations fail.
-    #[error("{errors} operations failed, the first one: {first}; look at the server's log")]
+    #[error("{errors} operations failed, the first with: {first}; see the server's log")]
     Failing {
-        /// How many.
+        /// Number of failed operations.
         errors: u64,
-        /// What the first said.
+        /// Message of the first error.
         first: String,
     },
-    /// What is to be there does not fit.
+    /// The objects of a workload do not fit into the store.
     #[error(
-        "{needed_bytes} bytes are needed for objects and {room_bytes} are free: take fewer or smaller objects, or a larger device"
+        "the objects need {needed_bytes} bytes, and {room_bytes} are free: use fewer or smaller objects, or a larger device"
     )]
     NoRoom {
-        /// What is to be there, and under way at a time.
+        /// Size of all objects, and of the PUTs in flight.
         needed_bytes: u64,
-        /// What there is.
+        /// Free space.
         room_bytes: u64,
     },
-    /// A call that everything else needs failed.
+    /// A call failed that the run cannot do without.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What one task does next.
+/// An operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Put { object: u64, version: u64, size_bytes: u64 },
@@ -102,20 +102,20 @@ pub(super) enum Operation {
 }
 
 impl Load {
-    /// Load by these clients, each a store with connections of its own, on keys that begin with `prefix`.
+    /// Makes a load generator for these clients, each with its own connections. All keys begin with `prefix`.
     pub fn new(clients: Vec<Arc<dyn ObjectStore>>, prefix: &str, seed: u64, verify_every: u64) -> Self {
-        assert!(!clients.is_empty(), "load without a client");
+        assert!(!clients.is_empty(), "a load needs at least one client");
         let (clients, content) = (clients.into(), Content::new(seed));
         let (prefix, verify_every) = (prefix.into(), verify_every.max(1));
         Self { clients, prefix, content, seed, verify_every, is_stopped: Arc::default() }
     }
 
-    /// From now on begins nothing; what is under way goes on to its end.
+    /// Stops starting operations. Those in flight are completed.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// The bytes that it sends.
+    /// Returns the content of objects.
     pub fn content(&self) -> &Content {
         &self.content
     }
@@ -128,17 +128,18 @@ impl Load {
         &self.clients
     }
 
+    /// Whether the GET with this number compares the whole body.
     pub(super) fn compares(&self, operation: u64) -> bool {
         operation.is_multiple_of(self.verify_every)
     }
 
-    /// An object's key, as YCSB makes them: neighbours in order of writing are none in the order of keys.
+    /// Returns the key of an object. As in YCSB, keys are hashed, so objects written one after the other are not adjacent in key order.
     pub(super) fn key(&self, object: u64) -> Result<ObjectKey, StoreError> {
-        let text = format!("{}user{:020}", self.prefix, scrambled(object));
+        let text = format!("{}user{:020}", self.prefix, fnv_hash(object));
         ObjectKey::new(text).map_err(|error| StoreError::Invalid(error.to_string()))
     }
 
-    /// Puts objects 0 to `objects`, version 0.
+    /// Puts version 0 of the objects with the numbers below `objects`.
     ///
     /// # Errors
     /// As [`Load::mix`].
@@ -151,13 +152,13 @@ impl Load {
         .await
     }
 
-    /// Removes everything that begins with the prefix.
+    /// Removes all objects with the prefix.
     ///
     /// # Errors
-    /// The first call that fails.
+    /// The error of the first failed call.
     pub async fn clean(&self) -> Result<(), LoadError> {
         loop {
-            let page = self.page(None).await?;
+            let page = self.list_page(None).await?;
             let keys: Vec<ObjectKey> =
                 page.entries.into_iter().filter_map(|entry| Some(entry.into_object()?.0.key)).collect();
             if keys.is_empty() {
@@ -170,14 +171,15 @@ impl Load {
         }
     }
 
-    pub(super) async fn page(&self, token: Option<String>) -> Result<store::ListPage, StoreError> {
+    /// Lists one page of the objects with the prefix.
+    pub(super) async fn list_page(&self, token: Option<String>) -> Result<store::ListPage, StoreError> {
         let prefix = self.prefix.as_bytes().to_vec().into();
         let request =
             store::ListRequest { prefix, delimiter: None, start_after: None, token, limit: PAGE_ENTRIES };
         self.clients[0].list(request).await
     }
 
-    /// So many tasks, each doing what `next` says for it until that is nothing.
+    /// Runs tasks that execute the operations returned by `next` (called with the task's number) until it returns `None`.
     pub(super) async fn run(
         &self,
         tasks: usize,
@@ -188,11 +190,11 @@ impl Load {
         let mut running = JoinSet::new();
         for task in 0..tasks.max(1) {
             let (load, next, failures) = (self.clone(), Arc::clone(&next), Arc::clone(&failures));
-            running.spawn(async move { load.work(task, next.as_ref(), &failures).await });
+            running.spawn(async move { load.run_task(task, next.as_ref(), &failures).await });
         }
         let mut done = Done::default();
-        while let Some(ended) = running.join_next().await {
-            match ended {
+        while let Some(result) = running.join_next().await {
+            match result {
                 Ok(part) => done.merge(&part?),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => {}
@@ -204,7 +206,7 @@ impl Load {
         Ok(done)
     }
 
-    async fn work(
+    async fn run_task(
         &self,
         task: usize,
         next: &(impl Fn(usize) -> Option<Operation> + Sync),
@@ -216,7 +218,7 @@ impl Load {
             && let Some(operation) = next(task)
         {
             let begun = Instant::now();
-            match self.perform(client.as_ref(), operation).await {
+            match self.execute(client.as_ref(), operation).await {
                 Ok(()) => done.count(operation, begun.elapsed()),
                 Err(LoadError::Store(error)) => failures.add(&error)?,
                 Err(error) => return Err(error),
@@ -225,7 +227,7 @@ impl Load {
         Ok(done)
     }
 
-    async fn perform(&self, client: &dyn ObjectStore, operation: Operation) -> Result<(), LoadError> {
+    async fn execute(&self, client: &dyn ObjectStore, operation: Operation) -> Result<(), LoadError> {
         match operation {
             Operation::Put { object, version, size_bytes } => {
                 let body = self.content.payload(object, version, size_bytes);
@@ -233,16 +235,16 @@ impl Load {
             }
             Operation::Get { object, size_bytes, is_compared } => {
                 let key = self.key(object)?;
-                let mut got = client.get(&key, GetOptions::default()).await?;
-                let mut body = Body::new(self.content.clone(), object, is_compared);
+                let mut response = client.get(&key, GetOptions::default()).await?;
+                let mut checker = BodyChecker::new(self.content.clone(), object, is_compared);
                 let wrong = |reason: super::content::WrongBytes| LoadError::WrongBytes {
                     key: key.to_string(),
                     reason: reason.to_string(),
                 };
-                while let Some(piece) = got.body.next().await {
-                    body.take(&piece?).map_err(wrong)?;
+                while let Some(piece) = response.body.next().await {
+                    checker.check(&piece?).map_err(wrong)?;
                 }
-                body.end(size_bytes).map_err(wrong)?;
+                checker.finish(size_bytes).map_err(wrong)?;
             }
             Operation::Delete { object } => client.delete(&self.key(object)?, Precondition::None).await?,
         }
@@ -250,23 +252,23 @@ impl Load {
     }
 }
 
-/// What S3 gives at most in a page.
+/// Maximum number of entries of an S3 page.
 pub(super) const PAGE_ENTRIES: usize = 1000;
 
 impl Done {
-    /// All operations.
+    /// Returns the number of operations of all types.
     pub fn operations(&self) -> u64 {
         [&self.put, &self.get, &self.delete, &self.list].iter().map(|kind| kind.latency.count()).sum()
     }
 
-    /// How long operations took, of whatever kind.
+    /// Returns the latencies of all operations.
     pub fn latency(&self) -> Histogram {
         let mut all = Histogram::default();
         [&self.put, &self.get, &self.delete, &self.list].iter().for_each(|kind| all.merge(&kind.latency));
         all
     }
 
-    /// Bytes of bodies, both ways.
+    /// Returns the bytes of bodies that were put and got.
     pub fn bytes(&self) -> u64 {
         self.put.amount + self.get.amount
     }
@@ -284,7 +286,7 @@ impl Done {
         kind.amount += bytes;
     }
 
-    /// Adds a further pass: its operations and its time.
+    /// Adds another pass: its operations, errors and time.
     pub(crate) fn add_pass(&mut self, pass: &Self) {
         self.merge(pass);
         self.wall_secs += pass.wall_secs;
@@ -307,7 +309,7 @@ impl Done {
     }
 }
 
-/// What failed in a run, of all its tasks.
+/// The failed operations of a run, over all its tasks.
 #[derive(Debug, Default)]
 struct Failures {
     count: AtomicU64,

@@ -1,4 +1,4 @@
-//! PUTs and GETs in a ratio, on objects that are there.
+//! Mixed workloads: PUTs and GETs in a given ratio.
 
 use super::choice::Choice;
 use super::load::{Done, Load, LoadError, Operation};
@@ -10,32 +10,32 @@ use tokio::time::Instant;
 /// A mixed workload (Table 1).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mix {
-    /// How many of a hundred operations are PUTs, the others GETs.
+    /// Percentage of PUTs; the other operations are GETs.
     pub put_percent: u64,
-    /// Which objects they are about.
+    /// Distribution by which objects are chosen.
     pub choice: Choice,
-    /// How long every object is.
+    /// Size of every object.
     pub size_bytes: u64,
-    /// How many keys there are.
+    /// Number of keys.
     pub objects: u64,
-    /// How many of them are there before it begins.
+    /// Number of objects that exist before the workload begins.
     pub filled: u64,
-    /// Least number of operations.
+    /// Minimum number of operations.
     pub operations: u64,
-    /// Least duration, in seconds: operations go on until both are reached. 0: the operations alone count.
+    /// Minimum duration, in seconds. The run continues until both minimums are reached; 0 stands for no minimum duration.
     pub seconds: f64,
-    /// How many of them at a time.
+    /// Number of concurrent operations.
     pub tasks: usize,
 }
 
 impl Mix {
-    /// An operation, by its number alone: whoever does it and when, it is the same.
+    /// Returns the operation with this number. It depends on seed and number only, not on the task or the time.
     fn operation(&self, load: &Load, number: u64) -> Operation {
         let entropy = Entropy::new(load.seed() ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let is_put = entropy.below(100) < self.put_percent;
         let (object, size_bytes) = (self.choice.object(number, self.objects, &entropy), self.size_bytes);
         if is_put {
-            // Version 0 is what was there before.
+            // `Load::fill` wrote version 0.
             return Operation::Put { object, version: number + 1, size_bytes };
         }
         Operation::Get { object, size_bytes, is_compared: load.compares(number) }
@@ -43,7 +43,7 @@ impl Mix {
 }
 
 impl Load {
-    /// Does a mixed workload; [`Load::fill`] made the objects.
+    /// Runs a mixed workload. The objects must exist ([`Load::fill`]).
     ///
     /// # Errors
     /// [`LoadError::WrongBytes`] at the first wrong body; [`LoadError::Failing`] when too many operations fail.
@@ -52,8 +52,8 @@ impl Load {
         let begun = Instant::now();
         self.run(mix.tasks, move |_| {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let goes_on = number < mix.operations || begun.elapsed().as_secs_f64() < mix.seconds;
-            goes_on.then(|| mix.operation(&load, number))
+            let continues = number < mix.operations || begun.elapsed().as_secs_f64() < mix.seconds;
+            continues.then(|| mix.operation(&load, number))
         })
         .await
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_what_was_asked_for() {
+    fn the_ratio_of_puts_is_as_given() {
         let load = load(1).0;
         for percent in [95, 50, 5] {
             let operations = (0..20_000).map(|number| mix(percent).operation(&load, number));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn s335_an_operation_depends_on_seed_and_number_alone() {
+    fn s335_an_operation_depends_on_seed_and_number_only() {
         let load = |seed| Load::new(load(1).0.clients().to_vec(), "a/", seed, 1);
         let all = |load: &Load| (0..100).map(|n| mix(50).operation(load, n)).collect::<Vec<_>>();
         assert_eq!(all(&load(1)), all(&load(1)));
@@ -105,38 +105,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s336_a_mix_is_done_and_verified() {
+    async fn s336_a_mix_runs_and_is_verified() {
         let (load, store) = load(4);
         assert_eq!(load.fill(10, 100_000, 3).await.unwrap().put.amount, 1_000_000);
         let done = load.mix(&mix(50)).await.unwrap();
         assert_eq!((done.operations(), done.errors, done.bytes()), (400, 0, 40_000_000));
         assert!(done.compared > 20 && done.compared < 80, "{}", done.compared);
-        // Somebody else's bytes under one of the keys end the run.
+        // Foreign content under one of the keys ends the run.
         let key = load.key(3).unwrap();
         store.put(&key, vec![7; 100_000].into(), store::PutOptions::default()).await.unwrap();
         let error = load.mix(&Mix { put_percent: 0, choice: Choice::InTurn, ..mix(0) }).await.unwrap_err();
         assert!(matches!(error, LoadError::WrongBytes { .. }), "{error}");
         load.clean().await.unwrap();
-        assert!(load.page(None).await.unwrap().entries.is_empty());
-        let gone = load.mix(&mix(0)).await.unwrap_err();
-        assert!(matches!(gone, LoadError::Failing { .. }), "{gone}");
+        assert!(load.list_page(None).await.unwrap().entries.is_empty());
+        let error = load.mix(&mix(0)).await.unwrap_err();
+        assert!(matches!(error, LoadError::Failing { .. }), "{error}");
     }
 
-    /// Runs ended after a number of operations, which the fastest system did in a fifth of a second: its CPU is counted
-    /// in ticks of 10 ms, and its rate was that of the first connections.
+    /// A bug: runs ended after a number of operations. The fastest system completed them in 0.2 s, which is too short: CPU time is counted in
+    /// ticks of 10 ms, and the rate was that of the first connections.
     #[tokio::test]
-    async fn s570_a_run_goes_on_until_its_time_is_over() {
+    async fn s570_a_run_lasts_at_least_its_minimum_duration() {
         let (load, _) = load(1);
         load.fill(10, 100_000, 3).await.unwrap();
-        let lasting = load.mix(&Mix { seconds: 0.2, operations: 5, ..mix(0) }).await.unwrap();
-        assert!(lasting.wall_secs >= 0.2 && lasting.operations() > 5, "{lasting:?}");
+        let timed = load.mix(&Mix { seconds: 0.2, operations: 5, ..mix(0) }).await.unwrap();
+        assert!(timed.wall_secs >= 0.2 && timed.operations() > 5, "{timed:?}");
         let counted = load.mix(&Mix { operations: 5, ..mix(0) }).await.unwrap();
         assert_eq!(counted.operations(), 5);
     }
 
-    /// The limit was each task's own: 32 of them could fail 640 operations in a run that counted as measured.
+    /// A bug: each task had its own limit, so 32 tasks could fail 640 operations in a run that counted as measured.
     #[tokio::test]
-    async fn all_tasks_share_one_limit_of_errors() {
+    async fn all_tasks_share_one_error_limit() {
         let (load, _) = load(1);
         let missing = |operations| Mix { operations, tasks: 32, ..mix(0) };
         let few = load.mix(&missing(20)).await.unwrap();

@@ -1,12 +1,12 @@
-//! What clients do to a storage node: the paper's workloads, small objects, enumeration and ageing.
+//! Workloads on a storage node: those of the paper, small objects, enumeration, and ageing.
 //!
-//! Owns which operation is done to which object (a pure function of a seed and the operation's number), the bytes,
-//! how they are verified, and how long each operation took.
+//! Owns the choice of operations and objects (a pure function of a seed and the operation's number), the content of objects and its
+//! verification, and the latencies.
 //!
-//! Refuses: to know what it talks to: a client is a [`store::ObjectStore`]; to read the clock: time is tokio's.
+//! Refuses to depend on the system under test (a client is a [`store::ObjectStore`]), and to read the clock (time is tokio's).
 //!
-//! Invariants: the same seed does the same operations whatever the concurrency; a body that was not written under its
-//! key ends the run with an error, it is no figure.
+//! Invariants: the same seed yields the same operations at any concurrency. A run that reads content which was not written under that key
+//! ends with an error.
 
 mod age;
 mod choice;
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A workload by its name.
+/// A workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -43,27 +43,27 @@ pub enum Workload {
     /// Table 1: 50 PUT to 50 GET, zipfian.
     #[serde(rename = "R-W")]
     ReadWrite,
-    /// New objects of 4 KiB.
+    /// PUTs of new objects of 4 KiB.
     #[serde(rename = "put-4k")]
     Put4K,
-    /// Reading them.
+    /// GETs of objects of 4 KiB.
     #[serde(rename = "get-4k")]
     Get4K,
-    /// New objects of 64 KiB.
+    /// PUTs of new objects of 64 KiB.
     #[serde(rename = "put-64k")]
     Put64K,
-    /// Reading them.
+    /// GETs of objects of 64 KiB.
     #[serde(rename = "get-64k")]
     Get64K,
-    /// Reading objects of 64 KiB from the device: each once, nothing cached.
+    /// GETs of objects of 64 KiB from the device: each object once, with cold caches.
     #[serde(rename = "get-64k-cold")]
     Get64KCold,
-    /// Section 3.3: all objects by pages of a listing, nothing cached.
+    /// Section 3.3: a listing of all objects, with cold caches.
     Enumerate,
-    /// R-O on a store that was filled and overwritten many times.
+    /// R-O on an aged store: one that was filled and overwritten several times.
     #[serde(rename = "aged-R-O")]
     AgedReadOnly,
-    /// R-W on such a store.
+    /// R-W on an aged store.
     #[serde(rename = "aged-R-W")]
     AgedReadWrite,
 }
@@ -72,47 +72,47 @@ pub enum Workload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caches {
-    /// Nothing: the server was started anew after the kernel's page cache was dropped.
+    /// Empty: the server was restarted after the kernel's page cache was dropped.
     Cold,
-    /// Every object: each was read once before, and all fit into the memory of the group.
+    /// Filled: every object was read once before, and all fit into the memory limit.
     Hot,
-    /// The content that preparing the workload left in the caches.
+    /// As the preparation of the workload left them.
     AsPrepared,
-    /// The workload reads nothing.
+    /// Irrelevant, as the workload reads nothing.
     Unused,
 }
 
-/// How much of it.
+/// Sizes and numbers of operations of workloads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
-    /// Length of large objects, in bytes.
+    /// Size of large objects, in bytes.
     pub size_bytes: u64,
-    /// How many large objects there are before a mixed workload begins.
+    /// Number of large objects that exist before a mixed workload begins.
     pub objects: u64,
-    /// Least number of operations of a mixed workload.
+    /// Minimum number of operations of a mixed workload.
     pub operations: u64,
-    /// Least duration of a measurement, in seconds.
+    /// Minimum duration of a measurement, in seconds.
     pub seconds: f64,
-    /// Clients, each with connections of its own.
+    /// Number of clients, each with its own connections.
     pub clients: usize,
-    /// Operations under way at a time, of all clients together.
+    /// Number of concurrent operations, over all clients.
     pub threads: usize,
-    /// Least number of operations on small objects, and how many of them are read again and again.
+    /// Minimum number of operations on small objects, and the number of objects that GETs choose from.
     pub small_operations: u64,
-    /// Objects of 64 KiB that are read once each, cold.
+    /// Number of objects of 64 KiB that are read once each with cold caches.
     pub cold_objects: u64,
-    /// Objects to enumerate.
+    /// Number of objects to enumerate.
     pub enumerated: u64,
-    /// Length of objects to enumerate, in bytes.
+    /// Size of objects to enumerate, in bytes.
     pub enumerated_bytes: u64,
-    /// Every so many bodies are compared byte by byte; of the others length and stamp are.
+    /// Every n-th GET compares the whole body; the others check its length and stamp only.
     pub verify_every: u64,
-    /// What everything follows from.
+    /// Seed of operations and content.
     pub seed: u64,
 }
 
 impl Workload {
-    /// All of them, in the order in which they make sense.
+    /// All workloads, in the order in which they run.
     pub const ALL: [Self; 11] = [
         Self::WriteOnly,
         Self::ReadOnly,
@@ -127,7 +127,7 @@ impl Workload {
         Self::AgedReadWrite,
     ];
 
-    /// Its name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::WriteOnly => "W-O",
@@ -144,7 +144,7 @@ impl Workload {
         }
     }
 
-    /// What it does, in a line.
+    /// Describes the operations, one line.
     pub fn about(self) -> &'static str {
         match self {
             Self::WriteOnly => "95 PUT to 5 GET of large objects, uniform",
@@ -155,13 +155,13 @@ impl Workload {
             Self::Put64K => "PUT of objects of 64 KiB",
             Self::Get64K => "GET of objects of 64 KiB, uniform",
             Self::Get64KCold => "GET of objects of 64 KiB, each once",
-            Self::Enumerate => "all objects by pages of a listing",
+            Self::Enumerate => "listing of all objects, page by page",
             Self::AgedReadOnly => "R-O after overwriting three times the capacity",
             Self::AgedReadWrite => "R-W after overwriting three times the capacity",
         }
     }
 
-    /// How much of it, for people.
+    /// Describes the scale of this workload for reports.
     pub fn scale(self, scale: &Scale) -> String {
         let Some(mix) = self.mix(scale) else {
             return format!("{} objects of {} KiB", scale.enumerated, scale.enumerated_bytes >> 10);
@@ -174,7 +174,7 @@ impl Workload {
         format!("{objects}, {} at a time by {} clients", mix.tasks, scale.clients)
     }
 
-    /// Bytes of the objects that it may read.
+    /// Returns the total size of the objects that the workload may read, in bytes.
     pub fn read_bytes(self, scale: &Scale) -> u64 {
         match self.mix(scale) {
             Some(mix) if mix.put_percent < 100 => mix.objects * mix.size_bytes,
@@ -183,7 +183,7 @@ impl Workload {
         }
     }
 
-    /// State of the caches when the workload begins.
+    /// Returns the state of the caches that the workload begins with.
     pub fn caches(self) -> Caches {
         match self {
             Self::ReadOnly | Self::Get64KCold | Self::Enumerate | Self::AgedReadOnly => Caches::Cold,
@@ -193,28 +193,28 @@ impl Workload {
         }
     }
 
-    /// Whether it ends after all objects, so that it is done again, cold, until its time is over.
+    /// Whether the workload ends after all objects. It is then repeated with cold caches until the minimum duration is reached.
     pub fn is_repeated(self) -> bool {
         matches!(self, Self::Get64KCold | Self::Enumerate)
     }
 
-    /// Whether the store is aged before it.
+    /// Whether the workload needs an aged store.
     pub fn is_aged(self) -> bool {
         matches!(self, Self::AgedReadOnly | Self::AgedReadWrite)
     }
 
-    /// Makes what is to be there before it is measured, in a store with room for so many bytes.
+    /// Creates the objects that the workload needs, in a store with `room_bytes` of free space.
     ///
     /// # Errors
-    /// [`LoadError::NoRoom`] where it does not fit, or what [`Load::mix`] meets.
+    /// [`LoadError::NoRoom`] if they do not fit, or any error of [`Load::mix`].
     pub async fn prepare(self, load: &Load, scale: &Scale, room_bytes: u64) -> Result<(), LoadError> {
         prepare(&[self], load, scale, room_bytes).await
     }
 
-    /// Reads every object once, so that all are cached that can be.
+    /// Reads every object once to fill the caches.
     ///
     /// # Errors
-    /// What [`Load::mix`] meets.
+    /// Any error of [`Load::mix`].
     pub async fn warm(self, load: &Load, scale: &Scale) -> Result<(), LoadError> {
         let Some(mix) = self.mix(scale) else { return Ok(()) };
         let once =
@@ -222,10 +222,10 @@ impl Workload {
         load.mix(&once).await.map(drop)
     }
 
-    /// Does it.
+    /// Runs the workload.
     ///
     /// # Errors
-    /// What [`Load::mix`] and [`Load::enumerate`] meet.
+    /// Any error of [`Load::mix`] or [`Load::enumerate`].
     pub async fn perform(self, load: &Load, scale: &Scale) -> Result<Done, LoadError> {
         match self.mix(scale) {
             Some(mix) => load.mix(&mix).await,
@@ -233,12 +233,12 @@ impl Workload {
         }
     }
 
-    /// Whether it is to find nothing cached: what it reads was written long ago.
+    /// Whether the workload begins with cold caches, as the objects that it reads are meant to be written long ago.
     pub fn is_cold(self) -> bool {
         self.caches() == Caches::Cold
     }
 
-    /// What is to be there before it is measured: how many objects of how many bytes.
+    /// Returns the objects to create before the workload: (number, size of each in bytes).
     pub fn filling(self, scale: &Scale) -> (u64, u64) {
         match self {
             Self::Enumerate => (scale.enumerated, scale.enumerated_bytes),
@@ -246,7 +246,7 @@ impl Workload {
         }
     }
 
-    /// Its operations; [`Workload::Enumerate`] has none but pages.
+    /// Returns the mix of operations; `None` for [`Workload::Enumerate`], which only lists.
     pub fn mix(self, scale: &Scale) -> Option<Mix> {
         let large = |put_percent, choice, objects| Mix {
             put_percent,
@@ -258,7 +258,7 @@ impl Workload {
             seconds: scale.seconds,
             tasks: scale.threads,
         };
-        // Every PUT makes a new object.
+        // Every PUT creates a new object.
         let put = |size_bytes| Mix {
             put_percent: 100,
             choice: Choice::InTurn,
@@ -299,11 +299,11 @@ impl Workload {
     }
 }
 
-/// Objects of a workload that writes: it reads too little for a larger set to matter, and servers that replace objects
-/// keep the old ones for a while.
+/// Maximum number of objects of W-O. It reads too little for a larger set to matter, and servers keep replaced objects for a while, which
+/// takes space.
 const WRITTEN_OBJECTS_MAX: u64 = 64;
 
-/// Makes what is to be there before any of these workloads, which all begin with objects of the same length.
+/// Creates the objects that these workloads need. All of them must need objects of the same size.
 ///
 /// # Errors
 /// As [`Workload::prepare`].
@@ -315,9 +315,9 @@ pub async fn prepare(
 ) -> Result<(), LoadError> {
     let fillings = workloads.iter().map(|workload| workload.filling(scale));
     let (objects, size_bytes) = fillings.max().unwrap_or_default();
-    let at_once = workloads.iter().filter_map(|workload| workload.mix(scale));
-    let at_once = at_once.map(|mix| mix.tasks as u64 * mix.size_bytes).max().unwrap_or_default();
-    let needed_bytes = objects * size_bytes + at_once;
+    let mixes = workloads.iter().filter_map(|workload| workload.mix(scale));
+    let in_flight_bytes = mixes.map(|mix| mix.tasks as u64 * mix.size_bytes).max().unwrap_or_default();
+    let needed_bytes = objects * size_bytes + in_flight_bytes;
     if needed_bytes > room_bytes {
         return Err(LoadError::NoRoom { needed_bytes, room_bytes });
     }
@@ -329,7 +329,7 @@ pub async fn prepare(
 }
 
 impl Caches {
-    /// A word for tables.
+    /// Returns the name in reports.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cold => "cold",
@@ -340,7 +340,7 @@ impl Caches {
     }
 }
 
-/// Small objects are put and read by so many at a time.
+/// Number of concurrent operations on small objects.
 pub(crate) const SMALL_TASKS: usize = 32;
 
 impl fmt::Display for Workload {
@@ -357,13 +357,13 @@ impl FromStr for Workload {
         Self::ALL
             .into_iter()
             .find(|workload| workload.name().eq_ignore_ascii_case(name))
-            .ok_or_else(|| format!("no workload '{name}'; there are {}", names()))
+            .ok_or_else(|| format!("unknown workload '{name}'; choose from {}", names()))
     }
 }
 
 impl Scale {
-    /// What the paper does: 128 MiB, 3 clients with 128 threads, a million objects to enumerate. Needs a device of
-    /// 96 GiB for [`compare`](crate::compare).
+    /// Returns the paper's scale: objects of 128 MiB, 3 clients with 128 threads, a million objects to enumerate. A
+    /// [`compare`](crate::compare) with it needs a device of 96 GiB.
     pub fn paper() -> Self {
         Self {
             size_bytes: 128 << 20,
@@ -381,7 +381,7 @@ impl Scale {
         }
     }
 
-    /// Objects of 16 MiB and runs of 20 s; what fits into 20 GiB.
+    /// Returns a scale that fits into 20 GiB: objects of 16 MiB and runs of 20 s.
     pub fn small() -> Self {
         Self {
             size_bytes: 16 << 20,
@@ -395,7 +395,7 @@ impl Scale {
         }
     }
 
-    /// What fits into 1 GiB and some seconds: whether everything works, no figures.
+    /// Returns a scale that takes 1 GiB and some seconds. It shows whether everything works; its figures mean nothing.
     pub fn tiny() -> Self {
         Self {
             size_bytes: 5 << 20,
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back() {
+    fn names_are_parsed_back() {
         for workload in Workload::ALL {
             assert_eq!(workload.name().parse(), Ok(workload));
             assert_eq!(workload.name().to_lowercase().parse(), Ok(workload));

@@ -1,29 +1,29 @@
-//! CPU time of the client, of a server with its children, and of what the kernel does beside them, from `/proc`.
+//! CPU time of the client, of a server with its children, and of kernel threads, read from `/proc`.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-/// The kernel's clock ticks in `/proc` are of this length on every architecture that Linux has (`USER_HZ`).
+/// Length of a clock tick in `/proc` (`USER_HZ`); the same on every architecture of Linux.
 const TICK_SECS: f64 = 0.01;
 
-/// CPU seconds of a span of time.
+/// CPU seconds used in a time span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Of this process: load, and tracing where that runs.
+    /// CPU time of this process: load generation, and tracing if it runs.
     pub client_secs: f64,
-    /// Of the server and all its descendants; `None` where no process was named.
+    /// CPU time of the server and all its descendants; `None` if no server process was given.
     pub server_secs: Option<f64>,
-    /// Of kernel threads that are named after the device (`xfsaild/loop0`, `jbd2/loop0-8`). Workers in common pools
-    /// are not: they are in [`Usage::machine_secs`] only.
+    /// CPU time of kernel threads named after the device (`xfsaild/loop0`, `jbd2/loop0-8`). Shared worker threads count in
+    /// [`Usage::machine_secs`] only.
     pub kernel_secs: f64,
-    /// Of everything on the machine, interrupts included, and whatever else runs here.
+    /// CPU time of the whole machine, with interrupts and unrelated processes.
     pub machine_secs: f64,
 }
 
 impl Usage {
-    /// Adds a further span of time.
+    /// Adds the usage of another time span.
     pub(crate) fn add(&mut self, span: &Self) {
         self.client_secs += span.client_secs;
         self.server_secs = self.server_secs.zip(span.server_secs).map(|(one, other)| one + other);
@@ -32,7 +32,7 @@ impl Usage {
     }
 }
 
-/// What is watched, since when.
+/// A running measurement of CPU time.
 #[derive(Debug)]
 pub struct UsageMeter {
     server: Option<u32>,
@@ -49,17 +49,17 @@ struct Snapshot {
 }
 
 impl UsageMeter {
-    /// Begins to count: of a server's process, and of kernel threads named after a device (`loop0`).
+    /// Starts to measure the CPU time of a server process, and of kernel threads named after a device (`loop0`).
     ///
     /// # Errors
-    /// If `/proc` cannot be read, or the server is gone.
+    /// If `/proc` cannot be read, or the server process does not exist.
     pub fn start(server: Option<u32>, device: Option<&str>) -> io::Result<Self> {
         let device = device.map(str::to_owned);
         let begun = Snapshot::take(server, device.as_deref())?;
         Ok(Self { server, device, begun })
     }
 
-    /// What was used since then.
+    /// Returns the CPU time used since the start.
     ///
     /// # Errors
     /// As [`UsageMeter::start`].
@@ -67,14 +67,14 @@ impl UsageMeter {
         let ended = Snapshot::take(self.server, self.device.as_deref())?;
         Ok(Usage {
             client_secs: ended.client - self.begun.client,
-            server_secs: self.server.map(|_| gained(&self.begun.server, &ended.server)),
-            kernel_secs: gained(&self.begun.kernel, &ended.kernel),
+            server_secs: self.server.map(|_| cpu_difference(&self.begun.server, &ended.server)),
+            kernel_secs: cpu_difference(&self.begun.kernel, &ended.kernel),
             machine_secs: ended.machine - self.begun.machine,
         })
     }
 }
 
-/// Processes wanting to run, over the last minute: figures of a machine that does other things say less.
+/// Returns the load average over the last minute. Figures measured on a busy machine mean less.
 ///
 /// # Errors
 /// If `/proc` cannot be read.
@@ -89,10 +89,11 @@ impl Snapshot {
         let processes = processes()?;
         taken.client = processes.get(&std::process::id()).map_or(0.0, |process| process.cpu_secs);
         for (pid, process) in &processes {
-            if server.is_some_and(|server| descends(*pid, server, &processes)) {
+            if server.is_some_and(|server| is_descendant(*pid, server, &processes)) {
                 taken.server.insert(*pid, process.cpu_secs);
             }
-            if device.is_some_and(|device| process.is_of_kernel && is_named_after(&process.name, device)) {
+            if device.is_some_and(|device| process.is_kernel_thread && is_named_after(&process.name, device))
+            {
                 taken.kernel.insert(*pid, process.cpu_secs);
             }
         }
@@ -105,8 +106,8 @@ impl Snapshot {
     }
 }
 
-/// What the processes that are there at the end used more than at the beginning; who ended meanwhile is in its parent's sum.
-fn gained(begun: &BTreeMap<u32, f64>, ended: &BTreeMap<u32, f64>) -> f64 {
+/// Returns the CPU time that processes used between two snapshots. The time of a process that ended is in the sum of its parent.
+fn cpu_difference(begun: &BTreeMap<u32, f64>, ended: &BTreeMap<u32, f64>) -> f64 {
     let before: f64 = begun.values().sum();
     (ended.values().sum::<f64>() - before).max(0.0)
 }
@@ -115,42 +116,43 @@ fn gained(begun: &BTreeMap<u32, f64>, ended: &BTreeMap<u32, f64>) -> f64 {
 struct Process {
     name: String,
     parent: u32,
-    is_of_kernel: bool,
-    /// With that of children that it waited for.
+    is_kernel_thread: bool,
+    /// CPU time, with that of children that it waited for.
     cpu_secs: f64,
 }
 
-/// The parent of all kernel threads.
+/// Pid of the parent of all kernel threads.
 const KTHREADD: u32 = 2;
 
 fn processes() -> io::Result<BTreeMap<u32, Process>> {
     let entries = fs::read_dir("/proc")?;
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    // Who ends meanwhile is not there.
+    // A process that ends between the two reads is left out.
     Ok(pids
-        .filter_map(|pid| Some((pid, process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
+        .filter_map(|pid| Some((pid, parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
         .collect())
 }
 
-/// proc_pid_stat(5).
-fn process(stat: &str) -> Option<Process> {
+/// Parses proc_pid_stat(5).
+fn parse_stat(stat: &str) -> Option<Process> {
     let (head, tail) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // After the name, which is field 2: the parent is field 4, times are fields 14 to 17.
+    // proc(5) counts from 1: the name is field 2, the parent field 4, the CPU times fields 14 to 17. `fields` begins with field 3.
     let parent = number(1)? as u32;
     let ticks: u64 = (11..15).filter_map(number).sum();
     Some(Process {
         name: head.split_once('(')?.1.to_owned(),
         parent,
-        is_of_kernel: parent == KTHREADD,
+        is_kernel_thread: parent == KTHREADD,
         cpu_secs: ticks as f64 * TICK_SECS,
     })
 }
 
-fn descends(pid: u32, from: u32, processes: &BTreeMap<u32, Process>) -> bool {
+/// Whether a process is `ancestor` or a descendant of it.
+fn is_descendant(pid: u32, ancestor: u32, processes: &BTreeMap<u32, Process>) -> bool {
     let mut at = pid;
-    while at != from {
+    while at != ancestor {
         match processes.get(&at) {
             Some(process) if process.parent != 0 => at = process.parent,
             _ => return false,
@@ -159,15 +161,16 @@ fn descends(pid: u32, from: u32, processes: &BTreeMap<u32, Process>) -> bool {
     true
 }
 
-/// `xfsaild/loop1` is of `loop1`, and neither of `loop` nor of `loop10`.
+/// Whether a thread's name contains the device's name as a word: `xfsaild/loop1` is named after `loop1`, not after `loop` or `loop10`.
 fn is_named_after(thread: &str, device: &str) -> bool {
     thread.match_indices(device).any(|(at, _)| {
-        let is_part = |next: Option<char>| next.is_some_and(|next| next.is_ascii_alphanumeric());
-        !is_part(thread[..at].chars().next_back()) && !is_part(thread[at + device.len()..].chars().next())
+        let continues_word = |char: Option<char>| char.is_some_and(|char| char.is_ascii_alphanumeric());
+        !continues_word(thread[..at].chars().next_back())
+            && !continues_word(thread[at + device.len()..].chars().next())
     })
 }
 
-/// All but idle time and waiting (proc_stat(5)).
+/// Returns the CPU time of the machine without idle and I/O wait time (proc_stat(5)).
 fn machine_secs() -> io::Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
@@ -181,27 +184,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_threads_are_of_the_device_in_their_name() {
-        for (thread, device, is) in [
+    fn kernel_threads_are_matched_by_device_name() {
+        for (thread, device, expected) in [
             ("xfsaild/loop1", "loop1", true),
             ("jbd2/loop1-8", "loop1", true),
             ("xfsaild/loop10", "loop1", false),
             ("kworker/u8:3", "loop1", false),
         ] {
-            assert_eq!(is_named_after(thread, device), is, "{thread} {device}");
+            assert_eq!(is_named_after(thread, device), expected, "{thread} {device}");
         }
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
-        let process = process("7 (a) b (c) S 1 7 7 0 -1 4 0 0 0 0 100 20 3 4 20 0 1").unwrap();
+    fn a_process_name_may_contain_brackets_and_spaces() {
+        let process = parse_stat("7 (a) b (c) S 1 7 7 0 -1 4 0 0 0 0 100 20 3 4 20 0 1").unwrap();
         assert_eq!((process.name.as_str(), process.parent), ("a) b (c", 1));
         assert!((process.cpu_secs - 1.27).abs() < 1e-9);
     }
 
-    /// A child that burns CPU is the server's, and not the client's.
     #[test]
-    fn a_servers_children_count_as_the_server() {
+    fn cpu_of_child_processes_counts_for_the_server() {
         let script = "while :; do :; done & wait";
         let mut shell = std::process::Command::new("sh");
         let mut server = std::os::unix::process::CommandExt::process_group(&mut shell, 0)
@@ -209,7 +211,7 @@ mod tests {
             .spawn()
             .unwrap();
         let meter = UsageMeter::start(Some(server.id()), None).unwrap();
-        // However little of the processor it gets: until it was counted, which a bound of a minute ends.
+        // On a busy machine the child may get little CPU, so wait up to a minute until enough is counted.
         let used = (0..600).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(100));
             Some(meter.stop().unwrap()).filter(|used| used.server_secs.is_some_and(|secs| secs > 0.05))

@@ -1,10 +1,10 @@
-//! Loop devices, and file systems on them, that go with the test.
+//! Loop devices, and file systems on them, that are removed at the end of a test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The least that mkfs.xfs accepts is 300 MiB; the file is sparse.
+/// Size of a device. mkfs.xfs needs at least 300 MiB; the backing file is sparse.
 const DEVICE_BYTES: u64 = 512 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) enum FileSystem {
     Ext4,
 }
 
-/// A loop device over a new file.
+/// A loop device over a new sparse file.
 pub(crate) struct Loop {
     path: PathBuf,
     _directory: TempDir,
@@ -36,7 +36,7 @@ impl Loop {
         let device = self.path.to_str().unwrap();
         match file_system {
             FileSystem::Xfs => run("mkfs.xfs", &["-q", "-f", device]),
-            // What is lazy would be done while the trace runs.
+            // Without lazy initialization, which would write during the trace.
             FileSystem::Ext4 => {
                 run("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", device])
             }
@@ -51,7 +51,7 @@ impl Drop for Loop {
     }
 }
 
-/// A file system of a loop device, mounted.
+/// A mounted file system on a loop device.
 pub(crate) struct Mounted {
     path: Option<TempDir>,
     device: Option<Loop>,
@@ -72,8 +72,8 @@ impl Mounted {
         self.device.as_ref().unwrap().path()
     }
 
-    /// The same file system with nothing of it in any cache, at the same place.
-    pub(crate) fn remounted(mut self) -> Self {
+    /// Unmounts the file system and mounts it at the same path, so that none of its data is cached.
+    pub(crate) fn remount(mut self) -> Self {
         let path = self.path.take().unwrap();
         let device = self.device.take().unwrap();
         run("umount", &[path.path().to_str().unwrap()]);
@@ -90,11 +90,12 @@ impl Drop for Mounted {
     }
 }
 
-/// What a program says. Loop devices and file systems need root, util-linux, xfsprogs and e2fsprogs.
+/// Runs a program and returns its output. Panics if it fails.
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}; these tests need it, and root"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{program} {arguments:?}: {said}; these tests need root");
+    let output =
+        output.unwrap_or_else(|error| panic!("{program}: {error}; install it, and run the tests as root"));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}; run the tests as root");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of known I/O on loop devices is what was done.
+//! Traces of known I/O on loop devices.
 
 pub(crate) mod device;
 
@@ -14,8 +14,8 @@ use std::path::Path;
 const MIB: usize = 1 << 20;
 const BOTH: [FileSystem; 2] = [FileSystem::Xfs, FileSystem::Ext4];
 
-/// An aligned part of a buffer, for `O_DIRECT`.
-fn direct(buffer: &mut [u8], length: usize) -> &mut [u8] {
+/// Returns an aligned part of a buffer, for `O_DIRECT`.
+fn aligned(buffer: &mut [u8], length: usize) -> &mut [u8] {
     let skip = buffer.as_ptr().align_offset(4096);
     &mut buffer[skip..skip + length]
 }
@@ -62,7 +62,7 @@ fn calls(metrics: &Metrics, family: &str) -> u64 {
         .map_or(0, |layers| layers.times.calls)
 }
 
-/// Every request took its way in order, and nothing was lost.
+/// Checks that no event was lost and that the times of each request are in order.
 fn check(trace: &Trace, metrics: &Metrics) {
     assert_eq!(metrics.lost_events, 0);
     for request in trace.requests() {
@@ -81,7 +81,7 @@ fn s332_a_large_direct_write_is_one_chain() {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 8 * MIB as u64).unwrap();
         file.sync_all().unwrap();
         let mut buffer = vec![7; MIB + 4096];
-        let bytes = direct(&mut buffer, MIB);
+        let bytes = aligned(&mut buffer, MIB);
 
         let recording = record(&mounted, Naming::Files);
         for part in 0..8 {
@@ -110,7 +110,7 @@ fn s332_a_large_direct_write_is_one_chain() {
             layers.device_seconds > 0.0 && layers.file_system_seconds > 0.0 && layers.block_seconds > 0.0,
             "{layers:?}"
         );
-        // A direct write waits for the device. (How long it waited for its turn on a busy machine is the VFS's time.)
+        // A direct write waits for the device. On a busy machine most of its time may be the wait for a CPU, which counts as VFS time.
         let write = found.layers_by_call.iter().find(|layers| layers.family == "write").unwrap();
         assert!(write.times.device_seconds > 0.0, "{write:?}");
     }
@@ -127,7 +127,7 @@ fn write_small_files(directory: &Path, names: &str) {
 }
 
 #[test]
-fn s332_small_files_that_are_flushed_are_small_writes_and_metadata() {
+fn s332_flushed_small_files_cause_small_writes_and_metadata_writes() {
     for file_system in BOTH {
         let mounted = Loop::new().format(file_system);
         let recording = record(&mounted, Naming::Files);
@@ -148,11 +148,11 @@ fn s332_small_files_that_are_flushed_are_small_writes_and_metadata() {
 }
 
 #[test]
-fn s332_a_cold_listing_misses_every_name_and_reads_only_metadata() {
+fn s332_a_cold_listing_misses_every_name_and_reads_metadata_only() {
     for file_system in BOTH {
         let mounted = Loop::new().format(file_system);
         write_small_files(mounted.path(), "object-");
-        let mounted = mounted.remounted();
+        let mounted = mounted.remount();
 
         let recording = record(&mounted, Naming::Files);
         let listed = fs::read_dir(mounted.path())
@@ -183,7 +183,7 @@ fn s332_a_cold_listing_misses_every_name_and_reads_only_metadata() {
             }
             FileSystem::Ext4 => {
                 let Measured::NotAvailable { why } = &found.caches.dentry_misses else {
-                    panic!("ext4 tells no lookups")
+                    panic!("ext4 has no tracepoint of lookups")
                 };
                 assert!(why.contains("ext4"), "{why}");
                 assert!(*found.caches.inode_misses.value().unwrap() > 0);
@@ -193,21 +193,21 @@ fn s332_a_cold_listing_misses_every_name_and_reads_only_metadata() {
 }
 
 #[test]
-fn s332_a_cold_read_fills_the_page_cache_and_its_removal_empties_it() {
+fn s332_a_cold_read_fills_the_page_cache_and_a_truncation_empties_it() {
     for file_system in BOTH {
         let mounted = Loop::new().format(file_system);
         let path = mounted.path().join("bucket/object/part.1");
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, vec![1; 8 * MIB]).unwrap();
         fs::write(path.with_file_name("xl.meta"), [2; 4096]).unwrap();
-        let mounted = mounted.remounted();
+        let mounted = mounted.remount();
 
         let recording = record(&mounted, Naming::Minio);
         let mut bytes = Vec::new();
         File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();
         fs::read(path.with_file_name("xl.meta")).unwrap();
         recording.mark("remove").unwrap();
-        // While a name is left, the recording can tell what the inode was.
+        // The recording looks names up at its end, so the inode must keep one.
         fs::hard_link(&path, mounted.path().join("part.1")).unwrap();
         OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
         let trace = recording.stop().unwrap();
@@ -231,14 +231,14 @@ fn s332_a_cold_read_fills_the_page_cache_and_its_removal_empties_it() {
         assert!((read..read + 64).contains(&pages), "{file_system:?}: {pages}");
         let ratio = *found.caches.page_miss_ratio.value().unwrap();
         assert!(ratio > 0.0 && ratio < 1.0, "{ratio}");
-        let removal = analyze::metrics::metrics_of_phase(&trace, "remove").unwrap();
+        let of_removal = analyze::metrics::metrics_of_phase(&trace, "remove").unwrap();
         let evicted = *found.caches.page_evictions.value().unwrap();
         assert!(evicted >= 8 * MIB as u64 / 4096, "{file_system:?}: {evicted}");
-        // The kernel may have taken back a few on its own by then.
-        let evicted = *removal.caches.page_evictions.value().unwrap();
+        // The kernel may have evicted some pages on its own before.
+        let evicted = *of_removal.caches.page_evictions.value().unwrap();
         assert!(evicted > 4 * MIB as u64 / 4096, "{file_system:?}: {evicted}");
-        let pages = *removal.caches.page_insertions.value().unwrap();
-        assert!(pages < 16, "{file_system:?}: a link and a truncation read next to nothing: {pages}");
+        let pages = *of_removal.caches.page_insertions.value().unwrap();
+        assert!(pages < 16, "{file_system:?}: a link and a truncation read few pages: {pages}");
         assert!(analyze::metrics::metrics_of_phase(&trace, "never").is_none());
     }
 }
@@ -248,7 +248,7 @@ fn s332_regions_of_a_raw_device_have_kinds() {
     let device = Loop::new();
     let file = open_direct(device.path());
     let mut buffer = vec![7; MIB + 4096];
-    let bytes = direct(&mut buffer, MIB);
+    let bytes = aligned(&mut buffer, MIB);
     let recording = Recorder::start(Scope {
         devices: vec![device.path().to_owned()],
         processes: vec![std::process::id()],
@@ -277,7 +277,7 @@ fn s332_regions_of_a_raw_device_have_kinds() {
 }
 
 #[test]
-fn s331_what_has_no_room_is_counted() {
+fn s331_events_over_the_limit_are_counted_as_lost() {
     let mounted = Loop::new().format(FileSystem::Ext4);
     let recording = Recorder::start(Scope {
         devices: vec![mounted.device().to_owned()],
@@ -290,14 +290,14 @@ fn s331_what_has_no_room_is_counted() {
     let trace = recording.stop().unwrap();
     assert!(trace.lost > SMALL_FILES, "{}", trace.lost);
     let found = metrics(&trace);
-    assert!(found.layers.value().is_none(), "no process was in the scope");
+    assert!(found.layers.value().is_none(), "the scope has no process");
 }
 
-/// No process has this number, as the kernel gives out none above 4,194,304.
+/// An instance whose pid no process can have: the kernel's maximum is 4,194,304.
 const ABANDONED: &str = "/sys/kernel/tracing/instances/tenon-analyze-9999999-0";
 
 #[test]
-fn s331_what_a_killed_process_left_goes() {
+fn s331_instances_of_killed_processes_are_removed() {
     let device = Loop::new();
     let start =
         || Recorder::start(Scope { devices: vec![device.path().to_owned()], ..Scope::default() }).unwrap();
@@ -309,13 +309,13 @@ fn s331_what_a_killed_process_left_goes() {
     assert_eq!(
         fs::read_to_string("/sys/kernel/tracing/set_event").unwrap(),
         before,
-        "others' events are theirs"
+        "events outside the own instance must not change"
     );
     drop(recording);
 }
 
 #[test]
-fn what_is_no_device_is_told() {
+fn an_invalid_scope_is_refused() {
     let start = |path: &str| Recorder::start(Scope { devices: vec![path.into()], ..Scope::default() });
     assert!(start("/dev/null").unwrap_err().to_string().starts_with("/dev/null: not a block device"));
     assert!(Recorder::start(Scope::default()).unwrap_err().to_string().starts_with("no device to trace"));
