@@ -1,7 +1,7 @@
-//! `cargo xtask dialects`: how long it takes to read a message of events, beside a strict reader that keeps nothing of it.
+//! `cargo xtask dialects`: measures the time to parse an event message, and the time of a strict JSON parser that keeps nothing of it.
 //!
-//! Many short rounds, the best of which counts: on a machine that does other things the ratio says more than the times. Only a
-//! release build says anything (`cargo run --release -p xtask -- dialects`).
+//! The best of many short rounds counts; on a busy machine the ratio is more reliable than the times. Run a release build
+//! (`cargo run --release -p xtask -- dialects`).
 
 use anyhow::{Context, Result};
 use events::{Dialect, Message};
@@ -27,12 +27,12 @@ const MESSAGES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Measures all of them, and says so on standard output.
+/// Measures all messages and prints the results.
 pub(crate) fn run() -> Result<()> {
     for (name, text) in MESSAGES {
         let message = Message { body: text.into(), attributes: Vec::new() };
         let mut hints = 0;
-        Dialect::Detected.read(&message, &mut |_| hints += 1).context("a message cannot be read")?;
+        Dialect::Detected.read(&message, &mut |_| hints += 1).context("cannot parse the message")?;
         let strict = best(|| drop(black_box(serde_json::from_str::<serde::de::IgnoredAny>(text))));
         let ours = best(|| {
             drop(Dialect::Detected.read(&message, &mut |hint| drop(black_box(hint))));
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The time of one call, in the best round.
+/// Returns the time of one call in the best round.
 fn best(call: impl Fn()) -> Duration {
     let round = |_| {
         let began = SystemClock.now();

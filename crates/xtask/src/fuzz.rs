@@ -1,13 +1,13 @@
-//! `cargo xtask fuzz`: builds the crate `fuzz` so that it sees which ways inputs take, and runs it.
+//! `cargo xtask fuzz`: builds the crate `fuzz` with coverage instrumentation, and runs it.
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// Of each target, unless `--minutes` says otherwise.
+/// Default time for each target.
 const MINUTES: u64 = 1;
 
-/// `[--minutes N] [--keep] [TARGET...]`.
+/// Runs the command; arguments are `[--minutes N] [--keep] [TARGET...]`.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let mut minutes = MINUTES;
     let mut rest = Vec::new();
@@ -16,13 +16,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         match word.as_str() {
             "--minutes" => {
                 let number = words.next().context("--minutes needs a number")?;
-                minutes = number.parse().with_context(|| format!("'{number}' is no number"))?;
+                minutes = number.parse().with_context(|| format!("'{number}' is not a number"))?;
             }
             _ => rest.push(word.as_str()),
         }
     }
     let seconds = (minutes * 60).to_string();
-    // The wrapper is part of what cargo knows these crates by: others and the usual builds stay as they are.
+    // Cargo hashes the wrapper into its fingerprints, so instrumented builds do not replace normal ones.
     let status = Command::new("cargo")
         .args(["run", "--quiet", "--locked", "--package", "fuzz", "--", "--seconds", &seconds])
         .args(rest)
@@ -31,7 +31,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         .status()
         .context("cannot run cargo")?;
     if !status.success() {
-        bail!("a target is broken: make it a test in its crate, and keep the input in crates/fuzz/corpus");
+        bail!(
+            "a target failed: write a regression test in its crate, and keep the input in crates/fuzz/corpus"
+        );
     }
     Ok(())
 }

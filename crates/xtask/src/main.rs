@@ -1,7 +1,7 @@
-//! The project's own tools, run as `cargo xtask <command>`.
+//! The project's development tools, run as `cargo xtask <command>`.
 //!
-//! Owns what a developer or CI asks of the repository itself: tidy checks and benchmarks. One module per command;
-//! each takes its arguments and returns an error to be shown on one line.
+//! Owns the commands that developers and CI run on the repository: tidy checks, benchmarks and reports. Each command is a module that takes its
+//! arguments and returns an error to show on one line.
 
 mod bench;
 mod dialects;
@@ -17,27 +17,29 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  tidy [--semantics]   check the project's own rules; with --semantics every statement of
-                       docs/semantics.md that holds now must have a test
-  bench [--quick]      the six jobs over a mount beside the raw S3 client
+  tidy [--semantics]   check the project's rules; with --semantics, also check that every statement
+                       of docs/semantics.md that holds now has a test
+  bench [--quick]      measure six jobs on a mount and with the raw S3 client
   brokers [--messages N]
-                       events a second through real brokers beside what each can give
+                       measure events per second through real brokers, and the limit of each broker
   bench events [SCENARIO]
-                       rates and latencies of the event handler, also when it is killed
-  bench sst            CPU time of building, reading and merging sorted tables
-  figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
+                       measure rates and latencies of the event handler, and kill it to test recovery
+  bench sst            measure the CPU time of building, reading and merging sorted tables
+  bench drive          measure opening, listing and reading a drive with many small objects
+  figures [--quick]    measure Figures 2 to 5 of the ObjectFS paper and draw them into docs/figures
   measure [--quick] [--only PART,...]
-                       storage nodes, the event handler and renames, measured in one run that goes on
-                       where it was cut off; results in docs/measurements
-  tables [--from DIR]  docs/comparison.html, and tables and figures of docs/benchmarks.md, made of results
-  dialects             how long a message of events takes to be read
-  views [--objects N]  listings of views over a large bucket, beside the raw client and s3fs
+                       measure storage nodes, the event handler and renames in one run, which resumes
+                       after an interruption; results go to docs/measurements
+  tables [--from DIR]  render the results: docs/comparison.html, and tables and figures of
+                       docs/benchmarks.md
+  dialects             measure the time to parse an event message
+  views [--objects N]  measure listings of views over a large bucket, the raw client and s3fs
   torn-reads [--reads N] [--tenon BINARY] [SCENARIO...]
-                       reads a file while an S3 client replaces its object, and looks for reads
-                       that give bytes of two versions
+                       read a file while an S3 client replaces its object, and search for reads
+                       that return bytes of two versions
   fuzz [--minutes N] [--keep] [TARGET...]
-                       throws changed inputs at everything that reads bytes from outside; --keep
-                       makes the shortest inputs that take all ways found the corpus";
+                       fuzz all parsers of external input; with --keep, replace the corpus by the
+                       shortest inputs that reach all covered edges";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -67,15 +69,15 @@ fn run(arguments: &[String]) -> Result<()> {
             println!("{USAGE}");
             Ok(())
         }
-        other => bail!("no command '{other}'\n\n{USAGE}"),
+        other => bail!("unknown command '{other}'\n\n{USAGE}"),
     }
 }
 
-/// The repository that the command was called in, not the one this program was built in: worktrees may share a
-/// target directory.
+/// Returns the repository of the current directory, not the one that this program was built from: several worktrees may share a target
+/// directory.
 fn workspace_root() -> Result<PathBuf> {
-    let here = std::env::current_dir().context("cannot find the current folder")?;
-    let is_root = |folder: &&Path| folder.join("Cargo.lock").is_file() && folder.join("crates").is_dir();
-    let root = here.ancestors().find(is_root).context("not inside the repository")?;
+    let here = std::env::current_dir().context("cannot determine the current directory")?;
+    let is_root = |dir: &&Path| dir.join("Cargo.lock").is_file() && dir.join("crates").is_dir();
+    let root = here.ancestors().find(is_root).context("the current directory is not in the repository")?;
     Ok(root.to_path_buf())
 }

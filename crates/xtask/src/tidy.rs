@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the project's rules that neither rustc nor clippy knows.
+//! `cargo xtask tidy`: checks of project rules that neither rustc nor clippy checks.
 //!
-//! Owns the list of checks and how findings are shown. Every check is a pure function from a [`Tree`] to
-//! [`Finding`]s, so that each has a small bad example as its test.
+//! Owns the list of checks and the output of findings. Each check is a pure function from a [`Tree`] to [`Finding`]s, so a test can run it on a
+//! small bad example.
 
 mod documents;
 mod manifests;
@@ -16,18 +16,18 @@ use std::fmt;
 use std::path::Path;
 use tree::Tree;
 
-/// One breach of a rule.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
-    /// From 1; 0 stands for the file as a whole.
+    /// Line, from 1; 0 stands for the whole file.
     line: usize,
-    what: String,
+    message: String,
 }
 
 impl Finding {
-    fn at(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, what: what.into() }
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Finding {
         if self.line > 0 {
             write!(f, ":{}", self.line)?;
         }
-        write!(f, ": {}", self.what)
+        write!(f, ": {}", self.message)
     }
 }
 
@@ -46,37 +46,37 @@ type Check = fn(&Tree) -> Vec<Finding>;
 const CHECKS: [Check; 16] = [
     manifests::edges,
     manifests::workspace_versions,
-    manifests::owned_dependencies,
-    modules::forgotten,
+    manifests::restricted_dependencies,
+    modules::undeclared_files,
     modules::integration_binaries,
-    modules::awaits,
-    names::drawers,
-    names::outside_hosts_and_secrets,
+    modules::async_in_meta,
+    names::catch_all_names,
+    names::machine_paths_and_secrets,
     source::module_docs,
     source::silenced_lints,
-    source::time_and_chance,
+    source::nondeterminism,
     source::unfinished,
     source::ignored_tests,
-    source::length,
+    source::file_length,
     documents::links,
     documents::decisions,
 ];
 
-/// Checks the repository at `root` and prints what breaks a rule.
+/// Checks the repository at `root` and prints the findings.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    let strict = match arguments {
+    let checks_all_statements = match arguments {
         [] => false,
         [flag] if flag == "--semantics" => true,
-        _ => bail!("tidy takes no argument but --semantics"),
+        _ => bail!("usage: cargo xtask tidy [--semantics]"),
     };
     let tree = Tree::of_repository(root)?;
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();
-    let evidence = semantics::compare(&tree);
-    findings.extend(evidence.broken);
-    if strict {
-        findings.extend(evidence.unproven);
-    } else if !evidence.unproven.is_empty() {
-        eprintln!("tidy: {} statements of docs/semantics.md have no test yet", evidence.unproven.len());
+    let coverage = semantics::compare(&tree);
+    findings.extend(coverage.errors);
+    if checks_all_statements {
+        findings.extend(coverage.untested);
+    } else if !coverage.untested.is_empty() {
+        eprintln!("tidy: {} statements of docs/semantics.md have no test yet", coverage.untested.len());
     }
     report(findings, tree.files().len())
 }
@@ -87,7 +87,7 @@ fn report(mut findings: Vec<Finding>, files: usize) -> Result<()> {
         eprintln!("{finding}");
     }
     if findings.is_empty() {
-        println!("tidy: {files} files in order");
+        println!("tidy: {files} files checked, no findings");
         return Ok(());
     }
     bail!("tidy: {} findings", findings.len())
@@ -103,12 +103,12 @@ mod tests {
         let tree = Tree::of_repository(&root).unwrap();
         let findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();
         assert_eq!(findings, []);
-        assert_eq!(semantics::compare(&tree).broken, []);
+        assert_eq!(semantics::compare(&tree).errors, []);
     }
 
     #[test]
     fn a_finding_names_file_and_line() {
-        assert_eq!(Finding::at("a.rs", 3, "wrong").to_string(), "a.rs:3: wrong");
-        assert_eq!(Finding::at("a.rs", 0, "wrong").to_string(), "a.rs: wrong");
+        assert_eq!(Finding::new("a.rs", 3, "wrong").to_string(), "a.rs:3: wrong");
+        assert_eq!(Finding::new("a.rs", 0, "wrong").to_string(), "a.rs: wrong");
     }
 }

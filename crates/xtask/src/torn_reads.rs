@@ -1,9 +1,9 @@
-//! `cargo xtask torn-reads`: an S3 client replaces an object again and again while threads open and read its file. Each version is one
-//! number repeated, and no read may give numbers of two versions.
+//! `cargo xtask torn-reads`: searches for torn reads. An S3 client replaces an object in a loop while threads open and read its file. Each
+//! version is one number repeated, so a read that returns different numbers is torn.
 //!
-//! Scenarios: `bucket` (a bucket that `tenon serve` has in a directory, mounted by path), `path` and `inode` (a mount's own endpoint, the
-//! volume named by path and by inode), `drive` (a bucket on an object drive, mounted by path). A read that gives ESTALE saw that its object
-//! was replaced; it is counted, and is no torn read.
+//! Scenarios: `bucket` (a bucket of `tenon serve` over a directory, mounted by path), `path` and `inode` (a mount's own endpoint, with a volume
+//! named by path or by inode), `drive` (a bucket on an object drive, mounted by path). A read that fails with ESTALE detected the replacement
+//! of its object; it is counted separately and is not torn.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
@@ -24,17 +24,18 @@ const SECRET: &str = "not-a-secret-but-long-enough";
 const BUCKET: &str = "torn";
 const OBJECT: &str = "object";
 const OBJECT_BYTES: usize = 1 << 20;
-/// Programs read in calls of this size: eight for an object.
+/// Size of a read call; an object takes eight.
 const CALL_BYTES: usize = 128 << 10;
 const READERS: usize = 2;
-/// Reads between two replacements, at most.
+/// Maximum number of reads between two replacements.
 const READS_MAX: u64 = 50;
 const ESTALE: i32 = 116;
 
-/// What the readers have seen.
+/// The counts of all readers.
 #[derive(Debug, Default)]
-struct Tally {
+struct ReadCounts {
     reads: AtomicU64,
+    /// Reads that returned another version than the reader's previous read.
     replacements: AtomicU64,
     torn: AtomicU64,
     stale: AtomicU64,
@@ -54,14 +55,14 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     let tenon = match tenon {
         Some(tenon) => std::path::absolute(tenon)?,
-        None => crate::bench::build(root)?,
+        None => crate::bench::build_release(root)?,
     };
     let wanted = if wanted.is_empty() { SCENARIOS.to_vec() } else { wanted };
     let mut torn = 0;
     for scenario in wanted {
-        let tally = measure(&tenon, scenario, reads).with_context(|| scenario.to_owned())?;
+        let counts = measure(&tenon, scenario, reads).with_context(|| scenario.to_owned())?;
         let [reads, replacements, torn_here, stale] =
-            [&tally.reads, &tally.replacements, &tally.torn, &tally.stale]
+            [&counts.reads, &counts.replacements, &counts.torn, &counts.stale]
                 .map(|count| count.load(Ordering::Relaxed));
         println!(
             "{scenario}: {reads} reads, {replacements} replacements seen, {torn_here} torn, {stale} ESTALE"
@@ -72,31 +73,31 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn measure(tenon: &Path, scenario: &str, reads: u64) -> Result<Tally> {
+fn measure(tenon: &Path, scenario: &str, reads: u64) -> Result<ReadCounts> {
     let runtime = Runtime::new()?;
-    let place = Place::new(tenon, scenario)?;
-    let bucket = runtime.block_on(place.bucket())?;
+    let mount = TestMount::new(tenon, scenario)?;
+    let bucket = runtime.block_on(mount.bucket())?;
     runtime.block_on(put(&*bucket, 0))?;
-    place.mount_if_served()?;
-    let (tally, path) = (Tally::default(), place.file());
-    let is_over = || tally.is_over.load(Ordering::Relaxed);
+    mount.mount_if_served()?;
+    let (counts, path) = (ReadCounts::default(), mount.file());
+    let is_over = || counts.is_over.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| read(&path, &tally, reads))).collect();
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| read(&path, &counts, reads))).collect();
         let outcome = (1..).take_while(|_| !is_over()).try_for_each(|number: u64| {
             runtime.block_on(put(&*bucket, number))?;
-            let until = tally.reads.load(Ordering::Relaxed) + number % READS_MAX;
-            while tally.reads.load(Ordering::Relaxed) < until && !is_over() {
+            let until = counts.reads.load(Ordering::Relaxed) + number % READS_MAX;
+            while counts.reads.load(Ordering::Relaxed) < until && !is_over() {
                 std::thread::yield_now();
             }
             anyhow::Ok(())
         });
-        tally.is_over.store(true, Ordering::Relaxed);
+        counts.is_over.store(true, Ordering::Relaxed);
         for reader in readers {
             reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
         }
         outcome
     })?;
-    Ok(tally)
+    Ok(counts)
 }
 
 async fn put(bucket: &dyn ObjectStore, number: u64) -> Result<()> {
@@ -105,29 +106,29 @@ async fn put(bucket: &dyn ObjectStore, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads until all readers together have read often enough.
-fn read(path: &Path, tally: &Tally, reads: u64) -> Result<()> {
+/// Reads the file in a loop until all readers together have done `reads` reads.
+fn read(path: &Path, counts: &ReadCounts, reads: u64) -> Result<()> {
     let (mut last, mut bytes) = (None, Vec::with_capacity(OBJECT_BYTES));
-    while !tally.is_over.load(Ordering::Relaxed) {
+    while !counts.is_over.load(Ordering::Relaxed) {
         match read_once(path, &mut bytes) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(ESTALE) => {
-                tally.stale.fetch_add(1, Ordering::Relaxed);
+                counts.stale.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             Err(error) => {
-                tally.is_over.store(true, Ordering::Relaxed);
+                counts.is_over.store(true, Ordering::Relaxed);
                 return Err(error.into());
             }
         }
         let mut words = bytes.chunks_exact(8);
         let first = words.next().map(<[u8]>::to_vec);
         let is_whole = bytes.len() == OBJECT_BYTES && words.all(|word| first.as_deref() == Some(word));
-        tally.torn.fetch_add(u64::from(!is_whole), Ordering::Relaxed);
-        tally.replacements.fetch_add(u64::from(last != first), Ordering::Relaxed);
+        counts.torn.fetch_add(u64::from(!is_whole), Ordering::Relaxed);
+        counts.replacements.fetch_add(u64::from(last != first), Ordering::Relaxed);
         last = first;
-        if tally.reads.fetch_add(1, Ordering::Relaxed) + 1 >= reads {
-            tally.is_over.store(true, Ordering::Relaxed);
+        if counts.reads.fetch_add(1, Ordering::Relaxed) + 1 >= reads {
+            counts.is_over.store(true, Ordering::Relaxed);
         }
     }
     Ok(())
@@ -144,15 +145,15 @@ fn read_once(path: &Path, bytes: &mut Vec<u8>) -> std::io::Result<()> {
     }
 }
 
-/// A mount, and the endpoint by which its object is replaced.
-struct Place {
+/// A mount, and the endpoint through which its object is replaced.
+struct TestMount {
     tenon: PathBuf,
     folder: tempfile::TempDir,
     serving: Option<Child>,
     endpoint: String,
 }
 
-impl Place {
+impl TestMount {
     fn new(tenon: &Path, scenario: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         for name in ["mnt", "home", "run"] {
@@ -161,28 +162,31 @@ impl Place {
         let users = folder.path().join("users.toml");
         std::fs::write(&users, format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n"))?;
         std::fs::set_permissions(&users, std::fs::Permissions::from_mode(0o600))?;
-        let mut place = Self { tenon: tenon.to_owned(), folder, serving: None, endpoint: String::new() };
+        let mut mount = Self { tenon: tenon.to_owned(), folder, serving: None, endpoint: String::new() };
         match scenario {
-            "bucket" => place.serve("directory")?,
+            "bucket" => mount.serve("directory")?,
             "drive" => {
-                place.tenon(&["drive", "format", "drive.img", "--size", "1GiB"])?;
-                let drive = format!("drive://{}", place.folder.path().join("drive.img").display());
-                place.serve(&drive)?;
+                mount.tenon(&["drive", "format", "drive.img", "--size", "1GiB"])?;
+                let drive = format!("drive://{}", mount.folder.path().join("drive.img").display());
+                mount.serve(&drive)?;
             }
             _ => {
                 let naming = if scenario == "inode" { "inode" } else { "file-path" };
-                place.tenon(&["format", "volume", "--naming", naming])?;
+                mount.tenon(&["format", "volume", "--naming", naming])?;
                 let serve = ["--serve", "127.0.0.1:0", "--users", "users.toml", "--directories-as-buckets"];
-                place.tenon(&[&["mount", "volume", "mnt", "--metadata-ttl=0s"][..], &serve].concat())?;
+                mount.tenon(&[&["mount", "volume", "mnt", "--metadata-ttl=0s"][..], &serve].concat())?;
                 let status: serde_json::Value =
-                    serde_json::from_str(&place.tenon(&["status", "mnt", "--json"])?)?;
-                status["endpoint"].as_str().context("no endpoint")?.clone_into(&mut place.endpoint);
+                    serde_json::from_str(&mount.tenon(&["status", "mnt", "--json"])?)?;
+                status["endpoint"]
+                    .as_str()
+                    .context("tenon status shows no endpoint")?
+                    .clone_into(&mut mount.endpoint);
             }
         }
-        Ok(place)
+        Ok(mount)
     }
 
-    /// Serves a volume until the place is dropped.
+    /// Starts `tenon serve` for a volume; it is stopped on drop.
     fn serve(&mut self, volume: &str) -> Result<()> {
         if !volume.contains("://") {
             std::fs::create_dir(self.folder.path().join(volume))?;
@@ -196,7 +200,7 @@ impl Place {
         Ok(())
     }
 
-    /// Mounts the served bucket.
+    /// Mounts the bucket, if it is served by `tenon serve`.
     fn mount_if_served(&self) -> Result<()> {
         if self.serving.is_some() {
             self.tenon(&["mount", &format!("s3://{BUCKET}"), "mnt", "--metadata-ttl=0s"])?;
@@ -245,7 +249,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestMount {
     fn drop(&mut self) {
         if let Err(error) = self.tenon(&["umount", "mnt"]) {
             eprintln!("{error:#}");

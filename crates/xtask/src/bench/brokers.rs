@@ -1,9 +1,8 @@
-//! `cargo xtask brokers`: how many events a second come through brokers, beside what the broker itself can give.
+//! `cargo xtask brokers`: measures the events per second that Tenon receives from brokers, and the limit of each broker.
 //!
-//! Each broker is filled with events of MinIO's size; then they are received and acknowledged by `events`' source, in batches, and, of as
-//! many again, read by the shortest way there is: for Redis by `redis-benchmark`, for NATS by its client with a consumer that
-//! wants no acknowledgements, for
-//! beanstalkd, where the reader waits for each deletion, by reservations and deletions sent ahead.
+//! Each broker is filled with events of MinIO's size, which a source of the crate `events` receives and acknowledges in batches. Then the same
+//! number of events is read in the fastest way: from Redis by `redis-benchmark`, from NATS by its client with a consumer without
+//! acknowledgements, from beanstalkd by pipelined reservations and deletions (its clients usually wait for each deletion).
 
 use anyhow::{Context, Result, bail};
 use async_nats::jetstream;
@@ -20,48 +19,50 @@ use store::{Entropy, SystemClock};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::again_in_release;
+use super::rerun_in_release;
 use super::resource_usage::load_average;
 
-/// What a feed asks for at a time.
+/// Number of messages that a feed requests at a time.
 const BATCH: usize = 512;
 
 const MESSAGES: usize = 200_000;
 
-/// About as long as what MinIO sends of a PUT.
+/// Size of an event; about that of MinIO for a PUT.
 const EVENT_BYTES: usize = 950;
 
-/// As OpenIO starts it.
+/// Sync interval of OpenIO's beanstalkd.
 const OPENIO_SYNC_MS: u32 = 1000;
 
-/// Runs it; `--messages N` for other than 200,000.
+/// Measures all brokers. `--messages N` sets the number of messages (default 200,000).
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let messages = match arguments {
         [] => MESSAGES,
-        [flag, count] if flag == "--messages" => count.parse().context("--messages wants a number")?,
+        [flag, count] if flag == "--messages" => count.parse().context("--messages needs a number")?,
         _ => bail!("usage: cargo xtask brokers [--messages N]"),
     };
     if cfg!(debug_assertions) {
-        return again_in_release(root, "brokers", arguments);
+        return rerun_in_release(root, "brokers", arguments);
     }
     let runtime = tokio::runtime::Runtime::new()?;
     let load = load_average()?;
-    println!("{messages} events of {EVENT_BYTES} bytes, {BATCH} at a time, messages a second; load {load}\n");
-    println!("| broker | received and acknowledged | the broker's own |\n|---|---|---|");
+    println!(
+        "messages per second; {messages} events of {EVENT_BYTES} bytes, {BATCH} at a time; load average {load}\n"
+    );
+    println!("| broker | received and acknowledged | limit of the broker |\n|---|---|---|");
     runtime.block_on(async {
-        let (ours, own) = beanstalkd(messages).await?;
-        println!("| beanstalkd | {ours:.0} | {own:.0} |");
-        let (ours, own) = redis_stream(messages).await?;
-        println!("| Redis stream | {ours:.0} | {own:.0} |");
-        let ours = redis_list(messages).await?;
-        println!("| Redis list | {ours:.0} | |");
-        let (ours, own) = nats(messages).await?;
-        println!("| NATS JetStream | {ours:.0} | {own:.0} |");
+        let (received, limit) = beanstalkd(messages).await?;
+        println!("| beanstalkd | {received:.0} | {limit:.0} |");
+        let (received, limit) = redis_stream(messages).await?;
+        println!("| Redis stream | {received:.0} | {limit:.0} |");
+        let received = redis_list(messages).await?;
+        println!("| Redis list | {received:.0} | |");
+        let (received, limit) = nats(messages).await?;
+        println!("| NATS JetStream | {received:.0} | {limit:.0} |");
         Ok(())
     })
 }
 
-/// Receives and acknowledges them all.
+/// Receives and acknowledges all messages of a broker; returns the rate.
 async fn receive_all(url: &str, messages: usize) -> Result<f64> {
     receive_from(events::open_broker(url, &BrokerAccess::default())?, messages).await
 }
@@ -81,40 +82,40 @@ async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
     let access = SourceAccess::unsigned(Arc::new(SystemClock), Arc::new(Entropy::new(1)));
     let mut connection = TcpStream::connect(broker.address()).await?;
     let put = [format!("put 0 0 3600 {EVENT_BYTES}\r\n").as_bytes(), &event(), b"\r\n"].concat();
-    ask(&mut connection, 0..messages, 1, |_| put.clone()).await?;
+    send_commands(&mut connection, 0..messages, 1, |_| put.clone()).await?;
     let source = events::open(&format!("{}/default", broker.url_without_user()), access).await?;
-    let ours = receive_from(source, messages).await?;
-    ask(&mut connection, 0..messages, 1, |_| put.clone()).await?;
+    let received = receive_from(source, messages).await?;
+    send_commands(&mut connection, 0..messages, 1, |_| put.clone()).await?;
     let begun = now();
-    // Not all at once: beanstalkd looks through what a connection has reserved at each request.
+    // In batches: beanstalkd searches all reservations of a connection at each request.
     for from in (0..messages).step_by(BATCH) {
-        let some = from..(from + BATCH).min(messages);
-        ask(&mut connection, some.clone(), 2, |_| b"reserve-with-timeout 0\r\n".to_vec()).await?;
-        // Jobs are numbered from 1, and those of before are gone.
+        let batch = from..(from + BATCH).min(messages);
+        send_commands(&mut connection, batch.clone(), 2, |_| b"reserve-with-timeout 0\r\n".to_vec()).await?;
+        // Job ids begin with 1 and are not reused; the first `messages` jobs are already deleted.
         let delete = |job| format!("delete {}\r\n", messages + job + 1).into_bytes();
-        ask(&mut connection, some, 1, delete).await?;
+        send_commands(&mut connection, batch, 1, delete).await?;
     }
-    Ok((ours, rate(messages, begun)))
+    Ok((received, rate(messages, begun)))
 }
 
-/// Sends commands of beanstalkd by number, a batch ahead of the answers, which have so many lines each.
-async fn ask(
+/// Sends a command for each number to beanstalkd, in batches without waiting for single responses. Each response has `lines` lines.
+async fn send_commands(
     connection: &mut TcpStream,
     numbers: Range<usize>,
     lines: usize,
     command: impl Fn(usize) -> Vec<u8>,
 ) -> Result<()> {
-    let mut answer = vec![0; 1 << 20];
+    let mut response = vec![0; 1 << 20];
     for from in numbers.clone().step_by(BATCH) {
-        let some = from..(from + BATCH).min(numbers.end);
-        let mut missing = some.len() * lines;
-        connection.write_all(&some.flat_map(&command).collect::<Vec<u8>>()).await?;
+        let batch = from..(from + BATCH).min(numbers.end);
+        let mut missing = batch.len() * lines;
+        connection.write_all(&batch.flat_map(&command).collect::<Vec<u8>>()).await?;
         while missing > 0 {
-            let bytes = connection.read(&mut answer).await?;
+            let bytes = connection.read(&mut response).await?;
             if bytes == 0 {
-                bail!("beanstalkd ended the connection");
+                bail!("beanstalkd closed the connection");
             }
-            missing -= answer[..bytes].iter().filter(|byte| **byte == b'\n').count();
+            missing -= response[..bytes].iter().filter(|byte| **byte == b'\n').count();
         }
     }
     Ok(())
@@ -123,13 +124,13 @@ async fn ask(
 async fn redis_stream(messages: usize) -> Result<(f64, f64)> {
     let broker = servers::redis();
     fill_redis(&broker, messages, &["XADD", "events", "*", "event"]).await?;
-    let ours = receive_all(&format!("{}/0?stream=events&group=ours", broker.url()), messages).await?;
+    let received = receive_all(&format!("{}/0?stream=events&group=ours", broker.url()), messages).await?;
     let client = redis::Client::open(broker.url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let mut group = redis::cmd("XGROUP");
     group.arg(&["CREATE", "events", "own", "0"]);
     group.query_async::<redis::Value>(&mut connection).await?;
-    let questions = messages.div_ceil(BATCH).to_string();
+    let requests = messages.div_ceil(BATCH).to_string();
     let count = BATCH.to_string();
     let port = broker.address().port().to_string();
     let begun = now();
@@ -145,7 +146,7 @@ async fn redis_stream(messages: usize) -> Result<(f64, f64)> {
             "-c",
             "1",
             "-n",
-            &questions,
+            &requests,
         ])
         .args(["XREADGROUP", "GROUP", "own", "one", "COUNT", &count, "STREAMS", "events", ">"])
         .stdout(std::process::Stdio::null())
@@ -154,7 +155,7 @@ async fn redis_stream(messages: usize) -> Result<(f64, f64)> {
     if !status.success() {
         bail!("redis-benchmark failed");
     }
-    Ok((ours, rate(messages, begun)))
+    Ok((received, rate(messages, begun)))
 }
 
 async fn redis_list(messages: usize) -> Result<f64> {
@@ -169,13 +170,13 @@ async fn fill_redis(broker: &Broker, messages: usize, command: &[&str]) -> Resul
     connection.set_response_timeout(Duration::from_secs(60));
     let mut left = messages;
     while left > 0 {
-        let some = left.min(1000);
+        let batch = left.min(1000);
         let mut commands = redis::pipe();
-        for _ in 0..some {
+        for _ in 0..batch {
             commands.cmd(command[0]).arg(&command[1..]).arg(event()).ignore();
         }
         commands.query_async::<()>(&mut connection).await?;
-        left -= some;
+        left -= batch;
     }
     Ok(())
 }
@@ -190,25 +191,25 @@ async fn nats(messages: usize) -> Result<(f64, f64)> {
     let stream = context.create_stream(config).await?;
     let mut left = messages;
     while left > 0 {
-        let some = left.min(1000);
-        let mut stored = Vec::with_capacity(some);
-        for _ in 0..some {
-            stored.push(context.publish("events", event().into()).await?);
+        let batch = left.min(1000);
+        let mut acknowledgements = Vec::with_capacity(batch);
+        for _ in 0..batch {
+            acknowledgements.push(context.publish("events", event().into()).await?);
         }
-        for one in stored {
-            one.await?;
+        for acknowledgement in acknowledgements {
+            acknowledgement.await?;
         }
-        left -= some;
+        left -= batch;
     }
-    let ours = receive_all(&format!("{}/EVENTS?consumer=ours", broker.url()), messages).await?;
+    let received = receive_all(&format!("{}/EVENTS?consumer=ours", broker.url()), messages).await?;
     let config = pull::Config { ack_policy: AckPolicy::None, ..Default::default() };
     let consumer = stream.create_consumer(config).await?;
     let begun = now();
-    let mut own = consumer.stream().max_messages_per_batch(2 * BATCH).messages().await?;
+    let mut unacknowledged = consumer.stream().max_messages_per_batch(2 * BATCH).messages().await?;
     for _ in 0..messages {
-        own.next().await.context("the consumer ended")??;
+        unacknowledged.next().await.context("the consumer ended")??;
     }
-    Ok((ours, rate(messages, begun)))
+    Ok((received, rate(messages, begun)))
 }
 
 fn event() -> Vec<u8> {

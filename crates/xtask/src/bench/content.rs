@@ -1,4 +1,4 @@
-//! What files hold: every page says whose it is, so that every byte can be compared at the speed of memory.
+//! Content of files. Every page carries the number of its file and its offset, so that every byte can be compared at memory speed.
 
 use bytes::Bytes;
 use std::sync::OnceLock;
@@ -6,30 +6,30 @@ use std::sync::OnceLock;
 const BLOCK_BYTES: usize = 1 << 20;
 const PAGE_BYTES: usize = 4096;
 
-/// The noise under all files, made once.
-fn noise() -> &'static [u8] {
-    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
-    NOISE.get_or_init(|| {
+/// Returns the random block that is the base of all files; it is generated once.
+fn random_block() -> &'static [u8] {
+    static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
+    BLOCK.get_or_init(|| {
         let numbers = store::Entropy::new(0x7e40);
         let words = std::iter::repeat_with(|| numbers.next_u64().to_le_bytes());
         words.take(BLOCK_BYTES / 8).flatten().collect()
     })
 }
 
-/// The content of all files: noise with the file's number and the page's place stamped on each page.
+/// The content of all files: random bytes, with the file's number and the page's offset at the beginning of each page.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     block: Vec<u8>,
 }
 
 impl Content {
-    /// For files of at most so many bytes.
+    /// Makes content for files of at most `file_bytes`.
     pub(super) fn new(file_bytes: u64) -> Self {
         let len = file_bytes.next_multiple_of(PAGE_BYTES as u64).min(BLOCK_BYTES as u64) as usize;
-        Self { block: noise()[..len].to_vec() }
+        Self { block: random_block()[..len].to_vec() }
     }
 
-    /// The bytes of `file` from `offset` on, up to a block; the buffer stays valid until the next call.
+    /// Returns the bytes of `file` from `offset` on, at most one block.
     pub(super) fn block(&mut self, file: usize, offset: u64, len: u64) -> &[u8] {
         let len = len.min(self.block.len() as u64) as usize;
         for page in 0..len.div_ceil(PAGE_BYTES) {
@@ -40,7 +40,7 @@ impl Content {
         &self.block[..len]
     }
 
-    /// The bytes of a range, to be sent.
+    /// Returns the bytes of a range, for an upload.
     pub(super) fn pieces(&mut self, file: usize, start: u64, end: u64) -> Vec<Bytes> {
         let mut at = start;
         let mut pieces = Vec::new();
@@ -53,22 +53,22 @@ impl Content {
     }
 }
 
-/// Compares bytes as they arrive, in pieces of any size, from `start` of `file` on.
+/// Compares the bytes of `file` from `start` on, in pieces of any size.
 #[derive(Debug)]
-pub(super) struct Comparison {
+pub(super) struct ContentChecker {
     content: Content,
     file: usize,
     start: u64,
     at: u64,
 }
 
-impl Comparison {
+impl ContentChecker {
     pub(super) fn new(content: Content, file: usize, start: u64) -> Self {
         Self { content, file, start, at: start }
     }
 
-    /// Whether these are the next bytes.
-    pub(super) fn holds(&mut self, mut bytes: &[u8]) -> bool {
+    /// Compares the next bytes and advances; returns whether they are equal.
+    pub(super) fn check_next(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let block_bytes = self.content.block.len();
             let within = (self.at - self.start) % block_bytes as u64;
@@ -83,7 +83,8 @@ impl Comparison {
         true
     }
 
-    pub(super) fn end(&self) -> u64 {
+    /// Returns the offset up to which bytes were compared.
+    pub(super) fn position(&self) -> u64 {
         self.at
     }
 }
@@ -93,21 +94,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comparison_sees_one_wrong_byte() {
+    fn one_wrong_byte_is_detected() {
         let content = Content::new(3_000_000);
         let mut sent = content.clone().pieces(3, 0, 3_000_000).concat();
-        let mut right = Comparison::new(content.clone(), 3, 0);
-        assert!(sent.chunks(70_001).all(|piece| right.holds(piece)));
-        assert_eq!(right.end(), 3_000_000);
+        let mut checker = ContentChecker::new(content.clone(), 3, 0);
+        assert!(sent.chunks(70_001).all(|piece| checker.check_next(piece)));
+        assert_eq!(checker.position(), 3_000_000);
         sent[2_500_000] ^= 1;
-        assert!(!Comparison::new(content.clone(), 3, 0).holds(&sent));
-        assert!(!Comparison::new(content, 4, 0).holds(&sent));
+        assert!(!ContentChecker::new(content.clone(), 3, 0).check_next(&sent));
+        assert!(!ContentChecker::new(content, 4, 0).check_next(&sent));
     }
 
     #[test]
-    fn small_files_are_compared_whole() {
+    fn small_files_are_compared_completely() {
         let sent = Content::new(70_000).pieces(1, 0, 70_000).concat();
-        assert!(Comparison::new(Content::new(70_000), 1, 0).holds(&sent));
-        assert!(!Comparison::new(Content::new(70_000), 1, 0).holds(&sent[1..]));
+        assert!(ContentChecker::new(Content::new(70_000), 1, 0).check_next(&sent));
+        assert!(!ContentChecker::new(Content::new(70_000), 1, 0).check_next(&sent[1..]));
     }
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask bench drive`: a drive with many small objects: opening, listing all of it and reading some of it, each just after it was opened.
+//! `cargo xtask bench drive`: measures opening a drive with many small objects, listing all of them, and reading some, each on a newly opened
+//! drive.
 //!
-//! The device is read past the page cache (O_DIRECT), so a drive that was just opened is cold. The endpoint and its client are in
-//! this process; keys are stored in no order, so that tables overlap as they do in a life.
+//! The device is read past the page cache (O_DIRECT), so a newly opened drive is cold. The endpoint and its client run in this process. Keys
+//! are put in random order, so that the tables of the index overlap as in real use.
 
 use super::resource_usage::{self, timed};
 use ::drive::device::{BlockDevice, FileDevice, Io};
@@ -20,76 +21,79 @@ use tokio::runtime::Runtime;
 const BUCKET: &str = "objects";
 const BODY: [u8; 100] = [7; 100];
 
-/// What an object takes of a device at most, with the log and two copies of the index.
-const DEVICE_BYTES_EACH: u64 = 800;
+/// Maximum space on the device per object, with the log and two copies of the index.
+const DEVICE_BYTES_PER_OBJECT: u64 = 800;
 const DEVICE_BYTES_MIN: u64 = 1 << 30;
 
-/// So many are stored at the same time: a commit is as large as it can be.
-const PUTS_AT_ONCE: usize = 512;
+/// Number of concurrent PUTs; enough for group commits of maximum size.
+const CONCURRENT_PUTS: usize = 512;
 
-/// So many are read, one after the other and so many at a time.
+/// Number of GETs.
 const GETS: u64 = 50_000;
-const GETS_AT_ONCE: usize = 32;
+/// Number of concurrent GETs in the second measurement of GETs.
+const CONCURRENT_GETS: usize = 32;
 
+/// The parsed arguments.
 #[derive(Debug, Clone)]
-struct Wanted {
+struct Arguments {
     objects: u64,
     index_bytes: usize,
     file: Option<PathBuf>,
 }
 
-/// Measures, and says so on standard output.
+/// Measures and prints the results.
 pub(super) fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    let wanted = parse(arguments)?;
+    let parsed = parse(arguments)?;
     if cfg!(debug_assertions) {
-        let again = [&["drive".to_owned()], arguments].concat();
-        return super::again_in_release(root, "bench", &again);
+        let all = [&["drive".to_owned()], arguments].concat();
+        return super::rerun_in_release(root, "bench", &all);
     }
-    let here = std::env::current_exe().context("cannot find this program")?;
-    let folder = tempfile::tempdir_in(here.parent().context("a program lies in a folder")?)?;
-    let path = wanted.file.clone().unwrap_or_else(|| folder.path().join("drive"));
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let folder = tempfile::tempdir_in(program.parent().context("the path of xtask has no directory")?)?;
+    let path = parsed.file.clone().unwrap_or_else(|| folder.path().join("drive"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let bench = Bench { path, wanted, runtime };
+    let bench = Bench { path, arguments: parsed, runtime };
     if !bench.path.exists() {
         bench.fill()?;
     }
     bench.measure()
 }
 
-fn parse(arguments: &[String]) -> Result<Wanted> {
-    let mut wanted =
-        Wanted { objects: 1_000_000, index_bytes: OpenOptions::default().index_bytes, file: None };
+fn parse(arguments: &[String]) -> Result<Arguments> {
+    let mut parsed =
+        Arguments { objects: 1_000_000, index_bytes: OpenOptions::default().index_bytes, file: None };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let value = rest.next().context(super::USAGE)?;
         match argument.as_str() {
-            "--objects" => wanted.objects = value.parse().context(super::USAGE)?,
-            "--index-mib" => wanted.index_bytes = value.parse::<usize>().context(super::USAGE)? << 20,
-            "--file" => wanted.file = Some(value.into()),
+            "--objects" => parsed.objects = value.parse().context(super::USAGE)?,
+            "--index-mib" => parsed.index_bytes = value.parse::<usize>().context(super::USAGE)? << 20,
+            "--file" => parsed.file = Some(value.into()),
             _ => bail!("{}", super::USAGE),
         }
     }
-    Ok(wanted)
+    Ok(parsed)
 }
 
 struct Bench {
     path: PathBuf,
-    wanted: Wanted,
+    arguments: Arguments,
     runtime: Runtime,
 }
 
 impl Bench {
     fn fill(&self) -> Result<()> {
-        let objects = self.wanted.objects;
-        let device = FileDevice::create(&self.path, (objects * DEVICE_BYTES_EACH).max(DEVICE_BYTES_MIN))?;
+        let objects = self.arguments.objects;
+        let device =
+            FileDevice::create(&self.path, (objects * DEVICE_BYTES_PER_OBJECT).max(DEVICE_BYTES_MIN))?;
         let device: Arc<dyn BlockDevice> = Arc::new(device);
         Drive::format(&device, FormatOptions::default(), &Entropy::new(1))?;
         drop(device);
         let drive = self.open()?;
         let ((), time) = timed(|| {
             self.runtime.block_on(async {
-                let kept = drive.clone();
-                let keeper = tokio::spawn(async move { kept.keep_up().await });
+                let maintained = drive.clone();
+                let maintenance = tokio::spawn(async move { maintained.keep_up().await });
                 drive.create(BUCKET).await?;
                 let bucket = Buckets::open(&drive, BUCKET).await?;
                 let puts = stream::iter(0..objects).map(|number| {
@@ -97,14 +101,14 @@ impl Bench {
                     let put = async move { bucket.put(&key(number), body(), PutOptions::default()).await };
                     async move { anyhow::Ok(tokio::spawn(put).await??) }
                 });
-                puts.buffer_unordered(PUTS_AT_ONCE).try_for_each(|_| async { Ok(()) }).await?;
-                keeper.abort();
+                puts.buffer_unordered(CONCURRENT_PUTS).try_for_each(|_| async { Ok(()) }).await?;
+                maintenance.abort();
                 anyhow::Ok(drive.close().await?)
             })
         })?;
-        let each = time.as_secs_f64() * 1e6 / objects as f64;
+        let us_per_object = time.as_secs_f64() * 1e6 / objects as f64;
         println!(
-            "store {objects} objects of {} bytes: {:.1} s, {each:.1} us each",
+            "put {objects} objects of {} bytes: {:.1} s, {us_per_object:.1} us per object",
             BODY.len(),
             time.as_secs_f64()
         );
@@ -112,45 +116,46 @@ impl Bench {
     }
 
     fn open(&self) -> Result<Drive> {
-        let options = OpenOptions { index_bytes: self.wanted.index_bytes, ..OpenOptions::default() };
+        let options = OpenOptions { index_bytes: self.arguments.index_bytes, ..OpenOptions::default() };
         Ok(Drive::open(Io::open(FileDevice::open(&self.path)?), options, Arc::new(SystemClock))?)
     }
 
     fn measure(&self) -> Result<()> {
-        let own = std::process::id();
+        let pid = std::process::id();
         println!(
-            "load {}, index memory {} MiB",
+            "load average {}, index memory {} MiB",
             resource_usage::load_average()?,
-            self.wanted.index_bytes >> 20
+            self.arguments.index_bytes >> 20
         );
         let (drive, time) = timed(|| self.open())?;
         let tables: Vec<u64> = drive.info().tables.iter().map(|(len_bytes, _)| len_bytes >> 20).collect();
         println!("open: {:.3} s, tables of {tables:?} MiB", time.as_secs_f64());
-        let before = resource_usage::resident_bytes(own)?;
-        self.timed("list, library", || self.list(&*self.bucket(&drive)?))?;
+        let before = resource_usage::resident_bytes(pid)?;
+        self.print_timed("list, library", || self.list(&*self.bucket(&drive)?))?;
         drop(drive);
         let drive = self.open()?;
-        self.timed("list, HTTP", || self.list_by_http(&drive))?;
+        self.print_timed("list, HTTP", || self.list_by_http(&drive))?;
         drop(drive);
-        for at_once in [1, GETS_AT_ONCE] {
+        for concurrency in [1, CONCURRENT_GETS] {
             let drive = self.open()?;
             let bucket = self.bucket(&drive)?;
-            let what = format!("GET in no order, {at_once} at once");
-            self.timed(&what, || self.runtime.block_on(self.get(bucket.clone(), at_once)))?;
+            let name = format!("random GET, {concurrency} in flight");
+            self.print_timed(&name, || self.runtime.block_on(self.get(bucket.clone(), concurrency)))?;
         }
-        let after = resource_usage::resident_bytes(own)?;
-        println!("resident: {} MiB when it was open, {} MiB at the end", before >> 20, after >> 20);
+        let after = resource_usage::resident_bytes(pid)?;
+        println!("resident size: {} MiB after opening, {} MiB at the end", before >> 20, after >> 20);
         Ok(())
     }
 
-    fn timed(&self, what: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
-        let before = resource_usage::cpu(std::process::id())?;
+    /// Runs `work`, which returns a number of objects, and prints its rate and CPU time.
+    fn print_timed(&self, name: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
+        let before = resource_usage::cpu_time(std::process::id())?;
         let (count, time) = timed(work)?;
-        let cpu = resource_usage::cpu(std::process::id())? - before;
-        let each_us = cpu.as_secs_f64() * 1e6 / count as f64;
+        let cpu = resource_usage::cpu_time(std::process::id())? - before;
+        let us_per_object = cpu.as_secs_f64() * 1e6 / count as f64;
         let rate = count as f64 / time.as_secs_f64();
         println!(
-            "{what}: {count} in {:.2} s, {rate:.0} a second, {each_us:.2} us of CPU each",
+            "{name}: {count} in {:.2} s, {rate:.0} per second, {us_per_object:.2} us of CPU per object",
             time.as_secs_f64()
         );
         Ok(())
@@ -160,7 +165,7 @@ impl Bench {
         Ok(self.runtime.block_on(Buckets::open(drive, BUCKET))?)
     }
 
-    /// All objects, page by page.
+    /// Lists all objects, page by page.
     fn list(&self, bucket: &dyn ObjectStore) -> Result<u64> {
         let count = self.runtime.block_on(async {
             let (mut count, mut token) = (0, None);
@@ -174,7 +179,11 @@ impl Bench {
                 }
             }
         })?;
-        ensure!(count >= self.wanted.objects, "{count} of {} objects are listed", self.wanted.objects);
+        ensure!(
+            count >= self.arguments.objects,
+            "the listing has {count} of {} objects",
+            self.arguments.objects
+        );
         Ok(count)
     }
 
@@ -210,9 +219,9 @@ impl Bench {
         self.list(&*bucket)
     }
 
-    async fn get(&self, bucket: Arc<dyn ObjectStore>, at_once: usize) -> Result<u64> {
+    async fn get(&self, bucket: Arc<dyn ObjectStore>, concurrency: usize) -> Result<u64> {
         let entropy = Entropy::new(3);
-        let objects = self.wanted.objects;
+        let objects = self.arguments.objects;
         let gets = stream::iter((0..GETS).map(|_| entropy.below(objects))).map(|number| {
             let bucket = bucket.clone();
             let get = async move {
@@ -221,19 +230,19 @@ impl Bench {
             };
             async move { anyhow::Ok(tokio::spawn(get).await??) }
         });
-        let read = |len| async move {
-            ensure!(len == BODY.len(), "an object of {len} bytes");
+        let check = |len| async move {
+            ensure!(len == BODY.len(), "an object has {len} bytes");
             Ok(())
         };
-        gets.buffer_unordered(at_once).try_for_each(read).await?;
+        gets.buffer_unordered(concurrency).try_for_each(check).await?;
         Ok(GETS)
     }
 }
 
-/// The keys are as good as in no order.
+/// Returns the key of an object. Hashing the number gives a random order.
 fn key(number: u64) -> ObjectKey {
     let text = format!("objects/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    ObjectKey::new(text).unwrap_or_else(|_| unreachable!("it is short"))
+    ObjectKey::new(text).unwrap_or_else(|_| unreachable!("the key is valid"))
 }
 
 fn body() -> Payload {

@@ -1,8 +1,8 @@
-//! `cargo xtask figures`: the paper's Figures 2 to 5, measured here and drawn as SVG.
+//! `cargo xtask figures`: measures Figures 2 to 5 of the ObjectFS paper and draws them as SVG.
 //!
-//! One MinIO; files are written and read in records of 4 MiB. Streams are measured beside the raw client with 1, 2, 4
-//! and 8 parts at a time; random writes by mapping, with an fsync after each or with write-back; renames by naming, until
-//! the call returns and until a client of the bucket finds the new names.
+//! One MinIO serves all measurements. Files are written and read in records of 4 MiB. Streams are compared with the raw client with 1, 2, 4 and
+//! 8 parts in flight. Random writes are measured by mapping, with an fsync after each write or with write-back. Renames are measured by naming,
+//! until the call returns and until a client of the bucket finds the new names.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use servers::S3Server;
@@ -13,30 +13,31 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-use super::content::{Comparison, Content};
+use super::content::{Content, ContentChecker};
 use super::mount::Mount;
 use super::plot::{Figure, Scale, Series};
 use super::resource_usage::timed;
-use super::{build, raw_client, small_operations};
+use super::{build_release, raw_client, small_operations};
 
-/// Programs read and write so much at once.
+/// Size of a read or write call.
 const RECORD_BYTES: u64 = 4 << 20;
 const MIB: u64 = 1 << 20;
-/// Parts that the raw client has under way.
+/// Parts that the raw client has in flight.
 const PARTS: [usize; 4] = [1, 2, 4, 8];
 
 const USAGE: &str = "usage: cargo xtask figures [--quick] [--renames] [--out FOLDER] [--tenon FILE]
 
-  --quick    files of up to 256 MiB and directories of up to 100 files
-  --renames  Figure 5 only
-  --tenon    this program, and not a build of the checkout";
+  --quick    measure files of up to 256 MiB and directories of up to 100 files
+  --renames  measure Figure 5 only
+  --out      write the figures to this directory (default docs/figures)
+  --tenon    measure this program (default: a build of the checkout)";
 
-/// A rename that other clients do not see by then is lost.
-const SEEN_WITHIN: Duration = Duration::from_secs(600);
-/// Between two questions whether it is seen.
-const PAUSE: Duration = Duration::from_millis(2);
+/// Time after which a rename that is not visible to other clients counts as failed.
+const VISIBLE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Pause between two checks of visibility.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A volume's layout, with the flags that make and mount it.
+/// A volume layout, with the flags of `tenon format` and `tenon mount` for it.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     name: &'static str,
@@ -57,25 +58,27 @@ impl Layout {
     }
 }
 
-struct Lab {
+/// The programs and sizes of the measurements.
+struct FigureBench {
     tenon: PathBuf,
     server: S3Server,
     runtime: Runtime,
     file_mib: Vec<u64>,
     dir_files: Vec<u64>,
+    /// Number of buckets created so far.
     buckets: usize,
 }
 
-/// Measures, draws, and prints the figures as tables.
+/// Measures and draws the figures, and prints them as tables.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let flags = Flags::parse(root, arguments)?;
     if cfg!(debug_assertions) {
-        return super::again_in_release(root, "figures", arguments);
+        return super::rerun_in_release(root, "figures", arguments);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (is_quick, out) = (flags.is_quick, &flags.out);
-    let mut lab = Lab {
-        tenon: flags.tenon.map_or_else(|| build(root), Ok)?,
+    let mut bench = FigureBench {
+        tenon: flags.tenon.map_or_else(|| build_release(root), Ok)?,
         server: servers::minio(),
         runtime,
         file_mib: if is_quick { vec![64, 128, 256] } else { vec![64, 128, 256, 512, 1024] },
@@ -83,13 +86,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         buckets: 0,
     };
     let mut figures = Vec::new();
-    if !flags.are_renames {
-        let (reads, writes) = lab.streams()?;
-        figures.extend([reads, writes, lab.random_writes()?]);
+    if !flags.only_renames {
+        let (reads, writes) = bench.streams()?;
+        figures.extend([reads, writes, bench.random_writes()?]);
     }
-    figures.extend([lab.file_renames()?, lab.directory_renames()?]);
-    if !flags.are_renames {
-        figures.push(lab.rates()?);
+    figures.extend([bench.file_renames()?, bench.directory_renames()?]);
+    if !flags.only_renames {
+        figures.push(bench.small_operations()?);
     }
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     for figure in &figures {
@@ -101,7 +104,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
 
 struct Flags {
     is_quick: bool,
-    are_renames: bool,
+    only_renames: bool,
     out: PathBuf,
     tenon: Option<PathBuf>,
 }
@@ -109,12 +112,12 @@ struct Flags {
 impl Flags {
     fn parse(root: &Path, arguments: &[String]) -> Result<Self> {
         let out = root.join("docs/figures");
-        let mut flags = Self { is_quick: false, are_renames: false, out, tenon: None };
+        let mut flags = Self { is_quick: false, only_renames: false, out, tenon: None };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             match argument.as_str() {
                 "--quick" => flags.is_quick = true,
-                "--renames" => flags.are_renames = true,
+                "--renames" => flags.only_renames = true,
                 "--out" => flags.out = PathBuf::from(rest.next().context(USAGE)?),
                 "--tenon" => flags.tenon = Some(PathBuf::from(rest.next().context(USAGE)?)),
                 _ => bail!("{USAGE}"),
@@ -124,10 +127,10 @@ impl Flags {
     }
 }
 
-/// Figure 5 by itself, for a measurement of several parts.
+/// Measures Figure 5 only, for `cargo xtask measure`.
 pub(crate) fn renames(tenon: &Path, is_quick: bool) -> Result<[Figure; 2]> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut lab = Lab {
+    let mut bench = FigureBench {
         tenon: tenon.to_owned(),
         server: servers::minio(),
         runtime,
@@ -135,43 +138,44 @@ pub(crate) fn renames(tenon: &Path, is_quick: bool) -> Result<[Figure; 2]> {
         dir_files: if is_quick { vec![1, 10, 100] } else { vec![1, 10, 100, 1000] },
         buckets: 0,
     };
-    Ok([lab.file_renames()?, lab.directory_renames()?])
+    Ok([bench.file_renames()?, bench.directory_renames()?])
 }
 
-impl Lab {
-    fn bucket(&mut self) -> Result<raw_client::Bucket> {
+impl FigureBench {
+    fn create_bucket(&mut self) -> Result<raw_client::Bucket> {
         self.buckets += 1;
         raw_client::Bucket::create(&self.server, &format!("figures-{}", self.buckets), &self.runtime)
     }
 
-    /// A volume in a bucket of its own, mounted.
-    fn mount(&mut self, layout: Layout) -> Result<(raw_client::Bucket, Mount)> {
-        let bucket = self.bucket()?;
-        let mount = Mount::of(&self.tenon, &self.server, &bucket.name, layout.format, layout.mount)?;
+    /// Creates a volume in a new bucket and mounts it.
+    fn mount_new(&mut self, layout: Layout) -> Result<(raw_client::Bucket, Mount)> {
+        let bucket = self.create_bucket()?;
+        let mount =
+            Mount::mount_volume(&self.tenon, &self.server, &bucket.name, layout.format, layout.mount)?;
         Ok((bucket, mount))
     }
 
-    /// Figures 2 and 3: MiB/s by size.
+    /// Measures Figures 2 and 3: MiB/s of streams by file size.
     fn streams(&mut self) -> Result<(Figure, Figure)> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for parts in PARTS {
-            let bucket = self.bucket()?;
+            let bucket = self.create_bucket()?;
             let name = format!("raw client, {parts} parts");
             let (mut read, mut written) = (Vec::new(), Vec::new());
             for &mib in &self.file_mib {
                 eprintln!("{name}, {mib} MiB");
                 let key = format!("stream/{mib}");
-                written.push(rate(mib, || self.runtime.block_on(bucket.put_whole(&key, mib * MIB, parts)))?);
-                read.push(rate(mib, || self.runtime.block_on(bucket.get_whole(&key, mib * MIB, parts)))?);
+                written.push(rate(mib, || self.runtime.block_on(bucket.put_file(&key, mib * MIB, parts)))?);
+                read.push(rate(mib, || self.runtime.block_on(bucket.get_file(&key, mib * MIB, parts)))?);
             }
-            bucket.empty(&self.runtime)?;
+            bucket.remove_all(&self.runtime)?;
             reads.push(Series { name: name.clone(), values: read });
             writes.push(Series { name, values: written });
         }
         for layout in [BY_PATH, CHUNKED_4, BY_INODE.write_back()] {
             let is_write_back = !layout.mount.is_empty();
             let name = format!("Tenon, {}{}", layout.name, if is_write_back { ", write-back" } else { "" });
-            let (bucket, mut mount) = self.mount(layout)?;
+            let (bucket, mut mount) = self.mount_new(layout)?;
             let (mut read, mut written) = (Vec::new(), Vec::new());
             for &mib in &self.file_mib {
                 eprintln!("{name}, {mib} MiB");
@@ -179,12 +183,12 @@ impl Lab {
                 written.push(rate(mib, || write_stream(&path, mib * MIB))?);
             }
             for &mib in &self.file_mib {
-                mount = mount.again()?;
+                mount = mount.remount()?;
                 let path = mount.point().join(format!("stream-{mib}"));
                 read.push(rate(mib, || read_stream(&path, mib * MIB))?);
             }
-            mount.end()?;
-            bucket.empty(&self.runtime)?;
+            mount.unmount()?;
+            bucket.remove_all(&self.runtime)?;
             writes.push(Series { name: name.clone(), values: written });
             if !is_write_back {
                 reads.push(Series { name, values: read });
@@ -203,7 +207,7 @@ impl Lab {
         Ok((figure("figure-2", "Streaming reads", reads), figure("figure-3", "Streaming writes", writes)))
     }
 
-    /// Figure 4: MiB/s by mapping, writing every record of a file once in random order.
+    /// Measures Figure 4: MiB/s by mapping, when every record of a file is written once in random order.
     fn random_writes(&mut self) -> Result<Figure> {
         let layouts = [BY_INODE, CHUNKED_1, CHUNKED_4];
         let modes: [(&str, bool, bool); 3] = [
@@ -217,14 +221,15 @@ impl Lab {
             let mut values = Vec::new();
             for layout in layouts {
                 eprintln!("random writes, {}, {name}", layout.name);
-                let (bucket, mount) = self.mount(if write_back { layout.write_back() } else { layout })?;
+                let (bucket, mount) =
+                    self.mount_new(if write_back { layout.write_back() } else { layout })?;
                 let path = mount.point().join("random");
                 write_stream(&path, mib * MIB)?;
                 values.push(rate(mib, || write_random(&path, mib * MIB, sync_each, write_back))?);
-                let mount = mount.again()?;
+                let mount = mount.remount()?;
                 read_random(&mount.point().join("random"), mib * MIB)?;
-                mount.end()?;
-                bucket.empty(&self.runtime)?;
+                mount.unmount()?;
+                bucket.remove_all(&self.runtime)?;
             }
             series.push(Series { name: name.into(), values });
         }
@@ -239,7 +244,7 @@ impl Lab {
         })
     }
 
-    /// Figure 5, left: milliseconds by size.
+    /// Measures Figure 5, left: time of a file's rename by size.
     fn file_renames(&mut self) -> Result<Figure> {
         let sizes = self.file_mib.clone();
         let series = self.renames(&sizes, |path, mib| write_stream(path, mib * MIB), |name, _| (name, 1))?;
@@ -254,7 +259,7 @@ impl Lab {
         })
     }
 
-    /// Figure 5, right: milliseconds by number of files of 1 MiB.
+    /// Measures Figure 5, right: time of a directory's rename by its number of files of 1 MiB.
     fn directory_renames(&mut self) -> Result<Figure> {
         let counts = self.dir_files.clone();
         let make = |path: &Path, count| {
@@ -273,8 +278,9 @@ impl Lab {
         })
     }
 
-    /// Milliseconds of the rename of what `make` makes of each size, by naming: until the call returns, and by path until
-    /// the bucket has as many objects below the new prefix as `expected` says. By inode the bucket has no names.
+    /// Measures renames by naming, in milliseconds. `make` creates what is renamed for each size. Each rename is timed until the call returns;
+    /// for naming by path also until the bucket has the number of objects below the new prefix that `expected` returns. With naming by inode
+    /// the bucket has no names.
     fn renames(
         &mut self,
         sizes: &[u64],
@@ -283,84 +289,88 @@ impl Lab {
     ) -> Result<Vec<Series>> {
         let mut series = Vec::new();
         for layout in [BY_PATH, BY_INODE] {
-            let (bucket, mount) = self.mount(layout)?;
-            let (mut returned, mut seen) = (Vec::new(), Vec::new());
+            let (bucket, mount) = self.mount_new(layout)?;
+            let (mut returned, mut visible) = (Vec::new(), Vec::new());
             for &size in sizes {
                 eprintln!("rename of {size}, {}", layout.name);
                 let (name, renamed) = (format!("{size}"), format!("{size}-new"));
                 let (from, to) = (mount.point().join(name), mount.point().join(&renamed));
                 make(&from, size)?;
                 let (prefix, count) = expected(renamed, size);
-                let (wall, further) = timed(|| {
-                    let ((), wall) = timed(|| Ok(fs::rename(&from, &to)?))?;
+                let (call_time, visible_time) = timed(|| {
+                    let ((), call_time) = timed(|| Ok(fs::rename(&from, &to)?))?;
                     if layout.format.is_empty() {
-                        self.runtime.block_on(until_seen(&bucket, &prefix, count))?;
+                        self.runtime.block_on(wait_until_visible(&bucket, &prefix, count))?;
                     }
-                    Ok(wall)
+                    Ok(call_time)
                 })?;
-                returned.push(wall.as_secs_f64() * 1000.0);
-                seen.push(further.as_secs_f64() * 1000.0);
+                returned.push(call_time.as_secs_f64() * 1000.0);
+                visible.push(visible_time.as_secs_f64() * 1000.0);
             }
-            mount.end()?;
-            bucket.empty(&self.runtime)?;
+            mount.unmount()?;
+            bucket.remove_all(&self.runtime)?;
             let name = layout.name;
             series.push(Series { name: format!("{name}, until the call returns"), values: returned });
             if layout.format.is_empty() {
-                series.push(Series { name: format!("{name}, until the bucket has it"), values: seen });
+                series.push(Series { name: format!("{name}, until the bucket has it"), values: visible });
             }
         }
         Ok(series)
     }
 
-    /// Beyond the paper: what programs do many times a second.
-    fn rates(&mut self) -> Result<Figure> {
+    /// Measures rates of small operations, which the paper does not have.
+    fn small_operations(&mut self) -> Result<Figure> {
         let mut series = Vec::new();
         for layout in [BY_INODE, BY_INODE.write_back(), CHUNKED_4.write_back()] {
             let is_write_back = !layout.mount.is_empty();
             let name = format!("{}{}", layout.name, if is_write_back { ", write-back" } else { "" });
-            eprintln!("rates, {name}");
-            let (bucket, mount) = self.mount(layout)?;
+            eprintln!("small operations, {name}");
+            let (bucket, mount) = self.mount_new(layout)?;
             let point = mount.point();
-            let one = small_operations::creates(&point, 1)?;
-            let eight = small_operations::creates(&point, 8)?;
+            let one = small_operations::file_creations(&point, 1)?;
+            let eight = small_operations::file_creations(&point, 8)?;
             let values = vec![small_operations::sqlite_commits(&point)?, one, eight];
-            mount.end()?;
-            bucket.empty(&self.runtime)?;
+            mount.unmount()?;
+            bucket.remove_all(&self.runtime)?;
             series.push(Series { name, values });
         }
         Ok(Figure {
             name: "rates".into(),
-            title: "What programs do many times".into(),
-            x_label: "what".into(),
-            y_label: "a second".into(),
-            x: vec!["SQLite commits".into(), "files made".into(), "by 8 threads".into()],
+            title: "Rates of small operations".into(),
+            x_label: "operation".into(),
+            y_label: "per second".into(),
+            x: vec!["SQLite commits".into(), "file creations".into(), "by 8 threads".into()],
             series,
             scale: Scale::Log,
         })
     }
 }
 
-/// Returns when so many objects are below a prefix.
-async fn until_seen(bucket: &raw_client::Bucket, prefix: &str, count: u64) -> Result<()> {
-    let seen = async {
+/// Waits until the bucket has `count` objects below a prefix.
+async fn wait_until_visible(bucket: &raw_client::Bucket, prefix: &str, count: u64) -> Result<()> {
+    let visible = async {
         while bucket.count(prefix).await? < usize::try_from(count)? {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(SEEN_WITHIN, seen).await.with_context(|| format!("{prefix} is not in the bucket"))?
+    tokio::time::timeout(VISIBLE_TIMEOUT, visible)
+        .await
+        .with_context(|| format!("{prefix} is not in the bucket"))?
 }
 
+/// Returns the MiB/s of `work`.
 fn rate(mib: u64, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let ((), wall) = timed(work)?;
     Ok(mib as f64 / wall.as_secs_f64())
 }
 
+/// Returns the record at an offset of file 0.
 fn record(at: u64, bytes: u64) -> Vec<u8> {
     Content::new(bytes).pieces(0, at, (at + RECORD_BYTES).min(bytes)).concat()
 }
 
-/// Ends when the file is closed and its attributes can be read, which is after the flush.
+/// Writes a file. Returns when it is closed and its attributes can be read, which is after its upload.
 fn write_stream(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create(path)?;
     for at in (0..bytes).step_by(RECORD_BYTES as usize) {
@@ -373,20 +383,20 @@ fn write_stream(path: &Path, bytes: u64) -> Result<()> {
 
 fn read_stream(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::open(path)?;
-    let mut comparison = Comparison::new(Content::new(bytes), 0, 0);
+    let mut checker = ContentChecker::new(Content::new(bytes), 0, 0);
     let mut buffer = vec![0; RECORD_BYTES as usize];
     loop {
         match file.read(&mut buffer)? {
             0 => break,
-            count => ensure!(comparison.holds(&buffer[..count]), "{} has other bytes", path.display()),
+            count => ensure!(checker.check_next(&buffer[..count]), "{} has wrong bytes", path.display()),
         }
     }
-    ensure!(comparison.end() == bytes, "{} ended early", path.display());
+    ensure!(checker.position() == bytes, "{} is too short", path.display());
     Ok(())
 }
 
-/// The records of a file in an order that is random and always the same.
-fn shuffled(bytes: u64) -> Vec<u64> {
+/// Returns the offsets of a file's records in a random order that is the same in every run.
+fn shuffled_offsets(bytes: u64) -> Vec<u64> {
     let entropy = store::Entropy::new(4);
     let mut order: Vec<u64> = (0..bytes / RECORD_BYTES).collect();
     for at in (1..order.len()).rev() {
@@ -395,8 +405,8 @@ fn shuffled(bytes: u64) -> Vec<u64> {
     order.into_iter().map(|number| number * RECORD_BYTES).collect()
 }
 
-/// What a record of the file holds afterwards: another place's bytes, so that the old ones are told from it.
-fn other_record(at: u64, bytes: u64) -> Vec<u8> {
+/// Returns the new content of a record: rotated, so that it differs from the old content.
+fn new_record(at: u64, bytes: u64) -> Vec<u8> {
     let mut record = record(at, bytes);
     record.rotate_left(4096);
     record
@@ -404,8 +414,8 @@ fn other_record(at: u64, bytes: u64) -> Vec<u8> {
 
 fn write_random(path: &Path, bytes: u64, sync_each: bool, sync_at_end: bool) -> Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
-    for at in shuffled(bytes) {
-        file.write_all_at(&other_record(at, bytes), at)?;
+    for at in shuffled_offsets(bytes) {
+        file.write_all_at(&new_record(at, bytes), at)?;
         if sync_each {
             file.sync_data()?;
         }
@@ -423,7 +433,7 @@ fn read_random(path: &Path, bytes: u64) -> Result<()> {
     let mut buffer = vec![0; RECORD_BYTES as usize];
     for at in (0..bytes).step_by(RECORD_BYTES as usize) {
         file.read_exact_at(&mut buffer, at)?;
-        ensure!(buffer == other_record(at, bytes), "{} has other bytes at {at}", path.display());
+        ensure!(buffer == new_record(at, bytes), "{} has wrong bytes at {at}", path.display());
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: the six jobs of the object file-system studies, over a mount and over the raw S3 client.
+//! `cargo xtask bench`: the six jobs of the object file-system studies, on a mount and with the raw S3 client.
 //!
-//! One MinIO, one run: each job is done by the raw client (`store`'s, with parallel parts and ranges) and then by
-//! threads on a Tenon mount, so that the ratio is what counts, whatever else the machine does. Writes end when the
-//! bucket holds every byte; reads start cold, with a fresh mount and an empty state directory, and every byte is
-//! compared. Memory is in use before each measurement, see [`memory_filler`].
+//! One MinIO serves the whole run. Each job is done by the raw client (`store`'s, with parallel parts and ranges) and then by threads on a
+//! Tenon mount; their ratio is the result, as it depends little on other load of the machine. A write ends when the bucket has every byte.
+//! Reads begin cold, with a fresh mount and an empty state directory, and compare every byte. Free memory is put to use before each
+//! measurement, see [`memory_filler`].
 
 pub(crate) mod brokers;
 mod content;
@@ -25,9 +25,10 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memory_filler::MemoryFiller;
 use resource_usage::Measured;
 
-/// How much is moved.
+/// Numbers and sizes of files.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     big_files: usize,
@@ -35,10 +36,11 @@ struct Scale {
     small_files: usize,
     small_bytes: u64,
     rounds: usize,
+    /// Whether to skip the [`memory_filler`].
     fresh_memory: bool,
 }
 
-/// One of the six.
+/// One of the six jobs.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     name: &'static str,
@@ -47,7 +49,7 @@ struct Job {
     threads: usize,
 }
 
-/// Jobs that read use what the job before has written.
+/// The jobs in order; a reading job reads the files of the job before it.
 const JOBS: [Job; 6] = [
     Job { name: "1 sequential write, 1 writer", writes: true, small: false, threads: 1 },
     Job { name: "2 sequential read, 1 reader, cold", writes: false, small: false, threads: 1 },
@@ -70,7 +72,7 @@ impl Job {
         self.files(scale) as u64 * self.file_bytes(scale)
     }
 
-    /// Names in a directory of the job's own.
+    /// Returns the paths of the job's files, in its own directory.
     fn paths(&self, scale: &Scale) -> Vec<String> {
         let folder = match (self.small, self.threads) {
             (true, _) => "small",
@@ -81,7 +83,7 @@ impl Job {
     }
 }
 
-/// Both sides of one job in one round.
+/// The measurements of one job in one round.
 #[derive(Debug)]
 struct Row {
     job: Job,
@@ -95,9 +97,10 @@ usage: cargo xtask bench events [SCENARIO...]
        cargo xtask bench drive [--objects N] [--index-mib N] [--file FILE]
        cargo xtask bench [--quick] [--rounds N] [--fresh-memory] [--json] [--out FILE]
 
-  --objects       1,000,000 if not given; --file is filled if it is not there, and stays
-  --quick         64 MiB files and 1,024 small ones instead of 256 MiB and 4,096
-  --fresh-memory  do not put free memory to use before each measurement";
+  --objects       number of objects (default 1,000,000)
+  --file          use this drive and keep it; it is created if it does not exist
+  --quick         write files of 64 MiB and 1,024 small files instead of 256 MiB and 4,096
+  --fresh-memory  do not fill free memory before each measurement";
 
 /// Runs the benchmark and prints the table.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
@@ -109,9 +112,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     let (scale, json, out) = parse(arguments)?;
     if cfg!(debug_assertions) {
-        return again_in_release(root, "bench", arguments);
+        return rerun_in_release(root, "bench", arguments);
     }
-    let tenon = build(root)?;
+    let tenon = build_release(root)?;
     let rows = measure_all(&tenon, &scale)?;
     let text = if json { report::json(&rows, &scale)? } else { report::table(&rows, &scale) };
     print!("{text}");
@@ -145,8 +148,8 @@ fn parse(arguments: &[String]) -> Result<(Scale, bool, Option<PathBuf>)> {
     Ok((scale, json, out))
 }
 
-/// A debug build of the raw client would flatter the mount.
-pub(crate) fn again_in_release(root: &Path, command: &str, arguments: &[String]) -> Result<()> {
+/// Runs the command again in a release build of xtask. A debug build would slow the raw client down, in favour of the mount.
+pub(crate) fn rerun_in_release(root: &Path, command: &str, arguments: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo
         .args(["run", "--quiet", "--release", "-p", "xtask", "--", command])
@@ -156,24 +159,24 @@ pub(crate) fn again_in_release(root: &Path, command: &str, arguments: &[String])
     if status.success() { Ok(()) } else { bail!("the benchmark failed") }
 }
 
-/// The release binary of the same checkout.
-pub(crate) fn build(root: &Path) -> Result<PathBuf> {
+/// Builds the release binary of the checkout and returns its path.
+pub(crate) fn build_release(root: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--release", "-p", "cli"]).current_dir(root);
     if !cargo.status().context("cannot run cargo")?.success() {
         bail!("the release build failed");
     }
-    let here = std::env::current_exe().context("cannot find this program")?;
-    let beside = here.with_file_name("tenon");
-    if beside.is_file() { Ok(beside) } else { bail!("no tenon beside {}", here.display()) }
+    let xtask = std::env::current_exe().context("cannot find this program")?;
+    let tenon = xtask.with_file_name("tenon");
+    if tenon.is_file() { Ok(tenon) } else { bail!("no tenon beside {}", xtask.display()) }
 }
 
 fn measure_all(tenon: &Path, scale: &Scale) -> Result<Vec<Row>> {
     let server = servers::minio();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let folder = tenon.parent().context("a program lies in a folder")?;
-    let mut filler = if scale.fresh_memory { None } else { Some(memory_filler::Filler::new(folder)?) };
-    let mut fill = || filler.as_mut().map_or(Ok(()), memory_filler::Filler::fill);
+    let folder = tenon.parent().context("the path of tenon has no directory")?;
+    let mut filler = if scale.fresh_memory { None } else { Some(MemoryFiller::new(folder)?) };
+    let mut fill = || filler.as_mut().map_or(Ok(()), MemoryFiller::fill);
     let mut rows = Vec::new();
     for round in 0..scale.rounds {
         let raw_bucket = raw_client::Bucket::create(&server, &format!("raw-{round}"), &runtime)?;
@@ -181,13 +184,13 @@ fn measure_all(tenon: &Path, scale: &Scale) -> Result<Vec<Row>> {
         for job in JOBS {
             eprintln!("round {} of {}, job {}", round + 1, scale.rounds, job.name);
             fill()?;
-            let raw = raw_bucket.run(&job, scale, &runtime)?;
+            let raw = raw_bucket.run_job(&job, scale, &runtime)?;
             fill()?;
             let mount = mount::run(tenon, &server, &mount_bucket, &job, scale, &runtime)?;
             rows.push(Row { job, raw, mount });
         }
-        raw_bucket.empty(&runtime)?;
-        mount_bucket.empty(&runtime)?;
+        raw_bucket.remove_all(&runtime)?;
+        mount_bucket.remove_all(&runtime)?;
     }
     Ok(rows)
 }

@@ -1,4 +1,4 @@
-//! The same jobs by threads on a mount.
+//! Jobs done by threads on a Tenon mount.
 
 use anyhow::{Context, Result, ensure};
 use servers::S3Server;
@@ -9,25 +9,26 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tokio::runtime::Runtime;
 
-use super::content::{Comparison, Content};
+use super::content::{Content, ContentChecker};
 use super::resource_usage::{self, Measured};
 use super::{Job, Scale, raw_client};
 
-/// Programs read and write in calls of this size.
+/// Size of a read call.
 const CALL_BYTES: usize = 1 << 20;
 
-/// A mount of a bucket with an empty state directory; unmounted on drop.
+/// A mount with its own state directory, which is empty at the start; unmounted on drop.
 #[derive(Debug)]
 pub(super) struct Mount {
     tenon: PathBuf,
     folder: tempfile::TempDir,
     pid: u32,
-    /// `None`: a mount of views alone.
+    /// `None` for a mount that has views only.
     volume: Option<String>,
     flags: Vec<String>,
     environment: Vec<(&'static str, String)>,
 }
 
+/// Runs a job on a fresh mount of a bucket and measures it. A write ends when the bucket has every byte.
 pub(super) fn run(
     tenon: &Path,
     server: &S3Server,
@@ -36,36 +37,38 @@ pub(super) fn run(
     scale: &Scale,
     runtime: &Runtime,
 ) -> Result<Measured> {
-    let mount = Mount::new(tenon, server, &bucket.name)?;
-    let before = resource_usage::cpu(mount.pid)?;
+    let mount = Mount::mount_volume(tenon, server, &bucket.name, &[], &[])?;
+    let before = resource_usage::cpu_time(mount.pid)?;
     let (_, wall) = resource_usage::timed(|| {
-        in_threads(&mount.point(), job, scale)?;
-        if job.writes { bucket.must_hold(job, scale, runtime) } else { Ok(()) }
+        run_in_threads(&mount.point(), job, scale)?;
+        if job.writes { bucket.check_files(job, scale, runtime) } else { Ok(()) }
     })?;
     let status = mount.status()?;
     let measured = Measured {
         wall,
-        cpu: resource_usage::cpu(mount.pid)? - before,
+        cpu: resource_usage::cpu_time(mount.pid)? - before,
         memory_peak_bytes: resource_usage::memory_peak_bytes(mount.pid)?,
-        store_requests: counts(&status, "store_requests"),
-        fuse_requests: counts(&status, "fuse_requests"),
+        store_requests: counters(&status, "store_requests"),
+        fuse_requests: counters(&status, "fuse_requests"),
     };
-    mount.end()?;
+    mount.unmount()?;
     Ok(measured)
 }
 
-fn in_threads(point: &Path, job: &Job, scale: &Scale) -> Result<()> {
+fn run_in_threads(point: &Path, job: &Job, scale: &Scale) -> Result<()> {
     let paths = job.paths(scale);
     if job.writes {
-        let folder = Path::new(&paths[0]).parent().context("a job has a folder")?;
+        let folder = Path::new(&paths[0]).parent().context("the job's path has no directory")?;
         std::fs::create_dir_all(point.join(folder))?;
     }
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..job.threads)
             .map(|thread| {
-                let mine: Vec<_> = paths.iter().enumerate().skip(thread).step_by(job.threads).collect();
+                let own_paths: Vec<_> = paths.iter().enumerate().skip(thread).step_by(job.threads).collect();
                 scope.spawn(move || {
-                    mine.into_iter().try_for_each(|(file, path)| one(&point.join(path), file, job, scale))
+                    own_paths
+                        .into_iter()
+                        .try_for_each(|(file, path)| process_file(&point.join(path), file, job, scale))
                 })
             })
             .collect();
@@ -75,7 +78,7 @@ fn in_threads(point: &Path, job: &Job, scale: &Scale) -> Result<()> {
     })
 }
 
-fn one(path: &Path, file: usize, job: &Job, scale: &Scale) -> Result<()> {
+fn process_file(path: &Path, file: usize, job: &Job, scale: &Scale) -> Result<()> {
     let bytes = job.file_bytes(scale);
     let outcome = if job.writes { write(path, file, bytes) } else { read(path, file, bytes) };
     outcome.with_context(|| path.display().to_string())
@@ -90,38 +93,34 @@ fn write(path: &Path, file: usize, bytes: u64) -> Result<()> {
         target.write_all(block)?;
         at += block.len() as u64;
     }
-    // The close stores the file; std swallows its error, so that the bucket is looked at afterwards.
+    // Closing uploads the file. `File` ignores errors of close, so the caller checks the bucket afterwards.
     drop(target);
     Ok(())
 }
 
 fn read(path: &Path, file: usize, bytes: u64) -> Result<()> {
     let mut source = File::open(path)?;
-    let mut comparison = Comparison::new(Content::new(bytes), file, 0);
+    let mut checker = ContentChecker::new(Content::new(bytes), file, 0);
     let mut buffer = vec![0; CALL_BYTES];
     loop {
         let count = source.read(&mut buffer)?;
         if count == 0 {
             break;
         }
-        ensure!(comparison.holds(&buffer[..count]), "came back with other bytes");
+        ensure!(checker.check_next(&buffer[..count]), "read wrong bytes");
     }
-    ensure!(comparison.end() == bytes, "ended early");
+    ensure!(checker.position() == bytes, "the file is too short");
     Ok(())
 }
 
-fn counts(status: &serde_json::Value, field: &str) -> BTreeMap<String, u64> {
+fn counters(status: &serde_json::Value, field: &str) -> BTreeMap<String, u64> {
     let counts = status.get(field).and_then(serde_json::Value::as_object);
     counts.into_iter().flatten().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect()
 }
 
 impl Mount {
-    fn new(tenon: &Path, server: &S3Server, bucket: &str) -> Result<Self> {
-        Self::of(tenon, server, bucket, &[], &[])
-    }
-
-    /// A volume made with the flags of `tenon format`, where there are any, and mounted with those of `tenon mount`.
-    pub(super) fn of(
+    /// Mounts a bucket with the flags of `tenon mount`. If there are flags of `tenon format`, it formats a volume in the bucket first.
+    pub(super) fn mount_volume(
         tenon: &Path,
         server: &S3Server,
         bucket: &str,
@@ -131,16 +130,17 @@ impl Mount {
         let volume = format!("s3://{bucket}");
         let mut mount = Self::unmounted(tenon, server, Some(volume.clone()), flags)?;
         if !format.is_empty() {
-            let made = mount.command(&["format", &volume]).args(format).output()?;
-            ensure!(made.status.success(), "tenon format failed: {}", String::from_utf8_lossy(&made.stderr));
+            let output = mount.command(&["format", &volume]).args(format).output()?;
+            let errors = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "tenon format failed: {errors}");
         }
         mount.start()?;
         Ok(mount)
     }
 
-    /// Views alone, of the rulesets in a file.
-    pub(super) fn of_views(tenon: &Path, server: &S3Server, rules: &Path, flags: &[&str]) -> Result<Self> {
-        let rules = rules.to_str().context("a path in UTF-8")?;
+    /// Mounts the views of a ruleset file, without a volume.
+    pub(super) fn mount_views(tenon: &Path, server: &S3Server, rules: &Path, flags: &[&str]) -> Result<Self> {
+        let rules = rules.to_str().context("the path is not UTF-8")?;
         let flags = [&["--views", rules], flags].concat();
         let mut mount = Self::unmounted(tenon, server, None, &flags)?;
         mount.start()?;
@@ -165,10 +165,10 @@ impl Mount {
         })
     }
 
-    /// Unmounts, and mounts with the same state: nothing of the files is in memory.
-    pub(super) fn again(mut self) -> Result<Self> {
+    /// Unmounts and mounts again with the same state directory, so that no file content is in memory.
+    pub(super) fn remount(mut self) -> Result<Self> {
         self.pid = 0;
-        self.unmount()?;
+        self.run_umount()?;
         self.start()?;
         Ok(self)
     }
@@ -178,8 +178,11 @@ impl Mount {
         let mut mounting = self.command(&["mount"]);
         mounting.args(&self.volume).arg(self.point()).arg("--state-dir").arg(state).args(&self.flags);
         ensure!(mounting.status()?.success(), "tenon mount failed");
-        let pid =
-            self.status()?.get("pid").and_then(serde_json::Value::as_u64).context("status without pid")?;
+        let pid = self
+            .status()?
+            .get("pid")
+            .and_then(serde_json::Value::as_u64)
+            .context("tenon status shows no pid")?;
         self.pid = u32::try_from(pid)?;
         Ok(())
     }
@@ -190,7 +193,7 @@ impl Mount {
         command
     }
 
-    /// The daemon's process.
+    /// Returns the daemon's pid.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
@@ -205,33 +208,37 @@ impl Mount {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// The address of its endpoint, where it has one.
+    /// Returns the URL of the mount's endpoint.
     pub(super) fn endpoint(&self) -> Result<String> {
         let status = self.status()?;
-        Ok(status.get("endpoint").and_then(serde_json::Value::as_str).context("no endpoint")?.to_owned())
+        Ok(status
+            .get("endpoint")
+            .and_then(serde_json::Value::as_str)
+            .context("tenon status shows no endpoint")?
+            .to_owned())
     }
 
-    /// The kernel's requests so far.
+    /// Returns the number of FUSE requests so far.
     pub(super) fn fuse_requests(&self) -> Result<u64> {
-        Ok(counts(&self.status()?, "fuse_requests").values().sum())
+        Ok(counters(&self.status()?, "fuse_requests").values().sum())
     }
 
-    fn unmount(&self) -> Result<()> {
+    fn run_umount(&self) -> Result<()> {
         let status = Command::new(&self.tenon).arg("umount").arg(self.point()).status()?;
         ensure!(status.success(), "tenon umount failed");
         Ok(())
     }
 
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(super) fn unmount(mut self) -> Result<()> {
         self.pid = 0;
-        self.unmount()
+        self.run_umount()
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.pid != 0
-            && let Err(error) = self.unmount()
+            && let Err(error) = self.run_umount()
         {
             eprintln!("{error:#}");
         }

@@ -1,4 +1,4 @@
-//! The yardstick: the same jobs by the S3 client alone.
+//! The baseline: the jobs done by the S3 client without a mount.
 
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -11,17 +11,18 @@ use store::{
 use store::{PutOptions, StoreError, SystemClock, Tags};
 use tokio::runtime::Runtime;
 
-use super::content::{Comparison, Content};
+use super::content::{Content, ContentChecker};
 use super::resource_usage::{self, Measured};
 use super::{Job, Scale};
 
-/// Size of parts and ranges.
+/// Size of the parts of uploads and of the ranges of downloads.
 const PART_BYTES: u64 = 8 << 20;
-/// Parts or ranges under way: of a single stream, and of each of several.
-const ALONE: usize = 4;
-const AMONG_OTHERS: usize = 2;
+/// Parts or ranges in flight of a single stream.
+const IN_FLIGHT_SINGLE: usize = 4;
+/// Parts or ranges in flight of each of several streams.
+const IN_FLIGHT_EACH: usize = 2;
 
-/// What is done to an object without a body.
+/// A call on an empty object.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Call {
     Put,
@@ -44,21 +45,23 @@ impl Bucket {
         Ok(Self { name: name.to_owned(), store: runtime.block_on(buckets.open(name))? })
     }
 
-    /// A bucket that is there, at an endpoint.
-    pub(super) fn at(endpoint: String, keys: (&str, &str), name: &str, runtime: &Runtime) -> Result<Self> {
+    /// Opens an existing bucket at an endpoint.
+    pub(super) fn open(endpoint: String, keys: (&str, &str), name: &str, runtime: &Runtime) -> Result<Self> {
         let buckets = buckets(endpoint, "us-east-1", keys, runtime)?;
         Ok(Self { name: name.to_owned(), store: runtime.block_on(buckets.open(name))? })
     }
 
-    pub(super) fn run(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<Measured> {
+    /// Runs a job and measures it.
+    pub(super) fn run_job(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<Measured> {
         let pid = std::process::id();
-        let before = resource_usage::cpu(pid)?;
-        let ((), wall) = resource_usage::timed(|| runtime.block_on(self.all(job, scale)))?;
-        Ok(Measured { wall, cpu: resource_usage::cpu(pid)? - before, ..Measured::default() })
+        let before = resource_usage::cpu_time(pid)?;
+        let ((), wall) = resource_usage::timed(|| runtime.block_on(self.transfer_files(job, scale)))?;
+        Ok(Measured { wall, cpu: resource_usage::cpu_time(pid)? - before, ..Measured::default() })
     }
 
-    async fn all(&self, job: &Job, scale: &Scale) -> Result<()> {
-        let (bytes, in_flight) = (job.file_bytes(scale), if job.threads == 1 { ALONE } else { AMONG_OTHERS });
+    async fn transfer_files(&self, job: &Job, scale: &Scale) -> Result<()> {
+        let (bytes, in_flight) =
+            (job.file_bytes(scale), if job.threads == 1 { IN_FLIGHT_SINGLE } else { IN_FLIGHT_EACH });
         let files = job.paths(scale).into_iter().enumerate().map(|(file, path)| async move {
             let key = ObjectKey::try_from(path.as_str())?;
             if job.writes {
@@ -97,49 +100,49 @@ impl Bucket {
             let (start, end) = (part * PART_BYTES, ((part + 1) * PART_BYTES).min(bytes));
             let range = (end - start < bytes).then_some(start..end);
             let mut body = self.store.get(key, GetOptions { range, ..GetOptions::default() }).await?.body;
-            let mut comparison = Comparison::new(Content::new(bytes), file, start);
+            let mut checker = ContentChecker::new(Content::new(bytes), file, start);
             while let Some(piece) = body.try_next().await? {
-                ensure!(comparison.holds(&piece), "'{key}' came back with other bytes");
+                ensure!(checker.check_next(&piece), "'{key}' has wrong bytes");
             }
-            ensure!(comparison.end() == end, "'{key}' ended early");
+            ensure!(checker.position() == end, "'{key}' is too short");
             anyhow::Ok(())
         });
         futures_util::stream::iter(ranges).buffer_unordered(in_flight).try_collect::<Vec<()>>().await?;
         Ok(())
     }
 
-    /// Stores file 0 of so many bytes, with so many parts under way.
-    pub(super) async fn put_whole(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
+    /// Puts file 0, with `parts` parts in flight.
+    pub(super) async fn put_file(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
         self.write(0, &ObjectKey::try_from(key)?, bytes, parts).await
     }
 
-    /// Reads it back and compares it.
-    pub(super) async fn get_whole(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
+    /// Gets file 0 with `parts` ranges in flight, and compares its content.
+    pub(super) async fn get_file(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
         self.read(0, &ObjectKey::try_from(key)?, bytes, parts).await
     }
 
-    /// Fails unless the bucket holds the job's files at their full size.
-    pub(super) fn must_hold(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<()> {
+    /// Checks that the bucket has all files of the job at their full size.
+    pub(super) fn check_files(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<()> {
         let paths = job.paths(scale);
-        let folder = paths.first().and_then(|path| path.split_once('/')).context("a job has files")?.0;
+        let folder = paths.first().and_then(|path| path.split_once('/')).context("the job has no files")?.0;
         let sizes = runtime.block_on(self.sizes(&format!("{folder}/")))?;
         let complete = sizes.iter().filter(|size| **size == job.file_bytes(scale)).count();
-        ensure!(complete == paths.len(), "{complete} of {} files are in the bucket", paths.len());
+        ensure!(complete == paths.len(), "the bucket has {complete} of {} files", paths.len());
         Ok(())
     }
 
-    /// How many objects there are, by pages of a listing, one after the other.
+    /// Counts the objects with a prefix, with a sequential listing.
     pub(super) async fn count(&self, prefix: &str) -> Result<usize> {
         Ok(self.sizes(prefix).await?.len())
     }
 
-    /// Does one thing to one object.
+    /// Makes a call on an object.
     pub(super) async fn call_one(&self, call: Call, name: &str) -> Result<()> {
         self.call_each(call, &[name.to_owned()], 1).await
     }
 
-    /// Does the same to objects of these names, so many at a time.
-    pub(super) async fn call_each(&self, call: Call, names: &[String], at_once: usize) -> Result<()> {
+    /// Makes a call on each of these objects, with `concurrency` calls in flight.
+    pub(super) async fn call_each(&self, call: Call, names: &[String], concurrency: usize) -> Result<()> {
         let calls = names.iter().map(|name| async move {
             let key = ObjectKey::try_from(name.as_str())?;
             match call {
@@ -149,7 +152,7 @@ impl Bucket {
             }
             anyhow::Ok(())
         });
-        futures_util::stream::iter(calls).buffer_unordered(at_once).try_collect().await
+        futures_util::stream::iter(calls).buffer_unordered(concurrency).try_collect().await
     }
 
     async fn sizes(&self, prefix: &str) -> Result<Vec<u64>, StoreError> {
@@ -165,8 +168,8 @@ impl Bucket {
         Ok(sizes.collect())
     }
 
-    /// Removes everything, so that the next round finds the same disk.
-    pub(super) fn empty(&self, runtime: &Runtime) -> Result<()> {
+    /// Removes all objects, so that every round begins with the same disk.
+    pub(super) fn remove_all(&self, runtime: &Runtime) -> Result<()> {
         runtime.block_on(async {
             loop {
                 let page = self.store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await?;
@@ -189,6 +192,6 @@ fn buckets(endpoint: String, region: &str, keys: (&str, &str), runtime: &Runtime
         credentials: CredentialsSource::Fixed(Arc::new(credentials)),
         ..S3Config::default()
     };
-    let _inside = runtime.enter();
+    let _guard = runtime.enter();
     Ok(S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1)))?)
 }

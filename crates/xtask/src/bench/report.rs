@@ -1,4 +1,4 @@
-//! The table.
+//! Output of the six jobs: a table and JSON.
 
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::resource_usage::Measured;
 use super::{JOBS, Job, Row, Scale};
 
-/// One line for each job, medians over the rounds.
+/// Formats a table with a line for each job: medians over the rounds.
 pub(super) fn table(rows: &[Row], scale: &Scale) -> String {
     let mut text = format!(
         "{} files of {} MiB, {} of {} KiB, {} rounds; MinIO, client and mount on one machine\n\n",
@@ -20,7 +20,7 @@ pub(super) fn table(rows: &[Row], scale: &Scale) -> String {
     text.push_str("| job | raw | mount | mount/raw | CPU s/GiB raw | CPU s/GiB mount | peak MiB |\n");
     text.push_str("|---|---|---|---|---|---|---|\n");
     for job in JOBS {
-        let line = Line::of(&job, rows, scale);
+        let line = JobSummary::new(&job, rows, scale);
         let _ = writeln!(
             text,
             "| {} | {} | {} | {:.2} | {:.2} | {:.2} | {} |",
@@ -33,24 +33,28 @@ pub(super) fn table(rows: &[Row], scale: &Scale) -> String {
             line.peak_bytes >> 20
         );
     }
-    text.push_str("\nRequests a file, from the last round\n\n| job | S3 | FUSE |\n|---|---|---|\n");
+    text.push_str("\nRequests per file, in the last round\n\n| job | S3 | FUSE |\n|---|---|---|\n");
     for job in JOBS {
         if let Some(row) = rows.iter().rev().find(|row| row.job.name == job.name) {
             let files = job.files(scale) as f64;
-            let store = a_file(&row.mount.store_requests, files);
-            let _ =
-                writeln!(text, "| {} | {store} | {} |", job.name, a_file(&row.mount.fuse_requests, files));
+            let store = requests_per_file(&row.mount.store_requests, files);
+            let _ = writeln!(
+                text,
+                "| {} | {store} | {} |",
+                job.name,
+                requests_per_file(&row.mount.fuse_requests, files)
+            );
         }
     }
     text
 }
 
-/// The same, for programs.
+/// Formats the same as JSON.
 pub(super) fn json(rows: &[Row], scale: &Scale) -> Result<String> {
     let lines: Vec<serde_json::Value> = JOBS
         .iter()
         .map(|job| {
-            let line = Line::of(job, rows, scale);
+            let line = JobSummary::new(job, rows, scale);
             let last = rows.iter().rev().find(|row| row.job.name == job.name);
             serde_json::json!({
                 "job": job.name,
@@ -68,8 +72,8 @@ pub(super) fn json(rows: &[Row], scale: &Scale) -> Result<String> {
     Ok(serde_json::to_string_pretty(&lines)? + "\n")
 }
 
-/// Medians of one job.
-struct Line {
+/// The medians of a job.
+struct JobSummary {
     raw_seconds: f64,
     mount_seconds: f64,
     raw_cpu_per_gib: f64,
@@ -79,21 +83,21 @@ struct Line {
     files: usize,
 }
 
-impl Line {
-    fn of(job: &Job, rows: &[Row], scale: &Scale) -> Self {
-        let mine = || rows.iter().filter(|row| row.job.name == job.name);
+impl JobSummary {
+    fn new(job: &Job, rows: &[Row], scale: &Scale) -> Self {
+        let job_rows = || rows.iter().filter(|row| row.job.name == job.name);
         let gib = job.bytes(scale) as f64 / (1u64 << 30) as f64;
-        let of = |pick: fn(&Row) -> &Measured, value: fn(&Measured) -> f64| {
-            median(mine().map(|row| value(pick(row))))
+        let median_of = |side: fn(&Row) -> &Measured, value: fn(&Measured) -> f64| {
+            median(job_rows().map(|row| value(side(row))))
         };
         let wall = |side: &Measured| side.wall.as_secs_f64();
         let cpu = |side: &Measured| side.cpu.as_secs_f64();
         Self {
-            raw_seconds: of(|row| &row.raw, wall),
-            mount_seconds: of(|row| &row.mount, wall),
-            raw_cpu_per_gib: of(|row| &row.raw, cpu) / gib,
-            mount_cpu_per_gib: of(|row| &row.mount, cpu) / gib,
-            peak_bytes: mine().map(|row| row.mount.memory_peak_bytes).max().unwrap_or(0),
+            raw_seconds: median_of(|row| &row.raw, wall),
+            mount_seconds: median_of(|row| &row.mount, wall),
+            raw_cpu_per_gib: median_of(|row| &row.raw, cpu) / gib,
+            mount_cpu_per_gib: median_of(|row| &row.mount, cpu) / gib,
+            peak_bytes: job_rows().map(|row| row.mount.memory_peak_bytes).max().unwrap_or(0),
             bytes: job.bytes(scale),
             files: job.files(scale),
         }
@@ -114,7 +118,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn a_file(requests: &BTreeMap<String, u64>, files: f64) -> String {
+fn requests_per_file(requests: &BTreeMap<String, u64>, files: f64) -> String {
     let mut counts: Vec<_> = requests.iter().filter(|(_, count)| **count > 0).collect();
     counts.sort_by(|a, b| b.1.cmp(a.1));
     counts

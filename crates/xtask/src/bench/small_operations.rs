@@ -1,4 +1,4 @@
-//! What programs do many times a second: commits of a database, files made.
+//! Rates of small operations: commits of a database, creation of files.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fs::{self, OpenOptions};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::resource_usage::timed;
 
-/// Rows inserted one by one, each a transaction that must be safe.
+/// A Python script that inserts rows one by one, each in a durable transaction.
 const SQLITE: &str = "
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -24,7 +24,7 @@ assert db.execute('select count(*) from t').fetchone()[0] == count
 print(rate)
 ";
 
-/// Commits a second of SQLite in WAL mode with `synchronous=FULL`.
+/// Measures the commits per second of SQLite in WAL mode with `synchronous=FULL`.
 pub(super) fn sqlite_commits(folder: &Path) -> Result<f64> {
     let output = Command::new("python3").args(["-c", SQLITE]).arg(folder.join("commits.db")).output();
     let output = output.context("cannot run python3")?;
@@ -32,13 +32,13 @@ pub(super) fn sqlite_commits(folder: &Path) -> Result<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// Files of 5 bytes made a second, by so many threads with a directory each.
-pub(super) fn creates(folder: &Path, threads: usize) -> Result<f64> {
-    let each = 8000 / threads;
-    let make = |thread: usize| -> Result<()> {
+/// Measures the files of 5 bytes created per second, by threads with a directory each.
+pub(super) fn file_creations(folder: &Path, threads: usize) -> Result<f64> {
+    let files_per_thread = 8000 / threads;
+    let create = |thread: usize| -> Result<()> {
         let dir = folder.join(format!("by-{threads}-{thread}"));
         fs::create_dir(&dir)?;
-        for file in 0..each {
+        for file in 0..files_per_thread {
             let path = dir.join(file.to_string());
             OpenOptions::new().write(true).create_new(true).open(path)?.write_all(b"hello")?;
         }
@@ -46,11 +46,11 @@ pub(super) fn creates(folder: &Path, threads: usize) -> Result<f64> {
     };
     let ((), wall) = timed(|| {
         std::thread::scope(|scope| {
-            let makers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || make(thread))).collect();
-            makers
+            let creators: Vec<_> = (0..threads).map(|thread| scope.spawn(move || create(thread))).collect();
+            creators
                 .into_iter()
-                .try_for_each(|maker| maker.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
+                .try_for_each(|creator| creator.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
         })
     })?;
-    Ok((each * threads) as f64 / wall.as_secs_f64())
+    Ok((files_per_thread * threads) as f64 / wall.as_secs_f64())
 }

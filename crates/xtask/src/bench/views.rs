@@ -1,8 +1,8 @@
-//! `cargo xtask views`: directories that are queries over one large bucket, after the DelveFS paper's Figures 6 and 7, beside the raw S3
-//! client and s3fs.
+//! `cargo xtask views`: measures views (directories that are queries) over a large bucket, after the DelveFS paper's Figures 6 and 7, and the
+//! same with the raw S3 client and s3fs.
 //!
-//! One MinIO, one run. A listing is cold when the server was restarted and nothing is mounted; then it includes the start of the
-//! mount, whose handler lists the bucket. It is hot when it was done before. MinIO tells the mounts what happens by its webhook.
+//! One MinIO serves the whole run. A cold listing follows a restart of the server; of a mount it includes the start, as the mount's handler
+//! lists the bucket. A hot listing is a repeated one. MinIO notifies the mounts by a webhook.
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -15,15 +15,16 @@ use tokio::runtime::Runtime;
 
 use super::mount::Mount;
 use super::resource_usage::{self, timed};
-use super::{again_in_release, build, raw_client, visibility};
+use super::{build_release, raw_client, rerun_in_release, visibility};
 
-/// Objects under the prefix that the small view asks for.
+/// Number of objects in the small view.
 const FEW: usize = 100;
-/// Requests of the raw client under way.
-const AT_ONCE: usize = 64;
-/// The paper's metadata benchmark: so many processes with so many empty files each.
+/// Number of concurrent requests of the raw client.
+const CONCURRENT_REQUESTS: usize = 64;
+/// Number of processes of the paper's metadata benchmark.
 const PROCESSES: usize = 8;
-const FILES_EACH: usize = 1000;
+/// Number of empty files of each process.
+const FILES_PER_PROCESS: usize = 1000;
 const BUCKET: &str = "views";
 
 const RULES: &str = "\
@@ -42,7 +43,7 @@ few:
   object: 'few-*'
 ";
 
-const USAGE: &str = "usage: cargo xtask views [--objects N]     (100,000 objects unless told)";
+const USAGE: &str = "usage: cargo xtask views [--objects N]     (default 100,000)";
 
 /// Runs the measurements and prints the tables.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
@@ -52,34 +53,34 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         _ => bail!("{USAGE}"),
     };
     if cfg!(debug_assertions) {
-        return again_in_release(root, "views", arguments);
+        return rerun_in_release(root, "views", arguments);
     }
-    let tenon = build(root)?;
+    let tenon = build_release(root)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let webhook = visibility::Webhook::new()?;
     let mut server = servers::minio_with(&webhook.settings());
     let bucket = raw_client::Bucket::create(&server, BUCKET, &runtime)?;
-    eprintln!("{objects} objects ...");
+    eprintln!("putting {objects} objects");
     runtime.block_on(fill(&bucket, objects))?;
     let folder = tempfile::tempdir()?;
     let bench = Bench { tenon, runtime, bucket, folder, objects, webhook };
     bench.webhook.attach(&server, BUCKET)?;
-    println!("{objects} objects, one MinIO, two cores for all of it\n");
+    println!("{objects} objects; one MinIO and all clients on two cores\n");
     println!(
-        "| | cold, s | hot, s | the mount's CPU, s | hot: requests of the kernel |\n|---|---|---|---|---|"
+        "| | cold, s | hot, s | CPU of the mount (cold, hot), s | FUSE requests, hot |\n|---|---|---|---|---|"
     );
     bench.raw_listing(&mut server)?;
     bench.views(&mut server)?;
     bench.small_view(&mut server)?;
     bench.s3fs(&mut server)?;
-    println!("\n| {PROCESSES} times {FILES_EACH} empty files | raw, /s | view, /s |\n|---|---|---|");
+    println!("\n| {PROCESSES} times {FILES_PER_PROCESS} empty files | raw, /s | view, /s |\n|---|---|---|");
     bench.metadata(&server)?;
-    println!("\n| PUT answered to shown by `ls` | p50, ms | p99, ms | most, ms |\n|---|---|---|---|");
+    println!("\n| response to PUT until listed | p50, ms | p99, ms | max, ms |\n|---|---|---|---|");
     visibility::measure(&bench.tenon, &server, &bench.webhook, &bench.runtime)
 }
 
-/// What a program does with a file.
-type Step = fn(&Path) -> std::io::Result<()>;
+/// A system call on a file.
+type FileCall = fn(&Path) -> std::io::Result<()>;
 
 struct Bench {
     tenon: PathBuf,
@@ -93,7 +94,7 @@ struct Bench {
 async fn fill(bucket: &raw_client::Bucket, objects: usize) -> Result<()> {
     let few = (0..FEW).map(|number| format!("few-{number:03}"));
     let rest = (FEW..objects).map(|number| format!("many-{number:07}"));
-    let puts = few.chain(rest).map(|key| async move { bucket.put_whole(&key, 16, 1).await });
+    let puts = few.chain(rest).map(|key| async move { bucket.put_file(&key, 16, 1).await });
     let done = std::sync::atomic::AtomicUsize::new(0);
     let puts = puts.map(|put| async {
         put.await?;
@@ -103,35 +104,39 @@ async fn fill(bucket: &raw_client::Bucket, objects: usize) -> Result<()> {
         }
         anyhow::Ok(())
     });
-    futures_util::stream::iter(puts).buffer_unordered(AT_ONCE).try_collect().await
+    futures_util::stream::iter(puts).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
 }
 
-fn row(what: &str, cold: Duration, hot: Option<Duration>) {
+fn print_row(name: &str, cold: Duration, hot: Option<Duration>) {
     let hot = hot.map_or_else(|| "".to_owned(), |hot| format!("{:.3}", hot.as_secs_f64()));
-    println!("| {what} | {:.3} | {hot} | | |", cold.as_secs_f64());
+    println!("| {name} | {:.3} | {hot} | | |", cold.as_secs_f64());
 }
 
-/// `ls -l` of a directory of a mount, twice, with what that cost.
-fn listings(what: &str, mount: &Mount, name: &str, expected: usize) -> Result<()> {
-    let directory = mount.point().join(name);
-    let cpu = || resource_usage::cpu(mount.pid());
+/// Runs `ls -l` on a directory of a mount twice, and prints times, CPU time and FUSE requests.
+fn print_listings(title: &str, mount: &Mount, directory: &str, expected: usize) -> Result<()> {
+    let directory = mount.point().join(directory);
+    let cpu = || resource_usage::cpu_time(mount.pid());
     let before = cpu()?;
     let (first, between) = (ls(&directory, expected)?, cpu()?);
-    let asked = mount.fuse_requests()?;
+    let requests_before = mount.fuse_requests()?;
     let hot = ls(&directory, expected)?;
-    let asked = mount.fuse_requests()? - asked;
+    let requests = mount.fuse_requests()? - requests_before;
     let (first_cpu, hot_cpu) = (between - before, cpu()? - between);
     let times = format!("{:.3} | {:.3}", first.as_secs_f64(), hot.as_secs_f64());
-    println!("| {what} | {times} | {:.2}, {:.2} | {asked} |", first_cpu.as_secs_f64(), hot_cpu.as_secs_f64());
+    println!(
+        "| {title} | {times} | {:.2}, {:.2} | {requests} |",
+        first_cpu.as_secs_f64(),
+        hot_cpu.as_secs_f64()
+    );
     Ok(())
 }
 
-/// `ls -l`, which must show so many files.
+/// Runs `ls -l`, which must list `expected` files, and returns its time.
 fn ls(directory: &Path, expected: usize) -> Result<Duration> {
     let (output, took) =
         timed(|| Ok(Command::new("ls").arg("-l").arg(directory).stderr(Stdio::inherit()).output()?))?;
     let lines = output.stdout.iter().filter(|byte| **byte == b'\n').count();
-    ensure!(lines == expected + 1, "ls shows {} files of {expected}", lines.saturating_sub(1));
+    ensure!(lines == expected + 1, "ls lists {} of {expected} files", lines.saturating_sub(1));
     Ok(took)
 }
 
@@ -140,31 +145,31 @@ impl Bench {
         server.restart();
         let list = || timed(|| self.runtime.block_on(self.bucket.count("")));
         let ((count, cold), (_, hot)) = (list()?, list()?);
-        ensure!(count == self.objects, "{count} objects are listed");
-        row("raw listing", cold, Some(hot));
+        ensure!(count == self.objects, "the listing has {count} of {} objects", self.objects);
+        print_row("raw listing", cold, Some(hot));
         Ok(())
     }
 
     fn views(&self, server: &mut S3Server) -> Result<()> {
         server.restart();
-        let rules = self.rules(RULES)?;
-        let flags = self.webhook.flags();
-        let (mount, start) = timed(|| Mount::of_views(&self.tenon, server, &rules, &[&flags]))?;
-        row("start of the mount", start, None);
-        listings("`ls -l` of all", &mount, "all", self.objects)?;
-        listings("`ls -l` of 100 among them", &mount, "few", FEW)?;
+        let rules = self.write_rules(RULES)?;
+        let flag = self.webhook.flag();
+        let (mount, start) = timed(|| Mount::mount_views(&self.tenon, server, &rules, &[&flag]))?;
+        print_row("start of the mount", start, None);
+        print_listings("`ls -l` of all", &mount, "all", self.objects)?;
+        print_listings("`ls -l` of 100 of them", &mount, "few", FEW)?;
         println!("| peak MiB | {} | | | |", resource_usage::memory_peak_bytes(mount.pid())? >> 20);
-        mount.end()
+        mount.unmount()
     }
 
     fn small_view(&self, server: &mut S3Server) -> Result<()> {
         server.restart();
-        let rules = self.rules(FEW_RULES)?;
-        let flags = self.webhook.flags();
-        let (mount, start) = timed(|| Mount::of_views(&self.tenon, server, &rules, &[&flags]))?;
-        row("start of a mount with 100 objects", start, None);
-        listings("`ls -l` there", &mount, "few", FEW)?;
-        mount.end()
+        let rules = self.write_rules(FEW_RULES)?;
+        let flag = self.webhook.flag();
+        let (mount, start) = timed(|| Mount::mount_views(&self.tenon, server, &rules, &[&flag]))?;
+        print_row("start of a mount with 100 objects", start, None);
+        print_listings("`ls -l` of its view", &mount, "few", FEW)?;
+        mount.unmount()
     }
 
     fn s3fs(&self, server: &mut S3Server) -> Result<()> {
@@ -180,55 +185,57 @@ impl Bench {
         mounting.arg("-o").arg(format!("passwd_file={}", key.display()));
         let (mounted, start) = timed(|| Ok(mounting.status()))?;
         let Ok(status) = mounted else {
-            eprintln!("s3fs is not installed: its row is left out");
+            eprintln!("s3fs is not installed, so its row is left out");
             return Ok(());
         };
-        ensure!(status.success(), "s3fs does not mount");
+        ensure!(status.success(), "s3fs failed to mount");
         let listed = ls(&point, self.objects).and_then(|cold| Ok((cold, ls(&point, self.objects)?)));
         Command::new("fusermount3").arg("-u").arg(&point).status()?;
         let (cold, hot) = listed?;
-        row("s3fs: `ls -l` of all, start included", start + cold, Some(hot));
+        print_row("s3fs: `ls -l` of all, with start", start + cold, Some(hot));
         Ok(())
     }
 
     fn metadata(&self, server: &S3Server) -> Result<()> {
-        let rules = self.rules("made:\n  container: made\n")?;
+        let rules = self.write_rules("made:\n  container: made\n")?;
         raw_client::Bucket::create(server, "made", &self.runtime)?;
-        let other = raw_client::Bucket::create(server, "made-raw", &self.runtime)?;
-        let mount = Mount::of_views(&self.tenon, server, &rules, &[])?;
+        let raw_bucket = raw_client::Bucket::create(server, "made-raw", &self.runtime)?;
+        let mount = Mount::mount_views(&self.tenon, server, &rules, &[])?;
         let directory = mount.point().join("made");
-        let steps: [(&str, Step, raw_client::Call); 3] = [
+        let calls: [(&str, FileCall, raw_client::Call); 3] = [
             ("create", |path| File::create(path).map(drop), raw_client::Call::Put),
             ("stat", |path| std::fs::metadata(path).map(drop), raw_client::Call::Head),
             ("remove", |path| std::fs::remove_file(path), raw_client::Call::Delete),
         ];
-        for (name, step, call) in steps {
-            let (_, by_raw) = timed(|| self.runtime.block_on(other.call_each(call, &names(), PROCESSES)))?;
-            let (_, by_view) = timed(|| in_threads(&directory, step))?;
-            let rate = |took: Duration| (PROCESSES * FILES_EACH) as f64 / took.as_secs_f64();
+        for (name, file_call, call) in calls {
+            let (_, by_raw) =
+                timed(|| self.runtime.block_on(raw_bucket.call_each(call, &file_names(), PROCESSES)))?;
+            let (_, by_view) = timed(|| call_in_threads(&directory, file_call))?;
+            let rate = |took: Duration| (PROCESSES * FILES_PER_PROCESS) as f64 / took.as_secs_f64();
             println!("| {name} | {:.0} | {:.0} |", rate(by_raw), rate(by_view));
         }
-        mount.end()
+        mount.unmount()
     }
 
-    fn rules(&self, text: &str) -> Result<PathBuf> {
+    fn write_rules(&self, text: &str) -> Result<PathBuf> {
         let path = self.folder.path().join("rules.yaml");
         std::fs::write(&path, text)?;
         Ok(path)
     }
 }
 
-fn names() -> Vec<String> {
-    let names =
-        (0..PROCESSES).flat_map(|process| (0..FILES_EACH).map(move |file| format!("{process}-{file:04}")));
+fn file_names() -> Vec<String> {
+    let names = (0..PROCESSES)
+        .flat_map(|process| (0..FILES_PER_PROCESS).map(move |file| format!("{process}-{file:04}")));
     names.collect()
 }
 
-fn in_threads(directory: &Path, step: Step) -> Result<()> {
-    let names = names();
+fn call_in_threads(directory: &Path, call: FileCall) -> Result<()> {
+    let names = file_names();
     std::thread::scope(|scope| {
-        let work = |mine: &[String]| mine.iter().try_for_each(|name| step(&directory.join(name)));
-        let threads: Vec<_> = names.chunks(FILES_EACH).map(|mine| scope.spawn(move || work(mine))).collect();
+        let work = |names: &[String]| names.iter().try_for_each(|name| call(&directory.join(name)));
+        let threads: Vec<_> =
+            names.chunks(FILES_PER_PROCESS).map(|part| scope.spawn(move || work(part))).collect();
         threads
             .into_iter()
             .try_for_each(|thread| Ok(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??))

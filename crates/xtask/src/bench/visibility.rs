@@ -1,5 +1,5 @@
-//! From the answer to a PUT to the moment at which `ls` of a view shows the object: through a mount's own endpoint, and through MinIO,
-//! which tells the mount by its webhook.
+//! Time from the response to a PUT until a listing of a view shows the object: through the mount's own endpoint, and through MinIO, which
+//! notifies the mount by a webhook.
 
 use anyhow::{Context, Result, ensure};
 use servers::S3Server;
@@ -12,53 +12,54 @@ use super::mount::Mount;
 use super::raw_client::{Bucket, Call};
 use super::resource_usage::timed;
 
-/// Objects of each way.
+/// Number of objects for each path.
 const OBJECTS: usize = 500;
-/// One that is not seen by then is lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which an object that is not listed counts as failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
 const BUCKET: &str = "visible";
 const RULES: &str = "fresh:\n  container: visible\n  object: '*-fresh-*'\n";
-/// Of the endpoint's one user.
+/// Credentials of the endpoint's only user.
 const KEYS: (&str, &str) = ("BENCH", "benchbenchbench");
 
-/// Where MinIO sends what happens.
+/// The webhook receiver that MinIO notifies.
 pub(super) struct Webhook {
     address: String,
     url: String,
 }
 
 impl Webhook {
-    /// At a port that is free now.
+    /// Chooses a free port.
     pub(super) fn new() -> Result<Self> {
         let address = format!("{}/minio", servers::free_address());
         Ok(Self { url: format!("http://{address}"), address })
     }
 
-    /// For the server.
+    /// Returns MinIO's environment variables for the webhook.
     pub(super) fn settings(&self) -> [(&str, &str); 2] {
         [("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"), ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &self.url)]
     }
 
-    /// For a mount.
-    pub(super) fn flags(&self) -> String {
+    /// Returns the flag of `tenon mount`.
+    pub(super) fn flag(&self) -> String {
         format!("--events=webhook://{}", self.address)
     }
 
-    /// Has a bucket say what happens in it.
+    /// Configures a bucket to send its events to the webhook.
     pub(super) fn attach(&self, server: &S3Server, bucket: &str) -> Result<()> {
-        let keys = format!("http://{}:{}@", server.access_key(), server.secret_key());
-        let said = Command::new(servers::program("mc"))
-            .env("MC_HOST_m", server.endpoint().replace("http://", &keys))
+        let credentials = format!("http://{}:{}@", server.access_key(), server.secret_key());
+        let output = Command::new(servers::program("mc"))
+            .env("MC_HOST_m", server.endpoint().replace("http://", &credentials))
             .args(["--quiet", "event", "add", &format!("m/{bucket}"), "arn:minio:sqs::TENON:webhook"])
             .args(["--event", "put,delete"])
             .output()
             .context("cannot run mc")?;
-        ensure!(said.status.success(), "mc event add: {}", String::from_utf8_lossy(&said.stderr));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "mc event add failed: {errors}");
         Ok(())
     }
 }
 
-/// Prints a row for each way.
+/// Measures both paths and prints a row for each.
 pub(super) fn measure(tenon: &Path, server: &S3Server, webhook: &Webhook, runtime: &Runtime) -> Result<()> {
     let bucket = Bucket::create(server, BUCKET, runtime)?;
     webhook.attach(server, BUCKET)?;
@@ -67,48 +68,50 @@ pub(super) fn measure(tenon: &Path, server: &S3Server, webhook: &Webhook, runtim
     std::fs::write(&rules, RULES)?;
     std::fs::write(&users, format!("[[user]]\naccess_key = \"{}\"\nsecret_key = \"{}\"\n", KEYS.0, KEYS.1))?;
     std::fs::set_permissions(&users, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    let text = |path: &PathBuf| path.to_str().map(str::to_owned).context("a path in UTF-8");
-    let (rules, users, events) = (text(&rules)?, text(&users)?, webhook.flags());
+    let text = |path: &PathBuf| path.to_str().map(str::to_owned).context("the path is not UTF-8");
+    let (rules, users, events) = (text(&rules)?, text(&users)?, webhook.flag());
     let flags = ["--views", &rules, &events, "--serve", "127.0.0.1:0", "--users", &users];
-    let mount = Mount::of(tenon, server, BUCKET, &[], &flags)?;
+    let mount = Mount::mount_volume(tenon, server, BUCKET, &[], &flags)?;
     let directory = mount.point().join(".views/fresh");
-    ensure!(names(&directory)? == 0, "the view is not empty");
-    let endpoint = Bucket::at(mount.endpoint()?, KEYS, BUCKET, runtime)?;
-    let ways =
+    ensure!(count_entries(&directory)? == 0, "the view is not empty");
+    let endpoint = Bucket::open(mount.endpoint()?, KEYS, BUCKET, runtime)?;
+    let paths =
         [("through the endpoint", "endpoint", &endpoint), ("through MinIO's webhook", "webhook", &bucket)];
-    for (shown, way, bucket) in ways {
+    for (title, prefix, bucket) in paths {
         let mut times = Vec::with_capacity(OBJECTS);
         for number in 0..OBJECTS {
-            times.push(put_and_see(bucket, &format!("{way}-fresh-{number:04}"), &directory, runtime)?);
+            times.push(time_to_visible(bucket, &format!("{prefix}-fresh-{number:04}"), &directory, runtime)?);
         }
         times.sort_unstable();
-        let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)].as_secs_f64() * 1e3;
-        println!("| {shown} | {:.2} | {:.2} | {:.2} |", at(50), at(99), at(100));
+        let percentile =
+            |share: usize| times[(times.len() * share / 100).min(times.len() - 1)].as_secs_f64() * 1e3;
+        println!("| {title} | {:.2} | {:.2} | {:.2} |", percentile(50), percentile(99), percentile(100));
     }
-    mount.end()
+    mount.unmount()
 }
 
-fn put_and_see(bucket: &Bucket, name: &str, directory: &Path, runtime: &Runtime) -> Result<Duration> {
-    let before = names(directory)?;
+/// Puts an object and returns the time until the directory lists it.
+fn time_to_visible(bucket: &Bucket, name: &str, directory: &Path, runtime: &Runtime) -> Result<Duration> {
+    let before = count_entries(directory)?;
     runtime.block_on(bucket.call_one(Call::Put, name))?;
-    let ((), took) = timed(|| see(directory, before + 1))?;
-    ensure!(directory.join(name).exists(), "'{name}' is listed and not found");
+    let ((), took) = timed(|| wait_until_listed(directory, before + 1))?;
+    ensure!(directory.join(name).exists(), "'{name}' is listed, but cannot be opened");
     Ok(took)
 }
 
-/// Lists until there are so many.
-fn see(directory: &Path, expected: usize) -> Result<()> {
+/// Lists the directory until it has `expected` entries.
+fn wait_until_listed(directory: &Path, expected: usize) -> Result<()> {
     let mut waited = Duration::ZERO;
     loop {
-        let (count, took) = timed(|| names(directory))?;
+        let (count, took) = timed(|| count_entries(directory))?;
         if count == expected {
             return Ok(());
         }
         waited += took;
-        ensure!(waited < PATIENCE, "{count} of {expected} objects are seen");
+        ensure!(waited < TIMEOUT, "only {count} of {expected} objects are listed");
     }
 }
 
-fn names(directory: &Path) -> Result<usize> {
+fn count_entries(directory: &Path) -> Result<usize> {
     Ok(std::fs::read_dir(directory)?.count())
 }

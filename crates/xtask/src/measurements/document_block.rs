@@ -1,12 +1,12 @@
-//! Blocks of documents that are made by a program, between two lines that say so.
+//! Generated blocks of documents, between two marker lines.
 
 use anyhow::{Context, Result};
 
-/// Replaces a block; the lines around it stay.
+/// Replaces the content of a block. The marker lines and the rest of the document stay.
 pub(super) fn with_block(text: &str, name: &str, content: &str) -> Result<String> {
     let (begin, end) =
         (format!("<!-- begin {name}: made by `cargo xtask tables` -->"), format!("<!-- end {name} -->"));
-    let missing = || format!("there is no block '{name}'");
+    let missing = || format!("the document has no block '{name}'");
     let (before, rest) = text.split_once(&begin).with_context(missing)?;
     let (_, after) = rest.split_once(&end).with_context(missing)?;
     Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", content.trim()))
@@ -19,12 +19,12 @@ mod tests {
     #[test]
     fn a_block_is_replaced_and_the_rest_stays() {
         let text = "# A\n\n<!-- begin x: made by `cargo xtask tables` -->\nold\n<!-- end x -->\n\nB\n";
-        let made = with_block(text, "x", "| new |\n").unwrap();
+        let updated = with_block(text, "x", "| new |\n").unwrap();
         assert_eq!(
-            made,
+            updated,
             "# A\n\n<!-- begin x: made by `cargo xtask tables` -->\n\n| new |\n\n<!-- end x -->\n\nB\n"
         );
-        assert_eq!(with_block(&made, "x", "| new |").unwrap(), made);
+        assert_eq!(with_block(&updated, "x", "| new |").unwrap(), updated);
         assert!(with_block(text, "y", "").is_err());
     }
 }

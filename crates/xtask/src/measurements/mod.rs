@@ -1,8 +1,8 @@
-//! `cargo xtask measure`: everything that `docs/benchmarks.md` makes of kept results, measured in one run; `cargo xtask tables`: the
-//! documents made of these results.
+//! `cargo xtask measure` makes all measurements of the generated parts of `docs/benchmarks.md` in one run. `cargo xtask tables` generates these
+//! parts from the stored results.
 //!
-//! Invariant: results are kept after each part that ends, in files that are replaced as a whole, and what is kept is not measured
-//! again. So a run that was cut off goes on when the same command is given again.
+//! Invariant: the results of each part are stored as soon as it ends, in files that are replaced atomically. Stored results are not measured
+//! again, so the same command resumes an interrupted run.
 
 mod document_block;
 mod event_handler;
@@ -22,15 +22,17 @@ use std::process::Command;
 const USAGE: &str = "\
 usage: cargo xtask measure [--quick] [--only PART,...] [--rounds N] [--out DIR] [--tenon FILE]
 
-  --quick   short runs of each, in target/measurements-quick: whether all works, no figures to publish
-  --only    compare (storage nodes; needs root), events (the event handler), renames (Figure 5); all if not given
-  --rounds  of the comparison of storage nodes (1); a further round is added to what is there
-  --out     where results are kept and found again (docs/measurements)
-  --tenon   this program, and not the one beside this or a build of the checkout
+  --quick   make short runs to test that everything works; results are not for publication and go to
+            target/measurements-quick
+  --only    measure only these parts: compare (storage nodes; needs root), events (the event handler),
+            renames (Figure 5)
+  --rounds  rounds of the comparison of storage nodes (default 1); more rounds are added to stored ones
+  --out     directory of the results (default docs/measurements)
+  --tenon   measure this program (default: the one beside xtask, or a build of the checkout)
 
-When it was cut off, the same command goes on. `cargo xtask tables` makes the documents of the results.";
+After an interruption, run the same command again to resume. `cargo xtask tables` renders the results.";
 
-/// A measurement that is made in parts.
+/// A part of the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Compare,
@@ -46,7 +48,7 @@ struct Flags {
     tenon: Option<PathBuf>,
 }
 
-/// Results of a part, with where they are from.
+/// The results of a part, with the machine that they were measured on.
 #[derive(Debug, Serialize, Deserialize)]
 struct Results<T> {
     machine: String,
@@ -60,23 +62,23 @@ impl<T> Results<T> {
     }
 }
 
-/// Measures what is not there yet.
+/// Makes all measurements that are not stored yet.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let flags = Flags::parse(root, arguments)?;
     if cfg!(debug_assertions) {
-        return bench::again_in_release(root, "measure", arguments);
+        return bench::rerun_in_release(root, "measure", arguments);
     }
     fs::create_dir_all(&flags.out).with_context(|| format!("cannot make {}", flags.out.display()))?;
-    let tenon = flags.program(root)?;
+    let tenon = flags.find_tenon(root)?;
     let mut failed = Vec::new();
     for part in &flags.parts {
         eprintln!("measuring {part:?}");
-        let ended = match part {
+        let result = match part {
             Part::Compare => compare(&flags, &tenon),
             Part::Events => event_handler::measure(&flags.out.join(EVENTS), flags.is_quick),
             Part::Renames => renames(&flags, &tenon),
         };
-        if let Err(error) = ended {
+        if let Err(error) = result {
             eprintln!("{part:?}: {error:#}");
             failed.push(format!("{part:?}"));
         }
@@ -84,7 +86,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     if failed.is_empty() {
         Ok(())
     } else {
-        bail!("not complete: {}; the same command goes on", failed.join(", "))
+        bail!("failed: {}; run the same command again to resume", failed.join(", "))
     }
 }
 
@@ -102,7 +104,7 @@ impl Flags {
             let mut value = || rest.next().context(USAGE);
             match argument.as_str() {
                 "--quick" => flags.is_quick = true,
-                "--only" => flags.parts = value()?.split(',').map(Part::named).collect::<Result<_>>()?,
+                "--only" => flags.parts = value()?.split(',').map(Part::parse).collect::<Result<_>>()?,
                 "--rounds" => flags.rounds = value()?.parse().context(USAGE)?,
                 "--out" => out = Some(PathBuf::from(value()?)),
                 "--tenon" => flags.tenon = Some(PathBuf::from(value()?)),
@@ -114,18 +116,18 @@ impl Flags {
         Ok(flags)
     }
 
-    fn program(&self, root: &Path) -> Result<PathBuf> {
+    fn find_tenon(&self, root: &Path) -> Result<PathBuf> {
         let beside = std::env::current_exe().context("cannot find this program")?.with_file_name("tenon");
         match &self.tenon {
             Some(tenon) => Ok(tenon.clone()),
             None if beside.is_file() => Ok(beside),
-            None => bench::build(root),
+            None => bench::build_release(root),
         }
     }
 }
 
 impl Part {
-    fn named(name: &str) -> Result<Self> {
+    fn parse(name: &str) -> Result<Self> {
         Ok(match name {
             "compare" => Self::Compare,
             "events" => Self::Events,
@@ -135,7 +137,7 @@ impl Part {
     }
 }
 
-/// The comparison keeps its own results and goes on by itself.
+/// Runs `tenon analyze compare`, which stores its results and resumes by itself.
 fn compare(flags: &Flags, tenon: &Path) -> Result<()> {
     let mut command = Command::new(tenon);
     command.args(["analyze", "compare", "--rounds", &flags.rounds.to_string(), "--json"]);
@@ -150,7 +152,7 @@ fn compare(flags: &Flags, tenon: &Path) -> Result<()> {
         ]);
     }
     let status = command.status().with_context(|| format!("cannot run {}", tenon.display()))?;
-    if status.success() { Ok(()) } else { bail!("some of it failed") }
+    if status.success() { Ok(()) } else { bail!("some measurements failed") }
 }
 
 fn renames(flags: &Flags, tenon: &Path) -> Result<()> {
@@ -159,22 +161,22 @@ fn renames(flags: &Flags, tenon: &Path) -> Result<()> {
         return Ok(());
     }
     let figures = bench::figures::renames(tenon, flags.is_quick)?;
-    keep(&path, &Results::new(flags.is_quick, figures))
+    store(&path, &Results::new(flags.is_quick, figures))
 }
 
-/// Replaces the file as a whole.
-fn keep(path: &Path, results: &impl Serialize) -> Result<()> {
+/// Writes results, replacing the file atomically.
+fn store(path: &Path, results: &impl Serialize) -> Result<()> {
     let new = path.with_extension("json.new");
     let written = fs::write(&new, serde_json::to_string_pretty(results)? + "\n");
     written.and_then(|()| fs::rename(&new, path)).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads kept results, if there are any.
-fn kept<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+/// Reads stored results; returns `None` if there are none.
+fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match fs::read_to_string(path) {
         Ok(text) => {
-            let said = || format!("{} is of another version: remove it to measure again", path.display());
-            serde_json::from_str(&text).with_context(said).map(Some)
+            let advice = || format!("{} has another format: remove it to measure again", path.display());
+            serde_json::from_str(&text).with_context(advice).map(Some)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),

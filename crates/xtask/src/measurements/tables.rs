@@ -1,8 +1,8 @@
-//! The documents made of kept results.
+//! `cargo xtask tables`: generates documents from stored results.
 
 use super::document_block::with_block;
 use super::event_handler::{self, Records};
-use super::{COMPARE, EVENTS, RENAMES, Results, kept};
+use super::{COMPARE, EVENTS, RENAMES, Results, load};
 use crate::bench::plot::Figure;
 use analyze::compare::{Comparison, markdown, opening};
 use analyze::report::html;
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 const USAGE: &str = "\
 usage: cargo xtask tables [--from DIR]
 
-  --from    where `cargo xtask measure` kept its results (docs/measurements)
+  --from    directory of the results of `cargo xtask measure` (default docs/measurements)
 
-Makes docs/comparison.html, figures in docs/figures, and the blocks of docs/benchmarks.md and README.md that say so.
-What was not measured stays as it is.";
+Generates docs/comparison.html, figures in docs/figures, and the marked blocks of docs/benchmarks.md and README.md.
+Leaves blocks without results unchanged.";
 
 const BENCHMARKS: &str = "docs/benchmarks.md";
 const README: &str = "README.md";
 const PAGE: &str = "docs/comparison.html";
 
-/// Renders what is there.
+/// Renders all stored results.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let from = match arguments {
         [] => root.join("docs/measurements"),
@@ -31,21 +31,21 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     };
     let mut blocks: Vec<(&str, &str, String)> = Vec::new();
     let mut figures: Vec<Figure> = Vec::new();
-    let compared: Option<Comparison> = kept(&from.join(COMPARE))?;
+    let compared: Option<Comparison> = load(&from.join(COMPARE))?;
     if let Some(compared) = &compared {
         write(&root.join(PAGE), &html(&compared.results(), &opening(compared)))?;
-        let made = markdown(compared);
-        blocks.push((BENCHMARKS, "compare", made.tables));
-        blocks.push((BENCHMARKS, "compare-goals", made.goals));
-        blocks.push((README, "compare-summary", made.summary));
+        let rendered = markdown(compared);
+        blocks.push((BENCHMARKS, "compare", rendered.tables));
+        blocks.push((BENCHMARKS, "compare-goals", rendered.goals));
+        blocks.push((README, "compare-summary", rendered.summary));
     }
-    let measured: Option<Results<Records>> = kept(&from.join(EVENTS))?;
+    let measured: Option<Results<Records>> = load(&from.join(EVENTS))?;
     if let Some(results) = &measured {
         blocks.push((BENCHMARKS, "events-rates", event_handler::rates(results)));
         blocks.push((BENCHMARKS, "events-latencies", event_handler::latencies(results)));
         figures.extend(event_handler::figures(results));
     }
-    let renames: Option<Results<Vec<Figure>>> = kept(&from.join(RENAMES))?;
+    let renames: Option<Results<Vec<Figure>>> = load(&from.join(RENAMES))?;
     if let Some(results) = renames {
         let tables = results.results.iter().map(Figure::table).collect::<Vec<_>>().join("\n");
         let tables = tables.replace("### ", "#### ");
@@ -53,13 +53,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         figures.extend(results.results);
     }
     if blocks.is_empty() {
-        bail!("there are no results in {}: measure first", from.display());
+        bail!("no results in {}: run `cargo xtask measure` first", from.display());
     }
     for (document, name, content) in blocks {
         let path = root.join(document);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {document}"))?;
-        let made = with_block(&text, name, &content).with_context(|| document.to_owned())?;
-        write(&path, &made)?;
+        let updated = with_block(&text, name, &content).with_context(|| document.to_owned())?;
+        write(&path, &updated)?;
         println!("{document}: {name}");
     }
     for figure in figures {

@@ -1,12 +1,12 @@
-//! What the manifests may say: the crates' edges, who may use which outside crate, where versions stand.
+//! Checks of the manifests: allowed dependencies between crates, owners of external crates, and versions in the workspace manifest only.
 //!
-//! Invariant: an edge points down in the order of [`EDGES`]; a new crate or edge is a change here, seen in review.
+//! Invariant: a new crate or a new dependency between crates needs a change of [`EDGES`], so that reviewers see it.
 
 use super::Finding;
 use super::tree::{File, Tree};
 use toml::{Table, Value};
 
-/// Every crate and the crates of this workspace that it may depend on.
+/// Every crate of the workspace, with the workspace crates that it may depend on.
 const EDGES: [(&str, &[&str]); 18] = [
     ("listen", &[]),
     ("store", &[]),
@@ -49,11 +49,11 @@ const EDGES: [(&str, &[&str]); 18] = [
     ),
 ];
 
-/// Crates that any other may use in its tests.
+/// Crates that every other crate may use in its tests.
 const TEST_ONLY: [&str; 2] = ["servers", "sim"];
 
-/// Outside crates that belong to one concern, and who may use them.
-const OWNED: [(&str, &[&str]); 12] = [
+/// External crates that only some crates may use.
+const RESTRICTED: [(&str, &[&str]); 12] = [
     ("fuser", &["fuse"]),
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
@@ -68,22 +68,26 @@ const OWNED: [(&str, &[&str]); 12] = [
     ("rust-rocksdb", &["meta-rocks"]),
 ];
 
-/// Checks that crates depend only on the crates below them.
+/// Checks that crates depend only on the crates that [`EDGES`] allows.
 pub(crate) fn edges(tree: &Tree) -> Vec<Finding> {
     let known: Vec<&str> = EDGES.iter().map(|(name, _)| *name).collect();
     let mut findings = Vec::new();
     for manifest in manifests(tree) {
         let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == manifest.name) else {
-            findings.push(manifest.finding("the crate is not in xtask's table of crates and edges".into()));
+            findings.push(
+                manifest.finding(
+                    "the crate is not in EDGES of crates/xtask/src/tidy/manifests.rs: add it".into(),
+                ),
+            );
             continue;
         };
         for dependency in manifest.dependencies.iter().filter(|d| known.contains(&d.name.as_str())) {
             let name = dependency.name.as_str();
-            // A crate's tests may name the crate itself, to switch on what it offers to tests (`conformance`),
-            // and whatever lies below it, to build what it is given.
-            let for_tests = dependency.dev
-                && (TEST_ONLY.contains(&name) || name == manifest.name || is_below(name, allowed));
-            if !for_tests && !allowed.contains(&name) {
+            // A crate's tests may depend on the crate itself, to enable its features for tests (`conformance`), and on all its transitive
+            // dependencies.
+            let is_allowed_in_tests = dependency.dev
+                && (TEST_ONLY.contains(&name) || name == manifest.name || is_transitive(name, allowed));
+            if !is_allowed_in_tests && !allowed.contains(&name) {
                 findings.push(manifest.finding(format!("'{}' must not depend on '{name}'", manifest.name)));
             }
         }
@@ -91,35 +95,35 @@ pub(crate) fn edges(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Checks that every version stands once, in the workspace's manifest.
+/// Checks that versions of dependencies are stated in the workspace manifest only.
 pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
-    let breach = |manifest: &Manifest, dependency: &Dependency| {
-        manifest.finding(format!("'{}' must say `workspace = true`", dependency.name))
+    let finding = |manifest: &Manifest, dependency: &Dependency| {
+        manifest.finding(format!("'{}' must be declared with `workspace = true`", dependency.name))
     };
-    findings_per_dependency(tree, |_, dependency| !dependency.from_workspace, breach)
+    findings_per_dependency(tree, |_, dependency| !dependency.from_workspace, finding)
 }
 
-/// Checks that outside crates stay with the crate that owns their concern.
-pub(crate) fn owned_dependencies(tree: &Tree) -> Vec<Finding> {
-    let breaks = |manifest: &Manifest, dependency: &Dependency| {
-        let owners = OWNED.iter().find(|(name, _)| *name == dependency.name).map(|(_, owners)| *owners);
-        !dependency.dev && owners.is_some_and(|owners| !owners.contains(&manifest.name.as_str()))
+/// Checks that external crates of [`RESTRICTED`] are used by the listed crates only.
+pub(crate) fn restricted_dependencies(tree: &Tree) -> Vec<Finding> {
+    let is_forbidden = |manifest: &Manifest, dependency: &Dependency| {
+        let users = RESTRICTED.iter().find(|(name, _)| *name == dependency.name).map(|(_, users)| *users);
+        !dependency.dev && users.is_some_and(|users| !users.contains(&manifest.name.as_str()))
     };
-    let breach = |manifest: &Manifest, dependency: &Dependency| {
-        manifest.finding(format!("'{}' is not for '{}'", dependency.name, manifest.name))
+    let finding = |manifest: &Manifest, dependency: &Dependency| {
+        manifest.finding(format!("'{}' must not use '{}'", manifest.name, dependency.name))
     };
-    findings_per_dependency(tree, breaks, breach)
+    findings_per_dependency(tree, is_forbidden, finding)
 }
 
 fn findings_per_dependency(
     tree: &Tree,
-    breaks: impl Fn(&Manifest, &Dependency) -> bool,
-    breach: impl Fn(&Manifest, &Dependency) -> Finding,
+    is_forbidden: impl Fn(&Manifest, &Dependency) -> bool,
+    finding: impl Fn(&Manifest, &Dependency) -> Finding,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in manifests(tree) {
-        let broken = manifest.dependencies.iter().filter(|dependency| breaks(&manifest, dependency));
-        findings.extend(broken.map(|dependency| breach(&manifest, dependency)));
+        let forbidden = manifest.dependencies.iter().filter(|dependency| is_forbidden(&manifest, dependency));
+        findings.extend(forbidden.map(|dependency| finding(&manifest, dependency)));
     }
     findings
 }
@@ -127,7 +131,7 @@ fn findings_per_dependency(
 #[derive(Debug)]
 struct Manifest {
     path: String,
-    /// The crate's name as its folder says it.
+    /// Name of the crate's folder.
     name: String,
     dependencies: Vec<Dependency>,
 }
@@ -140,8 +144,8 @@ struct Dependency {
 }
 
 impl Manifest {
-    fn finding(&self, what: String) -> Finding {
-        Finding::at(&self.path, 0, what)
+    fn finding(&self, message: String) -> Finding {
+        Finding::new(&self.path, 0, message)
     }
 }
 
@@ -156,13 +160,13 @@ fn manifests(tree: &Tree) -> impl Iterator<Item = Manifest> {
 
 fn dependencies(manifest: &Table) -> Vec<Dependency> {
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
-    let places = std::iter::once(manifest).chain(targets.filter_map(Value::as_table));
+    let tables = std::iter::once(manifest).chain(targets.filter_map(Value::as_table));
     let mut found = Vec::new();
-    for place in places {
+    for table in tables {
         for (section, dev) in
             [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)]
         {
-            let entries = place.get(section).and_then(Value::as_table).into_iter().flatten();
+            let entries = table.get(section).and_then(Value::as_table).into_iter().flatten();
             found.extend(entries.map(|(name, value)| dependency(name, value, dev)));
         }
     }
@@ -174,11 +178,11 @@ fn dependency(name: &str, value: &Value, dev: bool) -> Dependency {
     Dependency { name: name.to_owned(), dev, from_workspace }
 }
 
-/// Whether the crate is reached by edges from one of `above`.
-fn is_below(name: &str, above: &[&str]) -> bool {
+/// Whether the crate is one of `roots` or a transitive dependency of one.
+fn is_transitive(name: &str, roots: &[&str]) -> bool {
     let edges_of =
         |from: &&str| EDGES.iter().find(|(crate_name, _)| crate_name == from).map_or(&[][..], |(_, to)| *to);
-    above.iter().any(|from| *from == name || is_below(name, edges_of(from)))
+    roots.iter().any(|from| *from == name || is_transitive(name, edges_of(from)))
 }
 
 #[cfg(test)]
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_use_whatever_lies_below() {
+    fn tests_may_use_transitive_dependencies() {
         let manifest = "[dev-dependencies]\nmeta.workspace = true\nstore.workspace = true\n";
         assert_eq!(edges(&Tree::of(&[("crates/fuse/Cargo.toml", manifest)])), []);
         let manifest = "[dev-dependencies]\nfuse.workspace = true\n";
@@ -198,19 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_that_points_up_is_found() {
+    fn a_forbidden_dependency_is_found() {
         let findings = edges(&tree("[dependencies]\nvfs.workspace = true\nstore.workspace = true\n"));
-        assert_eq!(findings, [Finding::at("crates/meta/Cargo.toml", 0, "'meta' must not depend on 'vfs'")]);
+        assert_eq!(findings, [Finding::new("crates/meta/Cargo.toml", 0, "'meta' must not depend on 'vfs'")]);
     }
 
     #[test]
-    fn servers_are_for_tests_only() {
+    fn servers_may_be_used_in_tests_only() {
         assert_eq!(edges(&tree("[dev-dependencies]\nservers.workspace = true\n")), []);
         assert_eq!(edges(&tree("[dependencies]\nservers.workspace = true\n")).len(), 1);
     }
 
     #[test]
-    fn a_crate_nobody_declared_is_found() {
+    fn a_crate_missing_in_edges_is_found() {
         assert_eq!(edges(&Tree::of(&[("crates/stuff/Cargo.toml", "")])).len(), 1);
     }
 
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn fuse_stays_in_its_crate() {
-        assert_eq!(owned_dependencies(&tree("[dependencies]\nfuser.workspace = true\n")).len(), 1);
+    fn fuser_may_be_used_by_fuse_only() {
+        assert_eq!(restricted_dependencies(&tree("[dependencies]\nfuser.workspace = true\n")).len(), 1);
     }
 }

@@ -1,17 +1,23 @@
-//! Which files there are: each is part of its crate, and a crate has one integration test binary.
+//! Checks of modules: every file is part of its crate, a crate has one integration test binary, and `meta` has no async code.
 
 use super::Finding;
 use super::tree::{File, Tree};
 
-/// Checks that every file is declared by the module above it; rustc never looks at one that is not.
-pub(crate) fn forgotten(tree: &Tree) -> Vec<Finding> {
-    let forgotten = tree.sources().filter(|file| !is_root(&file.path) && !is_declared(tree, file));
-    forgotten
-        .map(|file| Finding::at(&file.path, 0, "no module declares this file, so nothing compiles it"))
+/// Checks that every file is declared by its parent module. rustc ignores undeclared files.
+pub(crate) fn undeclared_files(tree: &Tree) -> Vec<Finding> {
+    let undeclared = tree.sources().filter(|file| !is_root(&file.path) && !is_declared(tree, file));
+    undeclared
+        .map(|file| {
+            Finding::new(
+                &file.path,
+                0,
+                "no module declares this file, so it is not compiled: add a `mod` declaration",
+            )
+        })
         .collect()
 }
 
-/// Checks that integration tests are modules of `tests/main.rs`: each binary more links everything once more.
+/// Checks that integration tests are modules of `tests/main.rs`, as every further test binary links all dependencies again.
 pub(crate) fn integration_binaries(tree: &Tree) -> Vec<Finding> {
     let is_extra = |file: &&File| {
         let inside = file.path.split('/').skip(2).collect::<Vec<_>>();
@@ -19,22 +25,24 @@ pub(crate) fn integration_binaries(tree: &Tree) -> Vec<Finding> {
     };
     let extra = tree.sources().filter(is_extra);
     extra
-        .map(|file| Finding::at(&file.path, 0, "a second integration binary: make it a module of main.rs"))
+        .map(|file| Finding::new(&file.path, 0, "a second integration binary: make it a module of main.rs"))
         .collect()
 }
 
-/// Checks that `meta` waits for nothing.
-pub(crate) fn awaits(tree: &Tree) -> Vec<Finding> {
+/// Checks that the crate `meta` has no async code.
+pub(crate) fn async_in_meta(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.sources().filter(|file| file.crate_name() == Some("meta")) {
-        let waits = |line: &str| line.contains(".await") || line.contains("async fn");
-        let lines = file.product_lines().into_iter().filter(|(_, line)| waits(line));
-        findings.extend(lines.map(|(number, _)| Finding::at(&file.path, number, "meta awaits nothing")));
+        let is_async = |line: &str| line.contains(".await") || line.contains("async fn");
+        let lines = file.product_lines().into_iter().filter(|(_, line)| is_async(line));
+        findings.extend(
+            lines.map(|(number, _)| Finding::new(&file.path, number, "`meta` must not have async code")),
+        );
     }
     findings
 }
 
-/// Whether cargo finds the file by itself.
+/// Whether the file is a root module, which cargo finds without a declaration.
 fn is_root(path: &str) -> bool {
     let inside: Vec<&str> = path.split('/').skip(2).collect();
     matches!(
@@ -59,12 +67,12 @@ fn is_declared(tree: &Tree, file: &File) -> bool {
         format!("{folder}.rs"),
     ];
     let declaration = format!("mod {module};");
-    let declares = |parent: &File| parent.text.lines().any(|line| declared_in(line, &declaration));
+    let declares = |parent: &File| parent.text.lines().any(|line| is_declaration(line, &declaration));
     parents.iter().filter_map(|path| tree.file(path)).any(declares)
 }
 
 /// Whether the line is the declaration, with or without a visibility before it.
-fn declared_in(line: &str, declaration: &str) -> bool {
+fn is_declaration(line: &str, declaration: &str) -> bool {
     let before = line.trim().strip_suffix(declaration);
     before.is_some_and(|before| before.is_empty() || before.ends_with(' '))
 }
@@ -78,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_nobody_declares_is_found() {
+    fn an_undeclared_file_is_found() {
         let tree = Tree::of(&[
             ("crates/vfs/src/lib.rs", "mod read;\npub(crate) mod write;\n"),
             ("crates/vfs/src/read.rs", "mod ahead;\n"),
@@ -89,7 +97,10 @@ mod tests {
             ("crates/vfs/tests/main.rs", "mod seen;\n"),
             ("crates/vfs/tests/seen.rs", ""),
         ]);
-        assert_eq!(paths(forgotten(&tree)), ["crates/vfs/src/read/behind.rs", "crates/vfs/src/lost.rs"]);
+        assert_eq!(
+            paths(undeclared_files(&tree)),
+            ["crates/vfs/src/read/behind.rs", "crates/vfs/src/lost.rs"]
+        );
     }
 
     #[test]
@@ -103,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn waiting_in_meta_is_found() {
+    fn async_code_in_meta_is_found() {
         let tree =
             Tree::of(&[("crates/meta/src/lib.rs", "a.await;\n"), ("crates/vfs/src/lib.rs", "a.await;\n")]);
-        assert_eq!(paths(awaits(&tree)), ["crates/meta/src/lib.rs"]);
+        assert_eq!(paths(async_in_meta(&tree)), ["crates/meta/src/lib.rs"]);
     }
 }

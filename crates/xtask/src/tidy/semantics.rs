@@ -1,7 +1,7 @@
-//! `docs/semantics.md` against the tests: what is promised now is proven by a test that carries its id.
+//! Comparison of `docs/semantics.md` with the tests: every statement that holds now needs a test with its id in the name.
 //!
-//! A row of the document is `| S22 | now | text |`; a test is `fn s22_…`, or `fn s22_s23_…` for several. Ids have
-//! two digits at least, so that a test about `s3_…` is no evidence for anything.
+//! A row of the document is `| S22 | now | text |`; a test is `fn s22_…`, or `fn s22_s23_…` for several statements. Ids have at least two
+//! digits, so that the name of a test about S3, such as `s3_put`, is not taken for an id.
 
 use super::Finding;
 use super::tree::Tree;
@@ -9,87 +9,88 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const DOCUMENT: &str = "docs/semantics.md";
 
-/// What the comparison found.
+/// The result of the comparison.
 #[derive(Debug, Default)]
-pub(crate) struct Evidence {
-    /// A malformed row, an id used twice, a test of a statement that does not exist.
-    pub(crate) broken: Vec<Finding>,
+pub(crate) struct Coverage {
+    /// Malformed rows, duplicate ids, and tests of statements that do not exist.
+    pub(crate) errors: Vec<Finding>,
     /// Statements that hold now and have no test.
-    pub(crate) unproven: Vec<Finding>,
+    pub(crate) untested: Vec<Finding>,
 }
 
-/// One promise.
+/// A statement of the document.
 #[derive(Debug)]
 struct Statement<'a> {
     line: usize,
+    /// `now`, or the issue that will implement it.
     since: &'a str,
 }
 
 /// Compares the statements with the names of the tests.
-pub(crate) fn compare(tree: &Tree) -> Evidence {
-    let mut evidence = Evidence::default();
+pub(crate) fn compare(tree: &Tree) -> Coverage {
+    let mut coverage = Coverage::default();
     let Some(document) = tree.file(DOCUMENT) else {
-        evidence.broken.push(Finding::at(DOCUMENT, 0, "is missing"));
-        return evidence;
+        coverage.errors.push(Finding::new(DOCUMENT, 0, "the file is missing"));
+        return coverage;
     };
-    let statements = statements(&document.text, &mut evidence.broken);
-    let proven = proven(tree, &statements, &mut evidence.broken);
+    let statements = parse_statements(&document.text, &mut coverage.errors);
+    let tested = tested_ids(tree, &statements, &mut coverage.errors);
     for (id, statement) in &statements {
-        if statement.since == "now" && !proven.contains(id) {
-            evidence.unproven.push(Finding::at(
+        if statement.since == "now" && !tested.contains(id) {
+            coverage.untested.push(Finding::new(
                 DOCUMENT,
                 statement.line,
                 format!("S{id} has no test `s{id}_…`"),
             ));
         }
     }
-    evidence
+    coverage
 }
 
-fn statements<'a>(text: &'a str, broken: &mut Vec<Finding>) -> BTreeMap<u32, Statement<'a>> {
+fn parse_statements<'a>(text: &'a str, errors: &mut Vec<Finding>) -> BTreeMap<u32, Statement<'a>> {
     let mut found = BTreeMap::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with("| S")) {
         let line_number = at + 1;
-        let Some((id, since)) = row(line) else {
-            broken.push(Finding::at(
+        let Some((id, since)) = parse_row(line) else {
+            errors.push(Finding::new(
                 DOCUMENT,
                 line_number,
-                "a row is `| S<two digits> | now or issue <n> | text |`",
+                "malformed row: write `| S<two digits> | now or issue <n> | text |`",
             ));
             continue;
         };
         if found.insert(id, Statement { line: line_number, since }).is_some() {
-            broken.push(Finding::at(DOCUMENT, line_number, format!("S{id} is used twice")));
+            errors.push(Finding::new(DOCUMENT, line_number, format!("S{id} is used twice")));
         }
     }
     found
 }
 
-fn row(line: &str) -> Option<(u32, &str)> {
+fn parse_row(line: &str) -> Option<(u32, &str)> {
     let mut cells = line.split('|').skip(1).map(str::trim);
     let (id, since, text) = (cells.next()?, cells.next()?, cells.next()?);
     let id: u32 = id.strip_prefix('S')?.parse().ok()?;
-    let issue = since.strip_prefix("issue ").is_some_and(|number| number.parse::<u32>().is_ok());
-    (id >= 10 && (since == "now" || issue) && !text.is_empty()).then_some((id, since))
+    let is_issue = since.strip_prefix("issue ").is_some_and(|number| number.parse::<u32>().is_ok());
+    (id >= 10 && (since == "now" || is_issue) && !text.is_empty()).then_some((id, since))
 }
 
-/// The ids that tests carry; a test of an unknown id is broken.
-fn proven(tree: &Tree, known: &BTreeMap<u32, Statement<'_>>, broken: &mut Vec<Finding>) -> BTreeSet<u32> {
-    let mut proven = BTreeSet::new();
+/// Returns the ids in names of tests. A test with an unknown id is an error.
+fn tested_ids(tree: &Tree, known: &BTreeMap<u32, Statement<'_>>, errors: &mut Vec<Finding>) -> BTreeSet<u32> {
+    let mut tested = BTreeSet::new();
     for file in tree.sources() {
         for (number, line) in file.lines() {
             for id in ids_of_test(line) {
                 if !known.contains_key(&id) {
-                    broken.push(Finding::at(&file.path, number, format!("S{id} is not in {DOCUMENT}")));
+                    errors.push(Finding::new(&file.path, number, format!("S{id} is not in {DOCUMENT}")));
                 }
-                proven.insert(id);
+                tested.insert(id);
             }
         }
     }
-    proven
+    tested
 }
 
-/// The ids at the beginning of a test function's name.
+/// Returns the ids at the beginning of a test function's name.
 fn ids_of_test(line: &str) -> Vec<u32> {
     let line = line.trim_start();
     let Some(mut name) = line.strip_prefix("fn ").or_else(|| line.strip_prefix("async fn ")) else {
@@ -113,27 +114,27 @@ fn leading_id(name: &str) -> Option<(u32, &str)> {
 mod tests {
     use super::*;
 
-    fn compared(document: &str, test: &str) -> (usize, Vec<String>) {
-        let evidence = compare(&Tree::of(&[(DOCUMENT, document), ("crates/vfs/tests/main.rs", test)]));
-        (evidence.broken.len(), evidence.unproven.into_iter().map(|finding| finding.what).collect())
+    fn compare_text(document: &str, test: &str) -> (usize, Vec<String>) {
+        let coverage = compare(&Tree::of(&[(DOCUMENT, document), ("crates/vfs/tests/main.rs", test)]));
+        (coverage.errors.len(), coverage.untested.into_iter().map(|finding| finding.message).collect())
     }
 
     #[test]
-    fn a_promise_without_a_test_is_found() {
+    fn a_statement_without_a_test_is_found() {
         let document = "| S22 | now | a |\n| S23 | now | b |\n| S24 | issue 3 | c |\n";
-        assert_eq!(compared(document, "fn s22_a() {}"), (0, vec!["S23 has no test `s23_…`".to_owned()]));
-        assert_eq!(compared(document, "    async fn s22_s23_both() {}"), (0, vec![]));
+        assert_eq!(compare_text(document, "fn s22_a() {}"), (0, vec!["S23 has no test `s23_…`".to_owned()]));
+        assert_eq!(compare_text(document, "    async fn s22_s23_both() {}"), (0, vec![]));
     }
 
     #[test]
-    fn a_test_of_no_statement_and_a_double_id_are_found() {
-        assert_eq!(compared("| S22 | issue 4 | a |\n", "fn s99_a() {}").0, 1);
-        assert_eq!(compared("| S22 | issue 4 | a |\n| S22 | issue 4 | b |\n", "").0, 1);
-        assert_eq!(compared("| S22 | soon | a |\n", "").0, 1);
+    fn an_unknown_id_and_a_duplicate_id_are_found() {
+        assert_eq!(compare_text("| S22 | issue 4 | a |\n", "fn s99_a() {}").0, 1);
+        assert_eq!(compare_text("| S22 | issue 4 | a |\n| S22 | issue 4 | b |\n", "").0, 1);
+        assert_eq!(compare_text("| S22 | soon | a |\n", "").0, 1);
     }
 
     #[test]
-    fn a_test_about_s3_is_no_evidence() {
+    fn names_of_tests_about_s3_have_no_id() {
         assert!(ids_of_test("fn s3_put() {}").is_empty());
         assert_eq!(ids_of_test("fn s22_s3_put() {}"), [22]);
     }

@@ -1,13 +1,13 @@
-//! What every Rust file must and must not say.
+//! Checks of Rust source files.
 
 use super::Finding;
 use super::tree::{File, Tree};
 
-/// A file longer than this holds more than one concept.
+/// Maximum number of lines of a file; a longer one holds more than one concept.
 const LINES_MAX: usize = 700;
 
-/// Lints that are only ever silenced in tests.
-const NEVER_SILENCED: [&str; 6] = [
+/// Lints that may be silenced in tests only.
+const TEST_ONLY_LINTS: [&str; 6] = [
     concat!("clippy::", "unwrap_used"),
     concat!("clippy::", "expect_used"),
     concat!("clippy::", "panic"),
@@ -16,11 +16,11 @@ const NEVER_SILENCED: [&str; 6] = [
     concat!("clippy::", "await_holding_lock"),
 ];
 
-/// The lint through which clippy finds the machine's clock and environment.
+/// The clippy lint that finds uses of clock and environment.
 const CLOCK_LINT: &str = concat!("clippy::", "disallowed_methods");
 
-/// Calls that make two runs differ.
-const TIME_AND_CHANCE: [&str; 8] = [
+/// Calls that make runs nondeterministic.
+const NONDETERMINISTIC_CALLS: [&str; 8] = [
     "SystemTime::now",
     "time::Instant::now",
     "env::var",
@@ -31,11 +31,11 @@ const TIME_AND_CHANCE: [&str; 8] = [
     "Uuid::new_v4",
 ];
 
-/// The front ends and the one seam that may ask the machine.
-const MAY_ASK: [&str; 3] = ["crates/cli/", "crates/bench/", "crates/store/src/clock.rs"];
+/// Paths that may use clock, environment and random numbers: front ends and the implementation of `Clock`.
+const NONDETERMINISM_ALLOWED: [&str; 3] = ["crates/cli/", "crates/bench/", "crates/store/src/clock.rs"];
 
-/// Marks of work that is not done.
-const UNFINISHED: [&str; 5] = [
+/// Marks of unfinished work.
+const UNFINISHED_MARKS: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X"),
@@ -43,44 +43,56 @@ const UNFINISHED: [&str; 5] = [
     concat!("unimplemented", "!("),
 ];
 
-/// The mark of a test that does not run.
-const IGNORED: &str = concat!("#[", "ignore");
+/// The attribute of a test that does not run.
+const IGNORE_ATTRIBUTE: &str = concat!("#[", "ignore");
 
-/// Checks that every module says what it owns.
+/// Checks that every module has a doc comment.
 pub(crate) fn module_docs(tree: &Tree) -> Vec<Finding> {
-    let silent = tree.sources().filter(|file| !file.text.starts_with("//!"));
-    silent
-        .map(|file| Finding::at(&file.path, 1, "a module opens with `//!`: what it owns and refuses"))
+    let undocumented = tree.sources().filter(|file| !file.text.starts_with("//!"));
+    undocumented
+        .map(|file| {
+            Finding::new(
+                &file.path,
+                1,
+                "begin the file with a `//!` comment: what the module owns and refuses",
+            )
+        })
         .collect()
 }
 
 /// Checks that lints against panics are not silenced outside tests.
 pub(crate) fn silenced_lints(tree: &Tree) -> Vec<Finding> {
-    product_findings(tree, |_, line| {
-        let lint = NEVER_SILENCED.iter().find(|lint| line.contains(*lint))?;
-        Some(format!("{lint} is silenced outside tests: make it a value"))
+    findings_in_product_lines(tree, |_, line| {
+        let lint = TEST_ONLY_LINTS.iter().find(|lint| line.contains(*lint))?;
+        Some(format!("{lint} is silenced outside tests: return an error instead"))
     })
 }
 
-/// Checks that nothing below the front ends reads the clock, the environment or a random number.
-pub(crate) fn time_and_chance(tree: &Tree) -> Vec<Finding> {
-    product_findings(tree, |file, line| {
-        if MAY_ASK.iter().any(|place| file.path.starts_with(place)) || line.trim_start().starts_with("//") {
+/// Checks that nothing below the front ends uses the clock, the environment or random numbers directly.
+pub(crate) fn nondeterminism(tree: &Tree) -> Vec<Finding> {
+    findings_in_product_lines(tree, |file, line| {
+        if NONDETERMINISM_ALLOWED.iter().any(|path| file.path.starts_with(path))
+            || line.trim_start().starts_with("//")
+        {
             return None;
         }
-        let call = TIME_AND_CHANCE.iter().chain([&CLOCK_LINT]).find(|call| has_word(line, call))?;
-        Some(format!("{call}: take a `store::Clock` or `store::Entropy`; the cli reads the environment"))
+        let call = NONDETERMINISTIC_CALLS.iter().chain([&CLOCK_LINT]).find(|call| has_word(line, call))?;
+        Some(format!(
+            "{call}: take a `store::Clock` or `store::Entropy` as an argument; only the cli reads the environment"
+        ))
     })
 }
 
-/// Checks that nothing is left for later.
+/// Checks that there are no marks of unfinished work.
 pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.files().iter().filter(|file| is_ours(&file.path)) {
+    for file in tree.files().iter().filter(|file| is_checked(&file.path)) {
         for (number, line) in file.lines() {
-            let mark = UNFINISHED.iter().find(|mark| has_mark(line, mark));
+            let mark = UNFINISHED_MARKS.iter().find(|mark| has_mark(line, mark));
             findings.extend(
-                mark.map(|_| Finding::at(&file.path, number, "left for later: do it, or open an issue")),
+                mark.map(|_| {
+                    Finding::new(&file.path, number, "unfinished work: finish it, or open an issue")
+                }),
             );
         }
     }
@@ -91,44 +103,45 @@ pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
 pub(crate) fn ignored_tests(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.sources() {
-        let ignored = file.lines().filter(|(_, line)| line.trim_start().starts_with(IGNORED));
+        let ignored = file.lines().filter(|(_, line)| line.trim_start().starts_with(IGNORE_ATTRIBUTE));
         findings.extend(
-            ignored.map(|(number, _)| {
-                Finding::at(&file.path, number, "a test that does not run proves nothing")
-            }),
+            ignored
+                .map(|(number, _)| Finding::new(&file.path, number, "an ignored test: enable or remove it")),
         );
     }
     findings
 }
 
-/// Checks that no file is too long to be one concept.
-pub(crate) fn length(tree: &Tree) -> Vec<Finding> {
+/// Checks that no file is too long.
+pub(crate) fn file_length(tree: &Tree) -> Vec<Finding> {
     let long =
         tree.sources().map(|file| (file, file.text.lines().count())).filter(|(_, lines)| *lines > LINES_MAX);
-    long.map(|(file, lines)| Finding::at(&file.path, 0, format!("{lines} lines, more than {LINES_MAX}")))
-        .collect()
+    long.map(|(file, lines)| {
+        Finding::new(&file.path, 0, format!("{lines} lines, more than {LINES_MAX}: split the file"))
+    })
+    .collect()
 }
 
-fn is_ours(path: &str) -> bool {
+fn is_checked(path: &str) -> bool {
     [".rs", ".md", ".toml", ".sh"].iter().any(|end| path.ends_with(end)) || path.starts_with("scripts/")
 }
 
-fn product_findings(tree: &Tree, breach: impl Fn(&File, &str) -> Option<String>) -> Vec<Finding> {
+fn findings_in_product_lines(tree: &Tree, check: impl Fn(&File, &str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.sources() {
         for (number, line) in file.product_lines() {
-            findings.extend(breach(file, line).map(|what| Finding::at(&file.path, number, what)));
+            findings.extend(check(file, line).map(|message| Finding::new(&file.path, number, message)));
         }
     }
     findings
 }
 
-/// Whether `word` stands in the line and is not the end of a longer one.
+/// Whether the line contains `word`, and not only as the end of a longer word.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_word_char))
 }
 
-/// Whether `mark` stands in the line by itself.
+/// Whether the line contains `mark` as a whole word.
 fn has_mark(line: &str, mark: &str) -> bool {
     let ends = |rest: &str| mark.ends_with('(') || !rest.starts_with(is_word_char);
     line.match_indices(mark)
@@ -161,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_found_below_the_front_ends() {
+    fn clock_and_random_numbers_are_found_below_the_front_ends() {
         let text = "let t = std::time::SystemTime::now();\n";
-        assert_eq!(check(time_and_chance, "crates/vfs/src/a.rs", text), 1);
-        assert_eq!(check(time_and_chance, "crates/cli/src/a.rs", text), 0);
-        assert_eq!(check(time_and_chance, "crates/vfs/src/a.rs", "let n = rand::random();\n"), 1);
-        assert_eq!(check(time_and_chance, "crates/vfs/src/a.rs", "operand::new();\n"), 0);
+        assert_eq!(check(nondeterminism, "crates/vfs/src/a.rs", text), 1);
+        assert_eq!(check(nondeterminism, "crates/cli/src/a.rs", text), 0);
+        assert_eq!(check(nondeterminism, "crates/vfs/src/a.rs", "let n = rand::random();\n"), 1);
+        assert_eq!(check(nondeterminism, "crates/vfs/src/a.rs", "operand::new();\n"), 0);
     }
 
     #[test]
@@ -187,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_long_file_is_found() {
-        assert_eq!(check(length, "crates/vfs/src/a.rs", &"\n".repeat(LINES_MAX + 1)), 1);
-        assert_eq!(check(length, "crates/vfs/src/a.rs", &"\n".repeat(LINES_MAX)), 0);
+        assert_eq!(check(file_length, "crates/vfs/src/a.rs", &"\n".repeat(LINES_MAX + 1)), 1);
+        assert_eq!(check(file_length, "crates/vfs/src/a.rs", &"\n".repeat(LINES_MAX)), 0);
     }
 }

@@ -1,31 +1,31 @@
-//! The files that the checks look at: everything git tracks or would track, as text.
+//! The repository's files, as text: all files that git tracks or would track. Files that are not UTF-8 are left out.
 //!
-//! Owns what counts as test code. Files that are not UTF-8 are left out.
+//! Owns the distinction between test code and product code.
 
 use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
-/// Crates that exist for tests and tools only: they may panic, read the clock and the environment.
+/// Crates for tests and tools only. They may panic, and read the clock and the environment.
 const TEST_CRATES: [&str; 3] = ["servers", "sim", "xtask"];
 
 /// One file of the repository.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
-    /// From the repository's root, with `/`.
+    /// Path relative to the repository's root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// All files of the repository, ascending by path.
+/// All files of the repository, ordered by path.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
 }
 
 impl Tree {
-    /// Reads what `git ls-files` names at `root`, new files that are not ignored included.
+    /// Reads the files that `git ls-files` lists at `root`, with new files that are not ignored.
     pub(crate) fn of_repository(root: &Path) -> Result<Self> {
         let listing = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -43,7 +43,7 @@ impl Tree {
         Ok(Self { files })
     }
 
-    /// A tree of the given paths and texts.
+    /// Makes a tree of the given paths and texts.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
@@ -54,41 +54,41 @@ impl Tree {
         &self.files
     }
 
-    /// The file with this path.
+    /// Returns the file with this path.
     pub(crate) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
 
     /// Whether a file or folder has this path.
-    pub(crate) fn holds(&self, path: &str) -> bool {
+    pub(crate) fn contains(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty() || self.files.iter().any(|file| file.path == path || file.path.starts_with(&folder))
     }
 
-    /// The Rust files of the crates.
+    /// Returns the Rust files of the crates.
     pub(crate) fn sources(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.path.starts_with("crates/") && file.path.ends_with(".rs"))
     }
 }
 
-/// A file that was removed but not yet from git's index is none.
+/// Reads a file. Returns `None` for a file that is in git's index but was removed, and for one that is not UTF-8.
 fn read(root: &Path, path: &str) -> Option<File> {
     let bytes = std::fs::read(root.join(path)).ok()?;
     Some(File { path: path.to_owned(), text: String::from_utf8(bytes).ok()? })
 }
 
 impl File {
-    /// The crate that holds the file.
+    /// Returns the name of the file's crate.
     pub(crate) fn crate_name(&self) -> Option<&str> {
         self.path.strip_prefix("crates/")?.split('/').next()
     }
 
-    /// Lines with their numbers, from 1.
+    /// Returns the lines with their numbers, from 1.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(at, line)| (at + 1, line))
     }
 
-    /// Whether the whole file is test code: by its place, or by its crate.
+    /// Whether the whole file is test code, by its path or its crate.
     pub(crate) fn is_test(&self) -> bool {
         let in_test_crate = self.crate_name().is_some_and(|name| TEST_CRATES.contains(&name));
         let mut parts = self.path.split('/').skip(2);
@@ -98,7 +98,7 @@ impl File {
             })
     }
 
-    /// The lines that are not test code: neither in a test file nor in a `#[cfg(test)]` module.
+    /// Returns the lines that are not test code: neither in a test file nor in a `#[cfg(test)]` module.
     pub(crate) fn product_lines(&self) -> Vec<(usize, &str)> {
         if self.is_test() {
             return Vec::new();
@@ -107,7 +107,7 @@ impl File {
         self.lines().filter(|(number, _)| !tests.iter().any(|range| range.contains(number))).collect()
     }
 
-    /// The line ranges of `#[cfg(test)]` items: to the closing brace at the attribute's own indentation.
+    /// Returns the line ranges of `#[cfg(test)]` items. An item ends at the closing brace with the indentation of the attribute.
     fn test_modules(&self) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         let mut lines = self.lines();
@@ -148,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_held_as_well_as_a_file() {
+    fn a_tree_contains_files_and_folders() {
         let tree = Tree::of(&[("docs/format.md", "")]);
-        assert!(tree.holds("docs") && tree.holds("docs/format.md") && tree.holds(""));
-        assert!(!tree.holds("doc") && !tree.holds("docs/format"));
+        assert!(tree.contains("docs") && tree.contains("docs/format.md") && tree.contains(""));
+        assert!(!tree.contains("doc") && !tree.contains("docs/format"));
     }
 }

@@ -1,12 +1,12 @@
-//! The handler is killed while it takes events, three times; what was not acknowledged comes again; then every view is compared with
-//! what plain rules make of the events.
+//! Test of crash recovery: the handler is killed three times while it handles events, unacknowledged events are delivered again, and finally
+//! every view is compared with its expected content.
 //!
-//! What was acknowledged never comes again: it is known from the kept state alone, or it is missing.
+//! Acknowledged events are not delivered again. If the handler did not store their state before the acknowledgement, objects are missing.
 
-use super::message_generator::{Stored, Stream, key, said};
+use super::message_generator::{MessageGenerator, ObjectState, change, key};
 use super::queue::QUEUES;
-use super::throughput::{BUCKET, Feeds, Handling, begun, runtime};
-use super::{Task, again};
+use super::throughput::{BUCKET, Feeds, RunningHandler, first_event_time, runtime};
+use super::{RunOptions, own_command};
 use anyhow::{Context, Result, ensure};
 use events::Dialect;
 use std::collections::BTreeMap;
@@ -19,76 +19,85 @@ use store::Timestamp;
 use views::{Ruleset, Views};
 
 const KILLS: usize = 3;
-/// Messages that are put into a queue at once.
-const PUSHED: usize = 32;
-/// Bytes of a number in a journal.
+/// Number of messages put into a queue at a time.
+const PUSH_BATCH: usize = 32;
+/// Size of an event number in a journal.
 const NUMBER_BYTES: usize = 8;
 
-/// Which objects a ruleset wants, said plainly.
+/// The criteria of a ruleset, evaluated independently of the handler.
 #[derive(Debug, Clone, Copy)]
-struct Plain {
+struct Criteria {
     above_bytes: Option<u64>,
     color: Option<&'static str>,
 }
 
-/// Starts handlers, kills them, and looks at what the last one knows.
-pub(super) fn run(task: &Task) -> Result<()> {
-    ensure!(task.dialect == Dialect::OpenIo, "objects are removed in OpenIO's dialect only");
-    let own = tempfile::tempdir()?;
-    let dir = own.path();
-    let words = ["killed", "--killed-in", dir.to_str().context("no path of text")?, "--events"];
-    let (events, threads) = (task.events.to_string(), task.threads.to_string());
+/// Starts and kills handlers, and checks the views of the last one.
+pub(super) fn run(options: &RunOptions) -> Result<()> {
+    ensure!(options.dialect == Dialect::OpenIo, "messages with deletions exist in the OpenIO dialect only");
+    let folder = tempfile::tempdir()?;
+    let dir = folder.path();
+    let words = ["killed", "--killed-in", dir.to_str().context("the path is not UTF-8")?, "--events"];
+    let (events, threads) = (options.events.to_string(), options.threads.to_string());
     let words: Vec<String> =
         words.into_iter().chain([&*events, "--threads", &threads]).map(str::to_owned).collect();
     for kill in 1..=KILLS {
-        let until = task.total() * kill / (KILLS + 1);
-        let mut child = again(&words)?.stdout(Stdio::null()).spawn().context("cannot run this program")?;
-        while acknowledged_count(dir)? < until {
-            ensure!(child.try_wait()?.is_none(), "the handler ended by itself");
+        let target = options.total() * kill / (KILLS + 1);
+        let mut child =
+            own_command(&words)?.stdout(Stdio::null()).spawn().context("cannot run this program")?;
+        while acknowledged_count(dir)? < target {
+            ensure!(child.try_wait()?.is_none(), "the handler ended before it was killed");
             thread::sleep(Duration::from_micros(100));
         }
-        // `kill` of the standard library is SIGKILL.
+        // Sends SIGKILL.
         child.kill()?;
         child.wait()?;
-        println!("killed after {} of {} events were acknowledged", acknowledged_count(dir)?, task.total());
+        println!("killed after {} of {} events were acknowledged", acknowledged_count(dir)?, options.total());
     }
-    let handling = go_on(task, dir)?;
-    compare(task, &handling)
+    let handler = resume(options, dir)?;
+    check_views(options, &handler)
 }
 
-/// Takes whatever is not acknowledged yet.
-pub(super) fn go_on(task: &Task, dir: &Path) -> Result<Handling> {
+/// Starts a handler on the stored state, and handles all events that are not acknowledged yet.
+pub(super) fn resume(options: &RunOptions, dir: &Path) -> Result<RunningHandler> {
     let runtime = runtime()?;
-    let handling = runtime.block_on(Handling::start(Some(&dir.join("state")), &rulesets(task.rulesets)))?;
-    let is_done = acknowledged(dir, task.total())?;
-    let left: Vec<usize> = (0..task.total()).filter(|number| !is_done[*number]).collect();
+    let handler =
+        runtime.block_on(RunningHandler::start(Some(&dir.join("state")), &rulesets(options.rulesets)))?;
+    let is_acknowledged = read_acknowledged(dir, options.total())?;
+    let remaining: Vec<usize> = (0..options.total()).filter(|number| !is_acknowledged[*number]).collect();
     let journal = |number: usize| {
         let path = dir.join(format!("journal-{number}"));
         let file = OpenOptions::new().append(true).create(true).open(path)?;
-        // A number that was written in part is none.
+        // Remove a partly written number at the end.
         file.set_len(file.metadata()?.len() / NUMBER_BYTES as u64 * NUMBER_BYTES as u64)?;
         Ok(Some(file))
     };
-    let feeds = Feeds::start(task, &handling.handler, dir, &runtime, left.len(), journal)?;
-    let mut stream = Stream::new(task.dialect, BUCKET, task.objects(), true, begun_once(dir)?);
-    for (turn, numbers) in left.chunks(PUSHED).enumerate() {
-        let mut messages = numbers.iter().map(|number| (*number, stream.message(*number))).collect();
+    let feeds = Feeds::start(options, &handler.handler, dir, &runtime, remaining.len(), journal)?;
+    let mut generator = MessageGenerator::new(
+        options.dialect,
+        BUCKET,
+        options.objects(),
+        true,
+        stored_first_event_time(dir)?,
+    );
+    for (turn, numbers) in remaining.chunks(PUSH_BATCH).enumerate() {
+        let mut messages = numbers.iter().map(|number| (*number, generator.message(*number))).collect();
         feeds.queues[turn % QUEUES].push(&mut messages);
     }
-    runtime.block_on(feeds.done());
-    feeds.end();
-    Ok(handling)
+    runtime.block_on(feeds.wait());
+    feeds.stop();
+    Ok(handler)
 }
 
-/// When the first event happened: after the first handler had listed what was there.
-fn begun_once(dir: &Path) -> Result<Timestamp> {
-    let path = dir.join("begun");
+/// Returns the time of the first event. The first handler stores it, after its initial listing; later ones read it.
+fn stored_first_event_time(dir: &Path) -> Result<Timestamp> {
+    let path = dir.join("first-event-time");
     if !path.exists() {
-        fs::write(&path, begun().0.to_string())?;
+        fs::write(&path, first_event_time().0.to_string())?;
     }
     Ok(Timestamp(fs::read_to_string(&path)?.parse()?))
 }
 
+/// Opens all journals.
 fn journals(dir: &Path) -> Result<Vec<File>> {
     let mut journals = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -106,47 +115,56 @@ fn acknowledged_count(dir: &Path) -> Result<usize> {
     lengths.sum()
 }
 
-/// By number, whether an event was acknowledged.
-fn acknowledged(dir: &Path, total: usize) -> Result<Vec<bool>> {
-    let mut is_done = vec![false; total];
+/// Reads the journals; returns for each event number whether it was acknowledged.
+fn read_acknowledged(dir: &Path, total: usize) -> Result<Vec<bool>> {
+    let mut is_acknowledged = vec![false; total];
     for mut journal in journals(dir)? {
         let mut numbers = Vec::new();
         std::io::Read::read_to_end(&mut journal, &mut numbers)?;
         for number in numbers.as_chunks::<NUMBER_BYTES>().0 {
-            is_done[u64::from_le_bytes(*number) as usize] = true;
+            is_acknowledged[u64::from_le_bytes(*number) as usize] = true;
         }
     }
-    Ok(is_done)
+    Ok(is_acknowledged)
 }
 
-/// Every view shows what plain rules say of the last event of each object.
-fn compare(task: &Task, handling: &Handling) -> Result<()> {
+/// Checks that every view shows what its criteria select after the last event of each object.
+fn check_views(options: &RunOptions, handler: &RunningHandler) -> Result<()> {
     let runtime = runtime()?;
-    let last = (0..task.total()).map(|number| said(number, task.objects(), true));
-    let objects: BTreeMap<usize, Option<Stored>> = last.map(|said| (said.object, said.stored)).collect();
-    let mut shown = 0;
-    for (number, view) in handling.views.iter().enumerate() {
-        let changes = runtime.block_on(handling.handler.changes(*view, None, usize::MAX))?;
-        let is: BTreeMap<String, u64> =
+    let changes = (0..options.total()).map(|number| change(number, options.objects(), true));
+    let objects: BTreeMap<usize, Option<ObjectState>> =
+        changes.map(|change| (change.object, change.stored)).collect();
+    let mut total_shown = 0;
+    for (number, view) in handler.views.iter().enumerate() {
+        let changes = runtime.block_on(handler.handler.changes(*view, None, usize::MAX))?;
+        let actual: BTreeMap<String, u64> =
             changes.shown.iter().map(|shown| (shown.name.key.to_string(), shown.size_bytes)).collect();
-        let wants = |stored: &&Stored| Plain::of(number).wants(stored);
+        let is_selected = |stored: &&ObjectState| Criteria::of_view(number).select(stored);
         let expected: BTreeMap<String, u64> = objects
             .iter()
-            .filter_map(|(object, stored)| Some((key(*object), stored.as_ref().filter(wants)?.size_bytes)))
+            .filter_map(|(object, stored)| {
+                Some((key(*object), stored.as_ref().filter(is_selected)?.size_bytes))
+            })
             .collect();
-        ensure!(is == expected, "view {number} shows {} objects instead of {}", is.len(), expected.len());
-        shown += is.len();
+        ensure!(
+            actual == expected,
+            "view {number} shows {} objects; expected {}",
+            actual.len(),
+            expected.len()
+        );
+        total_shown += actual.len();
     }
     println!(
-        "{} views show what they should, {shown} objects in all; {:?}",
-        handling.views.len(),
-        handling.handler.stats().hints
+        "{} views are correct, {total_shown} objects in total; {:?}",
+        handler.views.len(),
+        handler.handler.stats().hints
     );
     Ok(())
 }
 
-impl Plain {
-    fn of(number: usize) -> Self {
+impl Criteria {
+    /// Returns the criteria of the view with this number.
+    fn of_view(number: usize) -> Self {
         let color = ["black", "green", "white"][number / 3 % 3];
         Self {
             above_bytes: (number % 3 != 2).then_some(100_000 + number as u64 * 7),
@@ -154,12 +172,14 @@ impl Plain {
         }
     }
 
-    fn wants(&self, stored: &Stored) -> bool {
+    /// Whether the ruleset selects an object.
+    fn select(&self, stored: &ObjectState) -> bool {
         self.above_bytes.is_none_or(|above| stored.size_bytes > above)
             && self.color.is_none_or(|color| stored.color == color)
     }
 
-    fn text(&self, number: usize) -> String {
+    /// Renders the ruleset.
+    fn ruleset_text(&self, number: usize) -> String {
         let size = self.above_bytes.map(|above| format!("  size: \">{above}\"\n"));
         let color = self.color.map(|color| format!("  properties:\n    color: {color}\n"));
         format!(
@@ -171,6 +191,6 @@ impl Plain {
 }
 
 fn rulesets(count: usize) -> Vec<Ruleset> {
-    let text: String = (0..count).map(|number| Plain::of(number).text(number)).collect();
+    let text: String = (0..count).map(|number| Criteria::of_view(number).ruleset_text(number)).collect();
     views::read(&text).unwrap_or_default()
 }

@@ -1,12 +1,12 @@
-//! The events: what each of them says is a function of its number, so that anybody can say what came of them.
+//! Generator of event messages. The content of an event is a function of its number, so the expected result of all events can be computed.
 //!
-//! Messages are rendered once and then copied, with the few bytes changed that differ: what a producer costs is not what is measured.
+//! A message is rendered once as a template, then copied with a few bytes changed. The producer thus takes little CPU time of the measurement.
 
 use bytes::{Bytes, BytesMut};
 use events::{Dialect, Message};
 use store::Timestamp;
 
-/// As OpenIO writes a content of three copies.
+/// OpenIO's message for a new content with three copies.
 const OPENIO: &str = concat!(
     r#"{"event":"storage.content.new","when":<when>,"url":{"ns":"OPENIO","account":"AUTH_demo","user":"<bucket>","#,
     r#""id":"9006CE70B59E5777D6BB410C57944812D96BA58B6D2D5D8E26A2C51D2D1BF2C4","path":"data/2026/11/22/part-<object>.fastq","#,
@@ -19,14 +19,14 @@ const OPENIO: &str = concat!(
     r#"{"type":"properties","alias":"data/2026/11/22/part-<object>.fastq","version":<when>,"key":"color","value":"<color>"}]}"#,
 );
 
-/// As OpenIO writes the end of a content.
+/// OpenIO's message for a deleted content.
 const OPENIO_DELETED: &str = concat!(
     r#"{"event":"storage.content.deleted","when":<when>,"url":{"ns":"OPENIO","account":"AUTH_demo","user":"<bucket>","#,
     r#""id":"9006CE70B59E5777D6BB410C57944812D96BA58B6D2D5D8E26A2C51D2D1BF2C4","path":"data/2026/11/22/part-<object>.fastq","#,
     r#""content":"2DF24F0A7B1C0600B8B5F3A8DC6D1B2C","version":"<when>"},"request_id":"tx7c1f63c4b7f84e8a8a1d6-00674051f0","origin":"oio-proxy","data":[]}"#,
 );
 
-/// As MinIO writes a PUT.
+/// MinIO's message for a PUT.
 const S3: &str = concat!(
     r#"{"EventName":"s3:ObjectCreated:Put","Key":"<bucket>/data/2026/11/22/part-<object>.fastq","Records":[{"eventVersion":"2.0","#,
     r#""eventSource":"minio:s3","awsRegion":"","eventTime":"<time>","eventName":"s3:ObjectCreated:Put","#,
@@ -40,43 +40,44 @@ const S3: &str = concat!(
     r#""source":{"host":"127.0.0.1","port":"","userAgent":"MinIO (linux; amd64) minio-go/v7.0.90"}}]}"#,
 );
 
-/// Every so many events one removes its object, where objects are removed.
-const REMOVED_EVERY: usize = 11;
+/// In streams with deletions, every event whose number is a multiple of this deletes its object.
+const DELETION_INTERVAL: usize = 11;
 
 const COLORS: [&str; 3] = ["black", "green", "white"];
 
-/// What an event says of its object.
+/// The content of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ObjectChange {
     pub(super) object: usize,
-    /// `None`: it is gone.
-    pub(super) stored: Option<Stored>,
+    /// The new state; `None` if the object is deleted.
+    pub(super) stored: Option<ObjectState>,
 }
 
-/// What is stored.
+/// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct ObjectState {
     pub(super) size_bytes: u64,
     pub(super) color: &'static str,
 }
 
-/// All events of a run.
+/// A generator of the messages of a run.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct MessageGenerator {
     objects: usize,
-    removes: bool,
-    /// When the first event happened, in microseconds; of each further one it is one more.
-    first: u64,
+    has_deletions: bool,
+    /// Time of the first event, in microseconds. Each further event is one microsecond later.
+    first_us: u64,
     stored: Template,
-    removed: Template,
+    deleted: Template,
     buffer: BytesMut,
 }
 
-/// A message with places in it that differ.
+/// A message with fields to fill in.
 #[derive(Debug)]
 struct Template {
     text: Vec<u8>,
-    places: Vec<(usize, Field)>,
+    /// (offset, field)
+    fields: Vec<(usize, Field)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +90,7 @@ enum Field {
 }
 
 impl Field {
+    /// (placeholder in the text, field, text of the same length as the values)
     const ALL: [(&str, Self, &str); 5] = [
         ("<object>", Self::Object, "0000000"),
         ("<when>", Self::When, "0000000000000000"),
@@ -98,110 +100,114 @@ impl Field {
     ];
 }
 
-/// The dialects that there are messages in.
-pub(super) fn dialect(name: &str) -> Option<Dialect> {
+/// Parses the name of a dialect; `None` if there are no messages in it.
+pub(super) fn parse_dialect(name: &str) -> Option<Dialect> {
     Dialect::named(name).filter(|dialect| matches!(dialect, Dialect::OpenIo | Dialect::S3))
 }
 
-/// What an event says, by its number.
-pub(super) fn said(number: usize, objects: usize, removes: bool) -> Said {
-    let stored = Stored { size_bytes: 100_000 + (number % 997) as u64, color: COLORS[number / objects % 3] };
-    let is_removed = removes && number.is_multiple_of(REMOVED_EVERY);
-    Said { object: number % objects, stored: (!is_removed).then_some(stored) }
+/// Returns the content of the event with this number.
+pub(super) fn change(number: usize, objects: usize, has_deletions: bool) -> ObjectChange {
+    let stored =
+        ObjectState { size_bytes: 100_000 + (number % 997) as u64, color: COLORS[number / objects % 3] };
+    let is_deleted = has_deletions && number.is_multiple_of(DELETION_INTERVAL);
+    ObjectChange { object: number % objects, stored: (!is_deleted).then_some(stored) }
 }
 
-/// The key of an object.
+/// Returns the key of an object.
 pub(super) fn key(object: usize) -> String {
     format!("data/2026/11/22/part-{object:07}.fastq")
 }
 
-/// The number of an event, by the tag that it says.
-pub(super) fn number(etag: &str) -> Option<usize> {
+/// Returns the number of an event by its etag.
+pub(super) fn event_number(etag: &str) -> Option<usize> {
     usize::from_str_radix(etag.get(16..)?, 16).ok()
 }
 
-impl Stream {
+impl MessageGenerator {
     pub(super) fn new(
         dialect: Dialect,
         bucket: &str,
         objects: usize,
-        removes: bool,
-        begun: Timestamp,
+        has_deletions: bool,
+        first_event: Timestamp,
     ) -> Self {
-        let template =
-            |text: &str| Template::new(&text.replace("<bucket>", bucket).replace("<time>", &time(begun)));
+        let template = |text: &str| {
+            Template::new(&text.replace("<bucket>", bucket).replace("<time>", &minio_time(first_event)))
+        };
         Self {
             objects,
-            removes,
-            first: begun.0 as u64 / 1000,
+            has_deletions,
+            first_us: first_event.0 as u64 / 1000,
             stored: template(if dialect == Dialect::S3 { S3 } else { OPENIO }),
-            removed: template(OPENIO_DELETED),
+            deleted: template(OPENIO_DELETED),
             buffer: BytesMut::new(),
         }
     }
 
-    /// The message of an event.
+    /// Renders the message of an event.
     pub(super) fn message(&mut self, number: usize) -> Message {
-        /// As much as a broker's answer brings at once.
+        /// Size of a shared buffer for messages, about that of a broker's response.
         const BUFFER_BYTES: usize = 64 << 10;
-        let said = said(number, self.objects, self.removes);
-        let template = if said.stored.is_some() { &self.stored } else { &self.removed };
+        let change = change(number, self.objects, self.has_deletions);
+        let template = if change.stored.is_some() { &self.stored } else { &self.deleted };
         if self.buffer.capacity() < template.text.len() {
             self.buffer = BytesMut::with_capacity(BUFFER_BYTES);
         }
         self.buffer.extend_from_slice(&template.text);
-        template.fill(&mut self.buffer, number, self.first, &said);
+        template.fill(&mut self.buffer, number, self.first_us, &change);
         Message::from(Bytes::from(self.buffer.split()))
     }
 }
 
 impl Template {
     fn new(text: &str) -> Self {
-        let (mut rest, mut made) = (text, Self { text: Vec::new(), places: Vec::new() });
-        while let Some((at, found)) = first_field(rest) {
-            let (name, field, filler) = Field::ALL[found];
-            made.text.extend_from_slice(&rest.as_bytes()[..at]);
-            made.places.push((made.text.len(), field));
-            made.text.extend_from_slice(filler.as_bytes());
+        let (mut rest, mut template) = (text, Self { text: Vec::new(), fields: Vec::new() });
+        while let Some((at, index)) = first_field(rest) {
+            let (name, field, filler) = Field::ALL[index];
+            template.text.extend_from_slice(&rest.as_bytes()[..at]);
+            template.fields.push((template.text.len(), field));
+            template.text.extend_from_slice(filler.as_bytes());
             rest = &rest[at + name.len()..];
         }
-        made.text.extend_from_slice(rest.as_bytes());
-        made
+        template.text.extend_from_slice(rest.as_bytes());
+        template
     }
 
-    fn fill(&self, text: &mut [u8], number: usize, first: u64, said: &Said) {
-        let stored = said.stored.unwrap_or(Stored { size_bytes: 0, color: COLORS[0] });
-        for (at, field) in &self.places {
+    /// Writes the fields of an event into a copy of the text.
+    fn fill(&self, text: &mut [u8], number: usize, first_us: u64, change: &ObjectChange) {
+        let stored = change.stored.unwrap_or(ObjectState { size_bytes: 0, color: COLORS[0] });
+        for (at, field) in &self.fields {
             match field {
-                Field::Object => digits(&mut text[*at..at + 7], said.object as u64),
-                Field::When => digits(&mut text[*at..at + 16], first + number as u64),
-                Field::Tag => hexadecimal(&mut text[at + 16..at + 32], number as u64),
-                Field::Size => digits(&mut text[*at..at + 6], stored.size_bytes),
+                Field::Object => write_decimal(&mut text[*at..at + 7], change.object as u64),
+                Field::When => write_decimal(&mut text[*at..at + 16], first_us + number as u64),
+                Field::Tag => write_hexadecimal(&mut text[at + 16..at + 32], number as u64),
+                Field::Size => write_decimal(&mut text[*at..at + 6], stored.size_bytes),
                 Field::Color => text[*at..at + 5].copy_from_slice(stored.color.as_bytes()),
             }
         }
     }
 }
 
-/// As MinIO writes a moment.
-fn time(at: Timestamp) -> String {
+/// Formats a time as MinIO does.
+fn minio_time(at: Timestamp) -> String {
     let at = jiff::Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
+/// Returns offset and index of the first placeholder in the text.
 fn first_field(text: &str) -> Option<(usize, usize)> {
-    (0..).zip(Field::ALL).filter_map(|(found, (name, _, _))| Some((text.find(name)?, found))).min()
+    (0..).zip(Field::ALL).filter_map(|(index, (name, _, _))| Some((text.find(name)?, index))).min()
 }
 
-fn digits(into: &mut [u8], mut number: u64) {
-    for digit in into.iter_mut().rev() {
+fn write_decimal(target: &mut [u8], mut number: u64) {
+    for digit in target.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
     }
 }
 
-fn hexadecimal(into: &mut [u8], mut number: u64) {
-    for digit in into.iter_mut().rev() {
+fn write_hexadecimal(target: &mut [u8], mut number: u64) {
+    for digit in target.iter_mut().rev() {
         *digit = b"0123456789ABCDEF"[(number % 16) as usize];
         number /= 16;
     }

@@ -1,8 +1,8 @@
-//! `cargo xtask bench events`: the event handler's rates and latencies, after the DelveFS paper's section IV-B.
+//! `cargo xtask bench events`: measures rates and latencies of the event handler, after section IV-B of the DelveFS paper.
 //!
-//! Nine real beanstalkd are the queues, as the paper has them, or, to leave a broker's work out, nine bounded queues in this process.
-//! These are sources of feeds, as a broker's are, with one or several feeds each. A producer fills them while the time is
-//! taken; what is in them are messages as OpenIO or MinIO write them, and an event counts when its feed has acknowledged it.
+//! The queues are nine real beanstalkd, as in the paper, or nine bounded queues in this process, to exclude the brokers' work. Each queue is the
+//! source of one or several feeds. A producer fills the queues in this process during the measurement. The messages have the form of OpenIO or
+//! MinIO; an event counts when its feed has acknowledged it.
 
 mod beanstalkd;
 mod client;
@@ -19,25 +19,28 @@ use std::process::Command;
 use std::str::FromStr;
 
 const USAGE: &str = "\
-usage: cargo xtask bench events [raw|match|db_match|killed|memory] [OPTION...]      (all that docs/benchmarks.md has)
+usage: cargo xtask bench events [raw|match|db_match|killed|memory] [OPTION...]
 
-  raw           nobody wants the events
+Runs one scenario, or without a scenario all runs of docs/benchmarks.md.
+
+  raw           no view wants the events
   match         100 rulesets show one object
-  db_match      100 rulesets show 10,000 objects, and what is known of them is kept
-  killed        db_match with rulesets that differ, the handler killed three times; then all views are compared
-  memory        objects that are tracked, and what they take
+  db_match      100 rulesets show 10,000 objects, whose state is stored on disk
+  killed        db_match with different rulesets; kills the handler three times, then checks all views
+  memory        memory for tracked objects
 
-  --events N    into each of the nine queues (200,000; the paper: 2,000,000); of memory: objects in all
-  --threads N   feeds that share a queue, 1 to 4 (1)
-  --rulesets N  (100)
-  --rate N      events a second in all, and how long each takes to a client; as many as can be if 0 (0)
-  --dialect D   openio or s3 (openio)
-  --queues Q    own: bounded queues in this process; beanstalkd: nine of them, filled before the time is taken
-                unless there is a rate (own)
-  --record FILE write what was measured there as JSON";
+  --events N    events for each of the nine queues (default 200,000; the paper: 2,000,000); for memory:
+                number of objects
+  --threads N   feeds per queue, 1 to 4 (default 1)
+  --rulesets N  number of rulesets (default 100)
+  --rate N      events per second in total, with latencies to a client; 0: maximum rate (default 0)
+  --dialect D   openio or s3 (default openio)
+  --queues Q    own: bounded queues in this process; beanstalkd: nine beanstalkd, filled before the
+                measurement unless there is a rate (default own)
+  --record FILE write the results to this file as JSON";
 
-/// The paper's scenarios, and what else is stated.
-const ALL: [&str; 26] = [
+/// Arguments of the runs of `docs/benchmarks.md`: the paper's scenarios and others.
+const ALL_RUNS: [&str; 26] = [
     "raw --queues beanstalkd --threads 1",
     "raw --queues beanstalkd --threads 4",
     "match --queues beanstalkd --threads 4",
@@ -66,26 +69,29 @@ const ALL: [&str; 26] = [
     "memory --events 10000000",
 ];
 
-/// What is measured.
+/// The parameters of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Task {
+struct RunOptions {
     scenario: Scenario,
+    /// Events per queue.
     events: usize,
+    /// Feeds per queue.
     threads: usize,
     rulesets: usize,
+    /// Events per second in total; 0 stands for the maximum rate.
     rate: u64,
     dialect: Dialect,
     queues: Queues,
-    /// Where what was measured is written.
+    /// File for the results.
     record: Option<PathBuf>,
-    /// Where the state of what will be killed is.
+    /// State directory of a handler that will be killed.
     dir: Option<PathBuf>,
 }
 
-/// The queues in which events wait.
+/// The sort of queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Queues {
-    Own,
+    InProcess,
     Beanstalkd,
 }
 
@@ -98,20 +104,20 @@ enum Scenario {
     Memory,
 }
 
-/// Runs one scenario, or all, each in a process of its own.
+/// Runs one scenario in this process, or all runs, each in its own process.
 pub(super) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     if cfg!(debug_assertions) {
         let arguments: Vec<String> =
             std::iter::once("events".to_owned()).chain(arguments.iter().cloned()).collect();
-        return super::again_in_release(root, "bench", &arguments);
+        return super::rerun_in_release(root, "bench", &arguments);
     }
     if arguments.first().is_some_and(|first| !first.starts_with("--")) {
-        return Task::read(arguments)?.run();
+        return RunOptions::parse(arguments)?.run();
     }
-    for scenario in ALL {
-        let scenario = scenario.split(' ').map(str::to_owned);
-        let words: Vec<String> = scenario.chain(arguments.iter().cloned()).collect();
-        let status = again(&words)?.status().context("cannot run this program")?;
+    for run in ALL_RUNS {
+        let run = run.split(' ').map(str::to_owned);
+        let words: Vec<String> = run.chain(arguments.iter().cloned()).collect();
+        let status = own_command(&words)?.status().context("cannot run this program")?;
         if !status.success() {
             bail!("the benchmark failed");
         }
@@ -119,54 +125,59 @@ pub(super) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// This program, to measure something else.
-fn again(words: &[String]) -> Result<Command> {
+/// Returns a command that runs `bench events` of this program with other arguments.
+fn own_command(words: &[String]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(["bench", "events"]).args(words);
     Ok(command)
 }
 
-impl Task {
-    fn read(arguments: &[String]) -> Result<Self> {
+impl RunOptions {
+    fn parse(arguments: &[String]) -> Result<Self> {
         let (scenario, mut rest) = arguments.split_first().context(USAGE)?;
-        let mut task = Self {
+        let mut options = Self {
             scenario: scenario.parse()?,
             events: 200_000,
             threads: 1,
             rulesets: 100,
             rate: 0,
             dialect: Dialect::OpenIo,
-            queues: Queues::Own,
+            queues: Queues::InProcess,
             record: None,
             dir: None,
         };
         while let [name, value, further @ ..] = rest {
             match name.as_str() {
-                "--events" => task.events = value.parse().context(USAGE)?,
-                "--threads" => task.threads = value.parse().context(USAGE)?,
-                "--rulesets" => task.rulesets = value.parse().context(USAGE)?,
-                "--rate" => task.rate = value.parse().context(USAGE)?,
-                "--dialect" => task.dialect = message_generator::dialect(value).context(USAGE)?,
-                "--queues" if value == "own" => task.queues = Queues::Own,
-                "--queues" if value == "beanstalkd" => task.queues = Queues::Beanstalkd,
-                "--record" => task.record = Some(value.into()),
-                "--killed-in" => task.dir = Some(value.into()),
+                "--events" => options.events = value.parse().context(USAGE)?,
+                "--threads" => options.threads = value.parse().context(USAGE)?,
+                "--rulesets" => options.rulesets = value.parse().context(USAGE)?,
+                "--rate" => options.rate = value.parse().context(USAGE)?,
+                "--dialect" => options.dialect = message_generator::parse_dialect(value).context(USAGE)?,
+                "--queues" if value == "own" => options.queues = Queues::InProcess,
+                "--queues" if value == "beanstalkd" => options.queues = Queues::Beanstalkd,
+                "--record" => options.record = Some(value.into()),
+                "--killed-in" => options.dir = Some(value.into()),
                 _ => bail!("{USAGE}"),
             }
             rest = further;
         }
-        if rest.is_empty() && task.threads > 0 && task.events > 0 { Ok(task) } else { bail!("{USAGE}") }
+        if rest.is_empty() && options.threads > 0 && options.events > 0 {
+            Ok(options)
+        } else {
+            bail!("{USAGE}")
+        }
     }
 
     fn run(&self) -> Result<()> {
         match (self.scenario, &self.dir) {
             (Scenario::Memory, _) => tracked_memory::run(self.events),
             (Scenario::Killed, None) => crash_recovery::run(self),
-            (Scenario::Killed, Some(dir)) => crash_recovery::go_on(self, dir).map(drop),
+            (Scenario::Killed, Some(dir)) => crash_recovery::resume(self, dir).map(drop),
             _ => throughput::run(self),
         }
     }
 
+    /// Returns the number of events over all queues.
     fn total(&self) -> usize {
         self.events * queue::QUEUES
     }

@@ -1,4 +1,4 @@
-//! A bounded queue in this process, which is a source of feeds as a broker's queue is.
+//! A bounded queue in this process that feeds can use as a source, like a broker's queue.
 
 use events::{Message, Source, SourceError};
 use std::collections::VecDeque;
@@ -9,130 +9,132 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// As many as the paper has nodes of OpenIO.
+/// Number of queues: one for each node of OpenIO in the paper.
 pub(super) const QUEUES: usize = 9;
-/// Messages that a queue holds at most.
+/// Maximum number of messages in a queue.
 const QUEUE_MESSAGES: usize = 1024;
 
-/// A queue of events by number.
+/// A queue of numbered messages.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
-    came: Notify,
-    room: Condvar,
+    state: Mutex<QueueState>,
+    not_empty: Notify,
+    half_empty: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     messages: VecDeque<(usize, Message)>,
     is_producer_waiting: bool,
 }
 
-/// How many events are done.
+/// The number of acknowledged events.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct Progress {
     count: AtomicUsize,
     total: usize,
-    all: Notify,
+    complete: Notify,
 }
 
-/// A reader of a queue; several may share it.
-pub(super) struct Reader {
+/// A reader of a queue. Several readers may share one.
+pub(super) struct QueueReader {
     queue: Arc<Queue>,
-    done: Arc<Done>,
-    held: Vec<usize>,
-    /// Where the numbers of what was acknowledged are written down.
+    progress: Arc<Progress>,
+    /// Numbers of received messages that are not acknowledged yet.
+    unacknowledged: Vec<usize>,
+    /// File for the numbers of acknowledged messages.
     journal: Option<File>,
 }
 
 impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends messages when there is room for them.
+    /// Appends messages; blocks while the queue is full.
     pub(super) fn push(&self, messages: &mut Vec<(usize, Message)>) {
-        let mut waiting = self.waiting();
-        if waiting.messages.len() + messages.len() > QUEUE_MESSAGES {
-            // Not for a few: the producer would be woken for every batch.
-            while waiting.messages.len() > QUEUE_MESSAGES / 2 {
-                waiting.is_producer_waiting = true;
-                waiting = self.room.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        if state.messages.len() + messages.len() > QUEUE_MESSAGES {
+            // Waits until the queue is half empty; otherwise the producer would be woken for every batch.
+            while state.messages.len() > QUEUE_MESSAGES / 2 {
+                state.is_producer_waiting = true;
+                state = self.half_empty.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
-        waiting.messages.extend(messages.drain(..));
-        drop(waiting);
-        self.came.notify_one();
+        state.messages.extend(messages.drain(..));
+        drop(state);
+        self.not_empty.notify_one();
     }
 
+    /// Removes up to `max` messages and appends their numbers to `numbers`.
     fn pop(&self, max: usize, numbers: &mut Vec<usize>) -> Vec<Message> {
-        let mut waiting = self.waiting();
-        let some = waiting.messages.len().min(max);
-        let mut messages = Vec::with_capacity(some);
-        for (number, message) in waiting.messages.drain(..some) {
+        let mut state = self.lock();
+        let count = state.messages.len().min(max);
+        let mut messages = Vec::with_capacity(count);
+        for (number, message) in state.messages.drain(..count) {
             numbers.push(number);
             messages.push(message);
         }
-        if waiting.is_producer_waiting && waiting.messages.len() <= QUEUE_MESSAGES / 2 {
-            waiting.is_producer_waiting = false;
-            self.room.notify_one();
+        if state.is_producer_waiting && state.messages.len() <= QUEUE_MESSAGES / 2 {
+            state.is_producer_waiting = false;
+            self.half_empty.notify_one();
         }
         messages
     }
 }
 
-impl Done {
+impl Progress {
     pub(super) fn new(total: usize) -> Self {
         Self { total, ..Self::default() }
     }
 
-    /// Waits for all of them.
-    pub(super) async fn all(&self) {
+    /// Waits until all events are acknowledged.
+    pub(super) async fn wait(&self) {
         if self.total > 0 {
-            self.all.notified().await;
+            self.complete.notified().await;
         }
     }
 
-    /// Counts events that were acknowledged.
+    /// Adds acknowledged events.
     pub(super) fn add(&self, count: usize) {
         if self.count.fetch_add(count, Ordering::Relaxed) + count == self.total {
-            self.all.notify_one();
+            self.complete.notify_one();
         }
     }
 }
 
-impl Reader {
-    pub(super) fn new(queue: &Arc<Queue>, done: &Arc<Done>, journal: Option<File>) -> Self {
-        Self { queue: Arc::clone(queue), done: Arc::clone(done), held: Vec::new(), journal }
+impl QueueReader {
+    pub(super) fn new(queue: &Arc<Queue>, progress: &Arc<Progress>, journal: Option<File>) -> Self {
+        Self { queue: Arc::clone(queue), progress: Arc::clone(progress), unacknowledged: Vec::new(), journal }
     }
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for QueueReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a queue of the benchmark")
     }
 }
 
 #[async_trait::async_trait]
-impl Source for Reader {
+impl Source for QueueReader {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         loop {
-            let messages = self.queue.pop(max, &mut self.held);
+            let messages = self.queue.pop(max, &mut self.unacknowledged);
             if !messages.is_empty() {
                 return Ok(messages);
             }
-            self.queue.came.notified().await;
+            self.queue.not_empty.notified().await;
         }
     }
 
     async fn acknowledge(&mut self) -> Result<(), SourceError> {
         if let Some(journal) = &mut self.journal {
             let numbers: Vec<u8> =
-                self.held.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
+                self.unacknowledged.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
             journal.write_all(&numbers).map_err(|error| SourceError::Unavailable(error.to_string()))?;
         }
-        self.done.add(self.held.len());
-        self.held.clear();
+        self.progress.add(self.unacknowledged.len());
+        self.unacknowledged.clear();
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
-//! As many events as can be, or so many a second.
+//! Measurement of the maximum rate of events, or of latencies at a given rate.
 
-use super::beanstalkd::Brokers;
+use super::beanstalkd::BeanstalkdQueues;
 use super::client;
-use super::message_generator::Stream;
-use super::queue::{Done, QUEUES, Queue, Reader};
-use super::{Queues, Scenario, Task};
-use crate::bench::resource_usage::{cpu, load_average, timed};
+use super::message_generator::MessageGenerator;
+use super::queue::{Progress, QUEUES, Queue, QueueReader};
+use super::{Queues, RunOptions, Scenario};
+use crate::bench::resource_usage::{cpu_time, load_average, timed};
 use anyhow::{Context, Result};
 use events::{Dialect, Feed, Message, Source};
 use std::fs::File;
@@ -20,157 +20,171 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use views::{Handler, HandlerConfig, HandlerParts, Ruleset, ViewId, Views};
 
-/// The container that rulesets name.
+/// The container in the rulesets.
 pub(super) const BUCKET: &str = "bench";
-/// Messages that are put into a queue at once, unless there is a rate.
-const PUSHED: usize = 32;
-/// By how much the events' clock is ahead: none of them may be older than the listing of what was there before.
-const AHEAD: Duration = Duration::from_millis(5);
-/// From then until the first event: OpenIO's microseconds tell no more than a million events a second apart, and the handler does not
-/// believe what is of after now.
-const LATE: Duration = Duration::from_secs(3);
+/// Number of messages put into a queue at a time, if no rate is given.
+const PUSH_BATCH: usize = 32;
+/// Lead of the events' clock over the real time, so that no event is older than the handler's initial listing.
+const CLOCK_LEAD: Duration = Duration::from_millis(5);
+/// Delay from the time of the first event to its delivery. Events are one microsecond apart in their own time, but may be delivered faster than
+/// that; the delay keeps their times in the past, as the handler does not trust times in the future.
+const DELIVERY_DELAY: Duration = Duration::from_secs(3);
 
-/// A handler with its views.
-pub(super) struct Handling {
+/// A running handler with its views.
+pub(super) struct RunningHandler {
     pub(super) handler: Arc<Handler>,
     pub(super) views: Vec<ViewId>,
 }
 
-/// Feeds of all queues into a handler.
+/// The feeds from all queues to a handler.
 pub(super) struct Feeds {
     pub(super) queues: Vec<Arc<Queue>>,
-    done: Arc<Done>,
+    progress: Arc<Progress>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// Costs of a run besides its latencies.
-struct Took {
+/// The measurements of a run.
+struct RunResult {
     time: Duration,
-    /// Of this process, the producer's included where that runs meanwhile.
+    /// CPU time of this process, with that of the producer if it runs during the measurement.
     cpu: Duration,
+    /// CPU time of the producer.
     producer: Duration,
     /// CPU time of the brokers.
     brokers: Duration,
+    /// Latencies in ns; `None` if no rate is given.
     latencies: Option<Vec<i64>>,
 }
 
-/// Measures, and says so on standard output.
-pub(super) fn run(task: &Task) -> Result<()> {
+/// Measures and prints the results.
+pub(super) fn run(options: &RunOptions) -> Result<()> {
     let runtime = runtime()?;
-    let own = tempfile::tempdir()?;
-    let dir = (task.scenario == Scenario::DbMatch).then(|| own.path().join("state"));
-    let handling = runtime.block_on(Handling::start(dir.as_deref(), &rulesets(task.rulesets)))?;
-    let took = match task.queues {
-        Queues::Own => by_own_queues(task, &handling, own.path(), &runtime)?,
-        Queues::Beanstalkd => by_beanstalkd(task, &handling, own.path(), &runtime)?,
+    let folder = tempfile::tempdir()?;
+    let dir = (options.scenario == Scenario::DbMatch).then(|| folder.path().join("state"));
+    let handler = runtime.block_on(RunningHandler::start(dir.as_deref(), &rulesets(options.rulesets)))?;
+    let result = match options.queues {
+        Queues::InProcess => measure_in_process(options, &handler, folder.path(), &runtime)?,
+        Queues::Beanstalkd => measure_beanstalkd(options, &handler, folder.path(), &runtime)?,
     };
-    report(task, &handling, took)
+    report(options, &handler, result)
 }
 
-fn by_own_queues(task: &Task, handling: &Handling, dir: &Path, runtime: &Runtime) -> Result<Took> {
-    let feeds = Feeds::start(task, &handling.handler, dir, runtime, task.total(), |_| Ok(None))?;
-    let first = begun();
-    thread::sleep(LATE);
+fn measure_in_process(
+    options: &RunOptions,
+    handler: &RunningHandler,
+    dir: &Path,
+    runtime: &Runtime,
+) -> Result<RunResult> {
+    let feeds = Feeds::start(options, &handler.handler, dir, runtime, options.total(), |_| Ok(None))?;
+    let first = first_event_time();
+    thread::sleep(DELIVERY_DELAY);
     let push = |turn: usize, messages: &mut Vec<(usize, Message)>| {
         feeds.queues[turn % QUEUES].push(messages);
         Ok(())
     };
-    let took = meanwhile(task, handling, &feeds, (first, &push), runtime);
-    feeds.end();
-    took
+    let result = measure_while_producing(options, handler, &feeds, (first, &push), runtime);
+    feeds.stop();
+    result
 }
 
-/// Fills nine beanstalkd first, so that no producer wants the processors while the time is taken; with a rate it has to.
-fn by_beanstalkd(task: &Task, handling: &Handling, dir: &Path, runtime: &Runtime) -> Result<Took> {
-    let brokers = Brokers::start()?;
+/// Measures with nine beanstalkd. Without a rate they are filled first, so that the producer takes no CPU during the measurement; with a rate the
+/// producer must run during it.
+fn measure_beanstalkd(
+    options: &RunOptions,
+    handler: &RunningHandler,
+    dir: &Path,
+    runtime: &Runtime,
+) -> Result<RunResult> {
+    let brokers = BeanstalkdQueues::start()?;
     let push = |turn: usize, messages: &mut Vec<(usize, Message)>| brokers.push(turn, messages);
-    let done = Arc::new(Done::new(task.total()));
-    let first = begun();
+    let progress = Arc::new(Progress::new(options.total()));
+    let first = first_event_time();
     let start = || {
-        let sources = (0..QUEUES * task.threads)
-            .map(|number| Ok(Box::new(brokers.source(number, &done, runtime)?) as Box<dyn Source>));
-        Feeds::over(Vec::new(), done.clone(), &handling.handler, dir, runtime, sources)
+        let sources = (0..QUEUES * options.threads)
+            .map(|number| Ok(Box::new(brokers.open_source(number, &progress, runtime)?) as Box<dyn Source>));
+        Feeds::start_sources(Vec::new(), progress.clone(), &handler.handler, dir, runtime, sources)
     };
-    if task.rate > 0 {
-        thread::sleep(LATE);
-        let before = brokers.cpu()?;
+    if options.rate > 0 {
+        thread::sleep(DELIVERY_DELAY);
+        let before = brokers.cpu_time()?;
         let feeds = start()?;
-        let took = meanwhile(task, handling, &feeds, (first, &push), runtime)?;
-        feeds.end();
-        return Ok(Took { brokers: brokers.cpu()? - before, ..took });
+        let result = measure_while_producing(options, handler, &feeds, (first, &push), runtime)?;
+        feeds.stop();
+        return Ok(RunResult { brokers: brokers.cpu_time()? - before, ..result });
     }
-    produce(task, &push, first, &[])?;
-    brokers.have_stored(task.total())?;
-    thread::sleep(LATE);
-    let (before, used) = (brokers.cpu()?, cpu(std::process::id())?);
+    produce(options, &push, first, &[])?;
+    brokers.wait_until_stored(options.total())?;
+    thread::sleep(DELIVERY_DELAY);
+    let (brokers_before, own_before) = (brokers.cpu_time()?, cpu_time(std::process::id())?);
     let (feeds, time) = timed(|| {
         let feeds = start()?;
-        runtime.block_on(feeds.done());
+        runtime.block_on(feeds.wait());
         Ok(feeds)
     })?;
-    let (brokers, cpu) = (brokers.cpu()? - before, cpu(std::process::id())? - used);
-    feeds.end();
-    Ok(Took { time, cpu, producer: Duration::ZERO, brokers, latencies: None })
+    let (brokers, cpu) = (brokers.cpu_time()? - brokers_before, cpu_time(std::process::id())? - own_before);
+    feeds.stop();
+    Ok(RunResult { time, cpu, producer: Duration::ZERO, brokers, latencies: None })
 }
 
-/// Puts messages into the queue of a turn.
+/// A function that puts messages into one of the queues, chosen round-robin by its first argument.
 type Push<'a> = &'a (dyn Fn(usize, &mut Vec<(usize, Message)>) -> Result<()> + Sync);
 
-/// Takes the time while the events are produced.
-fn meanwhile(
-    task: &Task,
-    handling: &Handling,
+/// Measures while the events are produced, with latencies if a rate is given.
+fn measure_while_producing(
+    options: &RunOptions,
+    handler: &RunningHandler,
     feeds: &Feeds,
     (first, push): (Timestamp, Push<'_>),
     runtime: &Runtime,
-) -> Result<Took> {
+) -> Result<RunResult> {
     let pushed: Vec<AtomicI64> =
-        (0..if task.rate > 0 { task.total() } else { 0 }).map(|_| AtomicI64::new(0)).collect();
+        (0..if options.rate > 0 { options.total() } else { 0 }).map(|_| AtomicI64::new(0)).collect();
     let pid = std::process::id();
-    let used = cpu(pid)?;
+    let cpu_before = cpu_time(pid)?;
     let ((producer, latencies), time) = timed(|| {
         thread::scope(|scope| {
-            let producer = scope.spawn(|| produce(task, push, first, &pushed));
-            let client = (task.rate > 0)
-                .then(|| scope.spawn(|| client::follow(handling, &pushed, task.objects(), runtime)));
-            runtime.block_on(feeds.done());
-            let producing = producer.join().ok().context("the producer ended early")??;
+            let producer = scope.spawn(|| produce(options, push, first, &pushed));
+            let client = (options.rate > 0)
+                .then(|| scope.spawn(|| client::follow(handler, &pushed, options.objects(), runtime)));
+            runtime.block_on(feeds.wait());
+            let producer_cpu = producer.join().ok().context("the producer panicked")??;
             let latencies =
-                client.map(|client| client.join().ok().context("the client ended early")?).transpose()?;
-            anyhow::Ok((producing, latencies))
+                client.map(|client| client.join().ok().context("the client panicked")?).transpose()?;
+            anyhow::Ok((producer_cpu, latencies))
         })
     })?;
-    Ok(Took { time, cpu: cpu(pid)? - used, producer, brokers: Duration::ZERO, latencies })
+    Ok(RunResult { time, cpu: cpu_time(pid)? - cpu_before, producer, brokers: Duration::ZERO, latencies })
 }
 
-fn report(task: &Task, handling: &Handling, took: Took) -> Result<()> {
-    let micros = |cpu: Duration| cpu.as_secs_f64() * 1e6 / task.total() as f64;
-    let rate = task.total() as f64 / took.time.as_secs_f64();
+/// Prints the results, and writes them to the record file if one is given.
+fn report(options: &RunOptions, handler: &RunningHandler, result: RunResult) -> Result<()> {
+    let us_per_event = |cpu: Duration| cpu.as_secs_f64() * 1e6 / options.total() as f64;
+    let rate = options.total() as f64 / result.time.as_secs_f64();
     let load = load_average()?;
     println!(
-        "{:?} {} {:?} queues, {} rulesets, {} threads a queue: {rate:.0} events/s, {:.2} us of CPU an event, of which {:.2} the producer's, and \
-         {:.2} of brokers; {} events, load {load}",
-        task.scenario,
-        task.dialect,
-        task.queues,
-        task.rulesets,
-        task.threads,
-        micros(took.cpu),
-        micros(took.producer),
-        micros(took.brokers),
-        task.total(),
+        "{:?} {} {:?} queues, {} rulesets, {} threads per queue: {rate:.0} events/s; CPU per event: {:.2} us, of which producer {:.2} us; \
+         brokers {:.2} us; {} events, load average {load}",
+        options.scenario,
+        options.dialect,
+        options.queues,
+        options.rulesets,
+        options.threads,
+        us_per_event(result.cpu),
+        us_per_event(result.producer),
+        us_per_event(result.brokers),
+        options.total(),
     );
-    let stats = handling.handler.stats();
-    println!("  {:?}, {} sets", stats.hints, stats.sets);
-    let latency = took.latencies.map(client::report);
-    if let Some(path) = &task.record {
+    let stats = handler.handler.stats();
+    println!("  {:?}, {} sets of views", stats.hints, stats.sets);
+    let latency = result.latencies.map(client::report);
+    if let Some(path) = &options.record {
         let record = serde_json::json!({
-            "events": task.total(),
-            "seconds": took.time.as_secs_f64(),
+            "events": options.total(),
+            "seconds": result.time.as_secs_f64(),
             "events_per_second": rate,
-            "cpu_us": micros(took.cpu),
-            "producer_cpu_us": micros(took.producer),
-            "broker_cpu_us": micros(took.brokers),
+            "cpu_us": us_per_event(result.cpu),
+            "producer_cpu_us": us_per_event(result.producer),
+            "broker_cpu_us": us_per_event(result.brokers),
             "load": load,
             "latency": latency,
         });
@@ -179,21 +193,22 @@ fn report(task: &Task, handling: &Handling, took: Took) -> Result<()> {
     Ok(())
 }
 
-/// As many threads as the machine has processors, whatever the number of feeds.
+/// Makes a runtime with one thread per processor, whatever the number of feeds.
 pub(super) fn runtime() -> Result<Runtime> {
     Ok(Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// When the first event happened, if it happens now.
-pub(super) fn begun() -> Timestamp {
-    SystemClock.now().after(AHEAD)
+/// Returns the time of the first event, if it happens now.
+pub(super) fn first_event_time() -> Timestamp {
+    SystemClock.now().after(CLOCK_LEAD)
 }
 
-impl Handling {
+impl RunningHandler {
+    /// Starts a handler with a view for each ruleset. `dir` is its state directory.
     pub(super) async fn start(dir: Option<&Path>, rulesets: &[Ruleset]) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let buckets = MemoryBuckets::new(Arc::clone(&clock));
-        // A handler that goes on has to know everything from what it kept: it finds nothing to list.
+        // A handler with stored state must not find objects by listing: without a bucket there is nothing to list.
         if dir.is_none_or(|dir| !dir.exists()) {
             buckets.create(BUCKET).await?;
         }
@@ -214,9 +229,9 @@ impl Handling {
 }
 
 impl Feeds {
-    /// Starts `task.threads` feeds of each queue; each may have a journal.
+    /// Starts `options.threads` feeds for each queue; each may have a journal.
     pub(super) fn start(
-        task: &Task,
+        options: &RunOptions,
         handler: &Arc<Handler>,
         dir: &Path,
         runtime: &Runtime,
@@ -224,19 +239,19 @@ impl Feeds {
         journal: impl Fn(usize) -> Result<Option<File>>,
     ) -> Result<Self> {
         let queues: Vec<Arc<Queue>> = (0..QUEUES).map(|_| Arc::default()).collect();
-        let done = Arc::new(Done::new(total));
-        let readers = (0..QUEUES * task.threads).map(|number| {
-            let reader = Reader::new(&queues[number % QUEUES], &done, journal(number)?);
+        let progress = Arc::new(Progress::new(total));
+        let readers = (0..QUEUES * options.threads).map(|number| {
+            let reader = QueueReader::new(&queues[number % QUEUES], &progress, journal(number)?);
             Ok(Box::new(reader) as Box<dyn Source>)
         });
         let readers: Vec<_> = readers.collect();
-        Self::over(queues, done.clone(), handler, dir, runtime, readers.into_iter())
+        Self::start_sources(queues, progress.clone(), handler, dir, runtime, readers.into_iter())
     }
 
-    /// Starts a feed of each of these sources.
-    fn over(
+    /// Starts a feed for each of these sources.
+    fn start_sources(
         queues: Vec<Arc<Queue>>,
-        done: Arc<Done>,
+        progress: Arc<Progress>,
         handler: &Arc<Handler>,
         dir: &Path,
         runtime: &Runtime,
@@ -248,20 +263,20 @@ impl Feeds {
             let feed = Feed::new("bench", Dialect::Detected, dir.join("dead-letters"), clock, entropy);
             tasks.push(runtime.spawn(feed.into_sink(handler.clone()).run(source?)));
         }
-        Ok(Self { queues, done, tasks })
+        Ok(Self { queues, progress, tasks })
     }
 
-    /// Waits until everything is acknowledged.
-    pub(super) async fn done(&self) {
-        self.done.all().await;
+    /// Waits until all events are acknowledged.
+    pub(super) async fn wait(&self) {
+        self.progress.wait().await;
     }
 
-    pub(super) fn end(self) {
+    pub(super) fn stop(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-/// Rulesets that show every object, alike in three ways.
+/// Makes rulesets that show every object, of three forms.
 fn rulesets(count: usize) -> Vec<Ruleset> {
     let text = |number: usize| match number % 3 {
         0 => format!("v{number}:\n  container: {BUCKET}\n  size: \">{number}\"\n"),
@@ -273,42 +288,42 @@ fn rulesets(count: usize) -> Vec<Ruleset> {
     views::read(&(0..count).map(text).collect::<String>()).unwrap_or_default()
 }
 
-/// Puts the events into the queues; returns what that took of the processor.
-fn produce(task: &Task, push: Push<'_>, first: Timestamp, times: &[AtomicI64]) -> Result<Duration> {
-    let bucket = if task.scenario == Scenario::Raw { "elsewhere" } else { BUCKET };
-    let mut stream = Stream::new(task.dialect, bucket, task.objects(), false, first);
-    let pushed = if task.rate > 0 { 1 } else { PUSHED };
+/// Puts the events into the queues, and stores the times of entry into `times`. Returns the CPU time of this thread.
+fn produce(options: &RunOptions, push: Push<'_>, first: Timestamp, times: &[AtomicI64]) -> Result<Duration> {
+    let bucket = if options.scenario == Scenario::Raw { "elsewhere" } else { BUCKET };
+    let mut generator = MessageGenerator::new(options.dialect, bucket, options.objects(), false, first);
+    let batch = if options.rate > 0 { 1 } else { PUSH_BATCH };
     let start = SystemClock.now();
-    let mut messages = Vec::with_capacity(pushed);
-    for (turn, number) in (0..task.total()).step_by(pushed).enumerate() {
-        if let Some(due_ns) = (number as u64 * 1_000_000_000).checked_div(task.rate) {
-            wait_for(start.after(Duration::from_nanos(due_ns)));
+    let mut messages = Vec::with_capacity(batch);
+    for (turn, number) in (0..options.total()).step_by(batch).enumerate() {
+        if let Some(due_ns) = (number as u64 * 1_000_000_000).checked_div(options.rate) {
+            wait_until(start.after(Duration::from_nanos(due_ns)));
         }
-        for number in number..(number + pushed).min(task.total()) {
+        for number in number..(number + batch).min(options.total()) {
             if let Some(time) = times.get(number) {
                 time.store(SystemClock.now().0, Ordering::Relaxed);
             }
-            messages.push((number, stream.message(number)));
+            messages.push((number, generator.message(number)));
         }
         push(turn, &mut messages)?;
     }
-    own_cpu()
+    thread_cpu_time()
 }
 
-fn wait_for(due: Timestamp) {
-    /// As precise as the kernel's timers are.
-    const NAP: Duration = Duration::from_micros(50);
+fn wait_until(due: Timestamp) {
+    /// Maximum sleep; about the precision of the kernel's timers.
+    const MAX_SLEEP: Duration = Duration::from_micros(50);
     loop {
         let left = due.since(SystemClock.now());
         if left.is_zero() {
             return;
         }
-        thread::sleep(left.min(NAP));
+        thread::sleep(left.min(MAX_SLEEP));
     }
 }
 
-/// What this thread has used (proc(5), `schedstat`).
-fn own_cpu() -> Result<Duration> {
+/// Returns the CPU time that this thread has used (proc(5), `schedstat`).
+fn thread_cpu_time() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(Duration::from_nanos(text.split(' ').next().unwrap_or_default().parse()?))
 }
