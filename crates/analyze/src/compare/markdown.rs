@@ -280,7 +280,7 @@ mod tests {
         );
     }
 
-    /// A bug: readers had to find the ratios in which the drive takes more themselves.
+    /// Missing before: a list of the ratios in which the drive takes more.
     #[test]
     fn s572_ratios_in_which_tenon_takes_more_are_listed() {
         let text = markdown(&comparison());

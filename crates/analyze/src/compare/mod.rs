@@ -1,7 +1,7 @@
 //! Comparison of several systems under the same workloads.
 //!
 //! Owns the order of measurements: round by round, workload by workload, system by system. Measurements that are compared with each other
-//! are thus minutes apart, and an interrupted comparison has complete rounds. Workloads that need the same objects share a fresh file
+//! are thus only minutes apart, and an interrupted comparison has complete rounds. Workloads that need the same objects share a fresh file
 //! system; every other workload gets its own. Times come from rounds without a trace; an additional round is traced.
 //!
 //! Refuses to stop when one system fails: the failure is recorded in the result.

@@ -346,14 +346,14 @@ mod tests {
         let near = run(&sequential, &disk());
         let far = run(&scattered, &disk());
         assert!(near.busy_seconds < 0.1, "{near:?}");
-        // 100 seeks of about the average and half turns.
+        // 100 seeks of about average length, each with half a rotation.
         assert!((1.0..2.5).contains(&far.busy_seconds), "{far:?}");
     }
 
     #[test]
     fn a_flash_page_takes_the_time_of_the_data_sheet() {
         let one = run(&[request(Operation::Read, 0, 0, 4096)], &flash());
-        // Random read of the PM983, typical: 85 us.
+        // Typical random read of the PM983: 85 us.
         assert!((70e-6..100e-6).contains(&one.by_kind[0].device_seconds), "{one:?}");
         let write = run(&[request(Operation::Write, 0, 0, 4096)], &flash());
         assert!(write.by_kind[0].device_seconds < 50e-6, "{write:?}");

@@ -49,7 +49,8 @@ impl Backing {
         let mut cleanup = CleanupProcess::new()?;
         cleanup.register(&CleanupAction::Remove(&dir))?;
         let file = dir.join("device");
-        // Registered after the removal of the directory, so executed before it: `losetup` finds devices by their existing backing file only.
+        // Registered after the removal of the directory, so executed before it: `losetup` finds devices only while their backing file exists.
+        // This also waits for the devices of a system whose own cleanup process runs at the same time.
         cleanup.register(&CleanupAction::DetachLoops(&file))?;
         fs::create_dir(&dir).map_err(file_error(&dir))?;
         write_zeros(&file, size_bytes).map_err(file_error(&file))?;

@@ -164,7 +164,7 @@ impl System {
         }
     }
 
-    /// Describes the checksums computed over object content, beside those of the transport.
+    /// Describes the checksums computed over object content, without those of the transport.
     pub fn checksums(self) -> &'static str {
         match self {
             Self::MinioXfs | Self::MinioExt4 | Self::MinioErasure => {
@@ -194,8 +194,8 @@ impl System {
         }
     }
 
-    /// Whether a workload can differ from the same workload on another system. [`System::DriveMd5`] differs from [`System::Drive`] in workloads
-    /// that write only, as MD5 is computed on write only.
+    /// Whether the results of a workload can differ from those of a similar system. [`System::DriveMd5`] differs from [`System::Drive`] only in
+    /// workloads that write, as MD5 is computed on write.
     pub fn differs_in(self, workload: Workload) -> bool {
         use Workload::{AgedReadWrite, Put4K, Put64K, ReadWrite, WriteOnly};
         self != Self::DriveMd5 || matches!(workload, WriteOnly | ReadWrite | AgedReadWrite | Put4K | Put64K)
@@ -333,7 +333,7 @@ impl Running {
     ) -> Result<(PathBuf, Vec<String>), SetupError> {
         if self.system.is_minio() {
             let mut arguments = to_strings(&["server", "--quiet", "--address", &address]);
-            // A directory below the mount point: without the mount it does not exist, so the server cannot write to the disk below it.
+            // A directory below the mount point: the mount point itself would accept writes also if nothing were mounted on it.
             arguments.extend(self.mounts.iter().map(|mount| mount.join("data").display().to_string()));
             return Ok((programs.minio()?, arguments));
         }
@@ -349,7 +349,7 @@ impl Running {
             None => {
                 let devices: Vec<String> =
                     self.devices.iter().map(|device| device.path().display().to_string()).collect();
-                // --force: the devices hold old data, as the blocks of their backing file are allocated by writing them.
+                // --force: the devices may hold data of earlier systems, as the backing file keeps its blocks.
                 let mut words = vec!["drive", "format", "--force"];
                 let parity = PARITY_DEVICES.to_string();
                 if self.system.has_parity() {
@@ -447,7 +447,7 @@ impl Running {
     /// # Errors
     /// If a device fails.
     pub fn settle(&self) -> Result<Duration, SetupError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let sync_mount = |mount: &PathBuf| rustix::fs::syncfs(fs::File::open(mount)?).map_err(Into::into);
         self.mounts.iter().try_for_each(|mount| sync_mount(mount).map_err(file_error(mount)))?;
         for device in &self.devices {
@@ -455,7 +455,7 @@ impl Running {
                 .and_then(|file| file.sync_all())
                 .map_err(file_error(device.path()))?;
         }
-        Ok(begun.elapsed())
+        Ok(start.elapsed())
     }
 
     /// Returns which system this is.

@@ -6,11 +6,11 @@ use crate::model::{Capabilities, Capability, Measured};
 /// A metric and the tracepoints that it is computed from.
 struct Metric {
     name: &'static str,
-    /// Tracepoints that must all be there.
+    /// Tracepoints that the kernel must have.
     required: &'static [&'static str],
-    /// Tracepoints of which at least one must be there; none if empty.
+    /// Tracepoints of which the kernel must have at least one; empty if there is no such choice.
     any_of: &'static [&'static str],
-    /// Tracepoints of a part of the metric. If one is missing, the metric's source tells so.
+    /// Tracepoints that a part of the metric needs. If one is missing, the metric's source names it.
     optional: &'static [&'static str],
     /// The quantity that the metric approximates, and how; `None` if it is exact.
     proxy_for: Option<&'static str>,

@@ -201,7 +201,7 @@ impl Correlator {
         self.threads.get(&tid).and_then(|thread| thread.ring_call.or(thread.call))
     }
 
-    /// Returns the kind of an I/O. A flush has no sectors and applies to all that was written, so it is of no kind on every system.
+    /// Returns the kind of an I/O. A flush has no sectors and applies to all that was written, so it is [`Kind::Unnamed`] on every system.
     fn kind(&self, file: Option<FileId>, flags: IoFlags, sector: u64, sectors: u32) -> Kind {
         match sectors {
             0 => Kind::Unnamed,
@@ -432,8 +432,8 @@ impl Correlator {
             requests.into_iter().filter(|request| request.completed_ns > 0).collect();
         let device = covered_ns(completed.iter().map(|r| (r.issued_ns, r.completed_ns)), span);
         let block_and_device = covered_ns(completed.iter().map(|r| (r.queued_ns, r.completed_ns)), span);
-        // File systems have tracepoints for the begin of their work but not for its end. The little VFS work after that end counts as the
-        // file system's.
+        // File systems have tracepoints for the beginning of their work but not for its end, so the short VFS work after that end counts as
+        // the file system's.
         let submitted_ns = completed.iter().map(|request| request.queued_ns).min();
         let reached_ns = [call.file_system_ns, submitted_ns].into_iter().flatten().min();
         let below_vfs = reached_ns.map_or(0, |reached| span.1.saturating_sub(reached.max(span.0)));
@@ -466,7 +466,7 @@ struct WorkerRequests {
 }
 
 impl WorkerRequests {
-    /// Returns the requests in flight during a span. One that was in flight at its begin was issued at most `longest_ns` before.
+    /// Returns the requests in flight during a span. A request in flight at the start of the span was issued at most `longest_ns` before it.
     fn in_flight<'a>(
         &'a self,
         span: (u64, u64),

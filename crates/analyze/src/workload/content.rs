@@ -72,10 +72,10 @@ impl Content {
     /// Measures the cost of generating and comparing content, to show whether the client is the bottleneck.
     pub fn cost(&self) -> GeneratorCost {
         const BYTES: u64 = 64 << 20;
-        let begun = Instant::now();
+        let start = Instant::now();
         let payload = self.payload(1, 1, BYTES);
-        let generated = begun.elapsed();
-        let begun = Instant::now();
+        let generated = start.elapsed();
+        let start = Instant::now();
         let mut checker = BodyChecker::new(self.clone(), 1, true);
         let is_equal = payload.pieces().iter().all(|piece| checker.check(piece).is_ok());
         assert!(
@@ -85,7 +85,7 @@ impl Content {
         let per_gib = |span: Duration| span.as_secs_f64() * (1u64 << 30) as f64 / BYTES as f64;
         GeneratorCost {
             made_secs_per_gib: per_gib(generated),
-            compared_secs_per_gib: per_gib(begun.elapsed()),
+            compared_secs_per_gib: per_gib(start.elapsed()),
         }
     }
 }

@@ -23,7 +23,7 @@ impl Load {
         let mut done = Done::default();
         let mut found = Enumeration { objects: 0, bytes: 0 };
         let (mut token, mut last) = (None, Vec::new());
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let asked = Instant::now();
             let page = self.list_page(token).await?;
@@ -35,7 +35,7 @@ impl Load {
                 break;
             }
         }
-        done.wall_secs = begun.elapsed().as_secs_f64();
+        done.wall_secs = start.elapsed().as_secs_f64();
         if found.objects != objects {
             return Err(LoadError::WrongListing(format!("{} objects instead of {objects}", found.objects)));
         }

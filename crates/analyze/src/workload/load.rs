@@ -186,7 +186,7 @@ impl Load {
         next: impl Fn(usize) -> Option<Operation> + Send + Sync + 'static,
     ) -> Result<Done, LoadError> {
         let (next, failures) = (Arc::new(next), Arc::new(Failures::default()));
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut running = JoinSet::new();
         for task in 0..tasks.max(1) {
             let (load, next, failures) = (self.clone(), Arc::clone(&next), Arc::clone(&failures));
@@ -200,7 +200,7 @@ impl Load {
                 Err(_) => {}
             }
         }
-        done.wall_secs = begun.elapsed().as_secs_f64();
+        done.wall_secs = start.elapsed().as_secs_f64();
         done.errors = failures.count.load(Ordering::Relaxed);
         done.first_error = failures.first.get().cloned();
         Ok(done)
@@ -217,9 +217,9 @@ impl Load {
         while !self.is_stopped.load(Ordering::Relaxed)
             && let Some(operation) = next(task)
         {
-            let begun = Instant::now();
+            let start = Instant::now();
             match self.execute(client.as_ref(), operation).await {
-                Ok(()) => done.count(operation, begun.elapsed()),
+                Ok(()) => done.count(operation, start.elapsed()),
                 Err(LoadError::Store(error)) => failures.add(&error)?,
                 Err(error) => return Err(error),
             }

@@ -49,10 +49,10 @@ impl Load {
     /// [`LoadError::WrongBytes`] at the first wrong body; [`LoadError::Failing`] when too many operations fail.
     pub async fn mix(&self, mix: &Mix) -> Result<Done, LoadError> {
         let (load, mix, next) = (self.clone(), mix.clone(), AtomicU64::new(0));
-        let begun = Instant::now();
+        let start = Instant::now();
         self.run(mix.tasks, move |_| {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let continues = number < mix.operations || begun.elapsed().as_secs_f64() < mix.seconds;
+            let continues = number < mix.operations || start.elapsed().as_secs_f64() < mix.seconds;
             continues.then(|| mix.operation(&load, number))
         })
         .await

@@ -37,7 +37,7 @@ impl Usage {
 pub struct UsageMeter {
     server: Option<u32>,
     device: Option<String>,
-    begun: Snapshot,
+    start: Snapshot,
 }
 
 #[derive(Debug, Default)]
@@ -55,8 +55,8 @@ impl UsageMeter {
     /// If `/proc` cannot be read, or the server process does not exist.
     pub fn start(server: Option<u32>, device: Option<&str>) -> io::Result<Self> {
         let device = device.map(str::to_owned);
-        let begun = Snapshot::take(server, device.as_deref())?;
-        Ok(Self { server, device, begun })
+        let start = Snapshot::take(server, device.as_deref())?;
+        Ok(Self { server, device, start })
     }
 
     /// Returns the CPU time used since the start.
@@ -64,12 +64,12 @@ impl UsageMeter {
     /// # Errors
     /// As [`UsageMeter::start`].
     pub fn stop(&self) -> io::Result<Usage> {
-        let ended = Snapshot::take(self.server, self.device.as_deref())?;
+        let end = Snapshot::take(self.server, self.device.as_deref())?;
         Ok(Usage {
-            client_secs: ended.client - self.begun.client,
-            server_secs: self.server.map(|_| cpu_difference(&self.begun.server, &ended.server)),
-            kernel_secs: cpu_difference(&self.begun.kernel, &ended.kernel),
-            machine_secs: ended.machine - self.begun.machine,
+            client_secs: end.client - self.start.client,
+            server_secs: self.server.map(|_| cpu_difference(&self.start.server, &end.server)),
+            kernel_secs: cpu_difference(&self.start.kernel, &end.kernel),
+            machine_secs: end.machine - self.start.machine,
         })
     }
 }
@@ -107,9 +107,9 @@ impl Snapshot {
 }
 
 /// Returns the CPU time that processes used between two snapshots. The time of a process that ended is in the sum of its parent.
-fn cpu_difference(begun: &BTreeMap<u32, f64>, ended: &BTreeMap<u32, f64>) -> f64 {
-    let before: f64 = begun.values().sum();
-    (ended.values().sum::<f64>() - before).max(0.0)
+fn cpu_difference(start: &BTreeMap<u32, f64>, end: &BTreeMap<u32, f64>) -> f64 {
+    let before: f64 = start.values().sum();
+    (end.values().sum::<f64>() - before).max(0.0)
 }
 
 #[derive(Debug)]

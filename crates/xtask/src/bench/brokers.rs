@@ -68,13 +68,13 @@ async fn receive_all(url: &str, messages: usize) -> Result<f64> {
 }
 
 async fn receive_from(mut source: Box<dyn Source>, messages: usize) -> Result<f64> {
-    let begun = now();
+    let start = now();
     let mut received = 0;
     while received < messages {
         received += source.receive(BATCH).await?.len();
         source.acknowledge().await?;
     }
-    Ok(rate(messages, begun))
+    Ok(rate(messages, start))
 }
 
 async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
@@ -86,7 +86,7 @@ async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
     let source = events::open(&format!("{}/default", broker.url_without_user()), access).await?;
     let received = receive_from(source, messages).await?;
     send_commands(&mut connection, 0..messages, 1, |_| put.clone()).await?;
-    let begun = now();
+    let start = now();
     // In batches: beanstalkd searches all reservations of a connection at each request.
     for from in (0..messages).step_by(BATCH) {
         let batch = from..(from + BATCH).min(messages);
@@ -95,7 +95,7 @@ async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
         let delete = |job| format!("delete {}\r\n", messages + job + 1).into_bytes();
         send_commands(&mut connection, batch, 1, delete).await?;
     }
-    Ok((received, rate(messages, begun)))
+    Ok((received, rate(messages, start)))
 }
 
 /// Sends a command for each number to beanstalkd, in batches without waiting for single responses. Each response has `lines` lines.
@@ -133,7 +133,7 @@ async fn redis_stream(messages: usize) -> Result<(f64, f64)> {
     let requests = messages.div_ceil(BATCH).to_string();
     let count = BATCH.to_string();
     let port = broker.address().port().to_string();
-    let begun = now();
+    let start = now();
     let status = Command::new("redis-benchmark")
         .args([
             "-p",
@@ -155,7 +155,7 @@ async fn redis_stream(messages: usize) -> Result<(f64, f64)> {
     if !status.success() {
         bail!("redis-benchmark failed");
     }
-    Ok((received, rate(messages, begun)))
+    Ok((received, rate(messages, start)))
 }
 
 async fn redis_list(messages: usize) -> Result<f64> {
@@ -204,20 +204,20 @@ async fn nats(messages: usize) -> Result<(f64, f64)> {
     let received = receive_all(&format!("{}/EVENTS?consumer=ours", broker.url()), messages).await?;
     let config = pull::Config { ack_policy: AckPolicy::None, ..Default::default() };
     let consumer = stream.create_consumer(config).await?;
-    let begun = now();
+    let start = now();
     let mut unacknowledged = consumer.stream().max_messages_per_batch(2 * BATCH).messages().await?;
     for _ in 0..messages {
         unacknowledged.next().await.context("the consumer ended")??;
     }
-    Ok((received, rate(messages, begun)))
+    Ok((received, rate(messages, start)))
 }
 
 fn event() -> Vec<u8> {
     vec![b'x'; EVENT_BYTES]
 }
 
-fn rate(messages: usize, begun: Instant) -> f64 {
-    messages as f64 / begun.elapsed().as_secs_f64()
+fn rate(messages: usize, start: Instant) -> f64 {
+    messages as f64 / start.elapsed().as_secs_f64()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]

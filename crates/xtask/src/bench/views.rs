@@ -1,8 +1,8 @@
 //! `cargo xtask views`: measures views (directories that are queries) over a large bucket, after the DelveFS paper's Figures 6 and 7, and the
 //! same with the raw S3 client and s3fs.
 //!
-//! One MinIO serves the whole run. A cold listing follows a restart of the server; of a mount it includes the start, as the mount's handler
-//! lists the bucket. A hot listing is a repeated one. MinIO notifies the mounts by a webhook.
+//! One MinIO serves the whole run. A cold listing follows a restart of the server. On a mount it includes the start of the mount, whose handler
+//! lists the bucket. A hot listing is a repeated listing. MinIO notifies the mounts by a webhook.
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _};

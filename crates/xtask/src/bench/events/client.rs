@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// Follows a view until all events are seen. Returns for each event the time in ns from its entry into the queue until the client received it or
 /// a later event of the same object.
 pub(super) fn follow(
-    handler: &RunningHandler,
+    running: &RunningHandler,
     pushed: &[AtomicI64],
     objects: usize,
     runtime: &Runtime,
@@ -27,7 +27,7 @@ pub(super) fn follow(
     let mut cursor = None;
     while latencies.len() < pushed.len() {
         let changes =
-            runtime.block_on(handler.handler.changes(handler.views[0], cursor.as_ref(), 1 << 20))?;
+            runtime.block_on(running.handler.changes(running.views[0], cursor.as_ref(), 1 << 20))?;
         let now = SystemClock.now().0;
         for shown in &changes.shown {
             let number = message_generator::event_number(shown.etag.as_str())

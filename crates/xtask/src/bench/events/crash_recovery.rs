@@ -53,14 +53,14 @@ pub(super) fn run(options: &RunOptions) -> Result<()> {
         child.wait()?;
         println!("killed after {} of {} events were acknowledged", acknowledged_count(dir)?, options.total());
     }
-    let handler = resume(options, dir)?;
-    check_views(options, &handler)
+    let running = resume(options, dir)?;
+    check_views(options, &running)
 }
 
 /// Starts a handler on the stored state, and handles all events that are not acknowledged yet.
 pub(super) fn resume(options: &RunOptions, dir: &Path) -> Result<RunningHandler> {
     let runtime = runtime()?;
-    let handler =
+    let running =
         runtime.block_on(RunningHandler::start(Some(&dir.join("state")), &rulesets(options.rulesets)))?;
     let is_acknowledged = read_acknowledged(dir, options.total())?;
     let remaining: Vec<usize> = (0..options.total()).filter(|number| !is_acknowledged[*number]).collect();
@@ -71,7 +71,7 @@ pub(super) fn resume(options: &RunOptions, dir: &Path) -> Result<RunningHandler>
         file.set_len(file.metadata()?.len() / NUMBER_BYTES as u64 * NUMBER_BYTES as u64)?;
         Ok(Some(file))
     };
-    let feeds = Feeds::start(options, &handler.handler, dir, &runtime, remaining.len(), journal)?;
+    let feeds = Feeds::start(options, &running.handler, dir, &runtime, remaining.len(), journal)?;
     let mut generator = MessageGenerator::new(
         options.dialect,
         BUCKET,
@@ -85,7 +85,7 @@ pub(super) fn resume(options: &RunOptions, dir: &Path) -> Result<RunningHandler>
     }
     runtime.block_on(feeds.wait());
     feeds.stop();
-    Ok(handler)
+    Ok(running)
 }
 
 /// Returns the time of the first event. The first handler stores it, after its initial listing; later ones read it.
@@ -129,17 +129,17 @@ fn read_acknowledged(dir: &Path, total: usize) -> Result<Vec<bool>> {
 }
 
 /// Checks that every view shows what its criteria select after the last event of each object.
-fn check_views(options: &RunOptions, handler: &RunningHandler) -> Result<()> {
+fn check_views(options: &RunOptions, running: &RunningHandler) -> Result<()> {
     let runtime = runtime()?;
     let changes = (0..options.total()).map(|number| change(number, options.objects(), true));
     let objects: BTreeMap<usize, Option<ObjectState>> =
         changes.map(|change| (change.object, change.stored)).collect();
     let mut total_shown = 0;
-    for (number, view) in handler.views.iter().enumerate() {
-        let changes = runtime.block_on(handler.handler.changes(*view, None, usize::MAX))?;
+    for (number, view) in running.views.iter().enumerate() {
+        let changes = runtime.block_on(running.handler.changes(*view, None, usize::MAX))?;
         let actual: BTreeMap<String, u64> =
             changes.shown.iter().map(|shown| (shown.name.key.to_string(), shown.size_bytes)).collect();
-        let is_selected = |stored: &&ObjectState| Criteria::of_view(number).select(stored);
+        let is_selected = |stored: &&ObjectState| Criteria::of_view(number).is_match(stored);
         let expected: BTreeMap<String, u64> = objects
             .iter()
             .filter_map(|(object, stored)| {
@@ -156,8 +156,8 @@ fn check_views(options: &RunOptions, handler: &RunningHandler) -> Result<()> {
     }
     println!(
         "{} views are correct, {total_shown} objects in total; {:?}",
-        handler.views.len(),
-        handler.handler.stats().hints
+        running.views.len(),
+        running.handler.stats().hints
     );
     Ok(())
 }
@@ -172,8 +172,8 @@ impl Criteria {
         }
     }
 
-    /// Whether the ruleset selects an object.
-    fn select(&self, stored: &ObjectState) -> bool {
+    /// Whether the ruleset shows an object in this state.
+    fn is_match(&self, stored: &ObjectState) -> bool {
         self.above_bytes.is_none_or(|above| stored.size_bytes > above)
             && self.color.is_none_or(|color| stored.color == color)
     }

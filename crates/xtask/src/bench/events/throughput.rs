@@ -61,37 +61,37 @@ pub(super) fn run(options: &RunOptions) -> Result<()> {
     let runtime = runtime()?;
     let folder = tempfile::tempdir()?;
     let dir = (options.scenario == Scenario::DbMatch).then(|| folder.path().join("state"));
-    let handler = runtime.block_on(RunningHandler::start(dir.as_deref(), &rulesets(options.rulesets)))?;
+    let running = runtime.block_on(RunningHandler::start(dir.as_deref(), &rulesets(options.rulesets)))?;
     let result = match options.queues {
-        Queues::InProcess => measure_in_process(options, &handler, folder.path(), &runtime)?,
-        Queues::Beanstalkd => measure_beanstalkd(options, &handler, folder.path(), &runtime)?,
+        Queues::InProcess => measure_in_process(options, &running, folder.path(), &runtime)?,
+        Queues::Beanstalkd => measure_beanstalkd(options, &running, folder.path(), &runtime)?,
     };
-    report(options, &handler, result)
+    report(options, &running, result)
 }
 
 fn measure_in_process(
     options: &RunOptions,
-    handler: &RunningHandler,
+    running: &RunningHandler,
     dir: &Path,
     runtime: &Runtime,
 ) -> Result<RunResult> {
-    let feeds = Feeds::start(options, &handler.handler, dir, runtime, options.total(), |_| Ok(None))?;
+    let feeds = Feeds::start(options, &running.handler, dir, runtime, options.total(), |_| Ok(None))?;
     let first = first_event_time();
     thread::sleep(DELIVERY_DELAY);
     let push = |turn: usize, messages: &mut Vec<(usize, Message)>| {
         feeds.queues[turn % QUEUES].push(messages);
         Ok(())
     };
-    let result = measure_while_producing(options, handler, &feeds, (first, &push), runtime);
+    let result = measure_while_producing(options, running, &feeds, (first, &push), runtime);
     feeds.stop();
     result
 }
 
-/// Measures with nine beanstalkd. Without a rate they are filled first, so that the producer takes no CPU during the measurement; with a rate the
-/// producer must run during it.
+/// Measures with nine beanstalkd. Without a rate they are filled first, so that the producer takes no CPU during the measurement. With a rate
+/// the producer must run during the measurement.
 fn measure_beanstalkd(
     options: &RunOptions,
-    handler: &RunningHandler,
+    running: &RunningHandler,
     dir: &Path,
     runtime: &Runtime,
 ) -> Result<RunResult> {
@@ -102,13 +102,13 @@ fn measure_beanstalkd(
     let start = || {
         let sources = (0..QUEUES * options.threads)
             .map(|number| Ok(Box::new(brokers.open_source(number, &progress, runtime)?) as Box<dyn Source>));
-        Feeds::start_sources(Vec::new(), progress.clone(), &handler.handler, dir, runtime, sources)
+        Feeds::start_sources(Vec::new(), progress.clone(), &running.handler, dir, runtime, sources)
     };
     if options.rate > 0 {
         thread::sleep(DELIVERY_DELAY);
         let before = brokers.cpu_time()?;
         let feeds = start()?;
-        let result = measure_while_producing(options, handler, &feeds, (first, &push), runtime)?;
+        let result = measure_while_producing(options, running, &feeds, (first, &push), runtime)?;
         feeds.stop();
         return Ok(RunResult { brokers: brokers.cpu_time()? - before, ..result });
     }
@@ -132,7 +132,7 @@ type Push<'a> = &'a (dyn Fn(usize, &mut Vec<(usize, Message)>) -> Result<()> + S
 /// Measures while the events are produced, with latencies if a rate is given.
 fn measure_while_producing(
     options: &RunOptions,
-    handler: &RunningHandler,
+    running: &RunningHandler,
     feeds: &Feeds,
     (first, push): (Timestamp, Push<'_>),
     runtime: &Runtime,
@@ -145,7 +145,7 @@ fn measure_while_producing(
         thread::scope(|scope| {
             let producer = scope.spawn(|| produce(options, push, first, &pushed));
             let client = (options.rate > 0)
-                .then(|| scope.spawn(|| client::follow(handler, &pushed, options.objects(), runtime)));
+                .then(|| scope.spawn(|| client::follow(running, &pushed, options.objects(), runtime)));
             runtime.block_on(feeds.wait());
             let producer_cpu = producer.join().ok().context("the producer panicked")??;
             let latencies =
@@ -157,7 +157,7 @@ fn measure_while_producing(
 }
 
 /// Prints the results, and writes them to the record file if one is given.
-fn report(options: &RunOptions, handler: &RunningHandler, result: RunResult) -> Result<()> {
+fn report(options: &RunOptions, running: &RunningHandler, result: RunResult) -> Result<()> {
     let us_per_event = |cpu: Duration| cpu.as_secs_f64() * 1e6 / options.total() as f64;
     let rate = options.total() as f64 / result.time.as_secs_f64();
     let load = load_average()?;
@@ -174,7 +174,7 @@ fn report(options: &RunOptions, handler: &RunningHandler, result: RunResult) -> 
         us_per_event(result.brokers),
         options.total(),
     );
-    let stats = handler.handler.stats();
+    let stats = running.handler.stats();
     println!("  {:?}, {} sets of views", stats.hints, stats.sets);
     let latency = result.latencies.map(client::report);
     if let Some(path) = &options.record {
