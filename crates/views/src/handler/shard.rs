@@ -47,11 +47,11 @@ impl Shard {
 
     /// Sets the matcher of a container, and recomputes the views of its objects.
     pub(super) fn set_matcher(&mut self, container: u32, matcher: &Arc<Matcher>, time_cuts: &Arc<TimeCuts>) {
-        let place = container as usize;
-        if self.tables.len() <= place {
-            self.tables.resize_with(place + 1, || None);
+        let index = container as usize;
+        if self.tables.len() <= index {
+            self.tables.resize_with(index + 1, || None);
         }
-        match &mut self.tables[place] {
+        match &mut self.tables[index] {
             Some(table) => table.set_matcher(matcher, time_cuts, &mut self.log),
             none => *none = Some(Box::new(Table::new(container, Arc::clone(matcher), Arc::clone(time_cuts)))),
         }

@@ -64,7 +64,8 @@ impl Page {
         let shown = changes.shown.iter().map(|shown| row(shown, &mut buckets)).collect();
         let gone = changes.gone.iter().map(|name| (buckets.index_of(&name.container), key_text(&name.key)));
         let gone = gone.collect();
-        let unlisted = changes.unlisted.iter().map(|one| (one.container.clone(), one.why.clone()));
+        let unlisted =
+            changes.unlisted.iter().map(|unlisted| (unlisted.container.clone(), unlisted.why.clone()));
         Self {
             cursor: cursor_text(&changes.cursor),
             beginning: changes.is_beginning,

@@ -167,17 +167,17 @@ impl Branch {
         if let Some([from, to]) = made {
             overlay.index.move_made_directories(from, to);
         }
-        moves.iter().for_each(|one| overlay.begin_move(one));
+        moves.iter().for_each(|object_move| overlay.begin_move(object_move));
         self.stale_notify.notify_one();
     }
 
     /// Ends a move: from now on the object's own property counts.
-    pub(super) fn end_move(&self, one: &Move, end: &MoveEnd) {
-        self.write().overlay.end_move(one);
+    pub(super) fn end_move(&self, object_move: &Move, end: &MoveEnd) {
+        self.write().overlay.end_move(object_move);
         match end {
-            MoveEnd::Placed(shown) => self.apply_local(&[(one.object.clone(), Some(shown.clone()))]),
+            MoveEnd::Placed(shown) => self.apply_local(&[(object_move.object.clone(), Some(shown.clone()))]),
             MoveEnd::Gone => {
-                self.write().overlay.apply_remote(&one.object, None);
+                self.write().overlay.apply_remote(&object_move.object, None);
                 self.stale_notify.notify_one();
             }
         }
@@ -353,7 +353,7 @@ impl Branch {
     /// Records the containers that cannot be read, and logs new ones.
     fn note_unlisted(&self, unlisted: Vec<Unlisted>) {
         let mut state = self.write();
-        for Unlisted { container, why } in unlisted.iter().filter(|one| !state.unlisted.contains(one)) {
+        for Unlisted { container, why } in unlisted.iter().filter(|entry| !state.unlisted.contains(entry)) {
             tracing::warn!(
                 view = self.ruleset.name,
                 container,

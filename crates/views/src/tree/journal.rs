@@ -67,7 +67,10 @@ impl Journal {
         };
         let new: PathBuf = dir.join("directories.new");
         let mut file = File::create(&new)?;
-        let text: Vec<u8> = moves.values().flat_map(|one| line(&one.object, begin(one))).collect();
+        let text: Vec<u8> = moves
+            .values()
+            .flat_map(|object_move| encode_line(&object_move.object, begin_step(object_move)))
+            .collect();
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&new, &path)?;
@@ -82,7 +85,10 @@ impl Journal {
     }
 
     fn begin_with(&mut self, moves: &[Move], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
-        let text: Vec<u8> = moves.iter().flat_map(|one| line(&one.object, begin(one))).collect();
+        let text: Vec<u8> = moves
+            .iter()
+            .flat_map(|object_move| encode_line(&object_move.object, begin_step(object_move)))
+            .collect();
         let before = self.bytes;
         self.append(&text)?;
         sync(&self.file).inspect_err(|_| {
@@ -93,14 +99,14 @@ impl Journal {
     }
 
     /// Records that a move has ended. Losing this record does no harm.
-    pub(super) fn done(&mut self, one: &Move, is_last: bool) -> io::Result<()> {
+    pub(super) fn end(&mut self, object_move: &Move, is_last: bool) -> io::Result<()> {
         if is_last && self.bytes >= EMPTIED_BYTES_MIN {
             self.file.set_len(0)?;
             io::Seek::rewind(&mut self.file)?;
             self.bytes = 0;
             return Ok(());
         }
-        self.append(&line(&one.object, Step::Done { done: one.to.clone() }))
+        self.append(&encode_line(&object_move.object, Step::Done { done: object_move.to.clone() }))
     }
 
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
@@ -123,20 +129,20 @@ impl Journal {
 
 /// Adds a move. If the object has an earlier one, it may still be in any of that move's directories, so these are
 /// added to `from`.
-pub(super) fn merge(moves: &mut Moves, mut one: Move) {
-    if let Some(before) = moves.remove(&one.object) {
-        one.from.extend(before.from.into_iter().chain([before.to]));
-        one.from.sort();
-        one.from.dedup();
+pub(super) fn merge(moves: &mut Moves, mut object_move: Move) {
+    if let Some(before) = moves.remove(&object_move.object) {
+        object_move.from.extend(before.from.into_iter().chain([before.to]));
+        object_move.from.sort();
+        object_move.from.dedup();
     }
-    moves.insert(one.object.clone(), one);
+    moves.insert(object_move.object.clone(), object_move);
 }
 
-fn begin(one: &Move) -> Step {
-    Step::Begin { from: one.from.clone(), to: one.to.clone() }
+fn begin_step(object_move: &Move) -> Step {
+    Step::Begin { from: object_move.from.clone(), to: object_move.to.clone() }
 }
 
-fn line(object: &ObjectName, step: Step) -> Vec<u8> {
+fn encode_line(object: &ObjectName, step: Step) -> Vec<u8> {
     let key = percent_encode(object.key.as_bytes(), &KEY).to_string();
     let line = Line { container: object.container.to_string(), key, step };
     let mut text = serde_json::to_vec(&line).unwrap_or_default();
@@ -164,7 +170,7 @@ fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
         match line.step {
             Step::Begin { from, to } => merge(&mut moves, Move { object, from, to }),
             Step::Done { done } => {
-                if moves.get(&object).is_some_and(|one| one.to == done) {
+                if moves.get(&object).is_some_and(|object_move| object_move.to == done) {
                     moves.remove(&object);
                 }
             }
@@ -179,7 +185,10 @@ fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
 pub fn fuzz_moves(bytes: &[u8]) {
     let path = Path::new("directories");
     let Ok(moves) = replay(path, bytes) else { return };
-    let written: Vec<u8> = moves.values().flat_map(|one| line(&one.object, begin(one))).collect();
+    let written: Vec<u8> = moves
+        .values()
+        .flat_map(|object_move| encode_line(&object_move.object, begin_step(object_move)))
+        .collect();
     let again = replay(path, &written).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again, moves);
 }
@@ -198,13 +207,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, moves) = Journal::open(dir.path()).unwrap();
         assert!(moves.is_empty());
-        let (one, two) = (a_move("k%\n1", None, Some("a/ü")), a_move("k2", Some("a"), None));
-        journal.begin(&[one.clone(), two.clone()]).unwrap();
+        let (first, second) = (a_move("k%\n1", None, Some("a/ü")), a_move("k2", Some("a"), None));
+        journal.begin(&[first.clone(), second.clone()]).unwrap();
         let again = a_move("k2", None, Some("c"));
         journal.begin(std::slice::from_ref(&again)).unwrap();
-        journal.done(&one, false).unwrap();
+        journal.end(&first, false).unwrap();
         // The end of an earlier move of the object does not end the last one.
-        journal.done(&two, false).unwrap();
+        journal.end(&second, false).unwrap();
         fs::OpenOptions::new()
             .append(true)
             .open(dir.path().join("directories"))
@@ -250,8 +259,8 @@ mod tests {
         let moves: Vec<_> =
             (0..20_000).map(|number| a_move(&format!("key{number}"), None, Some("a"))).collect();
         journal.begin(&moves).unwrap();
-        for (at, one) in moves.iter().enumerate() {
-            journal.done(one, at + 1 == moves.len()).unwrap();
+        for (at, object_move) in moves.iter().enumerate() {
+            journal.end(object_move, at + 1 == moves.len()).unwrap();
         }
         journal.begin(&moves[..1]).unwrap();
         drop(journal);

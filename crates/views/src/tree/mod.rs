@@ -338,7 +338,7 @@ impl Tree {
     pub fn take_stale(&self, limit: usize) -> Vec<Stale> {
         let mut all: Vec<Stale> = Vec::new();
         for branch in self.branches.values() {
-            let names: usize = all.iter().map(|one| one.names.as_ref().map_or(1, Vec::len)).sum();
+            let names: usize = all.iter().map(|stale| stale.names.as_ref().map_or(1, Vec::len)).sum();
             all.extend(branch.take_stale(limit.saturating_sub(names)));
         }
         all

@@ -97,7 +97,7 @@ impl MoveWorker {
     /// Returns the moves to be made now.
     fn due(&self) -> Vec<Move> {
         let (all, refused) = (self.lock(), locked(&self.refused));
-        all.values().filter(|one| !refused.contains_key(&one.object)).cloned().collect()
+        all.values().filter(|object_move| !refused.contains_key(&object_move.object)).cloned().collect()
     }
 
     /// Adds moves, which from then on survive the end of the process. Returns each merged with earlier moves of the
@@ -108,10 +108,10 @@ impl MoveWorker {
             blocking(move || locked(&journal).begin(&moves)).await?;
         }
         let mut all = self.lock();
-        let merged = moves.into_iter().map(|one| {
-            let object = one.object.clone();
+        let merged = moves.into_iter().map(|object_move| {
+            let object = object_move.object.clone();
             locked(&self.refused).remove(&object);
-            journal::merge(&mut all, one);
+            journal::merge(&mut all, object_move);
             all.get(&object).cloned()
         });
         let merged = merged.collect::<Option<_>>().unwrap_or_default();
@@ -129,7 +129,8 @@ impl MoveWorker {
                 begun.await;
                 continue;
             }
-            let results = futures_util::stream::iter(moves).map(|one| self.make_move(one, &branches));
+            let results =
+                futures_util::stream::iter(moves).map(|object_move| self.make_move(object_move, &branches));
             let all = results
                 .buffer_unordered(MOVES_IN_PARALLEL)
                 .fold(true, async |all, is_done| all && is_done)
@@ -146,22 +147,22 @@ impl MoveWorker {
     }
 
     /// Makes one move. Returns false if it has to be tried again later.
-    async fn make_move(&self, one: Move, branches: &Arc<BTreeMap<EntryName, Arc<Branch>>>) -> bool {
-        let _changing = Changing::begin(branches, &one.object);
-        let end = match self.attempt_with_retries(&one).await {
+    async fn make_move(&self, object_move: Move, branches: &Arc<BTreeMap<EntryName, Arc<Branch>>>) -> bool {
+        let _changing = Changing::begin(branches, &object_move.object);
+        let end = match self.attempt_with_retries(&object_move).await {
             MoveOutcome::Ends(end) => end,
             MoveOutcome::Later(error) => {
-                tracing::debug!(key = %one.object.key, %error, "cannot move the object to its renamed directory yet; retrying");
+                tracing::debug!(key = %object_move.object.key, %error, "cannot move the object to its renamed directory yet; retrying");
                 return false;
             }
             MoveOutcome::Refused(error) => {
-                self.refuse(&one, &error);
+                self.refuse(&object_move, &error);
                 return true;
             }
         };
-        branches.values().for_each(|branch| branch.end_move(&one, &end));
-        self.notify_handler(&one.object).await;
-        self.finish(&one).await;
+        branches.values().for_each(|branch| branch.end_move(&object_move, &end));
+        self.notify_handler(&object_move.object).await;
+        self.finish(&object_move).await;
         true
     }
 
@@ -182,38 +183,38 @@ impl MoveWorker {
         }
     }
 
-    async fn finish(&self, one: &Move) {
+    async fn finish(&self, object_move: &Move) {
         let is_last = {
             let mut all = self.lock();
             // If the object was moved again meanwhile, the newer move remains.
-            if all.get(&one.object).is_none_or(|newest| newest.to != one.to) {
+            if all.get(&object_move.object).is_none_or(|newest| newest.to != object_move.to) {
                 return;
             }
-            all.remove(&one.object);
+            all.remove(&object_move.object);
             all.is_empty()
         };
         if let Some(journal) = self.journal.clone() {
-            let one = one.clone();
+            let object_move = object_move.clone();
             // If the entry is lost, the next process repeats the move, which does no harm.
-            if let Err(error) = blocking(move || locked(&journal).done(&one, is_last)).await {
+            if let Err(error) = blocking(move || locked(&journal).end(&object_move, is_last)).await {
                 tracing::warn!(%error, "cannot write the journal of directory renames");
             }
         }
     }
 
     /// Keeps a move that the store refuses, unless a newer move of the same object has begun.
-    fn refuse(&self, one: &Move, error: &StoreError) {
+    fn refuse(&self, object_move: &Move, error: &StoreError) {
         let all = self.lock();
-        if all.get(&one.object).is_some_and(|newest| newest.to == one.to) {
-            let (key, container) = (&one.object.key, &one.object.container);
+        if all.get(&object_move.object).is_some_and(|newest| newest.to == object_move.to) {
+            let (key, container) = (&object_move.object.key, &object_move.object.container);
             tracing::warn!(%key, %container, %error, "the store refuses to move an object with its directory");
-            locked(&self.refused).insert(one.object.clone(), error.to_string());
+            locked(&self.refused).insert(object_move.object.clone(), error.to_string());
         }
     }
 
-    async fn attempt_with_retries(&self, one: &Move) -> MoveOutcome {
+    async fn attempt_with_retries(&self, object_move: &Move) -> MoveOutcome {
         for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(one).await {
+            match self.attempt(object_move).await {
                 Ok(shown) => return MoveOutcome::Ends(MoveEnd::Placed(Arc::new(shown))),
                 Err(StoreError::PreconditionFailed(_)) => {}
                 Err(StoreError::NotFound(_)) => return MoveOutcome::Ends(MoveEnd::Gone),
@@ -221,19 +222,19 @@ impl MoveWorker {
                 Err(error) => return MoveOutcome::Refused(error),
             }
         }
-        MoveOutcome::Later(StoreError::PreconditionFailed(one.object.key.clone()))
+        MoveOutcome::Later(StoreError::PreconditionFailed(object_move.object.key.clone()))
     }
 
     /// Sets the directory property of an object, unless the object changes between HEAD and copy, or names a
     /// directory that the move does not expect. Returns the object as it is afterwards.
-    async fn attempt(&self, one: &Move) -> Result<Shown, StoreError> {
-        let store = self.buckets.open(&one.object.container).await?;
-        let mut found = store.head(&one.object.key).await?;
+    async fn attempt(&self, object_move: &Move) -> Result<Shown, StoreError> {
+        let store = self.buckets.open(&object_move.object.container).await?;
+        let mut found = store.head(&object_move.object.key).await?;
         let current = found.attributes.user.get(DIRECTORY_PROPERTY).cloned();
-        if current == one.to || !one.from.contains(&current) {
-            return Ok(self.to_shown(&one.object, found));
+        if current == object_move.to || !object_move.from.contains(&current) {
+            return Ok(self.to_shown(&object_move.object, found));
         }
-        match one.to.clone() {
+        match object_move.to.clone() {
             Some(to) => found.attributes.user.insert(DIRECTORY_PROPERTY.to_owned(), to),
             None => found.attributes.user.remove(DIRECTORY_PROPERTY),
         };
@@ -243,8 +244,8 @@ impl MoveWorker {
             size_bytes: Some(found.size_bytes),
             ..CopyOptions::default()
         };
-        found.object = store.copy(&found.object, &one.object.key, options).await?;
-        Ok(self.to_shown(&one.object, found))
+        found.object = store.copy(&found.object, &object_move.object.key, options).await?;
+        Ok(self.to_shown(&object_move.object, found))
     }
 
     fn to_shown(&self, object: &ObjectName, found: ObjectMeta) -> Shown {
@@ -266,14 +267,14 @@ impl MoveWorker {
 
 /// Returns an object as the views show it: with the directory of its pending move, if there is one.
 pub(super) fn with_pending_move(moving: &HashMap<ObjectName, Move>, shown: Arc<Shown>) -> Arc<Shown> {
-    let Some(one) = moving.get(&shown.name) else { return shown };
+    let Some(object_move) = moving.get(&shown.name) else { return shown };
     let current = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY));
-    if !one.from.iter().any(|from| from.as_ref() == current) {
+    if !object_move.from.iter().any(|from| from.as_ref() == current) {
         return shown;
     }
     let mut shown = Arc::unwrap_or_clone(shown);
     let mut properties = shown.properties.take().unwrap_or_default();
-    match one.to.clone() {
+    match object_move.to.clone() {
         Some(to) => properties.insert(DIRECTORY_PROPERTY.to_owned(), to),
         None => properties.remove(DIRECTORY_PROPERTY),
     };

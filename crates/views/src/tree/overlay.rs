@@ -50,7 +50,8 @@ struct PendingChange {
 
 impl Overlay {
     pub(super) fn new(index: PathIndex, moves: &[Move]) -> Self {
-        let moves = moves.iter().map(|one| (one.object.clone(), one.clone())).collect();
+        let moves =
+            moves.iter().map(|object_move| (object_move.object.clone(), object_move.clone())).collect();
         let (pending, expiries, in_progress) = (HashMap::new(), VecDeque::new(), HashMap::new());
         Self { index, pending, expiries, in_progress, moves, is_replaced: false }
     }
@@ -143,16 +144,16 @@ impl Overlay {
     }
 
     /// Shows an object in the directory that it is being moved to.
-    pub(super) fn begin_move(&mut self, one: &Move) {
-        self.moves.insert(one.object.clone(), one.clone());
-        self.reshow(&one.object);
+    pub(super) fn begin_move(&mut self, object_move: &Move) {
+        self.moves.insert(object_move.object.clone(), object_move.clone());
+        self.reshow(&object_move.object);
     }
 
     /// Ends a move, if it is the object's newest: from now on the object's own property counts. What is shown does
     /// not change here.
-    pub(super) fn end_move(&mut self, one: &Move) {
-        if self.moves.get(&one.object).is_some_and(|newest| newest.to == one.to) {
-            self.moves.remove(&one.object);
+    pub(super) fn end_move(&mut self, object_move: &Move) {
+        if self.moves.get(&object_move.object).is_some_and(|newest| newest.to == object_move.to) {
+            self.moves.remove(&object_move.object);
         }
     }
 

@@ -343,7 +343,7 @@ mod tests {
         let path = |path: &[EntryName]| path.iter().map(text).collect::<Vec<_>>().join("/");
         let stale = index.take_stale(9).into_iter();
         let mut all: Vec<_> = stale
-            .map(|one| (path(&one.directory), one.names.unwrap_or_default().iter().map(text).collect()))
+            .map(|stale| (path(&stale.directory), stale.names.unwrap_or_default().iter().map(text).collect()))
             .collect();
         all.sort();
         all
