@@ -1,4 +1,4 @@
-//! What a file costs in the memory engine: resident memory before and after a million imports.
+//! Cost of a file in the memory engine: resident memory before and after a million imports.
 
 use meta::{Ctx, Engine, Ino, Kind, MemoryEngine, Name, Namespace, Observed, Op, Stored};
 use std::sync::Arc;

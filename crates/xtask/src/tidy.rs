@@ -43,7 +43,7 @@ impl fmt::Display for Finding {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 17] = [
     manifests::edges,
     manifests::workspace_versions,
     manifests::restricted_dependencies,
@@ -58,6 +58,7 @@ const CHECKS: [Check; 16] = [
     source::unfinished,
     source::ignored_tests,
     source::file_length,
+    source::comment_openings,
     documents::links,
     documents::decisions,
 ];

@@ -9,10 +9,13 @@ use std::sync::Arc;
 /// half full. With it a million imported files count 408 bytes each; the process grew by 414 (`bench/placement`).
 const NODE_BYTES: u64 = 84;
 
+/// Keys with their records and the commits that wrote these.
+type Records = BTreeMap<Box<[u8]>, (Value, Seqno)>;
+
 /// Cloning it is cheap; the next change of either then copies the map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
-    rows: Arc<BTreeMap<Box<[u8]>, (Value, Seqno)>>,
+    rows: Arc<Records>,
     bytes: u64,
 }
 

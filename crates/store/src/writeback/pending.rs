@@ -187,7 +187,7 @@ impl Change {
 
     /// Returns the change as it is once the bucket has it under this etag: its bytes are in the bucket and it needs
     /// nothing in the log.
-    fn as_stored(self, key: &ObjectKey, etag: Option<&ETag>) -> Self {
+    fn into_stored(self, key: &ObjectKey, etag: Option<&ETag>) -> Self {
         let object = self.object.map(|object| {
             let stored = ObjectRef::new(key.clone(), etag.unwrap_or(&object.description.etag).clone());
             let size = object.size_bytes();
@@ -425,7 +425,7 @@ impl Pending {
             Some(newest) if newest.number == number => {
                 let done = self.drop_newest(key);
                 if self.bucket_reads > 0 {
-                    let done = done.map(|done| (key.clone(), done.as_stored(key, etag.as_ref())));
+                    let done = done.map(|done| (key.clone(), done.into_stored(key, etag.as_ref())));
                     self.done_during_reads.extend(done);
                 }
             }

@@ -43,6 +43,14 @@ const UNFINISHED_MARKS: [&str; 5] = [
     concat!("unimplemented", "!("),
 ];
 
+/// Words that no comment begins with: its subject comes first.
+const COMMENT_OPENINGS: [&str; 9] =
+    ["Who", "Whoever", "What", "Of", "So many", "Nobody", "Somebody", "Else", "The same"];
+
+/// Crates whose comments have not been reworded yet.
+const NOT_REWORDED: [&str; 5] =
+    ["crates/drive/", "crates/meta/", "crates/meta-rocks/", "crates/store/", "crates/vfs/"];
+
 /// The attribute of a test that does not run.
 const IGNORE_ATTRIBUTE: &str = concat!("#[", "ignore");
 
@@ -122,6 +130,33 @@ pub(crate) fn file_length(tree: &Tree) -> Vec<Finding> {
     .collect()
 }
 
+/// Checks that no comment begins with a word that hides its subject.
+pub(crate) fn comment_openings(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let is_checked = |file: &&File| {
+        file.path.ends_with(".rs") && !NOT_REWORDED.iter().any(|path| file.path.starts_with(path))
+    };
+    for file in tree.files().iter().filter(is_checked) {
+        for (number, line) in file.lines() {
+            if let Some(word) = comment_opening(line) {
+                let message = format!("a comment begins with '{word}': begin with its subject or a verb");
+                findings.push(Finding::new(&file.path, number, message));
+            }
+        }
+    }
+    findings
+}
+
+fn comment_opening(line: &str) -> Option<&'static str> {
+    let comment = line.trim_start().strip_prefix("//")?;
+    let text = comment.strip_prefix(['!', '/']).unwrap_or(comment).strip_prefix(' ')?;
+    let begins = |word: &&&str| {
+        text.strip_prefix(**word)
+            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
+    COMMENT_OPENINGS.iter().find(begins).copied()
+}
+
 fn is_checked(path: &str) -> bool {
     [".rs", ".md", ".toml", ".sh"].iter().any(|end| path.ends_with(end)) || path.starts_with("scripts/")
 }
@@ -187,6 +222,19 @@ mod tests {
         assert_eq!(check(unfinished, "crates/vfs/src/a.rs", concat!("// TO", "DO: later\n")), 1);
         assert_eq!(check(unfinished, "docs/a.md", concat!("FIX", "ME\n")), 1);
         assert_eq!(check(unfinished, "docs/a.md", "mktemp a-XXXXXX\n"), 0);
+    }
+
+    #[test]
+    fn a_comment_without_a_subject_is_found() {
+        let path = "crates/s3/src/a.rs";
+        for text in ["/// Who asks.\n", "    // What is left of it.\n", "//! The same of a bucket.\n"] {
+            assert_eq!(check(comment_openings, path, text), 1, "{text}");
+        }
+        for text in
+            ["/// Whole objects.\n", "/// Offset of it.\n", "let what = 1; // What\n", "\"// What\"\n"]
+        {
+            assert_eq!(check(comment_openings, path, text), 0, "{text}");
+        }
     }
 
     #[test]
