@@ -81,7 +81,7 @@ async fn s190_a_user_leaves_slots_to_others() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("{} slow requests of one user hold no places", slow.len());
+    panic!("{} slow requests of one user hold no slots", slow.len());
 }
 
 /// Each refused request wrote two lines at level ERROR, and the log contained malformed bodies.

@@ -112,7 +112,7 @@ async fn s465_a_header_stands_in_one_place() {
     send(&server, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
 }
 
-/// A signature of version 2 was accepted beside any parameter of version 4: the URL was valid for ten years, and a
+/// A signature of version 2 was accepted next to any parameter of version 4: the URL was valid for ten years, and a
 /// session's key needed no token.
 #[tokio::test]
 async fn s462_a_signature_of_version_2_is_refused_whatever_stands_beside_it() {

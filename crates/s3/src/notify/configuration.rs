@@ -173,7 +173,7 @@ fn parse_filter(filter: Option<&NotificationConfigurationFilter>) -> S3Result<(S
             let message = "Size of filter rule value cannot exceed 1024 bytes in UTF-8 representation";
             return Err(invalid_argument(message, "FilterRule", &value));
         }
-        let place = match name.as_str() {
+        let affix = match name.as_str() {
             "prefix" => &mut prefix,
             "suffix" => &mut suffix,
             _ => {
@@ -181,7 +181,7 @@ fn parse_filter(filter: Option<&NotificationConfigurationFilter>) -> S3Result<(S
                 return Err(invalid_argument(message, "FilterRule", &name));
             }
         };
-        if place.replace(value).is_some() {
+        if affix.replace(value).is_some() {
             let message = format!("Cannot specify more than one {name} rule in a filter.");
             return Err(invalid_argument(&message, "FilterRule", &name));
         }
