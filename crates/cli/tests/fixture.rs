@@ -82,7 +82,7 @@ impl Home {
     pub(crate) fn assert_sound_but_for_garbage(&self, volume: &str) {
         let checked = self.tenon(["fsck", volume]);
         let is_garbage = |line: &str| {
-            line.starts_with("content that no file refers to:  ")
+            line.starts_with("content that no file refers to: ")
                 || line.ends_with(", 0 left")
                 || line.ends_with("is clean")
         };
