@@ -1,74 +1,74 @@
-//! What can go wrong with a drive.
+//! Errors of a drive.
 
 use std::io;
 use store::StoreError;
 
-/// Shorthand for results of the drive.
+/// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of a drive. Every text is one line and says what to do where something can be done.
+/// An error of a drive. Every message is one line, and says what to do where something can be done.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed to read, write or flush.
     #[error("the device failed at byte {at}: {reason}")]
     Device {
-        /// Where, in bytes from the device's beginning.
+        /// Position in bytes from the device's beginning.
         at: u64,
-        /// What the kernel said.
+        /// The kernel's error message.
         reason: String,
     },
-    /// The device failed a write before, so that nobody knows what is on it: it is read only until it is opened again.
-    #[error("the drive takes no writes since the device failed: {0}; open it again when the device is well")]
+    /// A write to the device failed before, so the device's contents are unknown. The drive is read-only until it is opened again.
+    #[error("the drive accepts no writes ({0}); remove the cause, then open the drive again")]
     Failed(String),
-    /// There is something else on the device.
-    #[error("{0}: not a drive; 'tenon drive format' makes one, and removes what is there")]
+    /// The device does not hold a drive.
+    #[error("{0}: not a drive; 'tenon drive format' makes one, and erases the device")]
     Foreign(String),
-    /// What is read is not what was written.
+    /// Bytes do not match their checksum.
     #[error("damaged: {what} at byte {at}")]
     Damaged {
-        /// What was to be read.
+        /// The structure that was read.
         what: &'static str,
-        /// Where, in bytes from the device's beginning.
+        /// Position in bytes from the device's beginning.
         at: u64,
     },
-    /// A table of the index is not what was written.
+    /// Bytes of an index table do not match their checksum.
     #[error("damaged: the index, at byte {at} of a table: {what}")]
     DamagedIndex {
-        /// What is wrong with it.
+        /// The kind of damage.
         what: &'static str,
-        /// Where, in bytes from the table's beginning.
+        /// Position in bytes from the table's beginning.
         at: u64,
     },
     /// The device failed to read a table of the index.
     #[error("the device failed to read the index at byte {at}: {reason}")]
     UnreadIndex {
-        /// Where, in bytes from the device's beginning.
+        /// Position in bytes from the device's beginning.
         at: u64,
-        /// What the kernel said.
+        /// The kernel's error message.
         reason: String,
     },
-    /// The index cannot be written, so that nothing can be stored that makes it longer.
+    /// The index cannot be written, so changes that make it longer are refused.
     #[error(
-        "the drive stores nothing more, as its index cannot be written ({0}); deleting goes on; scrub the drive, and copy what is on it"
+        "the drive refuses new data as its index cannot be written ({0}); reads and deletions go on: scrub the drive and copy its objects"
     )]
     Stuck(String),
     /// No space is left.
     #[error("the drive is full; deleting objects frees space")]
     Full,
-    /// Memory for bytes that come from elsewhere is all taken by who sends slowly.
-    #[error("the memory for what is being received is taken; send fewer objects at the same time")]
+    /// Slow senders hold all memory for receive buffers.
+    #[error("all memory for receiving objects is in use; send fewer objects at the same time")]
     Busy,
-    /// Rows of an array cannot be computed for a new member now.
+    /// Rows of an array cannot be computed for a new member at the moment.
     #[error(
-        "{rows} rows cannot be computed from the other devices now: try again, or rebuild while nobody uses the drive, which leaves \
-         such rows empty"
+        "{rows} rows cannot be computed from the other devices: try again, or rebuild while the drive is not served, which fills such \
+         rows with zeros"
     )]
     NotComputable {
-        /// How many rows.
+        /// Number of these rows.
         rows: u64,
     },
-    /// The device cannot hold a drive, or not the one that is asked for.
+    /// The device is unsuitable for a drive, or for the requested one.
     #[error("{0}")]
     Unfit(String),
 }
@@ -78,12 +78,12 @@ impl Error {
         move |error| Self::Device { at, reason: error.to_string() }
     }
 
-    /// Whether a part of the index is damaged or cannot be read, and the rest may be well.
+    /// Returns whether a part of the index is damaged or unreadable. The rest of the drive may be intact.
     pub(crate) fn is_of_index(&self) -> bool {
         matches!(self, Self::DamagedIndex { .. } | Self::UnreadIndex { .. })
     }
 
-    /// Whether the drive is there, and a part of it is damaged: what is whole can be opened with
+    /// Returns whether the error means that a drive is present but damaged in part: its intact part can be opened with
     /// [`OpenOptions::before_damage`](crate::OpenOptions::before_damage).
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Device { .. } | Self::Damaged { .. }) || self.is_of_index()

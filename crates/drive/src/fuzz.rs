@@ -1,7 +1,7 @@
-//! Targets of the crate `fuzz`: whatever the bytes of a device are, nothing panics; what is read is written as something that is
-//! read as the same; and the space that a manifest and the frames after it tell of is counted, or refused.
+//! Targets of the crate `fuzz`. No bytes of a device cause a panic, decoded values encode to bytes that decode to the same
+//! value, and the space described by a manifest and the frames after it is counted correctly or refused.
 //!
-//! Bytes are taken as they are, and with right checksums, as who makes a device to do harm would give them.
+//! Targets take the bytes as they are, and once more with valid checksums, as a crafted device would have them.
 
 use crate::device::{BLOCK_BYTES, Buffers};
 use crate::format::{
@@ -14,10 +14,10 @@ use crate::wire::sum;
 
 const DRIVE: DriveId = DriveId { id: 1, salt: 0x5a17_5a17_5a17_5a17 };
 
-/// A device of 16 zones of a MiB.
+/// A device of 16 zones of 1 MiB each.
 const GEOMETRY: Geometry = Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 };
 
-/// Bytes as a copy of the superblock.
+/// Decodes bytes as a copy of the superblock.
 pub fn superblock(bytes: &[u8]) {
     let mut block = bytes.to_vec();
     block.resize(SUPERBLOCK_BYTES as usize, 0);
@@ -26,13 +26,13 @@ pub fn superblock(bytes: &[u8]) {
     let end = block.len() - 4;
     block[end..].copy_from_slice(&sealed.to_le_bytes());
     if let Some(read) = Superblock::decode(&block) {
-        assert!(Superblock::is_meant(&block), "what is one is meant to be one");
+        assert!(Superblock::is_meant(&block), "a valid superblock has the magic");
         assert_eq!(Superblock::decode(&read.encode()).as_ref(), Some(&read));
-        assert!(read.manifest_bytes <= read.manifest.len_bytes(), "a manifest is in its run");
+        assert!(read.manifest_bytes <= read.manifest.len_bytes(), "the manifest fits its run");
     }
 }
 
-/// Bytes as a manifest, and what its space says of itself then.
+/// Decodes bytes as a manifest, loads its space, and checks that the manifest written from that space is valid.
 pub fn manifest(bytes: &[u8]) {
     let Some(read) = Manifest::decode(bytes) else { return };
     assert_eq!(Manifest::decode(&read.encode()).as_ref(), Some(&read));
@@ -54,12 +54,12 @@ pub fn manifest(bytes: &[u8]) {
     assert!(again.encode().len() as u64 <= space.manifest_bytes_max() + table_bytes(&again), "{again:?}");
 }
 
-/// What tables take of a manifest at most, beside runs that the space counts.
+/// Returns the most bytes that tables take in a manifest, apart from runs that the space counts.
 fn table_bytes(manifest: &Manifest) -> u64 {
     manifest.tables.len() as u64 * 30
 }
 
-/// Bytes as a frame at the beginning of the log of an empty drive.
+/// Decodes bytes as the first frame in the log of an empty drive, and applies its changes.
 pub fn frame(bytes: &[u8]) {
     drop(Frame::decode(DRIVE, bytes));
     let sealed = sealed(bytes);
@@ -96,10 +96,10 @@ pub fn frame(bytes: &[u8]) {
     }
     space.free_dead_zones();
     space.set_aside();
-    assert!(space.free().blocks() <= GEOMETRY.blocks, "no more is free than there is");
+    assert!(space.free().blocks() <= GEOMETRY.blocks, "at most all blocks are free");
 }
 
-/// The bytes with a frame's salt and checksums, in whole blocks.
+/// Returns the bytes as whole blocks with the frame's salt and valid checksums.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut frame = bytes.to_vec();
     frame.resize(frame.len().max(FRAME_HEADER_BYTES).next_multiple_of(4096), 0);
@@ -111,16 +111,16 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Bytes as an object's record.
+/// Decodes bytes as an object's record.
 pub fn record(bytes: &[u8]) {
     let head = Head::decode(bytes);
     let Some(read) = ObjectRecord::decode(bytes) else { return };
     let head = head.map(|head| (head.write, head.len_bytes));
-    assert_eq!(head, Some((read.write, read.body.len_bytes())), "a listing shows what is there");
+    assert_eq!(head, Some((read.write, read.body.len_bytes())), "the summary equals the record");
     assert_eq!(ObjectRecord::decode(&read.encode()).as_ref(), Some(&read));
 }
 
-/// Bytes as a key of the index.
+/// Decodes bytes as a key of the index.
 pub fn key(bytes: &[u8]) {
     drop(IndexKey::object_key(bytes));
     drop(IndexKey(bytes.to_vec()).owner());
@@ -131,12 +131,12 @@ pub fn key(bytes: &[u8]) {
     }
 }
 
-/// Bytes as the label of an array's member, as they are and with a right checksum.
+/// Decodes bytes as the label of an array member, as they are and with a valid checksum.
 pub fn label(bytes: &[u8]) {
     crate::device::fuzz_label(bytes);
 }
 
-/// Bytes as a pool's record of its drives.
+/// Decodes bytes as a pool's list of drives.
 pub fn pool(bytes: &[u8]) {
     if let Some(read) = Membership::decode(bytes) {
         assert_eq!(Membership::decode(&read.encode()).as_ref(), Some(&read));

@@ -1,6 +1,7 @@
-//! The object drive: objects on a raw block device, or on a file that stands for one, without a file system below.
+//! The object drive: stores objects on a raw block device, or in a file used as one, without a file system below.
 //!
-//! Refuses: to trust a byte that it reads (everything on the device has a checksum), and to name what is not yet durable.
+//! Every byte on the device has a checksum that is verified on each read. An index entry is written only after the data it
+//! names is durable.
 
 mod bucket;
 pub mod device;

@@ -1,13 +1,13 @@
-//! Numbers, bytes and sums as everything on the device is written: numbers as varints (LEB128), bytes after their length.
+//! Encoding of numbers, bytes and checksums on the device. Numbers are varints (LEB128); bytes follow their length.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The checksum of everything on the device: CRC-32C.
+/// Returns the CRC-32C of some bytes, the checksum of everything on the device.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// The checksum of bytes that come one after the other.
+/// Computes the CRC-32C of bytes that arrive in pieces.
 pub(crate) struct Sum(Digest);
 
 impl Sum {
@@ -26,7 +26,7 @@ impl Default for Sum {
     }
 }
 
-/// What is written to.
+/// Appends values to a byte vector.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
@@ -43,7 +43,7 @@ impl Encoder {
         self.0.push(number as u8);
     }
 
-    /// Of a fixed length, for what is random.
+    /// Appends eight bytes, little-endian. Shorter than a varint for random numbers.
     pub(crate) fn fixed(&mut self, number: u64) {
         self.0.extend(number.to_le_bytes());
     }
@@ -74,7 +74,7 @@ impl Encoder {
     }
 }
 
-/// What is read from, up to what makes no sense: `None` then.
+/// Reads values from bytes. Each method returns `None` where the bytes are not a valid value.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder<'a>(pub(crate) &'a [u8]);
 
@@ -136,7 +136,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A list, none of whose entries is shorter than a byte: a count that cannot be is refused before anything is held.
+    /// Reads a list. Each entry takes at least one byte, so an impossible count is refused before memory is allocated.
     pub(crate) fn each<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = usize::try_from(self.number()?).ok()?;
         if count > self.0.len() {
@@ -145,7 +145,7 @@ impl<'a> Decoder<'a> {
         (0..count).map(|_| read(self)).collect()
     }
 
-    /// The value, if that was all.
+    /// Returns the value if all bytes were read, else `None`.
     pub(crate) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }

@@ -1,33 +1,34 @@
-//! A frame: one group commit, written by one write and made durable by one flush.
+//! A frame: the log record of one group commit, written by one write and made durable by one flush.
 //!
 //! ```text
-//! header, 64 bytes | pieces: the bytes of small objects | changes | zeros to the end of the block
+//! header, 64 bytes | inline data: the bytes of small objects | changes | zeros to the end of the block
 //! ```
 //!
-//! The header: the drive's salt (8), the frame's number (8), the number of the zone in which the log goes on when this one
-//! is full (8), the number of the last write (8), the lengths of pieces and changes (4 each), the checksum of all that follows the header (4), how many bytes
-//! of the changes are the entries of objects whose bytes are pieces (4), zeros, and in its last 4 bytes the checksum of the header. The pieces come first, so that where they lie is known before anything that names
-//! them is written.
+//! The header has: the drive's salt (8 bytes), the frame's number (8), the number of the zone in which the log continues when this
+//! zone is full (8), the number of the last write (8), the lengths of inline data and of changes (4 each), the checksum of all bytes
+//! after the header (4), the number of bytes of the changes that are index entries of inline objects (4), zeros, and in its last 4
+//! bytes the checksum of the header. The inline data comes first, so that its position is known before the changes that refer to it
+//! are encoded.
 
 use super::{DriveId, Geometry, Run, blocks_of};
 use crate::device::{BLOCK_BYTES, Buffer, Filling};
 use crate::wire::{Decoder, Encoder, sum};
 
-/// The length of what a frame begins with.
+/// The length of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
 
-/// What a frame does to the index and to the space, in order.
+/// A change that a frame makes to the index or to the space. Changes apply in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// An entry of the index is this from now on.
+    /// Sets the value of an index entry.
     Put { key: Vec<u8>, value: Vec<u8> },
-    /// An entry of the index is no more.
+    /// Removes an index entry.
     Delete { key: Vec<u8> },
-    /// A run has one owner more; one that was free has one.
+    /// Adds an owner to a run. A free run becomes owned.
     Retain(Run),
-    /// A run has one owner less; without any it is free.
+    /// Removes an owner from a run. Without owners the run is free.
     Release(Run),
-    /// So many bytes of pieces in the zone of this byte of the device belong to nobody any more.
+    /// Declares bytes of inline data unused: `len` bytes in the zone that contains the position `at` of the device.
     Dead { at: u64, len: u32 },
 }
 
@@ -71,22 +72,22 @@ impl Change {
     }
 }
 
-/// What a frame's first bytes say.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) number: u64,
     pub(crate) next_zone: u64,
-    /// Later writes have greater numbers.
+    /// The greatest write number assigned when the frame was written. Later writes get greater numbers.
     pub(crate) last_write: u64,
     pub(crate) pieces_bytes: u32,
     changes_bytes: u32,
     sum: u32,
-    /// About how many bytes of the changes name the pieces.
+    /// The approximate number of bytes of the changes that are index entries of inline objects.
     pub(crate) entries_bytes: u32,
 }
 
 impl FrameHeader {
-    /// Reads the header of a frame of this drive.
+    /// Decodes the header of a frame of this drive.
     pub(crate) fn decode(drive: DriveId, block: &[u8]) -> Option<Self> {
         let (fields, own) = block.get(..FRAME_HEADER_BYTES)?.split_last_chunk::<4>()?;
         let mut from = Decoder(fields);
@@ -113,28 +114,28 @@ impl FrameHeader {
         to.0
     }
 
-    /// The whole frame's length, in bytes: whole blocks.
+    /// Returns the length of the whole frame in bytes, a multiple of the block size.
     pub(crate) fn len_bytes(&self) -> u64 {
         blocks_of(FRAME_HEADER_BYTES as u64 + self.content_bytes()) * BLOCK_BYTES
     }
 
-    /// The length of its pieces and changes.
+    /// Returns the length of inline data and changes, in bytes.
     pub(crate) fn content_bytes(&self) -> u64 {
         u64::from(self.pieces_bytes) + u64::from(self.changes_bytes)
     }
 }
 
 impl Geometry {
-    /// How much of the log a frame takes: whole rows.
+    /// Returns the bytes that a frame takes of the log: whole rows.
     pub(crate) fn frame_bytes(&self, header: &FrameHeader) -> u64 {
         header.len_bytes().next_multiple_of(self.row_bytes())
     }
 }
 
-/// A frame being written: pieces first, then what names them.
+/// Builds a frame: first the inline data, then the changes.
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
-    /// Where the frame is to lie, in bytes from the device's beginning.
+    /// The position of the frame, in bytes from the device's beginning.
     at: u64,
     bytes: Filling,
     pieces_bytes: usize,
@@ -142,15 +143,16 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// A frame in memory that takes all of it.
+    /// Begins a frame in an empty buffer. The buffer must have room for the whole frame.
     pub(crate) fn new(at: u64, mut bytes: Filling) -> Self {
         bytes.push(&[0; FRAME_HEADER_BYTES]);
         Self { at, bytes, pieces_bytes: 0, entries_bytes: 0 }
     }
 
-    /// Adds the bytes of a small object, whose entry takes so many more; where they lie. Before any change.
+    /// Appends the bytes of a small object, whose index entry takes `entry_bytes` in the changes. Returns the position of the
+    /// bytes on the device. Must precede all changes.
     pub(crate) fn piece(&mut self, of: &[u8], entry_bytes: u64) -> u64 {
-        assert!(self.bytes.len() == FRAME_HEADER_BYTES + self.pieces_bytes, "pieces come before changes");
+        assert!(self.bytes.len() == FRAME_HEADER_BYTES + self.pieces_bytes, "inline data precedes changes");
         let at = self.at + self.bytes.len() as u64;
         self.bytes.push(of);
         self.pieces_bytes = self.bytes.len() - FRAME_HEADER_BYTES;
@@ -164,7 +166,7 @@ impl FrameWriter {
         self.bytes.push(&to.0);
     }
 
-    /// The frame, in whole rows, and what its first bytes say.
+    /// Returns the frame as whole rows, and its header.
     pub(crate) fn finish(
         mut self,
         drive: DriveId,
@@ -184,7 +186,7 @@ impl FrameWriter {
     }
 }
 
-/// A frame that was read.
+/// A decoded frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) header: FrameHeader,
@@ -192,7 +194,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Reads a frame that begins here, if all of it is as it was written.
+    /// Decodes a frame at the beginning of the bytes, if its checksums match.
     pub(crate) fn decode(drive: DriveId, bytes: &[u8]) -> Option<Self> {
         let header = FrameHeader::decode(drive, bytes)?;
         let bytes = bytes.get(FRAME_HEADER_BYTES..usize::try_from(header.len_bytes()).ok()?)?;

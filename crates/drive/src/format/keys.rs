@@ -1,35 +1,35 @@
-//! The keys of the index: what an entry is about, in the order in which listings want it.
+//! The keys of the index, ordered as listings need them.
 //!
-//! A key begins with its kind's letter and, but for buckets, the bucket's number in eight bytes, the greater one later. An
-//! object's key follows as it is where nothing comes after it; elsewhere with every 0 as `00 FF`, and ended by `00 01`,
-//! which keeps the order.
+//! A key begins with the letter of its kind. All kinds but buckets and membership continue with the bucket's number in eight bytes,
+//! big-endian. An object's key follows unchanged where it is the last field. Elsewhere each 0 byte in it is written as `00 FF`, and
+//! `00 01` ends it, which keeps the order.
 
 use bytes::Bytes;
 use store::ObjectKey;
 
-/// A bucket's number: that of the write that made it, so none is given twice.
+/// A bucket's number: the number of the write that created it, hence unique.
 pub(crate) type BucketId = u64;
 
-/// What an entry is about.
+/// The kind of an index entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A bucket, by name.
+    /// A bucket, by its name.
     Bucket = b'B' as isize,
-    /// The pool that the drive is of; one entry.
+    /// The pool membership of the drive; a single entry.
     Membership = b'M' as isize,
-    /// What a key is now: an object, or a deletion's mark.
+    /// The current object of a key.
     Object = b'O' as isize,
-    /// A part of an upload.
+    /// A part of a multipart upload.
     Part = b'P' as isize,
-    /// A setting of a bucket, by name.
+    /// A setting of a bucket, by its name.
     Setting = b'S' as isize,
-    /// An upload.
+    /// A multipart upload.
     Upload = b'U' as isize,
-    /// What a key was before, the newest first.
+    /// An older version of a key, or a delete marker. The newest comes first.
     Version = b'V' as isize,
 }
 
-/// A key of the index, or the beginning of several.
+/// A key of the index, or a common prefix of several keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IndexKey(pub(crate) Vec<u8>);
 
@@ -44,7 +44,7 @@ impl IndexKey {
         Self(vec![Kind::Membership as u8])
     }
 
-    /// The beginning of all of a kind in a bucket.
+    /// Returns the common prefix of all keys of a kind in a bucket.
     pub(crate) fn of(kind: Kind, bucket: BucketId) -> Self {
         let mut key = vec![kind as u8];
         key.extend(bucket.to_be_bytes());
@@ -59,17 +59,17 @@ impl IndexKey {
         Self::of(Kind::Setting, bucket).then(name.as_bytes())
     }
 
-    /// The beginning of what a key was before.
+    /// Returns the common prefix of the older versions of a key.
     pub(crate) fn versions(bucket: BucketId, key: &[u8]) -> Self {
         Self::of(Kind::Version, bucket).escaped(key).then(&[0, 1])
     }
 
-    /// What a key was by a certain write.
+    /// Returns the key of the version that a write stored.
     pub(crate) fn version(bucket: BucketId, key: &[u8], write: u64) -> Self {
         Self::versions(bucket, key).then(&(!write).to_be_bytes())
     }
 
-    /// The beginning of a key's uploads.
+    /// Returns the common prefix of the uploads of a key.
     pub(crate) fn uploads(bucket: BucketId, key: &[u8]) -> Self {
         Self::of(Kind::Upload, bucket).escaped(key).then(&[0, 1])
     }
@@ -78,7 +78,7 @@ impl IndexKey {
         Self::uploads(bucket, key.as_bytes()).then(&write.to_be_bytes())
     }
 
-    /// The beginning of an upload's parts.
+    /// Returns the common prefix of the parts of an upload.
     pub(crate) fn parts(bucket: BucketId, upload: u64) -> Self {
         Self::of(Kind::Part, bucket).then(&upload.to_be_bytes())
     }
@@ -87,13 +87,13 @@ impl IndexKey {
         Self::parts(bucket, upload).then(&number.to_be_bytes())
     }
 
-    /// The key, longer by these bytes.
+    /// Appends bytes unchanged.
     pub(crate) fn then(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    /// The key, longer by these bytes as they stand where something follows.
+    /// Appends bytes, escaped for a field that is not the last.
     pub(crate) fn escaped(mut self, bytes: &[u8]) -> Self {
         for &byte in bytes {
             self.0.push(byte);
@@ -104,7 +104,7 @@ impl IndexKey {
         self
     }
 
-    /// The bucket and the key of the object that an entry of kind `Object` or `Version` is about.
+    /// Returns the bucket and the object key of an entry of kind `Object` or `Version`.
     pub(crate) fn owner(&self) -> Option<(BucketId, Vec<u8>)> {
         let bucket = u64::from_be_bytes(*self.0.get(1..)?.first_chunk()?);
         match *self.0.first()? {
@@ -114,12 +114,12 @@ impl IndexKey {
         }
     }
 
-    /// The object's key in an entry of kind `Object`.
+    /// Returns the object key of an entry of kind `Object`.
     pub(crate) fn object_key(entry: &[u8]) -> Option<ObjectKey> {
         ObjectKey::new(Bytes::copy_from_slice(entry.get(9..)?)).ok()
     }
 
-    /// The object's key in an entry of kind `Version` or `Upload`, and what follows it.
+    /// Returns the object key of an entry of kind `Version` or `Upload`, and the number after it.
     pub(crate) fn escaped_key(entry: &[u8]) -> Option<(Vec<u8>, u64)> {
         let mut key = Vec::new();
         let mut rest = entry.get(9..)?;

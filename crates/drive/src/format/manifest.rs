@@ -1,4 +1,4 @@
-//! The manifest: everything that is known without the log, as of one place in the log.
+//! The manifest: the state of the drive at one place in the log, apart from the index entries in its tables.
 
 use super::{Geometry, NUMBER_END, Run};
 use crate::wire::{Decoder, Encoder};
@@ -6,7 +6,7 @@ use crate::wire::{Decoder, Encoder};
 /// A table of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableEntry {
-    /// Where it lies; the table's bytes fill the runs in this order.
+    /// The runs that hold the table, in the order of its bytes.
     pub(crate) runs: Vec<Run>,
     pub(crate) len_bytes: u64,
 }
@@ -17,17 +17,17 @@ impl TableEntry {
     }
 }
 
-/// A pack zone.
+/// Statistics of a pack zone, a zone of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Zone {
-    /// How many bytes of pieces were written to it, and about how many of the entries that named them.
+    /// Bytes of inline data written to the zone, and the approximate bytes of their index entries.
     pub(crate) pieces_bytes: u64,
     pub(crate) entries_bytes: u64,
-    /// How many bytes of the pieces belong to somebody.
+    /// Bytes of inline data that objects still use.
     pub(crate) live_bytes: u64,
-    /// The number of the last frame in it.
+    /// The number of the last frame in the zone.
     pub(crate) last_frame: u64,
-    /// How many bytes of it are written.
+    /// Bytes written from the zone's beginning on.
     pub(crate) used_bytes: u64,
 }
 
@@ -55,24 +55,25 @@ impl Zone {
     }
 }
 
+/// The state of the drive before the frame `next_frame`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Manifest {
-    /// The number of the first frame that is not in the tables.
+    /// The number of the first frame whose changes are not in the tables.
     pub(crate) next_frame: u64,
-    /// Where that frame is to be: a zone and a place in it, in bytes.
+    /// The position of that frame: a zone, and bytes from its beginning.
     pub(crate) head_zone: u64,
     pub(crate) head_at: u64,
-    /// The zone after that.
+    /// The zone in which the log continues after the head zone.
     pub(crate) next_zone: u64,
-    /// The number of the last write, which is a part of etags and version ids, as of then.
+    /// The number of the last write. Write numbers are part of etags and version ids.
     pub(crate) last_write: u64,
-    /// The newest first.
+    /// The tables, newest first.
     pub(crate) tables: Vec<TableEntry>,
-    /// The pack zones by their numbers, head and next included.
+    /// The pack zones by number, head and next zone included.
     pub(crate) zones: Vec<(u64, Zone)>,
-    /// What belongs to no object and no zone; tables and this manifest lie in it.
+    /// Blocks that belong to no object and no zone. Tables and the manifest itself lie in some of them.
     pub(crate) free: Vec<Run>,
-    /// Runs with more than one owner, and how many more.
+    /// Runs with more than one owner, and the number of additional owners.
     pub(crate) shared: Vec<(Run, u32)>,
 }
 
@@ -98,7 +99,7 @@ impl Manifest {
         to.0
     }
 
-    /// Whether everything that it names can be where it says.
+    /// Returns whether everything in the manifest is possible on a device of this geometry.
     pub(crate) fn fits(&self, geometry: Geometry) -> bool {
         let lies_inside = |run: &Run| geometry.holds(*run);
         let mut named =

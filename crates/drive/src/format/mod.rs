@@ -1,7 +1,7 @@
-//! Every byte on the device, drawn in `docs/format.md`: pure functions between bytes and values.
+//! The on-device formats, drawn in `docs/format.md`: pure functions between bytes and values.
 //!
-//! Invariants: what was encoded decodes to the same; anything else decodes to `None`, never to a panic, and is never
-//! held before its length was checked.
+//! Invariants: an encoded value decodes to the same value. Anything else decodes to `None`, without a panic, and its lengths are
+//! checked before memory is allocated.
 
 mod frame;
 mod keys;
@@ -20,28 +20,28 @@ pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BY
 use crate::device::BLOCK_BYTES;
 use crate::wire::{Decoder, Encoder};
 
-/// No frame and no write has this number or a greater one, so that the next always has one.
+/// End of the range of frame numbers and of write numbers. Both stay below, so that a next number always exists.
 pub(crate) const NUMBER_END: u64 = 1 << 62;
 
-/// How many bytes of an object one checksum covers.
+/// Bytes of an object covered by one checksum.
 pub(crate) const SUMMED_BYTES: u64 = 64 << 10;
 
-/// Contiguous blocks of the device.
+/// A run: contiguous blocks of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Run {
-    /// The first block's number.
+    /// The number of the first block.
     pub(crate) start: u64,
-    /// How many there are; more than none.
+    /// The number of blocks, at least one.
     pub(crate) blocks: u64,
 }
 
 impl Run {
-    /// The number of the block after the last.
+    /// Returns the number of the block after the last.
     pub(crate) fn end(self) -> u64 {
         self.start + self.blocks
     }
 
-    /// Where it begins, in bytes.
+    /// Returns the position of the run, in bytes.
     pub(crate) fn at(self) -> u64 {
         self.start * BLOCK_BYTES
     }
@@ -50,7 +50,7 @@ impl Run {
         self.blocks * BLOCK_BYTES
     }
 
-    /// [`len_bytes`](Self::len_bytes) of what may be no run at all.
+    /// Returns [`len_bytes`](Self::len_bytes), or `None` if that overflows because the run is not valid.
     fn len_bytes_checked(self) -> Option<u64> {
         self.blocks.checked_mul(BLOCK_BYTES)
     }
@@ -67,17 +67,17 @@ impl Run {
     }
 }
 
-/// How many blocks hold so many bytes.
+/// Returns the number of blocks that hold some bytes.
 pub(crate) const fn blocks_of(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES)
 }
 
-/// How many blocks of a run hold the sums of so many bytes of data, behind them.
+/// Returns the number of blocks at the end of a run that hold the checksums of its data.
 pub(crate) const fn sum_blocks_of(data_bytes: u64) -> u64 {
     blocks_of(data_bytes.div_ceil(SUMMED_BYTES) * 4)
 }
 
-/// How many blocks a run of so many bytes of data has.
+/// Returns the number of blocks of a run: its data, and the checksums of that.
 pub(crate) const fn run_blocks_of(data_bytes: u64) -> u64 {
     blocks_of(data_bytes) + sum_blocks_of(data_bytes)
 }

@@ -1,39 +1,39 @@
-//! What the index keeps of an object: its description, and where its bytes lie.
+//! Object records, the values of the index: metadata of an object, and the place of its bytes.
 
 use super::{Kind, Run, SUMMED_BYTES, blocks_of, run_blocks_of};
 use crate::wire::{Decoder, Encoder};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_id};
 
-/// The bytes of a small object, in the frame that stored it.
+/// Inline data: the bytes of a small object, stored in the frame that committed it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Piece {
-    /// Where, in bytes from the device's beginning.
+    /// Position in bytes from the device's beginning.
     pub(crate) at: u64,
     pub(crate) len: u32,
-    /// The checksum of each [`SUMMED_BYTES`].
+    /// The checksums, one for each [`SUMMED_BYTES`].
     pub(crate) sums: Vec<u32>,
 }
 
-/// Bytes of a run that belong to an object.
+/// A range of a run's data that belongs to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Extent {
-    /// The run. Behind its data lie the checksums of each [`SUMMED_BYTES`] of it.
+    /// The run. Behind its data lie the checksums, one for each [`SUMMED_BYTES`].
     pub(crate) run: Run,
-    /// The length of the run's data, in bytes.
+    /// The length of the run's whole data, in bytes.
     pub(crate) data_bytes: u64,
-    /// Where in the data this object's bytes begin.
+    /// The start of the object's range within the data.
     pub(crate) skip_bytes: u64,
     pub(crate) len_bytes: u64,
 }
 
 impl Extent {
-    /// All of a run's data.
+    /// Returns the range of all data of a run.
     pub(crate) fn whole(run: Run, data_bytes: u64) -> Self {
         Self { run, data_bytes, skip_bytes: 0, len_bytes: data_bytes }
     }
 
-    /// Where the run's checksums begin, in bytes from the device's beginning.
+    /// Returns the position of the run's checksums, in bytes from the device's beginning.
     pub(crate) fn sums_at(&self) -> u64 {
         self.run.at() + blocks_of(self.data_bytes) * crate::device::BLOCK_BYTES
     }
@@ -56,14 +56,14 @@ impl Extent {
     }
 }
 
-/// Where an object's bytes lie.
+/// The place of an object's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// In a frame.
+    /// In a frame of the log.
     Piece(Piece),
-    /// In runs, in this order; none for the empty object.
+    /// In runs, in this order. Empty for the empty object.
     Extents(Vec<Extent>),
-    /// Nowhere: this is a deletion's mark.
+    /// No bytes: the record is a delete marker.
     Mark,
 }
 
@@ -116,32 +116,32 @@ impl Body {
     }
 }
 
-/// How a version is named.
+/// How the id of a version is formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// Not at all: the bucket kept no versions when it was stored.
+    /// No id: the bucket was not versioned when the object was stored.
     Unnamed,
-    /// As `null`.
+    /// The id `null`.
     Null,
-    /// By an id of its own.
+    /// An id made from the write number and the time.
     Own,
 }
 
-/// An object, or a deletion's mark, or a part of an upload.
+/// An object, a delete marker, or a part of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectRecord {
     /// The number of the write that stored it.
     pub(crate) write: u64,
     pub(crate) modified: Timestamp,
     pub(crate) naming: Naming,
-    /// What who stored it calls its bytes; else they are called by the write.
+    /// The etag given by the writer; without one the etag is derived from the write number.
     pub(crate) etag: Option<ETag>,
     pub(crate) body: Body,
     pub(crate) attributes: Attributes,
     pub(crate) tags: Tags,
 }
 
-/// What a listing shows of an object.
+/// The leading fields of a record, which suffice for a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) write: u64,
@@ -175,7 +175,7 @@ impl ObjectRecord {
         to.0
     }
 
-    /// The record in an entry's value: a part of an upload has it behind what is noted of the part.
+    /// Decodes the record in an entry's value. In the entry of an upload part it follows the part's note.
     pub(crate) fn of_entry(key: &[u8], value: &[u8]) -> Option<Self> {
         let mut from = Decoder(value);
         if key.first() == Some(&(Kind::Part as u8)) {
@@ -201,7 +201,7 @@ impl ObjectRecord {
 }
 
 impl Head {
-    /// The beginning of a record, which is all that a listing reads.
+    /// Decodes the beginning of a record.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         Some(Self::read(&mut Decoder(bytes))?.1)
     }
@@ -226,7 +226,7 @@ impl Head {
 }
 
 impl Naming {
-    /// What the version is called, where it is.
+    /// Returns the version id; `None` if the version has no id.
     pub(crate) fn id(self, write: u64, modified: Timestamp) -> Option<VersionId> {
         match self {
             Self::Unnamed => None,

@@ -1,41 +1,40 @@
-//! The superblock: which drive this is, how it is laid out, and where its newest manifest lies.
+//! The superblock: identity and geometry of the drive, and the place of its newest manifest.
 //!
-//! There are two copies, at the device's beginning and in its second row. A change writes one, flushes, writes the
-//! other and flushes: one of them is whole at any time, and of two that are the one of the later generation counts.
+//! There are two copies, in the first and the second row of the device. An update writes one copy, flushes, writes the other and
+//! flushes, so that one copy is intact at any time. If both are, the one of the later generation counts.
 
 use super::Run;
 use crate::device::BLOCK_BYTES;
 use crate::wire::{Decoder, Encoder, sum};
 
-/// The length of one copy; zeros fill its row.
+/// The length of one copy; zeros fill the rest of its row.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
 
-/// A manifest is read into memory as a whole: none is longer, in bytes.
+/// The longest manifest, in bytes. A manifest is read into memory as a whole.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 
 /// The version of all formats of the device.
 pub(crate) const VERSION: u8 = 2;
 
-/// What every superblock begins with.
+/// The first bytes of every superblock.
 const MAGIC: [u8; 8] = [b't', b'e', b'n', b'o', b'n', b'd', 0, VERSION];
 
-/// Which drive: drawn when it was formatted.
+/// The identity of a drive, drawn at random when it is formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DriveId {
-    /// By which it is known.
     pub(crate) id: u64,
-    /// What frames begin with, and nobody is told, so that nobody stores an object that is taken for a frame.
+    /// A secret number at the beginning of every frame. It keeps clients from storing an object that could be taken for a frame.
     pub(crate) salt: u64,
 }
 
-/// How the device is divided.
+/// The division of the device into zones and rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// The blocks in use: whole zones.
+    /// The number of blocks in use, a multiple of the zone size.
     pub(crate) blocks: u64,
-    /// The blocks of a zone: whole rows.
+    /// The number of blocks of a zone, a multiple of the row size.
     pub(crate) zone_blocks: u64,
-    /// The blocks of a row, which is what the device is written by: runs and frames are whole rows.
+    /// The number of blocks of a row. Runs and frames are whole rows, as the device is written in rows only.
     pub(crate) row_blocks: u64,
 }
 
@@ -52,27 +51,27 @@ impl Geometry {
         self.row_blocks * BLOCK_BYTES
     }
 
-    /// So many blocks, and what is left of the last row.
+    /// Rounds a number of blocks up to whole rows.
     pub(crate) fn in_rows(&self, blocks: u64) -> u64 {
         blocks.next_multiple_of(self.row_blocks)
     }
 
-    /// Whether a run is whole rows of the device.
+    /// Returns whether a run lies on the device and consists of whole rows.
     pub(crate) fn holds(&self, run: Run) -> bool {
         run.end() <= self.blocks && [run.start, run.blocks].iter().all(|n| n.is_multiple_of(self.row_blocks))
     }
 
-    /// Where a copy of the superblock lies, in bytes.
+    /// Returns the position of a copy of the superblock, in bytes.
     pub(crate) fn superblock_at(&self, copy: u64) -> u64 {
         copy * self.row_bytes()
     }
 
-    /// The rows of both copies of the superblock.
+    /// Returns the rows of both copies of the superblock.
     pub(crate) fn superblocks(&self) -> Run {
         Run { start: 0, blocks: 2 * self.row_blocks }
     }
 
-    /// Where a zone begins, in bytes.
+    /// Returns the position of a zone, in bytes.
     pub(crate) fn zone_at(&self, zone: u64) -> u64 {
         zone * self.zone_bytes()
     }
@@ -82,9 +81,9 @@ impl Geometry {
 pub(crate) struct Superblock {
     pub(crate) drive: DriveId,
     pub(crate) geometry: Geometry,
-    /// Counts manifests.
+    /// Number of manifests written so far.
     pub(crate) generation: u64,
-    /// Where the manifest lies, and its length in bytes and checksum.
+    /// The manifest's run; the following fields are its length in bytes and its checksum.
     pub(crate) manifest: Run,
     pub(crate) manifest_bytes: u64,
     pub(crate) manifest_sum: u32,
@@ -120,7 +119,7 @@ impl Superblock {
         let generation = from.fixed()?;
         let manifest = Run { start: from.fixed()?, blocks: from.fixed()? };
         let (manifest_bytes, manifest_sum) = (from.fixed()?, from.fixed32()?);
-        // Drives of before there were rows have a zero here.
+        // Drives formatted before rows were introduced have a zero here.
         let row_blocks = u64::from(from.fixed32()?).max(1);
         let geometry = Geometry { blocks, zone_blocks, row_blocks };
         let fits = (1..=geometry.blocks).contains(&geometry.zone_blocks)
@@ -133,12 +132,12 @@ impl Superblock {
         fits.then_some(Self { drive, geometry, generation, manifest, manifest_bytes, manifest_sum })
     }
 
-    /// Whether a block was meant to be a superblock, of whatever version.
+    /// Returns whether a block begins like a superblock of any version.
     pub(crate) fn is_meant(block: &[u8]) -> bool {
         block.starts_with(&MAGIC[..7])
     }
 
-    /// The version of a whole superblock that is of another one.
+    /// Returns the version of an intact superblock whose version is not [`VERSION`].
     pub(crate) fn foreign_version(block: &[u8]) -> Option<u8> {
         let (fields, stored) = block.split_last_chunk::<4>()?;
         let is_whole = Self::is_meant(block) && sum(fields) == u32::from_le_bytes(*stored);

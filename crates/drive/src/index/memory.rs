@@ -1,4 +1,4 @@
-//! What the index knows that is in no table yet.
+//! The memtable: index entries that are in no table yet.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What an entry takes beside its bytes, as far as the map shows.
+/// Memory of an entry beyond its bytes, estimated.
 pub(crate) const ENTRY_BYTES: usize = 128;
 
-/// How many entries a cursor copies at a time.
+/// Entries that a cursor copies at a time.
 const CHUNK: usize = 256;
 
-/// Entries in memory, newer than any table. An empty value is a deletion.
+/// Entries in memory, newer than all tables. An empty value is a deletion.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     entries: RwLock<BTreeMap<Bytes, Bytes>>,
@@ -25,7 +25,7 @@ impl Memory {
         self.entries.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
     }
 
-    /// Adds the entries of an older memory that this one has not.
+    /// Adds the entries of an older memtable whose keys are not in this one.
     pub(crate) fn fill(&self, older: &Self) {
         let mut more_bytes = 0;
         let older = older.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -43,12 +43,12 @@ impl Memory {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// About how much memory it takes; overwritten entries count until it is gone.
+    /// Returns the approximate memory in use. Overwritten values count until the memtable is dropped.
     pub(crate) fn len_bytes(&self) -> usize {
         self.len_bytes.load(Ordering::Relaxed)
     }
 
-    /// The next entries, ascending; an empty list at the end.
+    /// Returns the next entries in ascending order; none at the end.
     fn chunk(&self, from: Bound<&[u8]>) -> Vec<(Bytes, Bytes)> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let range = entries.range::<[u8], _>((from, Bound::Unbounded));
@@ -56,12 +56,12 @@ impl Memory {
     }
 }
 
-/// Goes through the entries in order. What is inserted behind it meanwhile is not seen.
+/// Iterates over the entries in order. Entries inserted behind the current position meanwhile are not seen.
 #[derive(Debug)]
 pub(crate) struct MemoryCursor {
     memory: Arc<Memory>,
     from: Bound<Bytes>,
-    /// What was copied, the next entry last.
+    /// Copied entries, the next one last.
     chunk: Vec<(Bytes, Bytes)>,
     current: (Bytes, Bytes),
 }

@@ -1,10 +1,10 @@
-//! The index: every entry by its key, in memory and in tables on the device.
+//! The index: all entries by key, in memory and in tables on the device. It is an LSM tree.
 //!
-//! Owns what is in memory and the tables; refuses to know what an entry means. `commit` and `open` insert, `checkpoint`
-//! makes tables of what is in memory, `compact` makes one table of several.
+//! Owns the memtables and the tables, and does not interpret entries. `commit` and `open` insert, `checkpoint` writes memtables as
+//! tables, `compact` merges tables.
 //!
-//! Invariants: an entry's newest value is in the first of memory, frozen memory and tables (newest first) that has one;
-//! an empty value is a deletion; a published view never changes but by what is inserted into its memory.
+//! Invariants: the newest value of a key is in the first of memtable, frozen memtable and tables (newest first) that has the key. An
+//! empty value is a deletion. A published view never changes, except that entries are inserted into its memtable.
 
 mod memory;
 mod table;
@@ -21,13 +21,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use table::OfDevice;
 pub(crate) use whole::{Losses, WholeCursor};
 
-/// Everything the index knows at a moment.
+/// A version of the index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
     memory: Arc<Memory>,
-    /// What a table is being made of.
+    /// The memtable that a checkpoint is writing.
     frozen: Option<Arc<Memory>>,
-    /// The newest first.
+    /// The tables, newest first.
     pub(crate) tables: Vec<Arc<IndexTable>>,
 }
 
@@ -51,43 +51,43 @@ impl Index {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The entry's value now.
+    /// Returns the current value of a key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.view().get(key)
     }
 
-    /// The entry's value, if that takes no look at the device.
+    /// Returns the value of a key if that needs no read from the device. The outer `None` means unknown.
     pub(crate) fn get_in_memory(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let view = self.view();
         let value = view.in_memory(key).or_else(|| view.in_kept_parts(key))?;
         Some((!value.is_empty()).then_some(value))
     }
 
-    /// From now on the entry has this value; an empty one removes it.
+    /// Sets the value of a key; an empty value deletes the entry.
     pub(crate) fn insert(&self, key: Vec<u8>, value: Vec<u8>) {
-        // Without what they have room for beside.
+        // Drops spare capacity.
         let [key, value] = [key, value].map(|bytes| Bytes::from(bytes.into_boxed_slice()));
         self.view().memory.insert(key, value);
     }
 
-    /// About how much memory the entries take that are in no table.
+    /// Returns the approximate memory of the memtable.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.view().memory.len_bytes()
     }
 
-    /// About how much memory all of it takes: entries, what is kept of tables, and what each table keeps.
+    /// Returns the approximate memory of the whole index: memtables, cached blocks, and what each open table keeps.
     pub(crate) fn len_bytes(&self) -> usize {
         let view = self.view();
         let tables: usize = view.tables.iter().map(|table| table.kept_bytes()).sum();
         self.memory_bytes() + self.frozen_bytes() as usize + self.cache.len_bytes() as usize + tables
     }
 
-    /// Goes through all entries from a key on that begin so.
+    /// Iterates over the entries with a prefix, from a key on.
     pub(crate) fn scan(&self, from: Bound<&[u8]>, prefix: &[u8]) -> Result<Scan> {
         Ok(self.scan_by(from, prefix, |table| Cursor::Table(table.scan_part(from))))
     }
 
-    /// As [`scan`](Self::scan), past what of the tables cannot be read, which `losses` is told.
+    /// Like [`scan`](Self::scan), but skips unreadable parts of tables and adds them to `losses`.
     pub(crate) fn scan_whole(&self, from: Bound<&[u8]>, losses: &Losses) -> Scan {
         self.scan_by(from, &[], |table| Cursor::Whole(WholeCursor::new(table.clone(), from, losses.clone())))
     }
@@ -102,15 +102,15 @@ impl Index {
         Scan { merge, prefix: prefix.to_vec() }
     }
 
-    /// What is inserted from now on is not in the table that is to be made. Nobody inserts at the same time.
+    /// Rotates the memtable: later inserts go to a new one, and the old one is written as a table. No inserts may run at the same time.
     pub(crate) fn freeze(&self) {
         self.publish(|view| {
-            assert!(view.frozen.is_none(), "one table is made at a time");
+            assert!(view.frozen.is_none(), "only one checkpoint runs at a time");
             View { memory: Arc::default(), frozen: Some(view.memory.clone()), tables: view.tables.clone() }
         });
     }
 
-    /// The frozen entries and those of these tables, deletions included.
+    /// Iterates over the frozen entries and those of these tables, deletions included.
     pub(crate) fn frozen_and(&self, tables: &[Arc<IndexTable>]) -> sst::Merge<Cursor> {
         let view = self.view();
         let memory = |frozen: &Arc<Memory>| MemoryCursor::new(frozen.clone(), Bound::Unbounded);
@@ -119,12 +119,12 @@ impl Index {
         sst::Merge::new(frozen.chain(tables))
     }
 
-    /// About how many bytes a table of the frozen entries may take.
+    /// Returns the approximate length of a table of the frozen entries, in bytes.
     pub(crate) fn frozen_bytes(&self) -> u64 {
         self.view().frozen.as_ref().map_or(0, |frozen| frozen.len_bytes() as u64)
     }
 
-    /// The frozen entries and those of these tables are in this one from now on; in none if there were none.
+    /// Replaces the frozen memtable and the tables merged with it by the new table, or by none if it would be empty.
     pub(crate) fn thaw(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
         self.publish(|view| {
             let tables = new.into_iter().chain(view.tables_without(old)).collect();
@@ -132,7 +132,7 @@ impl Index {
         });
     }
 
-    /// No table can be made of the frozen entries now: they are as if they had not been frozen. Nobody inserts at the same time.
+    /// Undoes a rotation: the frozen entries return to the memtable. No inserts may run at the same time.
     pub(crate) fn unfreeze(&self) {
         self.publish(|view| {
             if let Some(frozen) = &view.frozen {
@@ -142,7 +142,7 @@ impl Index {
         });
     }
 
-    /// One table, or none, is there instead of several that follow each other.
+    /// Replaces adjacent tables by one table, or by none.
     pub(crate) fn replace(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
         self.publish(|view| {
             let at = view.tables.iter().position(|table| is_among(table, old)).unwrap_or(0);
@@ -171,8 +171,8 @@ impl View {
         self.memory.get(key).or_else(|| self.frozen.as_ref()?.get(key))
     }
 
-    /// What the tables have, empty if it is nothing, where the parts of them that say so are in memory. Damage is for
-    /// those who read.
+    /// Returns the value according to the tables, empty if there is none, or `None` if that needs a read. Damage is reported by readers
+    /// only.
     fn in_kept_parts(&self, key: &[u8]) -> Option<Bytes> {
         for table in &self.tables {
             if let Some(value) = table.get_kept(key).ok()?? {
@@ -195,7 +195,7 @@ impl View {
     }
 }
 
-/// An error of a table as one of the drive.
+/// Converts an error of a table.
 pub(crate) fn of_table(error: sst::Error) -> Error {
     match error {
         sst::Error::Corrupt { what, at } => Error::DamagedIndex { what, at },
@@ -210,12 +210,12 @@ pub(crate) fn of_table(error: sst::Error) -> Error {
     }
 }
 
-/// Goes through entries in memory or in a table.
+/// A cursor over entries in memory or in a table.
 #[derive(Debug)]
 pub(crate) enum Cursor {
     Memory(MemoryCursor),
     Table(sst::Cursor<TableSource>),
-    /// Past what of the table cannot be read.
+    /// Skips unreadable parts of the table.
     Whole(WholeCursor),
 }
 
@@ -245,7 +245,7 @@ impl sst::Sorted for Cursor {
     }
 }
 
-/// Entries in order, without what was deleted.
+/// Iterates over entries in key order, without deleted ones.
 #[derive(Debug)]
 pub(crate) struct Scan {
     merge: sst::Merge<Cursor>,
@@ -253,7 +253,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// The next entry; `None` at the end.
+    /// Returns the next entry; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<(&[u8], &Bytes)>> {
         loop {
             if !self.merge.advance().map_err(of_table)? || !self.merge.key().starts_with(&self.prefix) {

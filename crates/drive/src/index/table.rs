@@ -1,4 +1,4 @@
-//! A table of the index on runs of the device.
+//! Tables of the index, stored in runs of the device.
 
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
@@ -9,14 +9,14 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How much of a table is written at a time, at least.
+/// The least number of bytes of a table written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A table that can be read.
+/// An open table.
 pub(crate) type IndexTable = sst::Table<TableSource>;
 
-/// Where a table lies. When nobody reads it any more its blocks are free again, unless a manifest names it that a recovery
-/// may read.
+/// The blocks of a table. They are freed when the last reader drops the table, unless a manifest that a recovery may read still names
+/// it.
 #[derive(Debug)]
 pub(crate) struct TableSource {
     device: Arc<dyn BlockDevice>,
@@ -24,17 +24,17 @@ pub(crate) struct TableSource {
     len_bytes: u64,
     space: SharedSpace,
     is_named: AtomicBool,
-    /// Whether a part of it cannot be read: no other table is made of it.
+    /// Whether a part of the table is unreadable. Such a table is not merged.
     is_damaged: AtomicBool,
-    /// Whether a compaction reads it, which will take its place.
+    /// Whether a compaction reads the table and will replace it.
     is_merging: AtomicBool,
 }
 
-/// Why bytes of a table could not be read or written: an [`io::Error`] that knows where they lie on the device.
+/// The cause of a failed read or write of a table, with the position on the device, wrapped in an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub(super) struct OfDevice {
-    /// In bytes from the device's beginning.
+    /// Position in bytes from the device's beginning.
     pub(super) at: u64,
     pub(super) is_read: bool,
     pub(super) reason: String,
@@ -47,14 +47,14 @@ impl OfDevice {
 }
 
 impl TableSource {
-    /// A table whose blocks are loose, and its own from now on.
+    /// Makes a table of reserved blocks, which it owns from now on.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, entry: &TableEntry, space: SharedSpace) -> Self {
         let (runs, len_bytes) = (entry.runs.clone(), entry.len_bytes);
         let [is_named, is_damaged, is_merging] = [false; 3].map(AtomicBool::new);
         Self { device, runs, len_bytes, space, is_named, is_damaged, is_merging }
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len_bytes
     }
@@ -63,7 +63,7 @@ impl TableSource {
         TableEntry { runs: self.runs.clone(), len_bytes: self.len_bytes }
     }
 
-    /// Whether a part of it is known to be damaged.
+    /// Returns whether a part of the table is known to be damaged.
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Acquire)
     }
@@ -72,7 +72,7 @@ impl TableSource {
         self.is_damaged.store(true, Ordering::Release);
     }
 
-    /// Whether a compaction reads it, which will take its place.
+    /// Returns whether a compaction reads the table and will replace it.
     pub(crate) fn is_merging(&self) -> bool {
         self.is_merging.load(Ordering::Acquire)
     }
@@ -81,7 +81,7 @@ impl TableSource {
         self.is_merging.store(is_merging, Ordering::Release);
     }
 
-    /// Whether a manifest names it that a recovery may read.
+    /// Sets whether a manifest that a recovery may read names the table.
     pub(crate) fn set_named(&self, is_named: bool) {
         self.is_named.store(is_named, Ordering::Release);
     }
@@ -123,7 +123,7 @@ impl sst::Source for TableSource {
 }
 
 impl TableSource {
-    /// The whole blocks that bytes of the table lie in: where they begin and end in the table.
+    /// Returns the start and the end of the blocks that contain bytes of the table, relative to the table.
     fn blocks_of(&self, at: u64, len: usize) -> io::Result<(u64, u64)> {
         let end = at.checked_add(len as u64).filter(|&end| end <= self.len_bytes);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?.next_multiple_of(BLOCK_BYTES);
@@ -149,13 +149,13 @@ impl TableSource {
     fn mend(&self, way: usize, first: u64, end: u64) {
         for (place, len) in places(&self.runs, first, end) {
             if let Err(error) = self.device.mend(way, place, len as u64) {
-                tracing::warn!(at = place, %error, "a table is damaged, could be read otherwise, and not be mended");
+                tracing::warn!(at = place, %error, "a damaged block of the index was reconstructed but could not be rewritten");
             }
         }
     }
 }
 
-/// Where the bytes of a range of a table lie on the device, piece by piece, and how long each piece is.
+/// Returns the pieces of the device that hold a range of a table: position and length of each.
 fn places(runs: &[Run], first: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
     let mut begins = 0;
     runs.iter().filter_map(move |run| {
@@ -166,7 +166,7 @@ fn places(runs: &[Run], first: u64, end: u64) -> impl Iterator<Item = (u64, usiz
     })
 }
 
-/// Takes the bytes of a table that is being written.
+/// Writes a table to the device.
 #[derive(Debug)]
 pub(crate) struct TableSink {
     device: Arc<dyn BlockDevice>,
@@ -175,12 +175,12 @@ pub(crate) struct TableSink {
     waiting: Vec<u8>,
     written: u64,
     row_bytes: usize,
-    /// How much is written at a time: whole rows.
+    /// Bytes written at a time: whole rows.
     write_bytes: usize,
 }
 
 impl TableSink {
-    /// Room for so many bytes, which the table may not exceed.
+    /// Reserves room for a table of at most `len_bytes_max`.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, space: SharedSpace, len_bytes_max: u64) -> Result<Self> {
         let runs = Loose::allocate_for_index(&space, len_bytes_max.div_ceil(BLOCK_BYTES).max(1))?;
         let row_bytes = device.row_bytes() as usize;
@@ -189,7 +189,7 @@ impl TableSink {
         Ok(Self { device, space, runs, waiting, written: 0, row_bytes, write_bytes })
     }
 
-    /// The table, when all of it was written. It is not flushed.
+    /// Writes the rest and returns the table. The table is not flushed.
     pub(crate) fn finish(mut self, len_bytes: u64) -> Result<TableSource> {
         self.waiting.resize(self.waiting.len().next_multiple_of(self.row_bytes), 0);
         self.write_waiting().map_err(Error::device(self.written))?;

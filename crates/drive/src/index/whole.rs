@@ -1,4 +1,4 @@
-//! The readable entries of a table that is damaged in parts.
+//! Salvage: reads the intact entries of a table that is damaged in part.
 
 use super::{Index, IndexTable, Memory, TableSource, View, of_table};
 use crate::format::IndexKey;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Parts of tables that could not be read, one line each. Clones share it.
+/// Unreadable parts of tables, one line each. Clones share the list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Losses(Arc<Mutex<BTreeSet<String>>>);
 
@@ -21,18 +21,18 @@ impl Losses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The lines, each part once.
+    /// Returns the lines, without duplicates.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
-/// Goes through the entries of a table that can be read.
+/// Iterates over the readable entries of a table.
 #[derive(Debug)]
 pub(crate) struct WholeCursor {
     table: Arc<IndexTable>,
     cursor: sst::Cursor<TableSource>,
-    /// The last key, or where it began.
+    /// The last key returned, or the start of the iteration.
     last: Vec<u8>,
     losses: Losses,
 }
@@ -63,7 +63,7 @@ impl sst::Sorted for WholeCursor {
                         Some(bound) => format!("up to {}", name_of(bound)),
                         None => "up to the end of the table".to_owned(),
                     };
-                    self.losses.add(format!("{}; entries {until} are unknown", of_table(error)));
+                    self.losses.add(format!("{}; the entries {until} are unknown", of_table(error)));
                     let Some(bound) = resumed else { return Ok(false) };
                     self.cursor = self.table.scan_part(Bound::Included(&bound));
                 }
@@ -80,7 +80,7 @@ impl sst::Sorted for WholeCursor {
     }
 }
 
-/// How a line calls an entry.
+/// Returns how messages name an entry.
 fn name_of(key: &[u8]) -> String {
     match IndexKey(key.to_vec()).owner() {
         Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
@@ -89,8 +89,8 @@ fn name_of(key: &[u8]) -> String {
 }
 
 impl Index {
-    /// An index of what can be read of tables, the newest first. Entries of tables that are damaged in parts are held in memory, so
-    /// that no look at a key meets the damage. `losses` is told what is left out.
+    /// Makes an index of the readable entries of tables, which are given newest first. Entries of damaged tables are loaded into memory,
+    /// so that no lookup reads a damaged block. Adds the unreadable parts to `losses`.
     pub(crate) fn of_whole_entries(
         tables: Vec<Arc<IndexTable>>,
         cache: Arc<sst::Cache>,
@@ -116,7 +116,7 @@ impl Index {
             }
             losses.extend(told.lines());
             losses.push(format!(
-                "of a table of the index {read} of {} entries can be read; what only the others name is unknown, and what older tables name may be older than what was stored last",
+                "a table of the index is damaged: {read} of {} entries are readable; objects may be missing, or older than stored last",
                 table.entries()
             ));
         }

@@ -1,4 +1,4 @@
-//! Several changes that happen together or not at all: one commit.
+//! Batches: several changes in one commit, which happens as a whole or not at all.
 
 use super::{Error, Group, Lifetime, Result, StoreMode, StoreOptions, key_of};
 use crate::machine::{Prepared, Purpose};
@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{ObjectKey, Payload};
 
-/// Changes of keys, also of several groups of one drive, each key once. [`Drive::execute`] makes them.
+/// Changes of keys in one or several groups of the same drive, each key at most once. [`Drive::execute`] applies them.
 ///
-/// What goes into the log may be 4 MiB, or half a zone where zones are short: keys, some 60 bytes for each, and values that lie in
-/// the log (see [`Lifetime`]). Values in runs may be of any length.
+/// The log part of a batch may have 4 MiB, or half a zone where that is less. It consists of the keys, about 60 bytes per key, and
+/// the values that are stored in the log (see [`Lifetime`]). Values stored in runs may have any length.
 #[derive(Debug, Default)]
 pub struct Batch(Vec<Change>);
 
@@ -28,22 +28,22 @@ enum Kind {
 }
 
 impl Batch {
-    /// The pair is to be stored.
+    /// Adds a pair to store.
     pub fn store(&mut self, group: &Group, key: &[u8], value: Payload, options: StoreOptions) {
         self.push(group, key, Kind::Store(value, options));
     }
 
-    /// The key is to be deleted, if it is there.
+    /// Adds a key to delete. A missing key is no error.
     pub fn delete(&mut self, group: &Group, key: &[u8]) {
         self.push(group, key, Kind::Delete);
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,18 +53,17 @@ impl Batch {
     }
 }
 
-/// A change whose value is written, but for what goes into the frame.
+/// A change whose value is written, except for values that go into the frame.
 struct Written {
     group: Group,
     key: ObjectKey,
     mode: StoreMode,
-    /// `None`: the key is to be deleted.
+    /// The value; `None` for a deletion.
     stored: Option<Stored>,
 }
 
 impl Drive {
-    /// Makes all changes of a batch, or none: also after a power cut, and where a change cannot be made. When it returns, they are
-    /// durable.
+    /// Applies all changes of a batch or none, also if the power fails. When this returns, they are durable.
     pub async fn execute(&self, batch: Batch) -> Result<()> {
         let mut keys = BTreeSet::new();
         for Change { group, key, .. } in &batch.0 {
@@ -85,7 +84,8 @@ impl Drive {
 }
 
 impl Shell {
-    /// Before anything is written: values that go into the log count, the rest of a change is looked at again in the end.
+    /// Checks the length before anything is written. Only values that go into the log count here; the whole frame is checked
+    /// before the commit.
     fn check_length(&self, batch: &Batch) -> Result<()> {
         let in_log = |change: &Change| match &change.kind {
             Kind::Store(value, options) if value.len() <= options.lifetime.piece_bytes_max(&self.machine) => {

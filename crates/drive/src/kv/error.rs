@@ -1,50 +1,52 @@
-//! What can be wrong with a call.
+//! Errors of key-value calls.
 
 use store::StoreError;
 
-/// Shorthand for results of the key-value face.
+/// Shorthand for results of key-value calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of a call. Every text is one line.
+/// An error of a call. Every message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The key is empty or too long (`KVS_ERR_KEY_LENGTH_INVALID`).
     #[error("{0}")]
     KeyInvalid(String),
-    /// There is no such key (`KVS_ERR_KEY_NOT_EXIST`).
+    /// The key does not exist (`KVS_ERR_KEY_NOT_EXIST`).
     #[error("there is no key '{0}'")]
     KeyNotExist(String),
-    /// The key is there, and was not to be replaced (`KVS_ERR_VALUE_UPDATE_NOT_ALLOWED`).
-    #[error("the key '{0}' is there already")]
+    /// The key exists, and replacing was not allowed (`KVS_ERR_VALUE_UPDATE_NOT_ALLOWED`).
+    #[error("the key '{0}' already exists")]
     KeyExists(String),
     /// The offset lies beyond the value's end (`KVS_ERR_VALUE_OFFSET_INVALID`).
     #[error("the offset {offset} lies beyond the value's end, which is at {value_bytes}")]
     OffsetInvalid {
-        /// The offset that was asked for.
+        /// The requested offset.
         offset: u64,
-        /// How long the value is.
+        /// The length of the value.
         value_bytes: u64,
     },
-    /// There is such a group (`KVS_ERR_KS_EXIST`).
-    #[error("the group '{0}' is there already")]
+    /// The group exists already (`KVS_ERR_KS_EXIST`).
+    #[error("the group '{0}' already exists")]
     GroupExists(String),
-    /// There is no such group (`KVS_ERR_KS_NOT_EXIST`).
+    /// The group does not exist (`KVS_ERR_KS_NOT_EXIST`).
     #[error("there is no group '{0}'")]
     GroupNotExist(String),
-    /// A batch takes more of the log than one commit may.
-    #[error("the batch takes {frame_bytes} bytes of the log, and may take {frame_bytes_max}: divide it")]
+    /// The batch exceeds what one commit may write to the log.
+    #[error(
+        "the batch needs {frame_bytes} bytes of the log, at most {frame_bytes_max} are allowed: divide it"
+    )]
     BatchTooLong {
-        /// What it takes: keys, what is kept of values, and values that lie in the log.
+        /// The log bytes of the batch: keys, records, and values that are stored in the log.
         frame_bytes: u64,
-        /// What it may take.
+        /// The most log bytes of one commit.
         frame_bytes_max: u64,
     },
-    /// A key is more than once in a batch.
-    #[error("the key '{0}' is more than once in the batch")]
+    /// A key occurs more than once in a batch.
+    #[error("the key '{0}' occurs more than once in the batch")]
     KeyTwice(String),
-    /// A batch is for groups of this drive.
-    #[error("the batch has a group of another drive")]
+    /// The batch names a group of another drive.
+    #[error("the batch names a group of another drive")]
     AnotherDrive,
     /// The drive is full (`KVS_ERR_DEV_CAPACITY`), damaged, or failed.
     #[error(transparent)]

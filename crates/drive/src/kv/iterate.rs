@@ -1,4 +1,4 @@
-//! The pairs of a group in the order of their keys.
+//! Iteration over the pairs of a group in key order.
 
 use super::Result;
 use crate::bucket::DriveBucket;
@@ -8,20 +8,21 @@ use bytes::Bytes;
 use std::ops::Bound;
 use std::vec;
 
-/// So many are looked up at a time.
+/// Pairs fetched by one index lookup.
 const PAIRS_AT_ONCE: usize = 256;
 
-/// What an iteration says of a pair.
+/// One pair of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// Its key.
+    /// The key.
     pub key: Bytes,
-    /// The length of its value.
+    /// The length of the value.
     pub value_bytes: u64,
 }
 
-/// Goes through the pairs of a group. It is no snapshot: a pair that is there all the time comes exactly once, with the length that its
-/// value had at some time meanwhile; one that is stored or deleted meanwhile comes or not. Keys ascend in any case.
+/// Iterates over the pairs of a group in ascending key order. The iteration is no snapshot. A pair that exists throughout is returned
+/// exactly once, with a length that its value had at some moment of the iteration. A pair stored or deleted meanwhile may or may not be
+/// returned.
 #[derive(Debug)]
 pub struct Iterate {
     bucket: DriveBucket,
@@ -37,7 +38,7 @@ impl Iterate {
         Self { bucket, prefix, from, found: Vec::new().into_iter() }
     }
 
-    /// The next pair; `None` behind the last. After an error it goes on where it was.
+    /// Returns the next pair, or `None` after the last. After an error, a further call continues at the same place.
     pub async fn next(&mut self) -> Result<Option<Pair>> {
         if self.found.as_slice().is_empty() {
             let from = self.from.clone();

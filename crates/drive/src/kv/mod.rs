@@ -1,8 +1,8 @@
-//! The drive as a key-value device: the names and the meaning of SNIA's Key Value Storage API (1.0), over the same drive.
+//! The drive as a key-value device, with the names and meanings of SNIA's Key Value Storage API (1.0).
 //!
-//! A **group** (the specification's key space) is a bucket, and a pair is an object without a description: whoever asks by S3 finds the
-//! same. So everything that holds of objects holds of pairs: what was acknowledged is durable, every byte has a checksum, cleaning
-//! and scrubbing know nothing else.
+//! A **group** (the specification's key space) is a bucket, and a pair is an object without metadata, so S3 clients see the same
+//! data. All guarantees for objects hold for pairs: acknowledged changes are durable, every byte has a checksum, and cleaning and
+//! scrubbing treat both alike.
 //!
 //! | here | in the specification |
 //! |---|---|
@@ -12,11 +12,11 @@
 //! | [`Group::delete`], [`Group::exist`] | `kvs_delete_kvp`, `kvs_exist_kv_pairs` |
 //! | [`Group::delete_prefix`] | `kvs_delete_key_group`: of keys with a prefix of any length, not of four bytes under a mask |
 //! | [`Group::iterate`] | `kvs_create_iterator`, `kvs_iterate_next` |
-//! | [`Batch`], [`Drive::execute`] | not in it |
-//! | [`Lifetime`] | not in it: a hint where a value is to lie |
+//! | [`Batch`], [`Drive::execute`] | none |
+//! | [`Lifetime`] | none: a hint for where to store a value |
 //!
-//! Values are given whole and kept in memory until they are written; they are read in pieces of any length. Keys have 1 to
-//! [`KEY_BYTES_MAX`] bytes, any.
+//! Values are passed as a whole and kept in memory until they are written; they can be read in ranges of any length. Keys have 1 to
+//! [`KEY_BYTES_MAX`] arbitrary bytes.
 //!
 //! ```
 //! use drive::kv::{Batch, StoreOptions};
@@ -31,7 +31,7 @@
 //! let group = drive.create_group("sensors").await?;
 //! group.store(b"1/name", "north".into(), StoreOptions::default()).await?;
 //!
-//! // All of it, or nothing: also after a power cut.
+//! // All changes or none, also if the power fails.
 //! let mut batch = Batch::default();
 //! batch.store(&group, b"2/name", "south".into(), StoreOptions::default());
 //! batch.delete(&group, b"1/name");
@@ -67,52 +67,52 @@ use store::{
     bucket_name,
 };
 
-/// The longest key, in bytes. None is empty.
+/// The longest key, in bytes. The shortest has one byte.
 pub const KEY_BYTES_MAX: usize = OBJECT_KEY_BYTES_MAX;
 
-/// So many pairs are deleted by one commit where many are.
+/// Pairs deleted by one commit of [`Group::delete_prefix`].
 const DELETIONS_AT_ONCE: usize = 256;
 
-/// A group of keys. Clones share it.
+/// A group of keys. Clones share the group.
 #[derive(Debug, Clone)]
 pub struct Group(pub(in crate::kv) DriveBucket);
 
-/// How to store a pair.
+/// Options for storing a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreOptions {
-    /// What must be there.
+    /// The condition on the key's existence.
     pub mode: StoreMode,
-    /// How long the value will be what it is.
+    /// The expected lifetime of the value.
     pub lifetime: Lifetime,
 }
 
-/// What must be there for a pair to be stored.
+/// The condition on the key's existence for a pair to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StoreMode {
-    /// Whatever there is, it is replaced.
+    /// Store the pair whether or not the key exists.
     #[default]
     Post,
-    /// The key is there, or [`Error::KeyNotExist`].
+    /// The key must exist, else [`Error::KeyNotExist`].
     UpdateOnly,
-    /// The key is not there, or [`Error::KeyExists`].
+    /// The key must not exist, else [`Error::KeyExists`].
     NoOverwrite,
 }
 
-/// A hint how long a value will be what it is, which says where it lies; the answers to all calls are the same.
+/// A hint about the lifetime of a value, which decides where the value is stored. It does not change the results of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lifetime {
-    /// By its length: up to 256 KiB in the log, which needs no write of its own; longer ones in runs.
+    /// Decide by length: values up to 256 KiB go into the log, which needs no extra write; longer ones go into runs.
     #[default]
     Unknown,
-    /// Soon replaced or deleted: up to 1 MiB in the log, whose zones are free again when all in them is gone, so that no holes are
-    /// left between runs.
+    /// Replaced or deleted soon: values up to 1 MiB go into the log. A zone of the log is freed as a whole once all its values are
+    /// deleted, so no holes remain between runs.
     Short,
-    /// Kept: from 4 KiB on in a run of its own, which cleaning need never move.
+    /// Kept for long: values from 4 KiB on get a run of their own, which cleaning never moves.
     Long,
 }
 
 impl Lifetime {
-    /// The longest value that is kept in the log.
+    /// Returns the longest value that is stored in the log.
     fn piece_bytes_max(self, core: &Machine) -> u64 {
         match self {
             Self::Unknown => core.piece_bytes_max(),
@@ -122,18 +122,19 @@ impl Lifetime {
     }
 }
 
-/// What was read of a value.
+/// The outcome of reading a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retrieved {
-    /// How many bytes of the buffer were filled.
+    /// Number of bytes written to the buffer.
     pub filled_bytes: usize,
-    /// How long all of the value is. If it reaches beyond what was filled, the buffer was too short for the rest.
+    /// Length of the whole value. If it exceeds the offset plus `filled_bytes`, the buffer was too short for the rest.
     pub value_bytes: u64,
 }
 
 impl Drive {
-    /// Makes a group. Names are those of buckets: 3 to 63 lower-case letters, digits, `-` and `.`; [`Error::GroupExists`], and
-    /// [`Error::Store`] of another name.
+    /// Creates a group. Names follow the rules of buckets: 3 to 63 lower-case letters, digits, `-` and `.`.
+    ///
+    /// Errors: [`Error::GroupExists`]; [`Error::Store`] for an invalid name.
     pub async fn create_group(&self, name: &str) -> Result<Group> {
         if self.bucket(name).await.is_ok() {
             return Err(Error::GroupExists(name.to_owned()));
@@ -142,21 +143,21 @@ impl Drive {
         self.open_group(name).await
     }
 
-    /// A group that is there; [`Error::GroupNotExist`] otherwise.
+    /// Opens an existing group; else [`Error::GroupNotExist`].
     pub async fn open_group(&self, name: &str) -> Result<Group> {
         Ok(Group(self.bucket(name).await?))
     }
 
-    /// The names of all groups, ascending.
+    /// Returns the names of all groups, ascending.
     pub async fn groups(&self) -> Result<Vec<String>> {
         Ok(self.list().await?)
     }
 
-    /// Deletes a group with all its pairs, commit by commit: whoever is interrupted deletes it again. A group that keeps older versions
-    /// of objects, or uploads, is not deleted, and keeps its pairs.
+    /// Deletes a group with all its pairs. This takes several commits: if it is interrupted, call it again. A group that has older
+    /// versions of objects, or uploads, is not deleted and keeps its pairs.
     pub async fn delete_group(&self, name: &str) -> Result<()> {
         let group = self.open_group(name).await?;
-        // Where versions are kept each deletion leaves a mark.
+        // In a versioned bucket each deletion would leave a delete marker.
         let kinds = match group.0.state().await? {
             Versioning::Never => &[Kind::Version, Kind::Upload][..],
             Versioning::Enabled | Versioning::Suspended => &[Kind::Version, Kind::Upload, Kind::Object],
@@ -172,14 +173,15 @@ impl Drive {
 }
 
 impl Group {
-    /// Stores a pair. When it returns, it is durable.
+    /// Stores a pair. When this returns, the pair is durable.
     pub async fn store(&self, key: &[u8], value: Payload, options: StoreOptions) -> Result<()> {
         let mut batch = Batch::default();
         batch.store(self, key, value, options);
         self.drive().execute(batch).await
     }
 
-    /// Fills a buffer with the value of a key from an offset on, as far as it goes; [`Error::OffsetInvalid`] beyond the value's end.
+    /// Reads the value of a key from an offset on, as much as the buffer takes. An offset beyond the value's end is
+    /// [`Error::OffsetInvalid`].
     pub async fn retrieve(&self, key: &[u8], offset: u64, into: &mut [u8]) -> Result<Retrieved> {
         let (record, access) = self.0.accessed(&key_of(key)?, None).await.map_err(Error::of(key))?;
         let value_bytes = record.body.len_bytes();
@@ -196,7 +198,7 @@ impl Group {
         Ok(Retrieved { filled_bytes, value_bytes })
     }
 
-    /// All of a key's value.
+    /// Returns the whole value of a key.
     pub async fn retrieve_all(&self, key: &[u8]) -> Result<Bytes> {
         let (record, access) = self.0.accessed(&key_of(key)?, None).await.map_err(Error::of(key))?;
         let len = record.body.len_bytes();
@@ -204,14 +206,14 @@ impl Group {
         Ok(pieces.try_collect::<Vec<_>>().await?.into_iter().collect::<Payload>().to_bytes())
     }
 
-    /// Deletes a key, if it is there.
+    /// Deletes a key. A missing key is no error.
     pub async fn delete(&self, key: &[u8]) -> Result<()> {
         let mut batch = Batch::default();
         batch.delete(self, key);
         self.drive().execute(batch).await
     }
 
-    /// Which of these keys are there.
+    /// Returns for each key whether it exists.
     pub async fn exist(&self, keys: &[&[u8]]) -> Result<Vec<bool>> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
@@ -221,12 +223,12 @@ impl Group {
         Ok(found)
     }
 
-    /// The pairs whose keys begin so, ascending.
+    /// Iterates over the pairs whose keys begin with a prefix, in ascending order.
     pub fn iterate(&self, prefix: &[u8]) -> Iterate {
         Iterate::new(self.0.clone(), prefix)
     }
 
-    /// Deletes all keys that begin so, many by one commit; how many there were.
+    /// Deletes all keys that begin with a prefix, several per commit. Returns their number.
     pub async fn delete_prefix(&self, prefix: &[u8]) -> Result<u64> {
         let mut pairs = self.iterate(prefix);
         let mut count = 0;
@@ -250,13 +252,13 @@ impl Group {
     }
 }
 
-/// A key as the index has it.
+/// Converts a key to an object key.
 fn key_of(key: &[u8]) -> Result<ObjectKey> {
     ObjectKey::new(Bytes::copy_from_slice(key)).map_err(|error| Error::KeyInvalid(error.to_string()))
 }
 
 impl Error {
-    /// What a store says of a key.
+    /// Returns a function that converts a store error about this key.
     fn of(key: &[u8]) -> impl Fn(StoreError) -> Self {
         move |error| match error {
             StoreError::NotFound(_) => Self::KeyNotExist(key.escape_ascii().to_string()),

@@ -1,4 +1,4 @@
-//! Check: every entry of the index is what it can be, and every block is counted as it is used.
+//! Check: verifies that every index entry is valid, and that every block is counted as the entries use it.
 
 use super::Machine;
 use crate::error::Result;
@@ -10,26 +10,26 @@ use crate::wire::Decoder;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// What a check has found.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// What is not as it must be, one line each.
+    /// Violations, one line each.
     pub problems: Vec<String>,
-    /// Objects and their older versions, deletions' marks included.
+    /// Number of objects, older versions and delete markers included.
     pub objects: u64,
-    /// Parts of uploads that are not complete.
+    /// Number of parts of uploads in progress.
     pub parts: u64,
-    /// Blocks that belong to nobody.
+    /// Number of free blocks.
     pub free_blocks: u64,
-    /// Blocks of runs that objects and parts lie in.
+    /// Number of blocks in runs of objects and parts.
     pub object_blocks: u64,
-    /// Blocks of the index, and of what is being written or still read.
+    /// Number of blocks of the index, and of blocks that are being written or still read.
     pub held_blocks: u64,
-    /// Blocks of the zones of the log.
+    /// Number of blocks in zones of the log.
     pub zone_blocks: u64,
 }
 
-/// What was seen of a walk through the index.
+/// The state of a walk through the index.
 #[derive(Default)]
 struct Walk {
     checked: Checked,
@@ -39,8 +39,8 @@ struct Walk {
 }
 
 impl Machine {
-    /// Walks through index and space. Nothing is committed meanwhile. The bytes of objects are not read. Of an index that is damaged in
-    /// parts it counts what can be read.
+    /// Compares the index with the space. Commits and checkpoints wait meanwhile. The bytes of objects are not read. If the index is
+    /// damaged in part, counts the readable entries only.
     pub(crate) fn check(&self) -> Result<Checked> {
         let damaged = self.verify_tables();
         let _no_checkpoint = self.root();
@@ -50,17 +50,17 @@ impl Machine {
         let mut scan = self.index.scan_whole(Bound::Unbounded, &losses);
         while let Some((key, value)) = scan.next()? {
             if walk.entry(key, value, self.geometry.zone_bytes()).is_none() {
-                walk.checked.problems.push(format!("the entry '{}' makes no sense", key.escape_ascii()));
+                walk.checked.problems.push(format!("the entry '{}' is invalid", key.escape_ascii()));
             }
         }
         let Walk { mut checked, named, uploads, .. } = walk;
         if !(damaged.is_empty() && losses.is_empty() && self.losses.is_empty()) {
-            // Blocks that only a lost entry names are not free: the space cannot be compared with a part of the index.
+            // Blocks that only a lost entry refers to are not free, so the space cannot be compared with a part of the index.
             checked.problems = [self.losses.clone(), damaged, losses.lines()].concat();
             return Ok(checked);
         }
         let orphans =
-            uploads.iter().map(|upload| format!("upload {upload:016x} has parts, and is not there"));
+            uploads.iter().map(|upload| format!("upload {upload:016x} has parts, but does not exist"));
         checked.problems.extend(orphans);
         let (census, problems) = lock(&self.space).census(&named);
         checked.problems.extend(problems);
@@ -73,7 +73,8 @@ impl Machine {
 }
 
 impl Walk {
-    /// An entry, in the order of the keys: buckets, the pool, objects, parts, settings, uploads, versions. `None` if it makes no sense.
+    /// Takes the next entry, in key order: buckets, membership, objects, parts, settings, uploads, versions. Returns `None` if the entry
+    /// is invalid.
     fn entry(&mut self, key: &[u8], value: &[u8], zone_bytes: u64) -> Option<()> {
         let (&kind, rest) = key.split_first()?;
         if kind == Kind::Bucket as u8 {
@@ -86,7 +87,7 @@ impl Walk {
         let (bucket, rest) = rest.split_first_chunk()?;
         if !self.buckets.contains(&u64::from_be_bytes(*bucket)) {
             let key = key.escape_ascii();
-            self.checked.problems.push(format!("the entry '{key}' is of a bucket that is not there"));
+            self.checked.problems.push(format!("the entry '{key}' is of a bucket that does not exist"));
         }
         match kind {
             _ if kind == Kind::Object as u8 || kind == Kind::Version as u8 => {

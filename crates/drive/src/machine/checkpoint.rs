@@ -1,4 +1,4 @@
-//! Checkpoint: what is in memory goes into a table, and the superblock leads to what the log begins after.
+//! Checkpoint: writes the memtable as a table, and moves the superblock to the log position after its entries.
 
 use super::{Machine, Root, TABLE_BYTES_MIN, table_bytes_max};
 use crate::device::{BlockDevice, Buffer};
@@ -10,37 +10,37 @@ use crate::wire::sum;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A recovery reads at most so much of the log, in bytes.
+/// The most bytes of the log that a recovery reads.
 const LOG_BYTES_MAX: u64 = 512 << 20;
 
-/// The newest tables that take no more together, in bytes, go into the next one: many checkpoints with next to nothing in them take no
-/// more room than one. What a table is longer than its entries is kept for it anyway, and has room for them.
+/// The newest tables that have at most this many bytes together are merged into the next table, so that many nearly empty checkpoints
+/// take no more room than one. The room kept for a checkpoint includes [`TABLE_BYTES_MIN`] of overhead, enough for these entries too.
 const SHORT_BYTES: u64 = TABLE_BYTES_MIN / 2;
 
-/// After so many checkpoints that failed in a row nothing is stored that makes the index longer.
+/// Failed checkpoints in a row after which changes that make the index longer are refused.
 const FAILED_CHECKPOINTS_MAX: u32 = 3;
 
-/// A table of the frozen entries, if there were any, and the tables whose entries are in it as well.
+/// The table of a checkpoint, if it has any entries, and the short tables that were merged into it.
 struct Made {
     table: Option<Arc<IndexTable>>,
     short: Vec<Arc<IndexTable>>,
 }
 
 impl Machine {
-    /// Whether memory or log have grown so that it is time. While a table is made of so much, as much again has room.
+    /// Returns whether memtable or log are long enough for a checkpoint. The limits allow for as much again while the table is written.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let log_bytes_max = LOG_BYTES_MAX.min(self.geometry.zones() * self.geometry.zone_bytes() / 16);
         self.index.memory_bytes() > self.options.index_bytes / 4 || self.log_bytes() > log_bytes_max
     }
 
-    /// Whether what is in no table takes all the memory that it may.
+    /// Returns whether the entries that are in no table take all memory allowed for them.
     pub(crate) fn is_memory_full(&self) -> bool {
         let taken_bytes = self.index.memory_bytes() as u64 + self.index.frozen_bytes();
         taken_bytes > self.options.index_bytes as u64 / 2
     }
 
-    /// Makes a table of what is in memory. After an error all that was committed is where it was, in memory or in a table, and a later
-    /// one takes it along; but a device that failed is not written to any more.
+    /// Writes the memtable as a table. After an error all committed entries are where they were, in memory or in a table, and the next
+    /// checkpoint includes them. After a failure of the device nothing is written any more.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut root = self.root();
         let mut log_bytes = 0;
@@ -49,7 +49,7 @@ impl Machine {
             Ok(()) => self.failed_checkpoints.store(0, Ordering::Relaxed),
             Err(error) => {
                 self.log().since_bytes += log_bytes;
-                // A full drive refuses what grows by itself.
+                // A full drive already refuses changes that grow.
                 if !matches!(error, Error::Full) {
                     self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
                 }
@@ -58,12 +58,12 @@ impl Machine {
         made
     }
 
-    /// Whether checkpoints fail one after the other, so that memory and log would grow without end.
+    /// Returns whether checkpoints fail again and again, so that memory and log would grow without limit.
     pub(crate) fn is_stuck(&self) -> bool {
         self.failed_checkpoints.load(Ordering::Relaxed) >= FAILED_CHECKPOINTS_MAX && self.wants_checkpoint()
     }
 
-    /// `log_bytes` is set to how much of the log the checkpoint is of.
+    /// Makes a checkpoint, and sets `log_bytes` to the length of the log that it covers.
     fn make_checkpoint(&self, root: &mut Root, log_bytes: &mut u64) -> Result<()> {
         let mut manifest = self.freeze(log_bytes)?;
         let Made { table, short } = match self.table_of_frozen() {
@@ -98,10 +98,10 @@ impl Machine {
         Ok(())
     }
 
-    /// What is known now, up to the tables; from here on it goes into another memory.
+    /// Rotates the memtable, and returns the manifest of this moment, without tables.
     fn freeze(&self, log_bytes: &mut u64) -> Result<Manifest> {
         let mut log = self.log();
-        // Not before: a frame that failed meanwhile names what is free as far as is known here.
+        // Checked under the log's lock: a frame that failed in the meantime may name blocks that count as free here.
         self.check_writable()?;
         self.index.freeze();
         let last_write = self.last_write.load(Ordering::Relaxed);
@@ -112,14 +112,14 @@ impl Machine {
         Ok(manifest)
     }
 
-    /// Makes a table of the frozen entries and of the short tables before them.
+    /// Builds a table of the rotated memtable and of the short tables below it.
     fn table_of_frozen(&self) -> Result<Made> {
         let tables = self.index.view().tables.clone();
         let short = &tables[..count_short(&lengths_of_whole(&tables))];
         match self.table_with(short, short.len() == tables.len()) {
-            // The entries in memory become safe all the same. Reads of the damaged tables, and a scrub, name what is lost.
+            // Entries in memory become durable all the same. Reads of the damaged tables, and a scrub, report the lost entries.
             Err(error) if error.is_of_index() && !short.is_empty() => {
-                tracing::warn!(%error, "a checkpoint leaves a damaged table of the index as it is");
+                tracing::warn!(%error, "a table of the index is damaged and was left out of the checkpoint: scrub the drive");
                 mark_damaged(short);
                 Ok(Made { table: self.table_with(&[], false)?, short: Vec::new() })
             }
@@ -131,7 +131,7 @@ impl Machine {
         self.build_table(self.index.frozen_and(short), self.index.frozen_bytes(), is_all)
     }
 
-    /// Writes a table of entries, which take at most so many bytes beside those of short tables; `None` if there are none.
+    /// Writes a table of entries. `entries_bytes` is the most that they take, short tables not counted. Returns `None` if there are none.
     fn build_table(
         &self,
         entries: impl sst::Sorted,
@@ -142,12 +142,12 @@ impl Machine {
         self.build_table_in(sink, entries, drops_deletions)
     }
 
-    /// Takes room for a table of entries of so many bytes at most.
+    /// Allocates room for a table whose entries take at most `entries_bytes`.
     pub(super) fn table_sink(&self, entries_bytes: u64) -> Result<TableSink> {
         TableSink::new(self.device.clone(), self.space.clone(), table_bytes_max(entries_bytes))
     }
 
-    /// Like `build_table`, in room that is taken already.
+    /// Like `build_table`, but writes to room that is allocated already.
     pub(super) fn build_table_in(
         &self,
         sink: TableSink,
@@ -174,7 +174,7 @@ impl Machine {
 
     fn write_manifest(&self, bytes: &[u8]) -> Result<Loose> {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX - self.geometry.row_bytes() {
-            return Err(Error::Unfit("the drive is too fragmented for a manifest".into()));
+            return Err(Error::Unfit("the drive is too fragmented: its manifest would be too long".into()));
         }
         let run = Loose::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
         let at = run.run().at();
@@ -185,14 +185,14 @@ impl Machine {
     }
 }
 
-/// The lengths of the newest tables, up to the first that is not merged with others: it is damaged, or a compaction reads it.
+/// Returns the lengths of the newest tables, up to the first that cannot be merged because it is damaged or being compacted.
 pub(super) fn lengths_of_whole(tables: &[Arc<IndexTable>]) -> Vec<u64> {
     let is_free = |table: &&Arc<IndexTable>| !table.source().is_damaged() && !table.source().is_merging();
     let whole = tables.iter().take_while(is_free);
     whole.map(|table| table.source().len()).collect()
 }
 
-/// Remembers which of some tables cannot be read as a whole. Returns whether there are any: a read may fail once and then pass.
+/// Marks those of the tables that cannot be read as a whole. Returns whether there are any: a failed read may succeed later.
 pub(super) fn mark_damaged(tables: &[Arc<IndexTable>]) -> bool {
     let mut is_any = false;
     for table in tables.iter().filter(|table| table.verify().is_err()) {
@@ -202,7 +202,7 @@ pub(super) fn mark_damaged(tables: &[Arc<IndexTable>]) -> bool {
     is_any
 }
 
-/// How many of the newest tables go into the next one, by their lengths, the newest first.
+/// Returns how many of the newest tables are merged into the next one. The lengths are those of the tables, newest first.
 fn count_short(lengths: &[u64]) -> usize {
     let sums = lengths.iter().scan(0, |sum, length| {
         *sum += length;
@@ -211,7 +211,7 @@ fn count_short(lengths: &[u64]) -> usize {
     sums.take_while(|&sum| sum <= SHORT_BYTES).count()
 }
 
-/// One copy after the other, so that one is whole at any time.
+/// Writes and flushes the copies of the superblock in turn, so that one copy is intact at any time.
 pub(super) fn write_superblock(
     device: &dyn BlockDevice,
     superblock: &Superblock,

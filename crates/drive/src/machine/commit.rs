@@ -1,4 +1,4 @@
-//! Commit: several changes become durable by one write and one flush, and are then seen.
+//! Commit: makes several changes durable by one write and one flush, and then visible.
 
 use super::{Log, Machine};
 use crate::device::Buffer;
@@ -11,42 +11,43 @@ use crate::space::{Hold, Space, ZONES_OF_DELETIONS, lock};
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
-/// What a change of lengths and numbers takes at most, beside its bytes.
+/// The most bytes of a change's encoded lengths and numbers, apart from its key and value.
 const CHANGE_BYTES: u64 = 32;
 
-/// What a change is for: the less room there is, the fewer may go on. Each leaves to those before it what they need.
+/// The effect of a change on the space. As space runs out, `Grows` is refused first, then `Moves`: each leaves the room that the
+/// purposes above it may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Purpose {
-    /// It takes something away. Refused to nobody.
+    /// Removes data. Never refused for lack of space.
     Frees,
-    /// It moves what is there, so that space becomes free, or is the mark of a deletion, which takes next to none.
+    /// Moves data so that space becomes free, or adds a delete marker, which takes little.
     Moves,
-    /// It adds something.
+    /// Adds data.
     #[default]
     Grows,
 }
 
-/// Changes that happen together or not at all.
+/// Changes that commit together or not at all.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    /// Objects whose bytes go into the frame, each under another key.
+    /// Objects whose bytes go into the frame, each with its own key.
     pub(crate) small: Vec<Small>,
     pub(crate) changes: Vec<Change>,
-    /// Held until it is done: runs that the changes name, whose data is written, but not flushed.
+    /// Guards to keep until the commit is done. They cover runs named by the changes, whose data is written but not flushed.
     pub(crate) holds: Vec<Hold>,
     pub(crate) purpose: Purpose,
-    /// Writes whose bytes are known by another number so far.
+    /// Cached bytes that get the number of their write.
     pub(crate) named: Vec<Named>,
-    /// Writes whose bytes are nobody's any more, with their bodies.
+    /// Writes whose bytes are no longer in use, and their bodies: their cached bytes can be dropped.
     pub(crate) gone: Vec<(u64, Body)>,
 }
 
-/// Bytes in runs that get the number of a write.
+/// Bytes of runs that are cached under temporary numbers, and get the number of a write when that is committed.
 #[derive(Debug)]
 pub(crate) struct Named {
     pub(crate) write: u64,
     pub(crate) extents: Vec<Extent>,
-    /// By which numbers the bytes were known, and of how many of the extents each, until all have one; 0 is nobody's.
+    /// The numbers the bytes are cached under, each with the number of runs it applies to, in order. 0: the bytes are not cached.
     pub(crate) before: Vec<(u64, usize)>,
 }
 
@@ -54,10 +55,10 @@ pub(crate) struct Named {
 #[derive(Debug)]
 pub(crate) struct Small {
     pub(crate) key: IndexKey,
-    /// Its body is a piece that has its length and sums; where it lies is written here.
+    /// A record with an inline body. The commit sets the position in it.
     pub(crate) record: ObjectRecord,
     pub(crate) bytes: Bytes,
-    /// At most so many bytes of a frame.
+    /// The most bytes it takes in a frame.
     frame_bytes: u64,
 }
 
@@ -66,7 +67,7 @@ impl Prepared {
         self.small.is_empty() && self.changes.is_empty()
     }
 
-    /// A committed record more names this body, whose bytes are known by these numbers so far ([`Named::before`]).
+    /// Adds a committed owner of the body. Its bytes are cached under these numbers ([`CacheRekey::old_numbers`]).
     pub(crate) fn retain(&mut self, write: u64, body: &Body, before: Vec<(u64, usize)>) {
         if let Body::Extents(extents) = body {
             self.changes.extend(extents.iter().map(|extent| Change::Retain(extent.run)));
@@ -75,7 +76,7 @@ impl Prepared {
         }
     }
 
-    /// A committed record is no more, and names its body no more.
+    /// Removes a committed record as an owner of its body.
     pub(crate) fn release(&mut self, record: &ObjectRecord) {
         self.gone.push((record.write, record.body.clone()));
         match &record.body {
@@ -87,7 +88,7 @@ impl Prepared {
         }
     }
 
-    /// What another one does is done with it.
+    /// Adds all of another set of changes.
     pub(crate) fn extend(&mut self, other: Self) {
         self.small.extend(other.small);
         self.changes.extend(other.changes);
@@ -97,7 +98,7 @@ impl Prepared {
         self.gone.extend(other.gone);
     }
 
-    /// Refuses what no table of the index could take: checkpoints would fail from then on.
+    /// Refuses entries that are too long for a table of the index, as every later checkpoint would fail.
     pub(crate) fn check_lengths(&self) -> Result<()> {
         let is_too_long = |change: &Change| match change {
             Change::Put { key, value } => key.len() > sst::KEY_LEN_MAX || value.len() > sst::VALUE_LEN_MAX,
@@ -105,20 +106,19 @@ impl Prepared {
         };
         match self.changes.iter().any(is_too_long) {
             true => Err(Error::Unfit(
-                "the object lies in too many pieces for the index; store it again, or delete objects first"
-                    .into(),
+                "the object is too fragmented for the index: store it again, or delete other objects first".into(),
             )),
             false => Ok(()),
         }
     }
 
-    /// At most so many bytes of a frame.
+    /// Returns the most bytes that the changes take in a frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
         let small: u64 = self.small.iter().map(|small| small.frame_bytes).sum();
         small + self.changes.iter().map(change_bytes).sum::<u64>()
     }
 
-    /// About what it adds to the memory of the index.
+    /// Returns the approximate bytes that the changes add to the memtable.
     fn index_bytes(&self) -> u64 {
         let entries = (self.changes.len() + self.small.len()) as u64;
         let pieces: u64 = self.small.iter().map(|small| small.record.body.len_bytes()).sum();
@@ -133,7 +133,7 @@ impl Small {
         Self { key, record, bytes, frame_bytes }
     }
 
-    /// The number of its write, and its bytes.
+    /// Returns the write number and the bytes.
     pub(crate) fn stored(&self) -> (u64, Bytes) {
         (self.record.write, self.bytes.clone())
     }
@@ -148,12 +148,12 @@ fn change_bytes(change: &Change) -> u64 {
         }
 }
 
-/// What a batch takes of the space.
+/// The demands of a batch on the space.
 struct Taking {
     purpose: Purpose,
-    /// Whether it has bytes of objects, so that its zone is not free again after the next checkpoint.
+    /// Whether the batch writes bytes of objects. Then its zone is not free after the next checkpoint.
     has_pieces: bool,
-    /// What it adds to the memory of the index.
+    /// The bytes that the batch adds to the memtable.
     index_bytes: u64,
 }
 
@@ -164,8 +164,8 @@ impl Taking {
         Self { purpose, has_pieces, index_bytes: batch.iter().map(Prepared::index_bytes).sum() }
     }
 
-    /// Whether the index still has room for a checkpoint after it, and for what goes before it: the deletion of all that the index
-    /// names takes about as much again as the index has.
+    /// Returns whether the index still has room for a checkpoint after this batch, plus what the purpose must leave. Deleting everything in
+    /// the index takes about as many bytes as the index has.
     fn fits(&self, space: &Space, index_bytes: u64) -> bool {
         let left = match self.purpose {
             Purpose::Frees => 0,
@@ -176,20 +176,20 @@ impl Taking {
     }
 }
 
-/// Where a frame is written.
+/// The position of a new frame.
 struct Place {
-    /// In bytes from the device's beginning.
+    /// Bytes from the device's beginning.
     at: u64,
-    /// In its zone, in bytes.
+    /// Bytes from the zone's beginning.
     in_zone: u64,
     next_zone: u64,
-    /// Whether it is the first of the next zone.
+    /// Whether the frame is the first in the log's next zone.
     advances: bool,
 }
 
 impl Machine {
-    /// Makes all of it durable, then seen. `Full` if the log has no room, `Stuck` if the index cannot grow; then nothing happened, and
-    /// the batch is as it was.
+    /// Makes all changes durable, then visible. After [`Error::Full`] (the log has no room) or [`Error::Stuck`] (the index cannot grow)
+    /// nothing has changed, and the batch is as it was.
     pub(crate) fn commit(&self, batch: &mut Vec<Prepared>) -> Result<()> {
         self.check_writable()?;
         let taking = Taking::of(batch);
@@ -211,8 +211,8 @@ impl Machine {
             held.push(prepared.holds);
         }
         if !self.fits(&changes) {
-            // Once written, a frame that contradicts the space could never be replayed: the drive would not open again.
-            let what = "a change contradicts what the drive knows of its space, and nothing of it was written; see 'tenon drive check'";
+            // Once written, a frame that contradicts the space could never be replayed: the drive could not be opened again.
+            let what = "the changes contradict the state of the space and were not written: run 'tenon drive check'";
             return Err(self.fail(Error::Unfit(what.into())));
         }
         changes.iter().for_each(|change| frame.change(change));
@@ -220,7 +220,7 @@ impl Machine {
         let (rows, header) = frame.finish(self.drive, log.frame, place.next_zone, last_write);
         let names_runs = changes.iter().any(|change| matches!(change, Change::Retain(_)));
         if let Err(error) = self.write_frame(&place, &rows, names_runs) {
-            // The frame may be on the device all the same: what it names is given to nobody until the drive is opened again.
+            // The frame may be on the device all the same, so the blocks it names must not be allocated until the drive is opened again.
             std::mem::forget(held);
             return Err(self.fail(error));
         }
@@ -230,7 +230,7 @@ impl Machine {
         match applied {
             true => Ok(()),
             false => Err(self.fail(Error::damaged(
-                "a frame of the log, which does not fit what came before it,",
+                "a frame of the log, which contradicts earlier frames,",
                 place.at,
             ))),
         }
@@ -256,7 +256,7 @@ impl Machine {
             let at = self.geometry.zone_at(space.head()) + log.at;
             return Ok(Place { at, in_zone: log.at, next_zone: space.next(), advances: false });
         }
-        // Many may have found room at the same time, so objects take one zone more than they are said to have.
+        // Several writers may have passed `has_room_for` with the same free zone, so this check is more lenient by one zone.
         if taking.has_pieces && taking.purpose == Purpose::Grows && space.free_zones() < zones_reserved {
             return Err(Error::Full);
         }
@@ -265,7 +265,7 @@ impl Machine {
         Ok(Place { at, in_zone: 0, next_zone, advances: true })
     }
 
-    /// Data first, so that no frame is found that names what is not there.
+    /// Writes a frame. The data of its runs is flushed first, so that no frame refers to data that is not durable.
     fn write_frame(&self, place: &Place, rows: &Buffer, names_runs: bool) -> Result<()> {
         if names_runs {
             self.flush(place.at)?;
@@ -289,13 +289,13 @@ impl Machine {
         log.frame += 1;
     }
 
-    /// Whether the space is such that these changes can happen. Nothing is changed.
+    /// Returns whether the space admits these changes. Nothing is changed.
     pub(super) fn fits(&self, changes: &[Change]) -> bool {
         lock(&self.space).fits(changes)
     }
 
-    /// The index first, the space then: who holds on to blocks looks at the index again to see that they are still the entry's.
-    /// `false` if that cannot be.
+    /// Applies changes to the index first, then to the space: a reader that has pinned blocks looks at the index again to see whether they
+    /// still belong to the entry. Returns false if the changes contradict the space.
     pub(super) fn apply(&self, changes: Vec<Change>) -> bool {
         let mut of_space = Vec::new();
         for change in changes {

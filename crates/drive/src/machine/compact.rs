@@ -1,4 +1,4 @@
-//! Compact: one table of several, so that a look and a listing have few to ask.
+//! Compaction: merges tables of the index, so that lookups and listings read few of them.
 
 use super::checkpoint::{lengths_of_whole, mark_damaged};
 use super::{Machine, table_bytes_max};
@@ -9,23 +9,23 @@ use crate::space::lock;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
-/// So many tables of about one size become one.
+/// Tables of similar size that trigger a merge.
 const TABLES_OF_A_SIZE: usize = 4;
 
-/// An older table is of about one size with newer ones if it is at most so many times as long as all of them.
+/// An older table counts as similar in size if it is at most this many times as long as all newer ones together.
 const SIZE_RATIO: u64 = 2;
 
-/// A compaction that is under way: tables that no checkpoint touches meanwhile, and room for the table of their entries.
+/// A compaction in progress. Checkpoints do not touch its tables.
 struct Compaction {
     old: Vec<Arc<IndexTable>>,
-    /// Whether these are all tables there are, so that no deletion has to be kept.
+    /// Whether `old` has all tables of the index, so that deletions can be dropped.
     is_all: bool,
     sink: TableSink,
 }
 
 impl Machine {
-    /// Makes one table of several, if there are enough of about one size; `false` if not. The old ones' blocks are free after
-    /// the next checkpoint. Checkpoints go on meanwhile.
+    /// Merges several tables into one, if enough of them are of similar size; returns false if not. The blocks of the old tables become
+    /// free with the next checkpoint. Checkpoints continue meanwhile.
     pub(crate) fn compact(&self) -> Result<bool> {
         self.check_writable()?;
         let _only_compaction = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +36,7 @@ impl Machine {
         old.iter().for_each(|table| table.source().set_merging(false));
         match merged {
             Err(error) if error.is_of_index() && mark_damaged(&old) => {
-                tracing::warn!(%error, "a damaged table of the index is not merged with others: scrub the drive");
+                tracing::warn!(%error, "a table of the index is damaged and was not merged: scrub the drive");
                 Ok(false)
             }
             merged => {
@@ -47,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// Chooses tables to merge and takes room for the result; `None` if there is nothing to merge, or no room.
+    /// Chooses tables to merge and allocates room for the result. Returns `None` if no merge is due, or no room.
     fn begin_compaction(&self) -> Result<Option<Compaction>> {
         let _no_checkpoint = self.root();
         let tables = self.index.view().tables.clone();
@@ -55,7 +55,7 @@ impl Machine {
         let Some(count) = worth_merging(&lengths) else { return Ok(None) };
         let merged_bytes = lengths[..count].iter().sum();
         {
-            // What a checkpoint needs stays: better many tables than no more deletions.
+            // The room for a checkpoint stays free. More tables are better than a drive that refuses deletions.
             let mut space = lock(&self.space);
             self.keep_for_checkpoint(&mut space, 0);
             if !space.has_for_index(blocks_of(table_bytes_max(merged_bytes))) {
@@ -69,13 +69,13 @@ impl Machine {
         Ok(Some(Compaction { old, is_all, sink }))
     }
 
-    /// Returns when no compaction is under way.
+    /// Waits until no compaction is in progress.
     pub(crate) fn wait_for_compaction(&self) {
         drop(self.compacting.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-/// How many of the newest tables are to become one, by their lengths, the newest first.
+/// Returns how many of the newest tables to merge. The lengths are those of the tables, newest first.
 fn worth_merging(lengths: &[u64]) -> Option<usize> {
     let mut sum = 0;
     let of_a_size = lengths.iter().take_while(|&&length| {

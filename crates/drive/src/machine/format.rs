@@ -1,4 +1,4 @@
-//! Format: a device becomes an empty drive.
+//! Formatting: makes an empty drive of a device.
 
 use super::Machine;
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
@@ -9,26 +9,26 @@ use crate::wire::sum;
 use std::sync::Arc;
 use store::Entropy;
 
-/// How to format a device.
+/// Options for formatting a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FormatOptions {
-    /// The length of a zone in bytes, a power of two of at least 1 MiB; as fits the device if not given. Where that is no
-    /// whole rows, zones are as much longer.
+    /// The length of a zone in bytes: a power of two, at least 1 MiB. Default: chosen by the length of the device. On an array, zones are
+    /// rounded up to whole rows.
     pub zone_bytes: Option<u64>,
 }
 
-/// The shortest and the longest zone that is chosen for a device, in bytes.
+/// The shortest and the longest zone length that is chosen by default, in bytes.
 const ZONE_BYTES_MIN: u64 = 1 << 20;
 const ZONE_BYTES_MAX: u64 = 64 << 20;
 
-/// So many zones a device is divided into at least, where zones may be that short.
+/// The number of zones to aim for when a zone length is chosen.
 const ZONES_AIMED: u64 = 256;
 
-/// The fewest zones that a drive works with.
+/// The fewest zones of a drive.
 const ZONES_MIN: u64 = ZONES_RESERVED + 12;
 
 impl Machine {
-    /// Makes a drive of a device. What was there is gone.
+    /// Formats a device. Its previous contents are lost.
     pub(crate) fn format(
         device: &Arc<dyn BlockDevice>,
         options: FormatOptions,
@@ -53,7 +53,7 @@ impl Machine {
         let write = |at: u64, bytes: &[u8]| {
             device.write_at(at, &Buffer::in_rows(geometry.row_bytes(), [bytes])).map_err(Error::device(at))
         };
-        // Whoever looks at it meanwhile sees no drive, neither the old nor the new one.
+        // Cleared first: if formatting is interrupted, the device holds neither the old drive nor the new one.
         write(0, &vec![0; geometry.superblocks().len_bytes() as usize])?;
         let flush = |at: u64| device.flush().map_err(Error::device(at));
         flush(0)?;
@@ -70,7 +70,7 @@ fn geometry(device: &dyn BlockDevice, options: FormatOptions) -> Result<Geometry
     let zone_bytes = options.zone_bytes.unwrap_or(fitting);
     if !zone_bytes.is_power_of_two() || zone_bytes < ZONE_BYTES_MIN {
         return Err(Error::Unfit(format!(
-            "zones of {zone_bytes} bytes: a power of two of at least 1 MiB is needed"
+            "zones of {zone_bytes} bytes are not possible: give a power of two of at least 1 MiB"
         )));
     }
     let row_blocks = device.row_bytes() / BLOCK_BYTES;

@@ -1,4 +1,4 @@
-//! Layout: which bytes of the device are what, for who watches its requests from below.
+//! Layout: the use of each byte of the device, for tools that trace requests to the device.
 
 use super::Machine;
 use crate::device::BLOCK_BYTES;
@@ -9,35 +9,35 @@ use crate::space::lock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// What bytes of a device are.
+/// A use of bytes of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
     /// The superblocks and the manifest.
     Root,
-    /// Of a table of the index.
+    /// A table of the index.
     Index,
-    /// The data of one run: of one object, or of one part of one.
+    /// Data of a run: of one object, or of one part of an object.
     Data,
     /// The checksums behind a run's data.
     Sums,
-    /// A pack zone: the log's frames, and the small objects in them.
+    /// A pack zone: frames of the log, with the small objects in them.
     Pack,
 }
 
 /// Contiguous bytes of a device with one use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Area {
-    /// Where they begin, in bytes.
+    /// Position in bytes.
     pub at: u64,
-    /// How many there are.
+    /// Length in bytes.
     pub len_bytes: u64,
-    /// What they are.
+    /// The use.
     pub what: Use,
 }
 
 impl Drive {
-    /// Everything on it that is something now, in the order of the device; what is in no area is free. Blocks while all of the index
-    /// is read, and keeps from committing.
+    /// Returns everything that is in use, ordered by position; the rest is free. Blocks while the whole index is read, and stops
+    /// commits meanwhile.
     pub fn layout(&self) -> Result<Vec<Area>> {
         self.0.machine.layout()
     }
@@ -64,7 +64,7 @@ impl Machine {
         Ok(areas)
     }
 
-    /// Every run that an entry of the index names, with the length of its data in bytes.
+    /// Returns every run that an index entry refers to, and the length of its data in bytes.
     fn runs_of_objects(&self) -> Result<BTreeMap<Run, u64>> {
         let mut runs = BTreeMap::new();
         let mut scan = self.index.scan(Bound::Unbounded, &[])?;
@@ -88,7 +88,7 @@ impl Area {
         Self { at: run.at(), len_bytes: run.len_bytes(), what }
     }
 
-    /// The first bytes, and the others, which are something else.
+    /// Splits an area. The second part has another use.
     fn split(self, len_bytes: u64, others: Use) -> (Self, Self) {
         let rest = Self { at: self.at + len_bytes, len_bytes: self.len_bytes - len_bytes, what: others };
         (Self { len_bytes, ..self }, rest)

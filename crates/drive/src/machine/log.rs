@@ -1,31 +1,30 @@
-//! Log: the place of the next frame, under a lock that a commit holds until its frame is durable.
+//! Log: the position of the next frame. A commit holds its lock until the frame is durable.
 //!
-//! Owns the copy of the log's state that tasks of the runtime read: they must not wait for the lock, because its holder waits
-//! for the device.
+//! Owns the copy of the log's state that async tasks read. They must not wait for the lock, as its holder waits for the device.
 
 use super::Machine;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where the next frame goes.
+/// The position of the next frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Log {
     pub(super) frame: u64,
-    /// In the head's zone, in bytes.
+    /// Bytes from the beginning of the head zone.
     pub(super) at: u64,
-    /// The frame that the newest manifest begins with, and how many bytes of frames came since.
+    /// The first frame after the last checkpoint, and the bytes of frames written since.
     pub(super) since: u64,
     pub(super) since_bytes: u64,
-    /// Since the drive was opened.
+    /// Growth since the drive was opened.
     pub(super) grown: Grown,
 }
 
-/// How much the log grew.
+/// Growth of the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grown {
-    /// The ends of frames and zones included.
+    /// Bytes of the log, padding at the ends of frames and zones included.
     pub(super) log_bytes: u64,
-    /// Bytes in the frames.
+    /// Bytes of frames without padding.
     pub(super) content_bytes: u64,
 }
 
@@ -37,17 +36,17 @@ impl Grown {
         }
     }
 
-    /// Returns the share of the log that so much of the content took, the ends divided among all.
+    /// Returns the log bytes of some content, with a proportional share of the padding.
     pub(crate) fn log_bytes_of(&self, content_bytes: u64) -> u64 {
         (content_bytes as f64 * self.log_bytes as f64 / self.content_bytes.max(1) as f64) as u64
     }
 }
 
-/// The log's state, and a copy of it as the last holder of the lock left it.
+/// The state of the log, and a copy published when the lock was last released.
 #[derive(Debug)]
 pub(super) struct SharedLog {
     log: Mutex<Log>,
-    /// Locked for the time of a copy only.
+    /// Held only for the time of a copy.
     published: Mutex<Log>,
 }
 
@@ -61,7 +60,7 @@ impl SharedLog {
     }
 }
 
-/// The log's state under its lock. The end of the guard publishes it.
+/// The locked state of the log. Dropping the guard publishes a copy.
 pub(super) struct LogGuard<'a> {
     held: MutexGuard<'a, Log>,
     shared: &'a SharedLog,
@@ -88,33 +87,33 @@ impl Drop for LogGuard<'_> {
 }
 
 impl Machine {
-    /// Locks the log. Waits for the device while a frame is written and flushed: not for tasks of the runtime.
+    /// Locks the log. Blocks while a frame is written and flushed, so async tasks must not call this.
     pub(super) fn log(&self) -> LogGuard<'_> {
         let held = self.log.log.lock().unwrap_or_else(PoisonError::into_inner);
         LogGuard { held, shared: &self.log }
     }
 
-    /// Returns the log's state before the commit that is under way. Never waits for the device.
+    /// Returns the state of the log before the commit in progress. Never waits for the device.
     pub(super) fn published_log(&self) -> Log {
         *self.log.published()
     }
 
-    /// How much the log grew since the drive was opened.
+    /// Returns the growth of the log since the drive was opened.
     pub(crate) fn log_grown(&self) -> Grown {
         self.published_log().grown
     }
 
-    /// How many bytes of the log a recovery would read.
+    /// Returns how many bytes of the log a recovery would read.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.published_log().since_bytes
     }
 
-    /// How many bytes the log's zone still takes.
+    /// Returns the bytes left in the head zone.
     pub(crate) fn room_in_head(&self) -> u64 {
         self.geometry.zone_bytes() - self.published_log().at
     }
 
-    /// Whether something was committed since the last checkpoint.
+    /// Returns whether anything was committed since the last checkpoint.
     pub(crate) fn is_dirty(&self) -> bool {
         let log = self.published_log();
         log.frame != log.since

@@ -1,24 +1,23 @@
-//! Log reader: frames, many by one read, past what cannot be read.
+//! Log reader: reads frames, many by one read, and skips unreadable rows.
 //!
-//! A row that cannot be read holds no frame, as one that was torn holds none. Whether that is the log's end or damage is known by
-//! what follows.
+//! An unreadable row counts as a row without a frame, like a torn row. The frames behind tell whether that is the log's end or damage.
 
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, read_otherwise};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry};
 use std::sync::Arc;
 
-/// How much of the log is read at a time.
+/// Bytes of the log read at a time.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-/// Where so many bytes in a row cannot be read, in any of their rows, the device is broken, not a sector.
+/// If this many consecutive bytes are unreadable, and none was readable before, the device is broken and not just a sector.
 const BROKEN_BYTES_MIN: usize = 1 << 20;
 
-/// A whole frame that was found behind the place where the log seemed to end.
+/// An intact frame that was found behind the apparent end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Later {
     pub(super) number: u64,
-    /// In bytes from the device's beginning.
+    /// Position in bytes from the device's beginning.
     pub(super) at: u64,
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct LogReader {
     geometry: Geometry,
     window: Buffer,
     window_at: u64,
-    /// The length of a zone, as far as it is read.
+    /// The number of bytes of a zone that may be read.
     readable_bytes: u64,
 }
 
@@ -40,12 +39,12 @@ impl LogReader {
         Self { device, drive, geometry, window: Buffer::zeroed(0), window_at: 0, readable_bytes }
     }
 
-    /// Reads no zone beyond this place, in bytes: behind it a frame may be written meanwhile.
+    /// Limits reads to the first `readable_bytes` of a zone. Frames may be written behind them meanwhile.
     pub(super) fn up_to(self, readable_bytes: u64) -> Self {
         Self { readable_bytes, ..self }
     }
 
-    /// The frame at a place of a zone, if one begins there that is whole, in whichever way it is read.
+    /// Returns the intact frame at a position of a zone, if there is one. Tries to reconstruct a damaged frame.
     pub(crate) fn frame(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
         match self.frame_as_it_is(zone, from)? {
             None if self.device.ways() > 0 => self.frame_otherwise(zone, from),
@@ -53,7 +52,7 @@ impl LogReader {
         }
     }
 
-    /// A frame that is not what was written may be so if it is read otherwise. Its length is known only then.
+    /// Reads a damaged frame by each alternative of the device. The frame's length is known only after its header was read intact.
     fn frame_otherwise(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
         let (at, left) = (self.geometry.zone_at(zone) + from, self.readable_bytes.saturating_sub(from));
         for way in 0..self.device.ways() {
@@ -71,7 +70,7 @@ impl LogReader {
                 frame.is_some()
             };
             if read_otherwise(&*device, at, &mut buffer, &mut is_right) {
-                tracing::warn!(zone, from, "a frame was damaged, and could be read otherwise");
+                tracing::warn!(zone, from, "a frame was damaged and was reconstructed from the other devices");
                 (self.window, self.window_at) = (buffer, at);
                 return Ok(frame);
             }
@@ -94,7 +93,7 @@ impl LogReader {
         Ok(Frame::decode(drive, self.bytes(zone, from, header.len_bytes())?))
     }
 
-    /// The first whole frame of this number or a later one behind a place of a zone.
+    /// Returns the first intact frame of this number or a later one, from a position of a zone on.
     pub(super) fn later_frame(&mut self, zone: u64, from: u64, number: u64) -> Result<Option<Later>> {
         let mut at = from;
         while at < self.geometry.zone_bytes() {
@@ -109,7 +108,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// The whole frame that a zone begins with, if it is later than this one.
+    /// Returns the intact frame at the beginning of a zone, if its number is greater than `number`.
     pub(super) fn opens_with_later(&mut self, zone: u64, number: u64) -> Result<Option<Later>> {
         let mut block = Buffer::zeroed(BLOCK_BYTES as usize);
         let at = self.geometry.zone_at(zone);
@@ -122,7 +121,7 @@ impl LogReader {
         Ok(is_whole.then_some(Later { number: header.number, at }))
     }
 
-    /// Bytes of a zone, as far as the zone goes; zeros where they cannot be read.
+    /// Returns bytes of a zone, as far as the zone goes. Unreadable rows are zeros.
     pub(crate) fn bytes(&mut self, zone: u64, from: u64, len: u64) -> Result<&[u8]> {
         let at = self.geometry.zone_at(zone) + from;
         let window_end = self.window_at + self.window.len() as u64;
@@ -138,7 +137,7 @@ impl LogReader {
         Ok(&self.window[start..end])
     }
 
-    /// Reads bytes at once or, where that fails, row by row.
+    /// Reads bytes by one read or, if that fails, row by row.
     fn window_of(&self, at: u64, len: usize) -> Result<Buffer> {
         let mut window = Buffer::zeroed(len);
         if self.device.read_at(at, &mut window).is_ok() {
@@ -160,7 +159,7 @@ impl LogReader {
             }
         }
         if unreadable > 0 {
-            tracing::warn!(at, unreadable, "rows of the log cannot be read");
+            tracing::warn!(at, unreadable, "some rows of the log are unreadable");
         }
         Ok(window)
     }

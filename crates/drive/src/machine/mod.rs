@@ -1,11 +1,11 @@
-//! The drive without threads and without a clock: what is on the device, and the steps that change it.
+//! The engine: the drive without threads and clock. It holds the state of the device and the steps that change it.
 //!
-//! Owns the device, the space, the index and the log's head. Every step is a call that ends: who calls `commit`, `checkpoint`
-//! and `compact`, and when, is the shell's business, or a simulated world's.
+//! Owns the device, the space, the index and the head of the log. Every step is a call that ends. The front end, or a simulated world,
+//! decides when to call `commit`, `checkpoint` and `compact`.
 //!
-//! Invariants: what `commit` has returned for survives the loss of power; data is flushed before the frame that names it is
-//! written; a frame is written only when the one before it is durable; after a frame, a manifest, a superblock or a flush that failed
-//! nothing is committed any more.
+//! Invariants: changes survive a loss of power once `commit` has returned. Data is flushed before the frame that names it is written. A
+//! frame is written only when the previous one is durable. After a failed write or flush of a frame, a manifest or a superblock, nothing
+//! is committed any more.
 
 mod check;
 mod checkpoint;
@@ -33,35 +33,35 @@ use log::{Log, SharedLog};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The most bytes of a frame: what is committed together, but for one change that alone is longer.
+/// The most bytes of a frame of several commits. A single longer commit gets a frame of its own.
 const FRAME_BYTES_MAX: u64 = 4 << 20;
 
-/// What a table is longer than its entries, in bytes, however few they are.
+/// The overhead of a table beyond its entries, in bytes, for tables of any length.
 const TABLE_BYTES_MIN: u64 = 256 << 10;
 
-/// The longest object that is kept in a frame, in bytes, where zones are large enough.
+/// The longest object that is stored in a frame by default, in bytes, if zones are long enough.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
 
-/// The same where it is known that it will be gone soon.
+/// The longest object that is stored in a frame if it is expected to be short-lived, in bytes.
 const PIECE_BYTES_END: u64 = 1 << 20;
 
-/// How much memory for reads and writes is kept for the next ones: this part of what is kept of objects, within bounds, in bytes.
+/// Size of the buffer pool for reads and writes: the size of the read cache divided by the first number, within these bounds in bytes.
 const BUFFERS_KEPT_PART: u64 = 4;
 const BUFFERS_KEPT_BYTES_MIN: u64 = 64 << 20;
 const BUFFERS_KEPT_BYTES_MAX: u64 = 256 << 20;
 
-/// How to open a drive.
+/// Options for opening a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// How much memory the index may take, in bytes: half of it for what is in no table yet, half for what was read of tables, their
-    /// filters too. Beside that are what one commit adds, and 1 KiB for each million entries.
+    /// Memory for the index, in bytes. Half is for entries that are in no table yet, half for cached blocks and filters of tables. In
+    /// addition, the index takes the entries of one commit and 1 KiB per million entries.
     pub index_bytes: usize,
-    /// How much of objects' bytes stays in memory after they were read or stored, in bytes; 0: nothing.
+    /// Size of the read cache for bytes of objects, in bytes; 0 disables it.
     pub read_cache_bytes: u64,
-    /// Write nothing at all.
+    /// Open without writing anything.
     pub read_only: bool,
-    /// Open a damaged drive too, with what is whole of it, to read only: the log as far as it can be read, and the tables of the index
-    /// that can. [`Drive::losses`](crate::Drive::losses) says what is left out.
+    /// Open a damaged drive read-only with its intact part: the log up to the damage, and the readable tables of the index.
+    /// [`Drive::losses`](crate::Drive::losses) lists what is missing.
     pub before_damage: bool,
 }
 
@@ -78,7 +78,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// A drive.
+/// The state of an open drive, and the steps that change it.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -86,103 +86,103 @@ pub(crate) struct Machine {
     pub(crate) geometry: Geometry,
     pub(crate) space: SharedSpace,
     pub(crate) index: Index,
-    /// Memory for what is read and written.
+    /// The pool of buffers for reads and writes.
     pub(crate) buffers: Buffers,
     options: OpenOptions,
     log: SharedLog,
     root: Mutex<Root>,
-    /// Held by the one compaction that is under way.
+    /// Held by a compaction in progress.
     compacting: Mutex<()>,
     last_write: AtomicU64,
     last_table: AtomicU64,
     failed: OnceLock<String>,
     flushing: Mutex<()>,
-    /// Losses of an opening before the damage, one line each.
+    /// Losses found by an opening with `before_damage`, one line each.
     pub(crate) losses: Vec<String>,
-    /// Checkpoints that failed since the last that was made.
+    /// Failed checkpoints since the last successful one.
     failed_checkpoints: AtomicU32,
 }
 
-/// What the superblock leads to.
+/// The superblock, and the tables that its manifest names.
 #[derive(Debug)]
 struct Root {
     superblock: Superblock,
-    /// Tables that the manifest names and the index does not any more.
+    /// Tables that the manifest still names but the index no longer uses.
     retiring: Vec<Arc<IndexTable>>,
 }
 
 impl Machine {
-    /// The number of a write, greater than any before.
+    /// Returns a new write number, greater than all before.
     pub(crate) fn next_write(&self) -> u64 {
         self.last_write.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The longest object that is kept in a frame, in bytes.
+    /// Returns the longest object that is stored in a frame by default, in bytes.
     pub(crate) fn piece_bytes_max(&self) -> u64 {
         PIECE_BYTES_MAX.min(self.piece_bytes_end())
     }
 
-    /// No object may be longer in a frame, in bytes, whatever is known of it.
+    /// Returns the longest object that may be stored in a frame at all, in bytes.
     pub(crate) fn piece_bytes_end(&self) -> u64 {
         PIECE_BYTES_END.min(self.geometry.zone_bytes() / 8)
     }
 
-    /// How many zones objects leave: some to the log, and what a checkpoint and a compaction of the whole index would take.
+    /// Returns the zones that objects must leave free: for the log, and for a checkpoint and a compaction of the whole index.
     pub(crate) fn zones_reserved(&self) -> u64 {
         self.zones_reserved_beside(self.index_bytes())
     }
 
-    /// The same of an index that takes so much.
+    /// Like `zones_reserved`, for an index of this length.
     fn zones_reserved_beside(&self, index_bytes: u64) -> u64 {
         let rewritten_bytes = 2 * index_bytes + 2 * TABLE_BYTES_MIN;
         ZONES_RESERVED + rewritten_bytes.div_ceil(self.geometry.zone_bytes())
     }
 
-    /// What the index takes, in tables and in memory.
+    /// Returns the length of the index, in tables and in memory.
     fn index_bytes(&self) -> u64 {
         let tables: u64 = self.index.view().tables.iter().map(|table| table.source().len()).sum();
         tables + self.index.memory_bytes() as u64
     }
 
-    /// Keeps what a checkpoint would take at most if so many bytes more were in the memory of the index.
+    /// Keeps the blocks that a checkpoint may need if the memtable grew by `more` bytes.
     fn keep_for_checkpoint(&self, space: &mut Space, more: u64) {
         let memory_bytes = self.index.memory_bytes() as u64 + self.index.frozen_bytes() + more;
         let in_rows = |bytes| self.geometry.in_rows(blocks_of(bytes));
         space.keep_for_index(in_rows(table_bytes_max(memory_bytes)) + in_rows(space.manifest_bytes_max()));
     }
 
-    /// Whether zones are few, and a checkpoint would likely win one.
+    /// Returns whether zones are few and a checkpoint is likely to free one.
     pub(crate) fn wants_relief(&self) -> bool {
         self.log_bytes() >= self.geometry.zone_bytes() && lock(&self.space).log_zones() < ZONES_RESERVED
     }
 
-    /// The most bytes that are committed together.
+    /// Returns the most bytes that are committed together.
     pub(crate) fn frame_bytes_max(&self) -> u64 {
         FRAME_BYTES_MAX.min(self.geometry.zone_bytes() / 2)
     }
 
-    /// The most bytes that are committed together now, so that a zone is full before the next begins.
+    /// Returns the most bytes to commit together now, such that the head zone is filled before the next one begins.
     pub(crate) fn frame_bytes_fitting(&self) -> u64 {
         self.frame_bytes_max().min(self.room_in_head().saturating_sub(FRAME_HEADER_BYTES as u64))
     }
 
-    /// Refuses writes after one that failed, and where only reading was asked for.
+    /// Fails if the drive is read-only, or if a write failed before.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.options.read_only {
-            return Err(Error::Failed("it was opened to read only".into()));
+            return Err(Error::Failed("it was opened read-only".into()));
         }
         self.failed.get().map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
     }
 
-    /// What was written before is on the medium. One after the other, and none after one that failed: that may have lost what others
-    /// wrote, and no later one would say so. `at` is of what is flushed, in bytes, for who reads the error.
+    /// Makes everything written before durable. Flushes run one at a time, and none after a failed one: that flush may have lost
+    /// writes of others, which no later flush would report. `at` is the position of what is flushed, for the error.
     fn flush(&self, at: u64) -> Result<()> {
         let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_writable()?;
         self.device.flush().map_err(|error| self.fail(Error::device(at)(error)))
     }
 
-    /// Nothing is committed any more.
+    /// Makes the drive read-only, for this reason.
     fn fail(&self, error: Error) -> Error {
         let _first = self.failed.set(error.to_string());
         error
@@ -193,7 +193,7 @@ impl Machine {
     }
 }
 
-/// How long a table of entries of so many bytes is at most, in bytes.
+/// Returns the greatest length of a table whose entries take `entries_bytes`, in bytes.
 fn table_bytes_max(entries_bytes: u64) -> u64 {
     entries_bytes + entries_bytes / 8 + TABLE_BYTES_MIN
 }

@@ -1,4 +1,4 @@
-//! Open: superblock, manifest, tables, and what the log says since.
+//! Opening: reads superblock, manifest and tables, and replays the log.
 
 use super::checkpoint::write_superblock;
 use super::log::{Grown, Log, SharedLog};
@@ -13,22 +13,22 @@ use crate::wire::sum;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Where the log ends, so many zones are looked at into which it may have gone on behind a frame that cannot be read.
+/// Free zones that are searched for a continuation of the log behind an unreadable frame.
 const ZONES_LOOKED_AT: usize = 16;
 
 /// The outcome of a replay of the log.
 #[derive(Debug, Default)]
 struct Replayed {
-    /// Where the last frame lies, in bytes, and its length; `None` if there is none.
+    /// Position and length of the last frame, in bytes; `None` if there is none.
     last: Option<(u64, u64)>,
-    /// Why the replay ended before the log's end.
+    /// The damage that ended the replay before the log's end.
     loss: Option<String>,
 }
 
 impl Machine {
-    /// Opens a drive; at the end everything that was acknowledged is there, and nothing else of what was begun.
+    /// Opens a drive. All acknowledged changes are there, and no unfinished ones.
     pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
-        // Writes to a damaged drive could overwrite objects that may still be saved.
+        // Writes to a damaged drive could overwrite objects that can still be saved.
         let options = OpenOptions { read_only: options.read_only || options.before_damage, ..options };
         let superblock = read_superblock(&*device)?;
         let manifest = read_manifest(&*device, &superblock)?;
@@ -43,7 +43,7 @@ impl Machine {
             match opened {
                 Ok(table) => tables.push(Arc::new(table)),
                 Err(error) if options.before_damage => losses.push(format!(
-                    "{error}: a table of the index, {} bytes at byte {}; what only it names is unknown, and what older tables name may be older than what was stored last",
+                    "{error}: a table of the index ({} bytes at byte {}) is left out; objects may be missing, or older than stored last",
                     entry.len_bytes,
                     entry.runs.first().map_or(0, |run| run.at()),
                 )),
@@ -80,7 +80,7 @@ impl Machine {
             losses,
             failed_checkpoints: AtomicU32::new(0),
         };
-        // As the end of the checkpoint did: the next frame may be in such a zone.
+        // As at the end of the checkpoint, because the next frame may be in a zone that was freed then.
         lock(&machine.space).free_dead_zones();
         let Replayed { last, loss } = machine.replay()?;
         machine.losses.extend(loss);
@@ -99,16 +99,17 @@ impl Machine {
         Ok(machine)
     }
 
-    /// What was found is from now on relied upon, and may be no safer than a write whose flush failed or never came: no later
-    /// flush makes that safe. Of frames that can be the last only, as it was written when those before it were durable. Of the
-    /// superblocks that can be either: the one that does not count is written first, so that a whole one that does is there all the time.
+    /// Makes the recovered state durable. It may come from writes whose flush failed or never happened, and a later flush does not make
+    /// them durable. So they are written again. Among frames this applies only to the last, as it was written when all before it were
+    /// durable. Among superblocks it applies to either copy: the copy that is not in force is written first, so that an intact one that is
+    /// in force exists at any time.
     fn make_found_durable(&self, last_frame: Option<(u64, u64)>) -> Result<()> {
         if let Some((at, len_bytes)) = last_frame {
             let row_bytes = self.geometry.row_bytes();
             let mut frame = Buffer::zeroed(len_bytes.next_multiple_of(row_bytes) as usize);
             let content = &mut frame[..len_bytes as usize];
-            // Nothing is written that is not what was found, or a device that is wrong would make all of them so. The rest of the
-            // last row is padding, which need not be readable.
+            // The frame is verified before it is written, or a read error of one device would spread to all. The rest of the last row is
+            // padding, which need not be readable.
             let is_right = |bytes: &[u8]| Frame::decode(self.drive, bytes).is_some();
             if !read_right(&*self.device, at, content, is_right).map_err(Error::device(at))? {
                 return Err(Error::damaged("the last frame of the log", at));
@@ -121,7 +122,7 @@ impl Machine {
         write_superblock(&*self.device, &superblock, copies, |at| self.flush(at))
     }
 
-    /// Does again what the frames did that follow the checkpoint.
+    /// Replays the frames that follow the checkpoint.
     fn replay(&self) -> Result<Replayed> {
         let mut log = self.log();
         let mut replayed = Replayed::default();
@@ -149,7 +150,7 @@ impl Machine {
                 Ok(at) => replayed.last = Some((at, len_bytes)),
                 Err(error) if self.options.before_damage => {
                     replayed.loss =
-                        Some(format!("{error}: what this frame and all later ones changed is left out"));
+                        Some(format!("{error}: the changes of this and all later frames are left out"));
                     return Ok(replayed);
                 }
                 Err(error) => return Err(error),
@@ -157,7 +158,7 @@ impl Machine {
         }
     }
 
-    /// Does again what a frame did; where it lies, in bytes.
+    /// Replays a frame. Returns its position, in bytes.
     fn redo(&self, log: &mut Log, frame: Frame, advances: bool) -> Result<u64> {
         let Frame { header, changes } = frame;
         let mut space = lock(&self.space);
@@ -177,13 +178,14 @@ impl Machine {
         self.last_write.fetch_max(header.last_write, Ordering::Relaxed);
         fits &= header.last_write < NUMBER_END;
         if !(fits && self.fits(&changes) && self.apply(changes)) {
-            return Err(Error::damaged("a frame of the log, which does not fit what came before it,", at));
+            return Err(Error::damaged("a frame of the log, which contradicts earlier frames,", at));
         }
         Ok(at)
     }
 
-    /// Where the log ends nothing follows: a later frame was written only when all before it were durable. What follows lies behind the
-    /// end, in the next zone, or, where what opened that was longer than half of it, in the zone after: the last that were free then.
+    /// Searches for an intact frame behind the apparent end of the log. At the true end there is none, because a frame is written only when
+    /// all before it are durable. A later frame lies behind the end in the same zone, or in the next zone. If the first frame of the next
+    /// zone was longer than half of the zone, a later frame may also lie in the zone after, one of the last that were free then.
     fn later_frame(
         &self,
         reader: &mut LogReader,
@@ -204,7 +206,7 @@ impl Machine {
         Ok(None)
     }
 
-    /// The log goes on behind a frame that cannot be read: an error, or what is left out.
+    /// Reports that the log continues behind an unreadable frame: as an error or, with `before_damage`, as a loss.
     fn damage_before(&self, log: &Log, head: u64, later: Later) -> Result<String> {
         let at = self.geometry.zone_at(head) + log.at;
         tracing::error!(
@@ -212,26 +214,26 @@ impl Machine {
             at,
             later = later.number,
             later_at = later.at,
-            "the log goes on behind what cannot be read"
+            "a frame of the log is damaged, and later frames follow"
         );
         if !self.options.before_damage {
             return Err(Error::damaged("a frame of the log", at));
         }
         let commits = (later.number + 1).saturating_sub(log.frame);
         Ok(format!(
-            "damaged: frame {} of the log, at byte {at}, and the log goes on behind it: at least {commits} commits from there on are left out, of which frame {} at byte {} is whole",
+            "damaged: frame {} of the log at byte {at}; this and later commits, at least {commits}, are left out; frame {} at byte {} is intact",
             log.frame, later.number, later.at
         ))
     }
 
-    /// The tables and the manifest have blocks that are free as far as objects go.
+    /// Reserves the blocks of tables and manifest, which count as free among the blocks of objects.
     fn claim_index(&self, manifest: &Manifest) -> Result<()> {
         let own = self.root().superblock.manifest;
         let of_tables = manifest.tables.iter().flat_map(|table| &table.runs);
         let mut space = lock(&self.space);
         for &run in of_tables.chain([&own]) {
             if !space.claim_loose(run) {
-                return Err(Error::damaged("the manifest, two of whose blocks are the same,", own.at()));
+                return Err(Error::damaged("the manifest, which uses some blocks twice,", own.at()));
             }
         }
         Ok(())
@@ -249,7 +251,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     for (at, row) in [(0, &mut *first), (row_bytes, &mut *second)] {
         let is_whole = |row: &[u8]| Superblock::decode(&row[..SUPERBLOCK_BYTES as usize]).is_some();
         let read = read_right(device, at, row, is_whole);
-        // What cannot be read is no copy, as what is torn is none: for that there are two.
+        // A copy that cannot be read counts as torn. The other copy is there for that.
         if let Err(error) = read.and_then(|is_right| if is_right { Ok(()) } else { device.read_at(at, row) })
         {
             row.fill(0);
@@ -262,13 +264,13 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let found = found.ok_or_else(|| failed.unwrap_or_else(|| no_superblock([first, second])))?;
     if found.geometry.row_bytes() != row_bytes {
         return Err(Error::Unfit(format!(
-            "the drive is written in rows of {} bytes, and the device of {row_bytes}: it was made of other devices",
+            "the drive has rows of {} bytes, but this array has rows of {row_bytes}: name the devices that the drive was formatted on",
             found.geometry.row_bytes(),
         )));
     }
     if found.geometry.blocks * BLOCK_BYTES > device.len_bytes() {
         return Err(Error::Unfit(format!(
-            "the device was cut short: it has {} bytes, and the drive on it {}; give it its length back, or use a copy",
+            "the device was cut short: it has {} bytes, but the drive on it needs {}; restore its length, or use a copy",
             device.len_bytes(),
             found.geometry.blocks * BLOCK_BYTES
         )));
@@ -276,20 +278,20 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     Ok(found)
 }
 
-/// What these are instead of superblocks.
+/// Returns the error for a device without a valid superblock.
 fn no_superblock(copies: [&[u8]; 2]) -> Error {
     if let Some(version) = copies.into_iter().find_map(Superblock::foreign_version) {
         return Error::Unfit(format!(
-            "the drive is of version {version}, and this Tenon knows version {VERSION}: use the one that wrote it, or a newer one"
+            "the drive has format version {version}, but this Tenon supports version {VERSION}: use the Tenon that wrote it, or a newer one"
         ));
     }
     match copies.into_iter().any(Superblock::is_meant) {
         true => Error::damaged("both superblocks", 0),
-        false => Error::Foreign("there is no superblock on the device".into()),
+        false => Error::Foreign("the device has no superblock".into()),
     }
 }
 
-/// Whether this copy of the superblock is this one.
+/// Returns whether a copy of the superblock on the device equals this one.
 fn holds_superblock(device: &dyn BlockDevice, copy: u64, superblock: &Superblock) -> bool {
     let mut block = Buffer::zeroed(SUPERBLOCK_BYTES as usize);
     let is_read = device.read_at(superblock.geometry.superblock_at(copy), &mut block).is_ok();

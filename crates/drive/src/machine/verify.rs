@@ -1,6 +1,6 @@
-//! Verify: what is on the device beside objects, and what nobody reads until it is needed.
+//! Verification: reads parts of the device that are otherwise read only when needed (tables, frames, parity).
 //!
-//! Each call is one step of a scrub. Commits, checkpoints and compactions go on between the steps and during them.
+//! Each call is one step of a scrub. Commits, checkpoints and compactions continue between and during the steps.
 
 use super::{LogReader, Machine};
 use crate::device::BLOCK_BYTES;
@@ -10,30 +10,30 @@ use crate::index::{IndexTable, of_table};
 use crate::space::{Guarded, Pins, lock};
 use std::sync::Arc;
 
-/// Rows that are scrubbed in one step.
+/// Rows scrubbed by one step.
 const ROWS_AT_ONCE: u64 = 256;
 
-/// The outcome of a step of a scrub.
+/// The outcome of one step of a scrub.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
-    /// How many bytes of data it read.
+    /// Bytes of data read.
     pub(crate) bytes: u64,
-    /// Damage and unreadable blocks that stay, one line each.
+    /// Damaged and unreadable blocks that could not be repaired, one line each.
     pub(crate) damaged: Vec<String>,
 }
 
 impl Machine {
-    /// Returns the tables of the index, which stay where they are as long as somebody has them.
+    /// Returns the tables of the index. Their blocks are kept as long as the caller holds them.
     pub(crate) fn tables(&self) -> Vec<Arc<IndexTable>> {
         self.index.view().tables.clone()
     }
 
-    /// Checks that every table is as it was written; what is damaged or cannot be read, one line each.
+    /// Verifies all tables. Returns the damaged and unreadable ones, one line each.
     pub(crate) fn verify_tables(&self) -> Vec<String> {
         self.tables().iter().flat_map(|table| self.verify_table(table).damaged).collect()
     }
 
-    /// Checks that a table is as it was written.
+    /// Verifies a table.
     pub(crate) fn verify_table(&self, table: &IndexTable) -> Step {
         let damaged = table.verify().map_err(of_table).err().map(|error| error.to_string());
         Step { bytes: table.source().len(), damaged: damaged.into_iter().collect() }
@@ -44,7 +44,7 @@ impl Machine {
         lock(&self.space).zones().map(|(zone, _)| zone).collect()
     }
 
-    /// Reads the frames of a pack zone.
+    /// Verifies the frames of a pack zone.
     pub(crate) fn verify_frames(&self, zone: u64) -> Step {
         let mut pins = Pins::new(&self.space);
         pins.zone(zone);
@@ -69,20 +69,20 @@ impl Machine {
         Step { bytes: entry.used_bytes, damaged }
     }
 
-    /// Has the devices below read all that they have of some rows with objects and frames, from a block on, and mend it; parity only
-    /// where the data `is_right`. Returns where the next step begins; `None` after the last.
+    /// Makes the devices read and repair all they hold of some rows with objects and frames, from a block on. Parity is repaired only
+    /// if the data `is_right`. Returns the block where the next step begins, or `None` after the last step.
     pub(crate) fn scrub_objects_from(&self, from: u64, is_right: bool) -> Result<Option<(u64, Step)>> {
         let Some(guarded) = Guarded::next(&self.space, from, ROWS_AT_ONCE) else { return Ok(None) };
         let step = self.scrub_rows_of(guarded.runs(), is_right)?;
         Ok(Some((guarded.end(), step)))
     }
 
-    /// Has the devices read all that they have of a table, and mend it, as `scrub_objects_from` does.
+    /// Makes the devices read and repair all they hold of a table, as `scrub_objects_from` does.
     pub(crate) fn scrub_table(&self, table: &IndexTable, is_right: bool) -> Result<Step> {
         self.scrub_rows_of(&table.source().entry().runs, is_right)
     }
 
-    /// Has the devices read all that they have of the superblocks and the manifest. No checkpoint is made meanwhile.
+    /// Makes the devices read and repair all they hold of the superblocks and the manifest. Checkpoints wait meanwhile.
     pub(crate) fn scrub_root(&self, is_right: bool) -> Result<Step> {
         let root = self.root();
         self.scrub_rows_of(&[self.geometry.superblocks(), root.superblock.manifest], is_right)
@@ -105,7 +105,7 @@ impl Machine {
         Ok(step)
     }
 
-    /// Makes durable what a scrub wrote anew.
+    /// Makes the repairs of a scrub durable.
     pub(crate) fn flush_scrubbed(&self) -> Result<()> {
         if self.options.read_only { Ok(()) } else { self.flush(0) }
     }

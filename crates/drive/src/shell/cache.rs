@@ -1,8 +1,8 @@
-//! What was read or stored of objects lately, in memory: below is no page cache.
+//! Read cache: bytes of objects that were read or stored recently. The device is used without a page cache.
 //!
-//! Invariants: what is kept was compared with its checksums, or came from who stored it, and is no longer than
-//! [`KEPT_BYTES_MAX`]; the number of a write says which bytes they are, whatever becomes of the blocks that they lie in, so
-//! that nothing here is ever out of date. What is being stored has a number before it is a write, and another one then.
+//! Invariants: cached bytes were compared with their checksums, or came from the client that stored them, and have at most
+//! [`CACHED_BYTES_MAX`]. The key contains the number of the write that stored the bytes, so an entry never becomes stale, whatever
+//! happens to the blocks. Bytes that are still being stored have a temporary number, and get the number of their write at the commit.
 
 use crate::error::Result;
 use crate::format::{Body, Extent};
@@ -14,36 +14,36 @@ use sst::Spread;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 
-/// The most bytes that are kept as one.
+/// The most bytes of one entry.
 pub(super) const KEPT_BYTES_MAX: u64 = 1 << 20;
 
-/// What a stretch costs beside its bytes.
+/// Memory of an entry beyond its bytes.
 const OVERHEAD_BYTES: u64 = 256;
 
-/// What is kept is smaller than a shard; there are few of them, as there are few threads.
+/// Limits of the number and size of shards: an entry must be smaller than a shard, and few shards suffice for few threads.
 const SHARDS_MAX: u64 = 16;
 const SHARD_BYTES_MIN: u64 = 32 * KEPT_BYTES_MAX;
 
-/// What a stretch takes on average, as far as anybody knows before.
+/// The expected average length of an entry.
 const STRETCH_BYTES: u64 = 64 << 10;
 
-/// Bytes of an object: which write stored it, and where in it they lie.
+/// The key of an entry: the write that stored an object, and a range of the object's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Stretch {
     pub(super) write: u64,
-    /// Which of the object's pieces and runs.
+    /// The index of the slice among those of the object's body; 0 for inline data.
     pub(super) source: u32,
     pub(super) len: u32,
     pub(super) from: u64,
 }
 
 impl Stretch {
-    /// All of an object in a frame.
+    /// Returns the range of all inline data of an object.
     pub(super) fn piece(write: u64, len: u32) -> Self {
         Self { write, source: 0, len, from: 0 }
     }
 
-    /// What is read at once of one of an object's runs, if it is read from the beginning on.
+    /// Returns the ranges in which one of an object's runs is read, from its beginning to its end.
     fn of_run(write: u64, source: u32, extent: &Extent) -> impl Iterator<Item = Self> {
         let len_bytes = extent.data_bytes;
         (0..len_bytes).step_by(KEPT_BYTES_MAX as usize).map(move |from| {
@@ -53,12 +53,12 @@ impl Stretch {
     }
 }
 
-/// A bounded cache of objects' bytes: what is read again stays longer than what was read once, however much of that there is.
-/// What is kept, and for how long, follows from the calls alone.
+/// A bounded cache of objects' bytes. Bytes that are read again stay longer than bytes that are read once, so a scan does not evict
+/// them. Its contents follow from the calls alone, without a clock.
 pub(super) struct ReadCache(sync::Cache<Stretch, Bytes, Weigh, BuildHasherDefault<Spread>>);
 
 impl ReadCache {
-    /// Keeps at most so many bytes; `None` for 0.
+    /// Makes a cache of at most `bytes`; `None` for 0.
     pub(super) fn new(bytes: u64) -> Option<Self> {
         let options = OptionsBuilder::new()
             .shards((bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX) as usize)
@@ -74,12 +74,12 @@ impl ReadCache {
         self.0.get(stretch)
     }
 
-    /// Keeps bytes that nobody has read yet. Nothing else lies in their memory.
+    /// Adds bytes that were not in the cache. They must own their memory: it stays as long as the entry.
     pub(super) fn insert(&self, stretch: Stretch, bytes: Bytes) {
         self.0.insert(stretch, bytes);
     }
 
-    /// Keeps what goes into a run, if it is all of what is read there at once.
+    /// Adds bytes that are written to a run, if readers will ask for exactly this range.
     pub(super) fn insert_data(&self, stretch: Stretch, bytes: Bytes) {
         let is_read_at_once = stretch.from.is_multiple_of(KEPT_BYTES_MAX) && stretch.len > 0;
         if is_read_at_once && u64::from(stretch.len) <= KEPT_BYTES_MAX {
@@ -87,7 +87,7 @@ impl ReadCache {
         }
     }
 
-    /// Bytes in runs are a write's from now on.
+    /// Moves cached bytes of runs to the number of the write that was committed.
     pub(super) fn rename(&self, named: &Named) {
         let numbers = named
             .before
@@ -103,7 +103,7 @@ impl ReadCache {
         }
     }
 
-    /// Nobody will ask for what a write stored.
+    /// Drops the bytes of a write whose object was removed.
     pub(super) fn forget(&self, write: u64, body: &Body) {
         match body {
             Body::Piece(piece) => drop(self.0.remove(&Stretch::piece(write, piece.len))),
@@ -116,8 +116,8 @@ impl ReadCache {
         }
     }
 
-    /// What is kept, or is read now; who wants the same at the same time waits for it. So `read` is to go on whatever
-    /// becomes of who asks.
+    /// Returns the cached bytes, or those that `read` returns. Concurrent calls for the same range wait for one read, so `read` must
+    /// complete even if its caller is cancelled.
     pub(super) async fn get_or_read(
         &self,
         stretch: &Stretch,
@@ -127,7 +127,7 @@ impl ReadCache {
     }
 }
 
-/// In memory where next to nothing else lies: a buffer has more than what is short takes.
+/// Copies short bytes to memory of their own, as they may be a part of a much longer buffer.
 pub(super) fn alone(bytes: Bytes) -> Bytes {
     if (bytes.len() as u64) < KEPT_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes }
 }

@@ -1,4 +1,4 @@
-//! Group commit: whoever comes first commits for all who came while the device was busy.
+//! Group commit: the first waiting task commits for all tasks that queued while the device was busy.
 
 use super::Held;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// What waits to be committed, and whose turn it is.
+/// The queue of changes to commit, and the lock of the task that commits them.
 #[derive(Debug, Default)]
 pub(super) struct Committer {
     queue: Arc<Queue>,
@@ -30,7 +30,7 @@ struct Waiting {
     answer: Answer,
 }
 
-/// Who hears of the outcome, and what is held until it is known.
+/// The channel for the outcome, and the key locks held until it is known.
 #[derive(Debug)]
 struct Answer {
     locks: Vec<Held>,
@@ -38,8 +38,8 @@ struct Answer {
 }
 
 impl Committer {
-    /// Returns when the changes are durable and seen, or did not happen. Dropped before, they happen or not, but the locks
-    /// are held as long as that is open.
+    /// Returns when the changes are durable and visible, or did not happen. If the future is dropped earlier, they may or may not happen,
+    /// and the locks are held until that is decided.
     pub(super) async fn commit(
         &self,
         machine: &Arc<Machine>,
@@ -48,14 +48,14 @@ impl Committer {
     ) -> Result<()> {
         let (done, mut answer) = oneshot::channel();
         let _place = self.queue.push(prepared, Answer { locks, done });
-        // Whoever else is ready to commit now comes along.
+        // Lets other tasks queue their changes for the same commit.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
             answered = &mut answer => return answered.unwrap_or_else(|_| Err(given_up())),
             turn = self.turn.clone().lock_owned() => {
                 let (machine, queue) = (machine.clone(), self.queue.clone());
-                // Also if who began this does not wait for its end, the others get their answers.
+                // Runs to its end even if this task is cancelled, because other tasks wait for the outcome.
                 let ended = store::blocking(move || {
                     queue.commit(&machine);
                     drop(turn);
@@ -70,7 +70,7 @@ impl Committer {
     }
 }
 
-/// A place in the queue: who leaves it before the turn came wants nothing any more.
+/// A place in the queue. Dropping it withdraws the changes, unless a commit has taken them.
 struct Place<'a> {
     queue: &'a Queue,
     number: u64,
@@ -91,7 +91,7 @@ impl Queue {
         Place { queue: self, number }
     }
 
-    /// Commits all that waits, in as few frames as hold it.
+    /// Commits all queued changes, in as few frames as possible.
     fn commit(&self, machine: &Machine) {
         loop {
             let (mut batch, answers): (Vec<_>, Vec<_>) = self
@@ -105,11 +105,11 @@ impl Queue {
             if machine.wants_relief()
                 && let Err(error) = machine.checkpoint()
             {
-                tracing::warn!(%error, "no checkpoint could be made where zones are few");
+                tracing::warn!(%error, "the log is nearly full and a checkpoint failed");
             }
             let outcome = machine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {
-                // What frees space may go where what takes some may not.
+                // One by one: changes that free space may succeed where others do not.
                 Err(Error::Full | Error::Stuck(_)) => {
                     batch.into_iter().map(|one| commit_one(machine, one)).collect()
                 }
@@ -121,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// The first that wait, up to so many bytes of a frame.
+    /// Takes changes from the front of the queue, up to `len_bytes_max` bytes of a frame, but at least one.
     fn take(&self, len_bytes_max: u64) -> Vec<Waiting> {
         let mut waiters = self.lock();
         let mut taken = Vec::new();
@@ -144,12 +144,12 @@ impl Queue {
 impl Answer {
     fn give(self, outcome: Result<()>) {
         drop(self.locks);
-        // Who does not wait any more needs no answer.
+        // The receiver is gone if the caller was cancelled.
         let _unheard = self.done.send(outcome);
     }
 }
 
-/// What frees space makes room by a checkpoint where there is none: the zones that only deletions are in are free after it.
+/// Commits one change. If it frees space and the drive is full, makes a checkpoint first, which frees the zones without live bytes.
 fn commit_one(machine: &Machine, one: Prepared) -> Result<()> {
     let frees = one.purpose == Purpose::Frees;
     let mut batch = vec![one];
@@ -163,5 +163,5 @@ fn commit_one(machine: &Machine, one: Prepared) -> Result<()> {
 }
 
 fn given_up() -> Error {
-    Error::Failed("a commit was given up".into())
+    Error::Failed("a commit was aborted".into())
 }

@@ -1,64 +1,64 @@
-//! What a drive says of itself.
+//! Status of a drive, for `tenon drive info` and `tenon drive map`.
 
 use super::{Drive, Shell};
 use crate::space::lock;
 
-/// A drive at a moment. Lengths are in bytes.
+/// The state of a drive at a moment. Lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
-    /// By which it is known.
+    /// The id of the drive.
     pub id: u64,
-    /// What of the device is used: whole zones.
+    /// The part of the device in use: whole zones.
     pub len_bytes: u64,
     /// The length of a zone.
     pub zone_bytes: u64,
-    /// What objects can still take; small ones also take what cleaning makes free.
+    /// Free space for objects. Small objects may also use the space that cleaning will free.
     pub available_bytes: u64,
-    /// The longest run that is free.
+    /// The longest free run.
     pub free_run_bytes_max: u64,
-    /// How many zones hold the log and small objects.
+    /// Number of zones that hold the log and small objects.
     pub pack_zones: u64,
-    /// What of those belongs to objects.
+    /// Bytes of objects in those zones.
     pub pack_live_bytes: u64,
-    /// The index's tables, the newest first: their lengths and how many entries each has.
+    /// The tables of the index, newest first: length and number of entries of each.
     pub tables: Vec<(u64, u64)>,
-    /// About how much memory the index takes.
+    /// Approximate memory of the index.
     pub index_memory_bytes: u64,
-    /// What an opening after the loss of power would read of the log.
+    /// Bytes of the log that an opening after a crash would read.
     pub log_bytes: u64,
 }
 
 impl Info {
-    /// What the index's tables take together.
+    /// Returns the length of all tables of the index.
     pub fn table_bytes(&self) -> u64 {
         self.tables.iter().map(|(len_bytes, _)| len_bytes).sum()
     }
 
-    /// How many entries the index's tables have together.
+    /// Returns the number of entries in all tables of the index.
     pub fn table_entries(&self) -> u64 {
         self.tables.iter().map(|(_, entries)| entries).sum()
     }
 }
 
-/// What a zone is used for.
+/// The use of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZoneUse {
-    /// Nothing.
+    /// No use.
     Free,
-    /// The log and small objects, of which so many bytes still belong to somebody.
+    /// Frames of the log, with small objects.
     Pack {
-        /// What belongs to objects.
+        /// Bytes of objects in the zone.
         live_bytes: u64,
     },
-    /// Larger objects and the index: so many bytes of it.
+    /// Runs of larger objects and of the index.
     Runs {
-        /// What is taken.
+        /// Bytes in use.
         used_bytes: u64,
     },
 }
 
 impl Shell {
-    /// What objects can still take, in bytes.
+    /// Returns the free space for objects, in bytes.
     pub(crate) fn available_bytes(&self) -> u64 {
         let zones_reserved = self.machine.zones_reserved();
         lock(&self.machine.space).available_blocks(zones_reserved) * crate::device::BLOCK_BYTES
@@ -66,7 +66,7 @@ impl Shell {
 }
 
 impl Drive {
-    /// What there is on it.
+    /// Returns the state of the drive.
     pub fn info(&self) -> Info {
         let machine = &self.0.machine;
         let tables =
@@ -88,7 +88,7 @@ impl Drive {
         }
     }
 
-    /// What each zone is used for, in the order of the device.
+    /// Returns the use of each zone, ordered by position.
     pub fn map(&self) -> Vec<ZoneUse> {
         let geometry = self.0.machine.geometry;
         let space = lock(&self.0.machine.space);

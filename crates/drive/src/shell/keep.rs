@@ -1,4 +1,4 @@
-//! Upkeep: checkpoints, compaction and cleaning, when it is time for them.
+//! Maintenance: runs checkpoints, compaction and cleaning when they are due, and slows down writers that get ahead of them.
 
 use super::{Drive, Shell, decoded};
 use crate::error::{Error, Result};
@@ -10,50 +10,52 @@ use futures_util::future::try_join_all;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// Zones are cleaned while fewer than so many more than the reserved ones are free, or than this part of all where those are few.
+/// Zones are cleaned while fewer than the reserved zones plus the first number are free. On drives with few zones, the total number of
+/// zones divided by the second number is used instead of the first.
 const ZONES_AIMED: u64 = 2 * ZONES_RESERVED;
 const PART_AIMED: u64 = 8;
 
-/// A zone of which less than this part would be won is not worth cleaning; and not where next to nothing is free either.
+/// A zone is worth cleaning if that frees at least a zone's length divided by the first number, or by the second if the log is
+/// nearly full.
 pub(super) const WON_MIN: u64 = 8;
 const WON_LEAST: u64 = 64;
 
 impl Drive {
-    /// Keeps the drive up as long as it is polled: checkpoints, compaction, cleaning.
+    /// Runs maintenance whenever it is due, for as long as the future is polled: checkpoints, compaction, cleaning.
     pub async fn keep_up(&self) {
         loop {
             self.0.grown.notified().await;
             if let Err(error) = self.maintain().await {
-                tracing::warn!(%error, "the drive could not be kept up");
+                tracing::warn!(%error, "maintenance of the drive failed");
             }
         }
     }
 
-    /// Does what upkeep there is to do now.
+    /// Runs the maintenance that is due now.
     pub async fn maintain(&self) -> Result<()> {
         self.0.maintain().await
     }
 
-    /// Makes a checkpoint, so that the next opening need not read the log. No upkeep is under way when it returns.
+    /// Makes a checkpoint, so that the next opening need not read the log. When this returns, no maintenance is in progress.
     pub async fn close(&self) -> Result<()> {
         let _no_cleaning = self.0.keeping.lock().await;
         let _only_checkpoint = self.0.checkpointing.lock().await;
         let work = |machine: &Arc<Machine>| {
-            // An upkeep whose task was aborted may still be merging tables on a thread of its own.
+            // A maintenance task that was aborted may still be merging tables on its own thread.
             machine.wait_for_compaction();
             if machine.is_dirty() { machine.checkpoint() } else { Ok(()) }
         };
         self.0.blocking(work).await
     }
 
-    /// Compares the index with the space, block by block, and reads all of the index; not the objects.
+    /// Compares the index with the space, block by block. Reads the whole index, but not the objects.
     pub async fn check(&self) -> Result<Checked> {
         self.0.blocking(|machine| machine.check()).await
     }
 }
 
 impl Shell {
-    /// Does what upkeep there is to do now.
+    /// Runs the maintenance that is due now.
     pub(crate) async fn maintain(&self) -> Result<()> {
         self.checkpoint_if(Machine::wants_checkpoint).await?;
         let compacted = self.compact().await;
@@ -69,7 +71,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Makes one table of several, if it is time; `false` if not. That may take long: checkpoints go on meanwhile.
+    /// Merges tables if that is due; returns false if not. A merge may take long, so checkpoints continue meanwhile.
     async fn compact_once(&self) -> Result<bool> {
         let mut merging = pin!(self.blocking(|machine| machine.compact()));
         loop {
@@ -78,14 +80,14 @@ impl Shell {
                 merged = &mut merging => return merged,
                 () = self.grown.notified() => {
                     if let Err(error) = self.checkpoint_if(Machine::wants_checkpoint).await {
-                        tracing::warn!(%error, "no checkpoint could be made beside a compaction");
+                        tracing::warn!(%error, "a checkpoint failed during a compaction");
                     }
                 }
             }
         }
     }
 
-    /// Makes a checkpoint, if there is still reason to when no other is under way.
+    /// Makes a checkpoint if it is needed, and still needed after a checkpoint in progress has ended.
     async fn checkpoint_if(&self, is_needed: impl Fn(&Machine) -> bool) -> Result<()> {
         if !is_needed(&self.machine) {
             return Ok(());
@@ -97,20 +99,20 @@ impl Shell {
         }
     }
 
-    /// Waits for upkeep where the log has next to no room left, or the memory of the index. Before locks are taken: who cleans takes
-    /// those of other keys.
+    /// Waits while the log or the memtable is nearly full (back-pressure). Must be called before key locks are taken, as cleaning locks
+    /// other keys.
     pub(crate) async fn relieve(&self) {
         self.relieve_memory().await;
         self.relieve_log().await;
     }
 
     async fn relieve_memory(&self) {
-        // Where checkpoints fail one after the other upkeep tries them, and a commit refuses what grows: not every writer tries one too.
+        // If checkpoints fail again and again, maintenance retries them and commits refuse changes that grow. Writers do not retry too.
         if !self.machine.is_memory_full() || self.machine.is_stuck() {
             return;
         }
         if let Err(error) = self.checkpoint_if(Machine::is_memory_full).await {
-            tracing::warn!(%error, "no checkpoint could be made where the index has no more memory");
+            tracing::warn!(%error, "the memory of the index is full and a checkpoint failed");
         }
     }
 
@@ -126,17 +128,17 @@ impl Shell {
         {}
     }
 
-    /// Whether objects that are kept in zones will need room that there is, but for what is dead in them.
+    /// Returns whether few zones are free, so that zones with dead bytes should be cleaned.
     pub(crate) fn wants_cleaning(&self) -> bool {
         let aimed = ZONES_AIMED.min(self.machine.geometry.zones() / PART_AIMED);
         lock(&self.machine.space).free_zones() < self.machine.zones_reserved() + aimed
     }
 
-    /// Empties the zone that is most worth it; `false` if that would win less than this part of a zone.
+    /// Cleans the zone that gains most. Returns false if the gain is less than a zone's length divided by `divisor`.
     pub(crate) async fn clean_one(&self, won_min: u64) -> Result<bool> {
         let mut found = self.worth_cleaning(won_min);
         if found.is_none() && self.machine.is_dirty() {
-            // What the log needs may be cleaned when the log has begun anew.
+            // Zones that a recovery needs can be cleaned after a checkpoint.
             self.blocking(|machine| machine.checkpoint()).await?;
             found = self.worth_cleaning(won_min);
         }
@@ -144,19 +146,19 @@ impl Shell {
         self.clean(zone, entry).await
     }
 
-    /// The zone that most would be won of, unless that is less than this part of a zone.
+    /// Returns the zone that gains most, unless the gain is less than a zone's length divided by `divisor`.
     fn worth_cleaning(&self, won_min: u64) -> Option<(u64, Zone)> {
         let won_bytes_min = self.machine.geometry.zone_bytes() / won_min;
         let worth_most = lock(&self.machine.space).worth_most();
         worth_most.filter(|(_, entry)| entry.won_bytes() >= won_bytes_min)
     }
 
-    /// Empties a zone, as far as it can be read; `false` if nothing was won.
+    /// Moves all live bytes out of a zone. Returns false if nothing was gained. A zone that cannot be read is excluded from cleaning.
     async fn clean(&self, zone: u64, entry: Zone) -> Result<bool> {
         let cleaned = self.move_pieces_of(zone, entry).await;
         match cleaned {
             Err(error) if error.is_damage() && self.machine.check_writable().is_ok() => {
-                tracing::warn!(zone, %error, "a zone cannot be cleaned and is left as it is: scrub the drive");
+                tracing::warn!(zone, %error, "a zone is damaged and cannot be cleaned: scrub the drive");
                 lock(&self.machine.space).leave_uncleaned(zone);
                 Ok(true)
             }
@@ -166,8 +168,8 @@ impl Shell {
 
     async fn move_pieces_of(&self, zone: u64, entry: Zone) -> Result<bool> {
         let zone_bytes = self.machine.geometry.zone_bytes();
-        tracing::debug!(zone, live_bytes = entry.live_bytes, "a zone is cleaned");
-        // It is not given out while it is read, though nothing of it be alive any more.
+        tracing::debug!(zone, live_bytes = entry.live_bytes, "cleaning a zone");
+        // The zone must not be reused while it is read, even if none of its bytes are live any more.
         let mut pins = Pins::new(&self.machine.space);
         pins.zone(zone);
         let (mut at, mut moved_bytes) = (0, 0);
@@ -177,19 +179,19 @@ impl Shell {
                 self.blocking(move |machine| machine.pieces_of_frames(zone, at, entry.used_bytes)).await?;
             let moves =
                 found.pieces.into_iter().map(|(key, record, bytes)| self.move_piece(key, record, bytes));
-            // At once, so that they share frames: one frame for each would win nothing where objects are small.
+            // Concurrently, so that the objects share frames. With a frame per small object nothing would be gained.
             moved_bytes += try_join_all(moves).await?.into_iter().sum::<u64>();
             at = found.next;
         }
         drop(pins);
         let left = lock(&self.machine.space).zones().find(|&(left, _)| left == zone);
-        // Nothing may be won where the ends of frames and zones take what was dead: who goes on while there is something to win shall end.
+        // Padding of frames and zones may take all that was dead. Then cleaning must stop, although zones seem worth cleaning.
         let log_bytes = self.machine.log_grown().since(&before).log_bytes_of(moved_bytes);
         let is_won = log_bytes + zone_bytes / WON_LEAST <= zone_bytes;
         Ok(is_won && left.is_none_or(|(_, left)| left.live_bytes < entry.live_bytes))
     }
 
-    /// Writes a piece anew, if it is still its object's; how many bytes of the log that takes.
+    /// Writes inline data again if its object still uses it. Returns the bytes that this takes in the log.
     async fn move_piece(&self, key: IndexKey, stored: ObjectRecord, bytes: Bytes) -> Result<u64> {
         let Some((bucket, object)) = key.owner() else { return Ok(0) };
         let locks = vec![self.locks.hold(bucket, &object).await];
@@ -214,18 +216,18 @@ impl Shell {
     }
 }
 
-/// An object's key and record as a frame has them, and its bytes.
+/// Key, record and bytes of an object in a frame.
 type Found = (IndexKey, ObjectRecord, Bytes);
 
-/// What frames that follow each other have.
+/// Objects of consecutive frames.
 struct Pieces {
     pieces: Vec<Found>,
-    /// Where in its zone the frame after them begins.
+    /// The position of the next frame in its zone.
     next: u64,
 }
 
 impl Machine {
-    /// The objects whose bytes the frames from a place of a zone on have, as many as are moved at once.
+    /// Returns the inline objects of the frames from a position of a zone on, as many as are moved at a time.
     fn pieces_of_frames(self: &Arc<Self>, zone: u64, mut at: u64, used_bytes: u64) -> Result<Pieces> {
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
         let mut pieces = Vec::new();
@@ -238,7 +240,7 @@ impl Machine {
         Ok(Pieces { pieces, next: at })
     }
 
-    /// The objects that still lie in the frame at this place of a zone, and the frame's length in bytes.
+    /// Adds the inline objects of the frame at a position of a zone. Returns the frame's length in bytes.
     fn pieces_of_frame(
         &self,
         reader: &mut LogReader,

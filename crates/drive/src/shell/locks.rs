@@ -1,17 +1,17 @@
-//! One change of a key at a time, and none of a bucket that is being removed.
+//! Key locks: at most one change of a key at a time, and none in a bucket that is being deleted.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// So many keys can be changed at the same time, if they do not share a lock by chance.
+/// Number of key locks. Keys share a lock if their hashes collide.
 const LOCKS: usize = 1024;
 
-/// So many buckets can be removed without waiting for changes of another.
+/// Number of bucket locks.
 const BUCKET_LOCKS: usize = 64;
 
-/// Locks of keys and buckets, fewer than those. Taken in this order: names, buckets, keys; of several buckets or keys the lesser first.
+/// Locks of keys and buckets, striped by hash. Lock order: names, buckets, keys; among buckets and among keys the lesser index first.
 #[derive(Debug)]
 pub(crate) struct KeyLocks {
     names: Arc<Mutex<()>>,
@@ -19,7 +19,7 @@ pub(crate) struct KeyLocks {
     keys: Vec<Arc<Mutex<()>>>,
 }
 
-/// What is held until a change is committed, be it waited for or not.
+/// Locks held until a change is committed, even if its caller is cancelled.
 #[derive(Debug, Default)]
 #[expect(dead_code, reason = "they are held, not used")]
 pub(crate) struct Held {
@@ -39,14 +39,14 @@ impl Default for KeyLocks {
 }
 
 impl KeyLocks {
-    /// Waits until nobody else changes the key.
+    /// Locks a key.
     pub(crate) async fn hold(&self, bucket: u64, key: &[u8]) -> Held {
         let bucket_held = self.bucket(bucket).read_owned().await;
         let key = self.keys[place(bucket, key)].clone().lock_owned().await;
         Held { bucket: Some(bucket_held), key: Some(key), ..Held::default() }
     }
 
-    /// Waits until nobody else changes one of two keys.
+    /// Locks two keys of a bucket.
     pub(crate) async fn hold_both(&self, bucket: u64, keys: [&[u8]; 2]) -> [Held; 2] {
         let [one, other] = keys.map(|key| place(bucket, key));
         let bucket_held = self.bucket(bucket).read_owned().await;
@@ -59,7 +59,7 @@ impl KeyLocks {
         ]
     }
 
-    /// Waits until nobody else changes one of these keys of buckets.
+    /// Locks keys of several buckets.
     pub(crate) async fn hold_all(
         &self,
         keys: impl Iterator<Item = (u64, &[u8])> + Clone + Send,
@@ -78,12 +78,12 @@ impl KeyLocks {
         held
     }
 
-    /// Waits until nobody else makes or removes a bucket, or changes what one is.
+    /// Locks the set of buckets and their properties.
     pub(crate) async fn hold_names(&self) -> Held {
         Held { key: Some(self.names.clone().lock_owned().await), ..Held::default() }
     }
 
-    /// Waits until nobody changes a key of the bucket.
+    /// Locks all keys of a bucket.
     pub(crate) async fn hold_whole(&self, bucket: u64) -> Held {
         Held { whole: Some(self.bucket(bucket).write_owned().await), ..Held::default() }
     }

@@ -1,8 +1,8 @@
-//! The drive as many callers use it at the same time: who waits for whom, and what runs where it may block.
+//! The front end: the drive for concurrent async callers. It decides which callers wait, and where blocking calls run.
 //!
-//! Owns the locks of keys, the queue of what waits to be committed, and the upkeep (checkpoints, compaction, cleaning), which
-//! whoever opened the drive runs by [`Drive::keep_up`]. On a runtime of one thread everything happens in place and in
-//! the order of the calls, so that a simulated world depends on its seed only.
+//! Owns the key locks, the commit queue, and maintenance (checkpoints, compaction, cleaning), which the owner of the drive runs by
+//! [`Drive::keep_up`]. On a single-threaded runtime everything runs in place and in the order of the calls, so that a simulated
+//! world depends on its seed only.
 
 mod cache;
 mod committer;
@@ -36,40 +36,40 @@ use std::sync::Arc;
 use store::{Clock, Entropy};
 use tokio::sync::{Notify, Semaphore};
 
-/// A drive. Clones share it.
+/// An open drive. Clones share it.
 #[derive(Clone)]
 pub struct Drive(pub(crate) Arc<Shell>);
 
 pub(crate) struct Shell {
     pub(crate) machine: Arc<Machine>,
-    /// By which data is read and written; what is committed goes through the machine.
+    /// For reading and writing data. Commits go through the engine.
     io: Io,
-    /// What was read lately.
+    /// `None` if disabled.
     cache: Option<Arc<ReadCache>>,
     pub(crate) locks: KeyLocks,
     pub(crate) clock: Arc<dyn Clock>,
     committer: Committer,
-    /// Told when there may be something to keep up.
+    /// Notified when maintenance may be due.
     grown: Notify,
-    /// Held by the one who cleans zones.
+    /// Held while zones are cleaned.
     keeping: tokio::sync::Mutex<()>,
-    /// Held by the one who makes a checkpoint, so that tasks wait for it without a thread.
+    /// Held while a checkpoint is made, so that tasks wait for it without blocking a thread.
     checkpointing: tokio::sync::Mutex<()>,
-    /// Held by the one who scrubs: how many blocks were mended up to the last scrub.
+    /// Held while the drive is scrubbed; the value is the number of blocks repaired before the last scrub ended.
     scrubbing: tokio::sync::Mutex<u64>,
-    /// For the buffers of who waits for somebody else's bytes.
+    /// Permits for buffers of writers that wait for bytes from clients.
     places: Arc<Semaphore>,
 }
 
 impl Drive {
-    /// Makes a drive of a device; what was there is gone. Blocks.
+    /// Formats a device as a drive; its previous contents are lost. Blocks.
     pub fn format(device: &Arc<dyn BlockDevice>, options: FormatOptions, entropy: &Entropy) -> Result<()> {
         Machine::format(device, options, entropy)
     }
 
-    /// Opens a drive. Blocks while the log is read: up to 512 MiB of it, nothing after [`close`](Self::close).
+    /// Opens a drive. Blocks while the log is read: up to 512 MiB, nothing after [`close`](Self::close).
     ///
-    /// Errors: [`Error::Foreign`] if there is no drive on the device, [`Error::Damaged`] if what is there cannot be relied upon.
+    /// Errors: [`Error::Foreign`] if the device holds no drive, [`Error::Damaged`] if the drive is damaged.
     pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let io = io.into();
         let machine = Arc::new(Machine::open(io.device(), options)?);
@@ -95,7 +95,7 @@ impl Drive {
 }
 
 impl Drive {
-    /// Returns the array that the drive lies on, if it lies on several devices.
+    /// Returns the array below the drive, if the drive has several devices.
     pub fn array(&self) -> Option<&Arc<Array>> {
         match &self.0.io {
             Io::Array(array) => Some(array),
@@ -103,7 +103,7 @@ impl Drive {
         }
     }
 
-    /// Returns what an opening with [`OpenOptions::before_damage`] left out, one line each; nothing where the drive is whole.
+    /// Returns the losses of an opening with [`OpenOptions::before_damage`], one line each; none if the drive is intact.
     pub fn losses(&self) -> &[String] {
         &self.0.machine.losses
     }
@@ -122,31 +122,31 @@ impl fmt::Debug for Shell {
 }
 
 impl Shell {
-    /// Does work that waits for the device where it may.
+    /// Runs work that blocks on the device, on a thread for blocking calls.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Machine>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let machine = self.machine.clone();
         let done = store::blocking(move || Ok(work(&machine))).await;
-        // Where it may not block elsewhere others go on meanwhile too, so that a simulated world has no fewer orders than the real one.
+        // On a single-threaded runtime the work ran in place. Yielding lets other tasks run here, as they do in production.
         tokio::task::yield_now().await;
-        done.unwrap_or_else(|error| Err(Error::Failed(format!("a call was given up: {error}"))))
+        done.unwrap_or_else(|error| Err(Error::Failed(format!("a call was aborted: {error}"))))
     }
 
-    /// Blocks from a position on.
+    /// Reads blocks from a position on.
     async fn read_blocks(&self, at: u64, len_bytes: u64) -> Result<Buffer> {
         let buffer = self.machine.buffers.take(len_bytes as usize);
         self.io.read(at, buffer).await.map_err(Error::device(at))
     }
 
-    /// Waits until nobody else changes the key, and the log has room.
+    /// Waits until the log has room, then locks a key.
     pub(crate) async fn hold(&self, bucket: BucketId, key: &[u8]) -> Held {
         self.relieve().await;
         self.locks.hold(bucket, key).await
     }
 
-    /// Waits until nobody else changes one of these keys of buckets, and the log has room.
+    /// Waits until the log has room, then locks keys of several buckets.
     pub(crate) async fn hold_all(
         &self,
         keys: impl Iterator<Item = (BucketId, &[u8])> + Clone + Send,
@@ -155,13 +155,13 @@ impl Shell {
         self.locks.hold_all(keys).await
     }
 
-    /// Waits until nobody else changes one of two keys, and the log has room.
+    /// Waits until the log has room, then locks two keys of a bucket.
     pub(crate) async fn hold_both(&self, bucket: BucketId, keys: [&[u8]; 2]) -> [Held; 2] {
         self.relieve().await;
         self.locks.hold_both(bucket, keys).await
     }
 
-    /// Makes changes durable and seen, under the locks of what is changed.
+    /// Makes changes durable and visible. `locks` are the locks of the changed keys.
     pub(crate) async fn commit(&self, mut prepared: Prepared, locks: Vec<Held>) -> Result<()> {
         prepared.check_lengths()?;
         let small = match prepared.purpose {
@@ -172,7 +172,7 @@ impl Shell {
         let gone = std::mem::take(&mut prepared.gone);
         let committed = self.committer.commit(&self.machine, prepared, locks).await;
         if matches!(committed, Err(Error::Stuck(_))) {
-            // Upkeep tries the next checkpoint.
+            // Wakes maintenance, which retries the checkpoint.
             self.grown.notify_one();
         }
         committed?;
@@ -189,7 +189,7 @@ impl Shell {
         Ok(())
     }
 
-    /// An entry's value.
+    /// Returns the value of an index entry.
     pub(crate) async fn entry(&self, key: &IndexKey) -> Result<Option<Bytes>> {
         if let Some(known) = self.machine.index.get_in_memory(&key.0) {
             return Ok(known);
@@ -198,12 +198,12 @@ impl Shell {
         self.blocking(move |machine| machine.index.get(&key)).await
     }
 
-    /// Entries that begin so, at most so many.
+    /// Returns the first entries with a prefix, at most `limit`.
     pub(crate) async fn entries(&self, prefix: IndexKey, limit: usize) -> Result<Vec<(IndexKey, Bytes)>> {
         self.entries_from(Bound::Included(prefix.0.clone()), prefix, limit).await
     }
 
-    /// Entries from a key on that begin so, at most so many.
+    /// Returns the first entries with a prefix from a key on, at most `limit`.
     pub(crate) async fn entries_from(
         &self,
         from: Bound<Vec<u8>>,
@@ -223,19 +223,19 @@ impl Shell {
         self.blocking(gather).await
     }
 
-    /// An object's record.
+    /// Returns an object's record.
     pub(crate) async fn record(&self, key: &IndexKey) -> Result<Option<ObjectRecord>> {
         self.entry(key).await?.map(|value| decoded(&value)).transpose()
     }
 
-    /// The record of an object or a part, and a hold on its bytes: nobody writes over them while it lasts.
+    /// Returns the record of an object or a part, and pins on its bytes: they are not overwritten while the pins exist.
     pub(crate) async fn held(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Pins)>> {
         let mut found = self.entry(key).await?;
         while let Some(value) = found {
             let record = ObjectRecord::of_entry(&key.0, &value).ok_or_else(damaged_record)?;
             let mut pins = Pins::new(&self.machine.space);
             pins.body(&record.body);
-            // What was the object's before the hold may be another's by now; what still is stays.
+            // Before they were pinned the blocks may have been reused. If the entry is unchanged now, they were not.
             found = self.entry(key).await?;
             if found.as_ref() == Some(&value) {
                 return Ok(Some((record, pins)));
@@ -244,7 +244,7 @@ impl Shell {
         Ok(None)
     }
 
-    /// An object's record, and its bytes or a hold on them.
+    /// Returns an object's record, and its cached bytes or pins on them.
     pub(crate) async fn accessed(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Access)>> {
         let Some(record) = self.record(key).await? else { return Ok(None) };
         if let Some(bytes) = self.kept(record.write, &record.body) {
@@ -255,7 +255,7 @@ impl Shell {
     }
 }
 
-/// A record of the index.
+/// Decodes a record of the index.
 pub(crate) fn decoded(value: &[u8]) -> Result<ObjectRecord> {
     ObjectRecord::decode(value).ok_or_else(damaged_record)
 }

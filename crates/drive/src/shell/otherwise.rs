@@ -1,4 +1,4 @@
-//! Reading bytes whose checksums do not match once more, past one of the devices below the drive after the other.
+//! Reconstruction of objects' bytes: reads bytes with wrong checksums again, each time without one of the devices below the drive.
 
 use super::Shell;
 use super::read::{are_right, sums_from, sums_in};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::ops::Range;
 
 impl Shell {
-    /// Blocks of which these bytes have these sums.
+    /// Reads blocks again until the bytes `data` in them match `sums`.
     pub(super) async fn data_otherwise(
         &self,
         at: u64,
@@ -24,8 +24,8 @@ impl Shell {
         found.ok_or(damaged)
     }
 
-    /// What whole sums are of, or all of an extent to its end, whose data and sums do not match: one device may have wrong what it
-    /// holds of both.
+    /// Reads data of a run and its checksums again until they match, without the same device in both reads: one device may have both
+    /// wrong. The range covers whole checksums, or ends with the data.
     pub(super) async fn extent_otherwise(
         &self,
         extent: &Extent,
@@ -40,8 +40,8 @@ impl Shell {
     }
 }
 
-/// Data of an extent, from the beginning of a sum's on, and the sums, both read in one of the device's ways; `None` if they do not
-/// match.
+/// Reads data of a run and its checksums by one alternative of the device, and repairs both on the device. Returns `None` if they do
+/// not match.
 fn read_both(device: &dyn BlockDevice, way: usize, extent: &Extent, range: Range<u64>) -> Option<Buffer> {
     let read = |at: u64, bytes: u64| {
         let mut buffer = Buffer::zeroed(bytes.next_multiple_of(BLOCK_BYTES) as usize);
@@ -56,7 +56,7 @@ fn read_both(device: &dyn BlockDevice, way: usize, extent: &Extent, range: Range
     }
     for (at, right) in [(sums_at, &sums), (at, &data)] {
         if let Err(error) = device.mend(way, at, right.len() as u64) {
-            tracing::warn!(at, %error, "what is damaged could be read otherwise, and not be mended");
+            tracing::warn!(at, %error, "damaged blocks were reconstructed but could not be rewritten");
         }
     }
     Some(data)

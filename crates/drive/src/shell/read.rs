@@ -1,6 +1,6 @@
-//! Reading bytes: what is read is what was stored, or an error.
+//! Reading: returns the bytes that were stored, or an error.
 //!
-//! Small objects are read and kept whole, larger ones by stretches of whole checksums.
+//! Small objects are read and cached as a whole, larger ones in ranges of whole checksums.
 
 use super::Shell;
 use super::cache::{KEPT_BYTES_MAX, ReadCache, Stretch, alone};
@@ -19,24 +19,24 @@ use std::task::Poll;
 use store::StoreError;
 use tokio::sync::OnceCell;
 
-/// How much is read at a time, and how many reads are under way for one reader.
+/// Length of one read, and the number of reads in flight for one reader.
 const READ_BYTES: u64 = KEPT_BYTES_MAX;
 const READS_AT_ONCE: usize = 2;
 
-/// How an object's bytes can be read.
+/// Access to an object's bytes.
 #[derive(Debug)]
 pub(crate) enum Access {
-    /// All of them are here.
+    /// All bytes, from the cache.
     Kept(Bytes),
-    /// Nobody writes over them meanwhile.
+    /// Pins on the bytes, to read them from the device.
     Held(Pins),
 }
 
-/// Which of a body's bytes are to be read, and on whose behalf.
+/// The state shared by the reads of one body.
 #[derive(Debug, Clone)]
 struct Reader {
     shell: Arc<Shell>,
-    /// Where they are kept, and by which write they are known there; `None` where the device itself is to be read.
+    /// The cache, and the write number of the body in it; `None` to read the device itself.
     kept: Option<(Arc<ReadCache>, u64)>,
     pins: Arc<Pins>,
 }
@@ -45,13 +45,13 @@ struct Reader {
 #[derive(Debug, Clone)]
 struct Step {
     source: Source,
-    /// Which source it is of the body's.
+    /// The index of the source in the body.
     number: u32,
-    /// Of the source's data, in bytes.
+    /// The range of the source's data, in bytes.
     range: Range<u64>,
 }
 
-/// Data with checksums of each [`SUMMED_BYTES`].
+/// Data with a checksum for each [`SUMMED_BYTES`].
 #[derive(Debug, Clone)]
 enum Source {
     Piece(Arc<Piece>),
@@ -68,7 +68,7 @@ impl Source {
 }
 
 impl Step {
-    /// What is read for it: whole checksums, and if it is to be kept all of a small object.
+    /// Returns the range to read: whole checksums or, for small objects that are cached, all of the object.
     fn stretch(&self, is_kept: bool) -> Range<u64> {
         let len = self.source.len_bytes();
         match self.source {
@@ -82,13 +82,13 @@ impl Step {
 }
 
 impl Shell {
-    /// An object's bytes, if they are in memory.
+    /// Returns an object's bytes, if all are cached.
     pub(crate) fn kept(&self, write: u64, body: &Body) -> Option<Bytes> {
         let Body::Piece(piece) = body else { return None };
         self.cache.as_ref()?.get(&Stretch::piece(write, piece.len))
     }
 
-    /// A range of the body that a write stored, which lies in it. A hold lasts as long as the stream.
+    /// Reads a range of a body. The range must lie in the body. Pins are held until the stream is dropped.
     pub(crate) fn read(
         self: &Arc<Self>,
         (write, body): (u64, Body),
@@ -104,7 +104,7 @@ impl Shell {
         }
     }
 
-    /// All of a body from the device itself.
+    /// Reads a whole body from the device, without the cache.
     pub(crate) fn read_past_cache(
         self: &Arc<Self>,
         body: Body,
@@ -130,7 +130,7 @@ impl Shell {
         stream::iter(steps(body, range)).map(read).buffered(READS_AT_ONCE).boxed()
     }
 
-    /// A range of a body at once.
+    /// Reads a range of a body into memory.
     pub(crate) async fn read_all(
         self: &Arc<Self>,
         body: (u64, Body),
@@ -171,19 +171,19 @@ impl Reader {
             drop(pins);
             bytes
         });
-        // It begins here, so that the device is asked in the order of the bytes.
+        // Polled here first, so that the device gets the requests in the order of the bytes.
         if let Poll::Ready(bytes) = poll!(&mut read) {
             return bytes;
         }
-        // To its end, also if nobody waits for it any more, or polls it too slowly: others may wait for the same.
+        // Runs to its end even if this reader is cancelled or slow, because other readers may wait for the same range.
         tokio::spawn(read)
             .await
-            .unwrap_or_else(|error| Err(Error::Failed(format!("a read was given up: {error}"))))
+            .unwrap_or_else(|error| Err(Error::Failed(format!("a read was aborted: {error}"))))
     }
 }
 
 impl Shell {
-    /// Whole checksums of a source's data, or all of it to its end.
+    /// Reads a range of a source's data. The range covers whole checksums, or ends with the data.
     async fn read_stretch(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
         match source {
             Source::Piece(piece) => {
@@ -205,13 +205,13 @@ impl Shell {
         match extent.run.end() <= self.machine.geometry.blocks {
             true => Ok(()),
             false => {
-                let what = "an object's record, whose data lies beyond the device,";
+                let what = "an object's record, whose data would lie beyond the device's end,";
                 Err(Error::damaged(what, extent.run.at()))
             }
         }
     }
 
-    /// A stretch of a run, and at the same time its checksums, if nobody has read them; of a short run in one read.
+    /// Reads a range of a run, and concurrently its checksums unless they were read before. A short run takes a single read.
     async fn read_extent(
         &self,
         extent: &Extent,
@@ -230,13 +230,13 @@ impl Shell {
         self.right(blocks, sums_from(sums, range)).await
     }
 
-    /// The checksums of a run.
+    /// Reads the checksums of a run.
     async fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
         let blocks = sum_blocks_of(extent.data_bytes);
         Ok(sums_in(&self.read_blocks(extent.sums_at(), blocks * BLOCK_BYTES).await?, extent))
     }
 
-    /// The blocks that a range of a source's data lies in.
+    /// Reads the blocks that contain a range of a source's data.
     async fn blocks(&self, source_at: u64, range: &Range<u64>) -> Result<Blocks> {
         let (from, to) = (source_at + range.start, source_at + range.end);
         let at = from / BLOCK_BYTES * BLOCK_BYTES;
@@ -244,8 +244,8 @@ impl Shell {
         Ok(Blocks { at, buffer, data: (from - at) as usize..(to - at) as usize })
     }
 
-    /// Bytes of an object that match their checksums. What does not is read otherwise, checksum by checksum: each may be of bytes that
-    /// another device has wrong.
+    /// Returns the bytes of the range, verified. Those that do not match their checksums are reconstructed, checksum by checksum, as
+    /// another device may be wrong for each.
     async fn right(&self, Blocks { at, mut buffer, data }: Blocks, sums: &[u32]) -> Result<Bytes> {
         let begins = data.clone().step_by(SUMMED_BYTES as usize).zip(sums);
         let wrong: Vec<_> = begins
@@ -263,31 +263,31 @@ impl Shell {
     }
 }
 
-/// Blocks that were read, and which bytes in them are asked for.
+/// Blocks read from the device, and the range of bytes asked for.
 struct Blocks {
-    /// Where the first one is, in bytes from the device's beginning.
+    /// Position of the first block, in bytes from the device's beginning.
     at: u64,
     buffer: Buffer,
     data: Range<usize>,
 }
 
-/// The checksums of an extent's run, which its blocks begin with.
+/// Decodes the checksums of a run, which these blocks begin with.
 pub(super) fn sums_in(blocks: &[u8], extent: &Extent) -> Vec<u32> {
     let count = extent.data_bytes.div_ceil(SUMMED_BYTES) as usize;
     blocks.as_chunks::<4>().0.iter().take(count).map(|sum| u32::from_le_bytes(*sum)).collect()
 }
 
-/// Those of a range on.
+/// Returns the checksums from those of a range on.
 pub(super) fn sums_from<'a>(sums: &'a [u32], range: &Range<u64>) -> &'a [u32] {
     &sums[(range.start / SUMMED_BYTES) as usize..]
 }
 
-/// Whether the sums are those of the data, from their first on.
+/// Returns whether data matches its checksums.
 pub(super) fn are_right(data: &[u8], sums: &[u32]) -> bool {
     data.chunks(SUMMED_BYTES as usize).zip(sums).all(|(chunk, wanted)| sum(chunk) == *wanted)
 }
 
-/// The reads that a range of a body takes, none across a boundary of [`READ_BYTES`].
+/// Returns the reads for a range of a body. None of them crosses a multiple of [`READ_BYTES`].
 fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = Step> + Send {
     let mut begins = 0;
     sources(body).zip(0..).flat_map(move |((source, of_source), number)| {
@@ -305,7 +305,7 @@ fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = Step> + Send {
     })
 }
 
-/// What a body lies in, and which of its data.
+/// Returns the sources of a body, and the range of each that belongs to the body.
 fn sources(body: Body) -> impl Iterator<Item = (Source, Range<u64>)> + Send {
     let (piece, extents) = match body {
         Body::Piece(piece) => (Some(piece), Vec::new()),

@@ -1,5 +1,5 @@
-//! Bytes on their way into runs: copied to memory that the device takes while they are in the processor's cache, summed there, and
-//! written as soon as there are enough of them.
+//! Run writer: writes a stream of bytes into runs. Bytes are copied to aligned memory and summed while they are in the processor's
+//! cache, and written as soon as a buffer is full.
 
 use super::cache::{KEPT_BYTES_MAX, Stretch};
 use super::{Shell, Stored};
@@ -18,35 +18,35 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How much of a run is written at a time, in bytes: what the device takes at once, and what is read and kept at once.
+/// Length of one write to a run, in bytes: also the length of one request to the device, of one read, and of one cache entry.
 const WRITE_BYTES: u64 = KEPT_BYTES_MAX;
 
-/// Writes of one writer under way at the same time, while the next one is filled.
+/// Writes of one writer in flight while the next buffer is filled.
 const WRITES_UNDER_WAY: usize = 2;
 
-/// A run for bytes of which nobody knows how many come, in bytes; what they do not take is given back.
+/// Length of a run for bytes of unknown number, in bytes. The unused end is freed.
 const UNKNOWN_BYTES: u64 = 8 << 20;
 
-/// No run is longer, in bytes: who is slow does not hold the space of all that is to come.
+/// The longest run, in bytes: a slow writer does not reserve the space of its whole object.
 const RUN_BYTES_MAX: u64 = 64 << 20;
 
-/// Where there is no run that is long enough, none shorter than this is taken, in blocks.
+/// If no run is long enough, a shorter one is taken, of at least this many blocks.
 const RUN_BLOCKS_MIN: u64 = 17;
 
-/// Writers' buffers that are filled or written at the same time, of 1 MiB each, or a little more on an array.
+/// Buffers of streaming writers filled or written at the same time, 1 MiB each, slightly more on an array.
 pub(super) const PLACES: usize = 64;
 
-/// Others give their places back as soon as they have sent so much.
+/// Longest wait for a buffer. Other writers release theirs once they have sent 1 MiB.
 const PLACE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Bytes on their way into runs. Dropped, what it took is free again when its writes have ended.
+/// Writes bytes into runs. If it is dropped, the runs are freed once its writes have ended.
 pub(crate) struct RunWriter {
     shell: Arc<Shell>,
-    /// As far as anybody knows.
+    /// Expected number of bytes; 0 if unknown.
     bytes_to_come: u64,
-    /// By which its bytes are known in memory until a write names them.
+    /// The temporary number of the bytes in the read cache, until a write is committed.
     number: u64,
-    /// Of whom a buffer needs a place: who waits for somebody else's bytes.
+    /// Permits for buffers; `None` for a writer whose bytes are in memory already.
     places: Option<Arc<Semaphore>>,
     open: Option<OpenRun>,
     extents: Vec<Extent>,
@@ -54,7 +54,7 @@ pub(crate) struct RunWriter {
     under_way: VecDeque<JoinHandle<Result<()>>>,
 }
 
-/// A run that is being written, from its beginning on.
+/// The run being written, from its beginning on.
 struct OpenRun {
     run: Loose,
     data_bytes_max: u64,
@@ -65,7 +65,7 @@ struct OpenRun {
 }
 
 impl Shell {
-    /// A writer of bytes that somebody has.
+    /// Makes a writer for bytes that are in memory already.
     pub(super) fn run_writer(self: &Arc<Self>, len_bytes: u64) -> Result<RunWriter> {
         self.machine.check_writable()?;
         Ok(RunWriter {
@@ -80,14 +80,14 @@ impl Shell {
         })
     }
 
-    /// A writer of bytes that come from elsewhere, as slowly as they like: memory for them is bounded for all together.
+    /// Makes a writer for bytes that arrive at any speed. The memory of all such writers together is bounded.
     pub(crate) fn patient_run_writer(self: &Arc<Self>, len_bytes: Option<u64>) -> Result<RunWriter> {
         Ok(RunWriter { places: Some(self.places.clone()), ..self.run_writer(len_bytes.unwrap_or(0))? })
     }
 }
 
 impl RunWriter {
-    /// Adds bytes. Waits for the device, if it is behind.
+    /// Adds bytes. Waits while the device is behind.
     pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let open = match &mut self.open {
@@ -108,7 +108,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// The bytes, stored but for the commit that names them.
+    /// Writes the rest and returns the stored bytes, which a commit has yet to name.
     pub(crate) async fn finish(mut self) -> Result<Stored> {
         self.close_run().await?;
         self.settle(0).await?;
@@ -116,7 +116,7 @@ impl RunWriter {
         Ok(Stored::of_extents(self.extents, vec![hold]).known_as(self.number))
     }
 
-    /// Behind a run's data lie its sums; what it has beyond them is given back.
+    /// Writes the checksums behind the data of the open run, and frees the rest of the run.
     async fn close_run(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let padding = open.data_bytes.next_multiple_of(BLOCK_BYTES) - open.data_bytes;
@@ -133,7 +133,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Adds to the open run, writing what is full.
+    /// Adds bytes to the open run, and writes full buffers.
     async fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while let Some(open) = &mut self.open
             && !bytes.is_empty()
@@ -159,7 +159,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what was filled, to its end also if nobody waits for it any more: until then nobody else gets the blocks.
+    /// Starts writing the current buffer. The write runs to its end even if the writer is dropped; until then the run is pinned.
     async fn write_out(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let Some((filling, place)) = open.filling.take() else { return Ok(()) };
@@ -168,7 +168,7 @@ impl RunWriter {
         let at = open.run.run().at() + from;
         open.written_bytes += len;
         if let Some(cache) = &self.shell.cache {
-            // Behind the data are sums.
+            // Behind the data lie the checksums, which are not cached.
             let data = buffer.slice(..open.data_bytes.saturating_sub(from).min(len) as usize);
             let (write, source) = (self.number, self.extents.len() as u32);
             cache.insert_data(Stretch { write, source, len: data.len() as u32, from }, data);
@@ -184,24 +184,24 @@ impl RunWriter {
         self.settle(WRITES_UNDER_WAY).await
     }
 
-    /// Waits until no more writes than this are under way.
+    /// Waits until at most `writes` are in flight.
     async fn settle(&mut self, writes: usize) -> Result<()> {
         while self.under_way.len() > writes
             && let Some(first) = self.under_way.pop_front()
         {
             first
                 .await
-                .unwrap_or_else(|error| Err(Error::Failed(format!("a write was given up: {error}"))))?;
+                .unwrap_or_else(|error| Err(Error::Failed(format!("a write was aborted: {error}"))))?;
         }
         Ok(())
     }
 }
 
-/// The sums of a run's data, as it comes.
+/// The checksums of a run's data, computed as the data arrives.
 #[derive(Default)]
 struct Sums {
     done: Vec<u8>,
-    /// Of the bytes since the last multiple of [`SUMMED_BYTES`], and how many those are.
+    /// The checksum of the bytes since the last multiple of [`SUMMED_BYTES`], and their number.
     next: (Sum, u64),
 }
 
@@ -232,7 +232,7 @@ impl Sums {
     }
 }
 
-/// A place among those for whom one is needed.
+/// Waits for a buffer permit, if the writer needs one.
 async fn place(places: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>> {
     let Some(places) = places else { return Ok(None) };
     match timeout(PLACE_WITHIN, places.clone().acquire_owned()).await {
@@ -248,7 +248,7 @@ impl fmt::Debug for RunWriter {
 }
 
 impl Machine {
-    /// A run for so many bytes, or for the first of them.
+    /// Reserves a run for the expected bytes, or for the first of them.
     fn open_run(&self, bytes_to_come: u64) -> Result<OpenRun> {
         let wanted_bytes = if bytes_to_come == 0 { UNKNOWN_BYTES } else { bytes_to_come.min(RUN_BYTES_MAX) };
         let wanted = run_blocks_of(wanted_bytes);
@@ -264,7 +264,7 @@ impl Machine {
         })
     }
 
-    /// Memory for what a run of so many blocks has next, in whole rows.
+    /// Returns a buffer for the next write to a run, in whole rows.
     fn filling(&self, run_blocks: u64, written_bytes: u64) -> Filling {
         let row_bytes = self.geometry.row_bytes();
         let step = WRITE_BYTES.next_multiple_of(row_bytes);
@@ -273,7 +273,7 @@ impl Machine {
     }
 }
 
-/// How many bytes of data a run of so many blocks holds beside their sums.
+/// Returns the number of data bytes that fit into a run, with their checksums.
 fn data_bytes_in(blocks: u64) -> u64 {
     let mut data_blocks = blocks - sum_blocks_of(blocks * BLOCK_BYTES);
     while run_blocks_of((data_blocks + 1) * BLOCK_BYTES) <= blocks {

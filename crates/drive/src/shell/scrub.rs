@@ -1,4 +1,4 @@
-//! Scrub: everything is read and compared with its checksums, before somebody needs it.
+//! Scrub: reads everything on the drive and compares it with its checksums, to find damage before the data is needed.
 
 use super::{Drive, Shell};
 use crate::error::Result;
@@ -9,30 +9,30 @@ use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How many entries are looked at by one look at the index.
+/// Entries fetched by one index lookup.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// What a scrub found.
+/// The outcome of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// How many objects (versions and parts of uploads too) were read.
+    /// Objects read, older versions and parts of uploads included.
     pub objects: u64,
-    /// How many bytes of them.
+    /// Bytes of these objects.
     pub bytes: u64,
-    /// How many blocks of devices were damaged, and were written anew from others, since the last scrub or the opening.
+    /// Blocks of devices that were damaged and have been repaired since the last scrub or the opening.
     pub mended: u64,
-    /// What is damaged, and how, one line each.
+    /// Damage that could not be repaired, one line each.
     pub damaged: Vec<String>,
 }
 
-/// Waits between the steps of a scrub or a rebuild, so that other work gets its share of the devices.
+/// Limits the speed of a scrub or a rebuild, so that other work gets its share of the devices.
 #[async_trait::async_trait]
 pub trait Pace: Send + Sync {
-    /// Waits as long as it takes to have read so many more bytes.
+    /// Waits until the next step may begin, after a step that read `bytes`.
     async fn after(&self, bytes: u64);
 }
 
-/// No waiting.
+/// No limit.
 struct AtOnce;
 
 #[async_trait::async_trait]
@@ -46,9 +46,9 @@ impl Drive {
         self.scrub_at(&AtOnce, progress).await
     }
 
-    /// Reads everything, at some pace. What is damaged, or cannot be read, is told, and what else there is goes on being read; what other
-    /// devices have is written anew, if the drive was not opened to read only. The drive may be used meanwhile: what is stored after the scrub has
-    /// passed its place is not read. `progress` hears how far it is.
+    /// Reads everything, at a limited pace. Reports damaged and unreadable data and continues. Rewrites what can be computed from other
+    /// devices, unless the drive is open read-only. The drive may be used meanwhile: objects stored after the scrub has passed their place
+    /// are not read. `progress` is called repeatedly with the outcome so far.
     pub async fn scrub_at(&self, pace: &dyn Pace, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
         let shell = &self.0;
         let mut mended_before = shell.scrubbing.lock().await;
@@ -66,7 +66,7 @@ impl Drive {
         let losses = Losses::default();
         shell.scrub_objects(&losses, pace, &mut scrubbed, &mut progress).await?;
         scrubbed.damaged.extend(losses.lines());
-        // Parity is computed of what is not damaged only; sectors that cannot be read are written anew in any case.
+        // Parity is recomputed only if all data is intact. Unreadable sectors are rewritten in any case.
         let is_right = scrubbed.damaged.is_empty();
         if shell.machine.device.ways() > 0 {
             shell.scrub_rows(is_right, pace, &mut scrubbed).await?;
@@ -78,7 +78,7 @@ impl Drive {
 }
 
 impl Shell {
-    /// Reads what each device has of everything in use, parity too.
+    /// Reads what each device holds of everything in use, parity included.
     async fn scrub_rows(
         self: &Arc<Self>,
         is_right: bool,

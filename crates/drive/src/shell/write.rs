@@ -1,4 +1,4 @@
-//! Storing bytes: small objects go into the frame that names them, others into runs.
+//! Storing: small objects go into the frame that commits them, others into runs.
 
 use super::Shell;
 use super::keep::WON_MIN;
@@ -11,27 +11,27 @@ use bytes::Bytes;
 use std::sync::Arc;
 use store::{ETag, Payload};
 
-/// An object's bytes, stored but for the commit that names them.
+/// An object's bytes, stored except for the commit that names them.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) body: Body,
     /// The bytes, if they go into the frame.
     pub(crate) small: Option<Bytes>,
-    /// On the runs, until a commit names them.
+    /// Guards on the runs, until a commit names them.
     pub(crate) holds: Vec<Hold>,
-    /// What they are called, if not by the write.
+    /// The etag, if it is not derived from the write number.
     pub(crate) etag: Option<ETag>,
-    /// By which numbers the bytes of its runs are in memory, and of how many runs each, until all have one; 0 is nobody's.
+    /// The numbers under which the bytes of the runs are cached, each with the number of runs it applies to, in order; 0: not cached.
     pub(crate) known: Vec<(u64, usize)>,
 }
 
 impl Stored {
-    /// The same, called so.
+    /// Sets the etag.
     pub(crate) fn called(self, etag: Option<ETag>) -> Self {
         Self { etag, ..self }
     }
 
-    /// The same, whose bytes are in memory as those of a write.
+    /// Sets the number under which the bytes of all runs are cached.
     pub(crate) fn known_as(self, write: u64) -> Self {
         let runs = self.known.iter().map(|(_, runs)| runs).sum();
         Self { known: vec![(write, runs)], ..self }
@@ -42,7 +42,7 @@ impl Stored {
         Self { body: Body::Extents(extents), small: None, holds, etag: None, known }
     }
 
-    /// These bytes in a frame. In memory of their own: they may be kept, and what a connection reads into is longer.
+    /// Stores bytes in the frame. They are copied to memory of their own, as they may be cached and receive buffers are longer.
     fn small(bytes: &Payload) -> Self {
         let joined = Bytes::from(bytes.pieces().concat());
         let sums = joined.chunks(SUMMED_BYTES as usize).map(sum).collect();
@@ -52,13 +52,13 @@ impl Stored {
 }
 
 impl Shell {
-    /// Stores an object's bytes, as suits their length.
+    /// Stores an object's bytes, in a frame or in runs by their length.
     pub(crate) async fn store(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
         let piece_bytes_max = self.machine.piece_bytes_max();
         self.store_as(bytes, piece_bytes_max).await
     }
 
-    /// Stores bytes: in a frame, if they are no more than these.
+    /// Stores bytes, in a frame if they have at most `inline_bytes_max`, else in runs.
     pub(crate) async fn store_as(self: &Arc<Self>, bytes: Payload, piece_bytes_max: u64) -> Result<Stored> {
         self.machine.check_writable()?;
         match bytes.len() {
@@ -71,7 +71,7 @@ impl Shell {
         }
     }
 
-    /// Stores bytes in runs, whatever their length.
+    /// Stores bytes in runs.
     pub(crate) async fn store_in_runs(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
         let mut writer = self.run_writer(bytes.len())?;
         for piece in bytes.pieces() {
@@ -80,7 +80,7 @@ impl Shell {
         writer.finish().await
     }
 
-    /// Waits until zones were cleaned where the log is about to have no room for small objects. `Full` if that wins nothing.
+    /// Cleans zones while the log has no room for a small object. Fails with [`Error::Full`] if cleaning gains nothing.
     async fn make_room(&self, len: u64) -> Result<()> {
         while !self.machine.has_room_for(len) {
             let _one_at_a_time = self.keeping.lock().await;
@@ -93,7 +93,7 @@ impl Shell {
 }
 
 impl Machine {
-    /// Whether the log has room for small objects, and still for what frees space.
+    /// Returns whether the log has room for a small object, and beyond that for changes that free space.
     fn has_room_for(&self, len: u64) -> bool {
         lock(&self.space).free_zones() > self.zones_reserved()
             || self.room_in_head() > 2 * len + self.frame_bytes_max()

@@ -1,32 +1,32 @@
-//! The census: what the space says of every block against what the index names.
+//! The audit: compares the state of every block with the blocks that index entries refer to.
 
 use super::{Extents, Space};
 use crate::format::{Body, Run};
 use std::collections::BTreeMap;
 
-/// What the entries of the index name.
+/// Blocks that index entries refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
-    /// How many extents lie in a run.
+    /// The number of record ranges that lie in each run.
     runs: BTreeMap<Run, u64>,
-    /// By zone, how many bytes of pieces.
+    /// Bytes of inline data, by zone.
     pieces: BTreeMap<u64, u64>,
 }
 
-/// How the blocks are used.
+/// Number of blocks by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Census {
     pub(crate) free_blocks: u64,
-    /// Of runs that entries of the index name.
+    /// Blocks of runs that index entries refer to.
     pub(crate) named_blocks: u64,
-    /// Of tables, the manifest, and what is being written or still read.
+    /// Blocks of tables and the manifest, and blocks that are being written or still read.
     pub(crate) held_blocks: u64,
-    /// Of pack zones.
+    /// Blocks of pack zones.
     pub(crate) zone_blocks: u64,
 }
 
 impl Named {
-    /// An entry names this body.
+    /// Adds the blocks of an entry's body.
     pub(crate) fn body(&mut self, body: &Body, zone_bytes: u64) {
         match body {
             Body::Piece(piece) => {
@@ -41,7 +41,8 @@ impl Named {
 }
 
 impl Space {
-    /// Compares with what the index names, while nobody changes it. The problems, one line each.
+    /// Compares the space with the blocks that index entries refer to. The index must not change meanwhile. Returns the block counts and
+    /// the problems, one line each.
     pub(crate) fn census(&self, named: &Named) -> (Census, Vec<String>) {
         let mut problems = Vec::new();
         self.check_owners(named, &mut problems);
@@ -52,7 +53,7 @@ impl Space {
             for run in runs {
                 blocks += run.blocks;
                 if !seen.insert(run) {
-                    problems.push(format!("{run:?} of {whose} has blocks that are somebody else's too"));
+                    problems.push(format!("{run:?} of {whose} overlaps blocks with another use"));
                 }
             }
             blocks
@@ -62,14 +63,14 @@ impl Space {
         let census = Census {
             free_blocks: self.free_blocks(),
             named_blocks: count(&mut named.runs.keys().copied(), "an object"),
-            held_blocks: count(&mut held.chain(doomed), "a writer or reader"),
+            held_blocks: count(&mut held.chain(doomed), "a writer, reader or table"),
             zone_blocks: count(&mut self.zones.keys().map(|&zone| self.zone_run(zone)), "a zone"),
         };
         count(&mut self.spares.iter().map(|&zone| self.zone_run(zone)), "the log");
         count(&mut std::iter::once(self.geometry.superblocks()), "the superblocks");
         if seen.blocks() != self.geometry.blocks {
             let lost = self.geometry.blocks - seen.blocks().min(self.geometry.blocks);
-            problems.push(format!("{lost} blocks are nobody's, and not free"));
+            problems.push(format!("{lost} blocks are neither used nor free"));
         }
         (census, problems)
     }
@@ -78,12 +79,12 @@ impl Space {
         for (run, &owners) in &named.runs {
             let counted = 1 + self.shared.get(&run.start).map_or(0, |&(_, more)| u64::from(more));
             if counted != owners {
-                problems.push(format!("{run:?} has {owners} owners, and {counted} are counted"));
+                problems.push(format!("{run:?} has {owners} owners, but the space counts {counted}"));
             }
         }
         for (run, more) in self.shared.values() {
             if !named.runs.contains_key(run) {
-                problems.push(format!("{run:?} has no owner, and {} are counted", more + 1));
+                problems.push(format!("{run:?} has no owner, but the space counts {}", more + 1));
             }
         }
     }
@@ -93,14 +94,14 @@ impl Space {
             let live_bytes = named.pieces.get(&zone).copied().unwrap_or(0);
             if entry.live_bytes != live_bytes {
                 let counted = entry.live_bytes;
-                problems.push(format!("zone {zone} has {live_bytes} bytes alive, and {counted} are counted"));
+                problems.push(format!("zone {zone} has {live_bytes} live bytes, but the space counts {counted}"));
             }
             if entry.used_bytes > self.geometry.zone_bytes() {
                 problems.push(format!("zone {zone} has frames beyond its end"));
             }
         }
         for zone in named.pieces.keys().filter(|zone| !self.zones.contains_key(zone)) {
-            problems.push(format!("zone {zone} has objects, and is no zone of the log"));
+            problems.push(format!("zone {zone} has objects, but is not a zone of the log"));
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Free blocks: disjoint runs, neighbours joined, found by place and by length.
+//! The free-space map: disjoint runs, with neighbours joined, found by position and by length.
 
 use crate::format::Run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A set of blocks as the fewest runs.
+/// A set of blocks, kept as the fewest possible runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extents {
     by_start: BTreeMap<u64, u64>,
-    /// Length, then start.
+    /// Pairs of length and start.
     by_len: BTreeSet<(u64, u64)>,
     blocks: u64,
-    /// The length of a zone in blocks; 0 where nobody counts whole zones.
+    /// The length of a zone in blocks; 0 if whole zones are not counted.
     zone_blocks: u64,
-    /// The starts of the runs that have whole zones, and the number of those zones.
+    /// The starts of runs that contain whole zones, and the number of those zones.
     with_zones: BTreeSet<u64>,
     whole_zones: u64,
 }
 
 impl Extents {
-    /// These runs, in zones of so many blocks.
+    /// Makes a map of these runs.
     pub(crate) fn of(zone_blocks: u64, runs: impl IntoIterator<Item = Run>) -> Self {
         let mut extents = Self { zone_blocks, ..Self::default() };
         runs.into_iter().for_each(|run| {
@@ -28,18 +28,18 @@ impl Extents {
         extents
     }
 
-    /// How many zones there are whole.
+    /// Returns the number of zones of which all blocks are in the map.
     pub(crate) fn whole_zones(&self) -> u64 {
         self.whole_zones
     }
 
-    /// The zones that are there whole, the last first.
+    /// Returns the zones of which all blocks are in the map, the last first.
     pub(crate) fn last_zones(&self) -> impl Iterator<Item = u64> {
         let runs = self.with_zones.iter().rev().filter_map(|start| self.around(*start));
         runs.flat_map(|run| self.zones_of(run).rev())
     }
 
-    /// The zones that lie in a run as a whole.
+    /// Returns the zones that lie in a run as a whole.
     fn zones_of(&self, run: Run) -> Range<u64> {
         match self.zone_blocks {
             0 => 0..0,
@@ -47,42 +47,42 @@ impl Extents {
         }
     }
 
-    /// How many blocks there are in all.
+    /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     pub(crate) fn runs_count(&self) -> usize {
         self.by_start.len()
     }
 
-    /// The runs, by place.
+    /// Returns the runs by position.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> {
         self.by_start.iter().map(|(&start, &blocks)| Run { start, blocks })
     }
 
-    /// The longest run.
+    /// Returns the longest run.
     pub(crate) fn longest(&self) -> Option<Run> {
         self.by_len.last().map(|&(blocks, start)| Run { start, blocks })
     }
 
-    /// The longest run of fewer blocks than these.
+    /// Returns the longest run that is shorter than `blocks`.
     pub(crate) fn longest_below(&self, blocks: u64) -> Option<Run> {
         self.by_len.range(..(blocks, 0)).next_back().map(|&(blocks, start)| Run { start, blocks })
     }
 
-    /// The shortest run of at least so many blocks, the first of several.
+    /// Returns the shortest run of at least `blocks`, the first of several.
     pub(crate) fn best(&self, blocks: u64) -> Option<Run> {
         self.by_len.range((blocks, 0)..).next().map(|&(blocks, start)| Run { start, blocks })
     }
 
-    /// Whether all of a run is in the set.
+    /// Returns whether all blocks of a run are in the map.
     pub(crate) fn holds(&self, run: Run) -> bool {
         self.around(run.start).is_some_and(|found| run.end() <= found.end())
     }
 
-    /// Adds a run; `false` if a block of it was there already.
+    /// Adds a run. Returns false, and adds nothing, if a block of the run is in the map.
     pub(crate) fn insert(&mut self, run: Run) -> bool {
         let before =
             self.by_start.range(..=run.start).next_back().map(|(&start, &blocks)| Run { start, blocks });
@@ -105,7 +105,7 @@ impl Extents {
         true
     }
 
-    /// Takes a run out; `false` if a block of it is not there.
+    /// Removes a run. Returns false, and removes nothing, if a block of the run is not in the map.
     pub(crate) fn remove(&mut self, run: Run) -> bool {
         let Some(found) = self.around(run.start).filter(|found| run.end() <= found.end()) else {
             return false;
@@ -120,18 +120,18 @@ impl Extents {
         true
     }
 
-    /// The runs that have blocks of a range.
+    /// Returns the runs that have blocks of a range.
     pub(crate) fn overlapping(&self, range: Run) -> impl Iterator<Item = Run> {
         let runs = self.by_start.range(..range.end()).rev().map(|(&start, &blocks)| Run { start, blocks });
         runs.take_while(move |run| run.end() > range.start)
     }
 
-    /// The end of the run that a block is in.
+    /// Returns the end of the run that contains a block.
     pub(crate) fn end_of_run_at(&self, block: u64) -> Option<u64> {
         self.around(block).map(|run| run.end())
     }
 
-    /// The run that a block is in.
+    /// Returns the run that contains a block.
     fn around(&self, block: u64) -> Option<Run> {
         let (&start, &blocks) = self.by_start.range(..=block).next_back()?;
         (block < start + blocks).then_some(Run { start, blocks })

@@ -1,13 +1,13 @@
-//! Guard: a range of blocks whose owners do not change while a scrub compares what each device has of it.
+//! Scrub guard: a range of blocks that are not reused while a scrub compares what each device holds of them.
 //!
-//! Committed blocks of the range stay taken: those that are released meanwhile are free when the guard ends. Blocks of the range that are free may
-//! be given out: the scrub does not touch them.
+//! Committed blocks that are released meanwhile become free when the guard is dropped. Free blocks of the range may be allocated: the
+//! scrub does not touch them.
 
 use super::{SharedSpace, Space, lock};
 use crate::device::BLOCK_BYTES;
 use crate::format::Run;
 
-/// Blocks of objects and frames that nobody writes to while this is held.
+/// Blocks of objects and frames that are not written to while the guard exists.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     space: SharedSpace,
@@ -16,8 +16,8 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// The next blocks from this one on that are not free, so many rows at most; `None` at the end of the device, or while another guard
-    /// is held.
+    /// Guards the next blocks from `from` on that are not free, at most `rows` rows. Returns `None` at the end of the device, or if another
+    /// guard exists.
     pub(crate) fn next(shared: &SharedSpace, from: u64, rows: u64) -> Option<Self> {
         let mut space = lock(shared);
         let (end, row_blocks) = (space.geometry.blocks, space.geometry.row_blocks);
@@ -31,12 +31,12 @@ impl Guarded {
         Some(Self { space: shared.clone(), range, runs })
     }
 
-    /// The committed runs of the range.
+    /// Returns the committed runs of the range.
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// The block behind the range.
+    /// Returns the block after the range.
     pub(crate) fn end(&self) -> u64 {
         self.range.end()
     }
@@ -63,13 +63,13 @@ pub(super) fn overlap(one: Run, other: Run) -> bool {
 }
 
 impl Space {
-    /// Whether blocks that are released stay taken for now: somebody reads them.
+    /// Returns whether blocks stay taken when they are released, because they are being read or scrubbed.
     pub(super) fn is_held(&self, run: Run) -> bool {
         self.pins.contains_key(&run.start) || self.guarded.is_some_and(|range| overlap(range, run))
     }
 
-    /// The blocks of a range that committed objects and whole frames lie in. Not those of tables and the manifest, which are loose, and
-    /// of the superblocks.
+    /// Returns the blocks of a range that hold committed objects or whole frames. Tables and the manifest (which are reserved) and the
+    /// superblocks are excluded.
     fn committed_in(&self, range: Run) -> Vec<Run> {
         let size = self.geometry.zone_blocks;
         let loose = self.loose.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
@@ -103,8 +103,8 @@ mod tests {
     use crate::format::Geometry;
     use std::sync::{Arc, Mutex};
 
-    /// A scrub of a drive that is served reads data and parity of rows, and writes parity anew. Blocks whose object was deleted meanwhile,
-    /// and which were given to another one, would get the parity of the first.
+    /// A scrub of a drive in use reads data and parity of rows, and rewrites parity. Blocks whose object was deleted meanwhile, and which
+    /// were allocated for another object, would get the parity of the first.
     #[test]
     fn what_is_scrubbed_is_given_to_nobody_before_the_end() {
         let shared: SharedSpace =
@@ -118,14 +118,14 @@ mod tests {
         };
         let free = lock(&shared).free().blocks();
         let guarded = Guarded::next(&shared, 0, 32).unwrap();
-        // The first three, which follow each other; the loose one is being written.
+        // The first three, which are adjacent; the fourth is reserved and being written.
         let objects = Run { start: runs[0].start, blocks: 24 };
         assert_eq!(guarded.runs(), [objects]);
         assert!(Guarded::next(&shared, 0, 32).is_none());
         {
             let mut space = lock(&shared);
             assert!(space.release(runs[1]));
-            // It was released: a second time is a contradiction.
+            // The run is released already: a second release contradicts the space.
             assert!(!space.fits(&[crate::format::Change::Release(runs[1])]));
             space.pin(runs[0].start);
             assert!(space.release(runs[0]));
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(lock(&shared).free().blocks(), free + 16);
         lock(&shared).unpin(runs[2].start);
         assert_eq!(lock(&shared).free().blocks(), free + 24);
-        // Nothing is used from there on but the log's zones, in which nothing is written yet.
+        // Beyond the objects only zones of the log are in use, and they are unwritten.
         let mut from = end;
         while let Some(guarded) = Guarded::next(&shared, from, 32) {
             assert_eq!(guarded.runs(), []);

@@ -1,4 +1,4 @@
-//! Holds on space that end with their holder: blocks that are being written, and blocks that are being read.
+//! Guards on space: reservations of blocks to write, and pins on blocks that are being read or written.
 
 use super::{Allocation, Space};
 use crate::error::Result;
@@ -6,14 +6,14 @@ use crate::format::{Body, Run};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The space as its holders share it.
+/// The space, shared by its guards.
 pub(crate) type SharedSpace = Arc<Mutex<Space>>;
 
 pub(crate) fn lock(space: &Mutex<Space>) -> MutexGuard<'_, Space> {
     space.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A run that nothing committed names yet. Dropped before something does, it is free again.
+/// A reserved run that nothing committed refers to. Dropping a reservation frees the run, unless a commit took it over.
 pub(crate) struct Loose {
     run: Run,
     allocation: Allocation,
@@ -25,19 +25,19 @@ impl Loose {
         Self { run, allocation, space: space.clone() }
     }
 
-    /// One run of so many blocks, or the longest there is, but none shorter than `least`; so many zones stay free.
+    /// Reserves a run of `blocks`, or the longest available if it has at least `least` blocks. Leaves `zones_left` zones free.
     pub(crate) fn allocate(space: &SharedSpace, blocks: u64, least: u64, zones_left: u64) -> Result<Self> {
         let allocated = lock(space).allocate(blocks, least, zones_left)?;
         Ok(Self::new(space, allocated))
     }
 
-    /// One run for the index.
+    /// Reserves one run for the index.
     pub(crate) fn allocate_one_for_index(space: &SharedSpace, blocks: u64) -> Result<Self> {
         let allocated = lock(space).allocate_one_for_index(blocks)?;
         Ok(Self::new(space, allocated))
     }
 
-    /// Blocks for the index, in as many runs as it takes.
+    /// Reserves blocks for the index, in as many runs as needed.
     pub(crate) fn allocate_for_index(space: &SharedSpace, blocks: u64) -> Result<Vec<Self>> {
         let allocated = lock(space).allocate_for_index(blocks)?;
         Ok(allocated.into_iter().map(|allocated| Self::new(space, allocated)).collect())
@@ -47,12 +47,12 @@ impl Loose {
         self.run
     }
 
-    /// Gives back what lies beyond so many blocks.
+    /// Frees the end of the run, so that `blocks` remain.
     pub(crate) fn trim(&mut self, blocks: u64) {
         self.run = lock(&self.space).trim(self.run, blocks);
     }
 
-    /// The run stays taken until whoever has it now gives it back.
+    /// Ends the guard without freeing the run: from now on the caller has to free it.
     pub(crate) fn keep(mut self) -> Run {
         self.allocation = 0;
         self.run
@@ -71,19 +71,19 @@ impl fmt::Debug for Loose {
     }
 }
 
-/// Blocks that are being read, or written: they are given to nobody else while this is held.
+/// Pins on blocks that are being read or written: they are not allocated again while this exists.
 pub(crate) struct Pins {
     starts: Vec<u64>,
     space: SharedSpace,
 }
 
 impl Pins {
-    /// Nothing, to begin with.
+    /// Makes an empty set of pins.
     pub(crate) fn new(space: &SharedSpace) -> Self {
         Self { starts: Vec::new(), space: space.clone() }
     }
 
-    /// What a body lies in.
+    /// Pins the blocks of a body.
     pub(crate) fn body(&mut self, body: &Body) {
         let geometry = lock(&self.space).geometry();
         let starts: Vec<u64> = match body {
@@ -94,12 +94,12 @@ impl Pins {
         self.add(starts);
     }
 
-    /// A run.
+    /// Pins a run.
     pub(crate) fn run(&mut self, run: Run) {
         self.add(vec![run.start]);
     }
 
-    /// A pack zone.
+    /// Pins a pack zone.
     pub(crate) fn zone(&mut self, zone: u64) {
         let start = zone * lock(&self.space).geometry().zone_blocks;
         self.add(vec![start]);
@@ -125,20 +125,20 @@ impl fmt::Debug for Pins {
     }
 }
 
-/// What must not be given out before a commit that names it is done.
+/// Guards that a commit keeps until it is done, for the blocks it refers to. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold(#[expect(dead_code, reason = "it is held, not used")] Arc<(Vec<Loose>, Option<Pins>)>);
 
 impl Hold {
-    /// New runs. They are nobody else's also when a commit that named them was undone by another: who did not hear of it may
-    /// commit them once more.
+    /// Holds newly written runs. The pins keep them from reuse even if a commit that named them is undone by another commit: a caller
+    /// that missed the first outcome may commit them again.
     pub(crate) fn runs(loose: Vec<Loose>, space: &SharedSpace) -> Self {
         let mut pins = Pins::new(space);
         pins.add(loose.iter().map(|loose| loose.run.start).collect());
         Self(Arc::new((loose, Some(pins))))
     }
 
-    /// What is another's too.
+    /// Holds blocks that another object owns too.
     pub(crate) fn pins(pins: Pins) -> Self {
         Self(Arc::new((Vec::new(), Some(pins))))
     }

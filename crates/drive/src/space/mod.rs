@@ -1,10 +1,10 @@
-//! Who has which blocks: free ones, runs and their owners, pack zones and what of them is alive.
+//! The space: the state of every block. Tracks free blocks, runs and their owners, and pack zones with their live bytes.
 //!
-//! Owns no bytes and no log: `commit` and `open` tell it what a frame changed, once that is durable.
+//! Owns neither bytes nor the log: `commit` and `open` report the changes of a frame once it is durable.
 //!
-//! Invariants: a block is free, or of one pack zone, or of one run; a run is owned by records that were committed
-//! (one, or as many more as `shared` says), or loose (allocated, and named by nothing that is committed yet, or by the manifest), or
-//! doomed (owned by nobody, and being read). What was released is not given out before nobody reads it.
+//! Invariants: a block is free, or in one pack zone, or in one run. A run is owned by committed records (one, plus the number in
+//! `shared`), or reserved (allocated, but no committed record refers to it: it is being written, or holds a table or the manifest), or
+//! pending free (without owner, but still being read). Released blocks are not allocated while they are being read.
 
 mod census;
 mod extents;
@@ -21,18 +21,20 @@ use crate::error::{Error, Result};
 use crate::format::{FrameHeader, Geometry, Manifest, Run, Zone};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Zones that only the log may take, so that what frees space goes on when the drive is full.
+/// Zones that only the log may take, so that deletions remain possible on a full drive.
 pub(crate) const ZONES_RESERVED: u64 = 4;
 
-/// Of these so many stay when bytes of objects are written, moved ones too. A zone that has no bytes of objects is free again
-/// after a checkpoint, but for the head and the next; so with two more, while one that has some is left behind, deletions always go on.
+/// Of the reserved zones, the number that must remain when bytes of objects are written, moved objects included. A zone without bytes of
+/// objects is free after the next checkpoint, unless it is the head or the next zone. Deletions write no such bytes, so with two zones
+/// more than those they can always continue.
 pub(crate) const ZONES_OF_DELETIONS: u64 = 2;
 
-/// Which allocation it was, of all since the drive was opened.
+/// The number of an allocation, counted since the drive was opened.
 pub(crate) type Allocation = u64;
 
 impl Zone {
-    /// How much less of the log what belongs to somebody would take anew, with its entries, but without the ends of frames.
+    /// Returns the bytes that cleaning would gain: the used bytes, less the live bytes and their index entries, which are written again.
+    /// Padding of frames is not counted.
     pub(crate) fn won_bytes(&self) -> u64 {
         let live_entries_bytes =
             self.entries_bytes.saturating_mul(self.live_bytes) / self.pieces_bytes.max(1);
@@ -44,40 +46,40 @@ impl Zone {
 pub(crate) struct Space {
     geometry: Geometry,
     free: Extents,
-    /// Start and length of runs that are allocated and named by nothing committed, and which allocation that was.
+    /// Length and allocation number of runs that are allocated but that nothing committed refers to, by start.
     loose: BTreeMap<u64, (u64, Allocation)>,
     last_allocation: Allocation,
-    /// Start and length of runs that are owned by nobody and being read.
+    /// Length of runs without owner that are still being read, by start.
     doomed: BTreeMap<u64, u64>,
-    /// By start, how many owners more than one.
+    /// Runs with more than one owner, by start, and the number of additional owners.
     shared: HashMap<u64, (Run, u32)>,
-    /// By start (a zone's or a run's), how many readers.
+    /// Number of readers, by start of the zone or run.
     pins: HashMap<u64, u32>,
-    /// Blocks that a scrub compares now.
+    /// The blocks that a scrub compares at the moment.
     guarded: Option<Run>,
     zones: BTreeMap<u64, Zone>,
-    /// Zones that may have no bytes alive, all of those that have none among them: the ones that a commit or a checkpoint may free.
+    /// Candidates for freeing: contains all zones without live bytes, and perhaps others.
     empty: BTreeSet<u64>,
-    /// Zones that could not be cleaned: what is in them stays until the drive is opened again.
+    /// Zones that could not be cleaned. They are left alone until the drive is opened again.
     uncleanable: BTreeSet<u64>,
-    /// Free zones that only the log is given, so that nothing else can break the last ones into pieces.
+    /// Free zones set aside for the log. Runs are not allocated from them, so they stay whole.
     spares: Vec<u64>,
-    /// How many blocks beside those zones the next checkpoint may take: the log leaves them.
+    /// Blocks that the next checkpoint may need. The log leaves them free.
     kept_for_index: u64,
-    /// Whether zones are set aside; not before it is known what is free.
+    /// Whether zones are set aside; false until the free blocks are known.
     sets_aside: bool,
-    /// Where the log is, and where it goes on.
+    /// The zone that the log is written to, and the zone in which it continues.
     head: u64,
     next: u64,
-    /// The zone after the next, of which a frame that is being written says so. After a write that failed that stays so: the frame
-    /// may be on the device.
+    /// The zone after the next, as named by a frame that is being written. Stays set after a failed write, because the frame may be
+    /// on the device.
     coming: Option<u64>,
-    /// The first frame that a recovery would read: no zone with it or a later one is given out.
+    /// The first frame that a recovery would read. A zone whose last frame is this or a later one is not freed.
     needed_frame: u64,
 }
 
 impl Space {
-    /// All of a device that holds nothing but its superblocks.
+    /// Makes the space of a device that holds only its superblocks.
     pub(crate) fn new(geometry: Geometry) -> Self {
         let start = geometry.superblocks().end();
         let all = Run { start, blocks: geometry.blocks - start };
@@ -85,7 +87,7 @@ impl Space {
         Self::of(geometry, &manifest)
     }
 
-    /// What a manifest says.
+    /// Makes the space that a manifest describes.
     pub(crate) fn of(geometry: Geometry, manifest: &Manifest) -> Self {
         Self {
             geometry,
@@ -114,7 +116,7 @@ impl Space {
         }
     }
 
-    /// Writes into a manifest what of the blocks is committed.
+    /// Writes the committed state of the blocks into a manifest.
     pub(crate) fn describe(&self, manifest: &mut Manifest) {
         let mut free = self.free.clone();
         let loose = self.loose.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
@@ -134,13 +136,13 @@ impl Space {
         self.geometry
     }
 
-    /// How many blocks are free for objects that leave so many zones.
+    /// Returns the number of free blocks for objects, if `zones_left` zones have to stay free.
     pub(crate) fn available_blocks(&self, zones_left: u64) -> u64 {
         self.free_blocks().saturating_sub(zones_left * self.geometry.zone_blocks)
     }
 
-    /// Blocks for an object that leaves so many zones: one run of so many, in whole rows, or where there is none the longest, but
-    /// none shorter than `least`.
+    /// Allocates a run of `blocks`, in whole rows, for an object that must leave `zones_left` zones free. If no run is that long, allocates
+    /// the longest one, provided that it has at least `least` blocks.
     pub(crate) fn allocate(&mut self, blocks: u64, least: u64, zones_left: u64) -> Result<(Run, Allocation)> {
         let (blocks, least) = (self.geometry.in_rows(blocks), self.geometry.in_rows(least));
         let found = match self.free.best(blocks) {
@@ -158,7 +160,7 @@ impl Space {
         Ok((found, allocation))
     }
 
-    /// Blocks between what is used, where no whole zone is.
+    /// Allocates a run outside whole free zones.
     fn allocate_beside_zones(&mut self, blocks: u64, least: u64) -> Result<(Run, Allocation)> {
         let found = self.free.longest_below(self.geometry.zone_blocks).filter(|found| found.blocks >= least);
         let found = found.ok_or(Error::Full)?;
@@ -166,7 +168,7 @@ impl Space {
         Ok((run, self.take_loose(run)))
     }
 
-    /// One run for the index, from what objects leave.
+    /// Allocates one run for the index. May use the blocks that objects must leave free.
     pub(crate) fn allocate_one_for_index(&mut self, blocks: u64) -> Result<(Run, Allocation)> {
         let blocks = self.geometry.in_rows(blocks);
         let found = self.free.best(blocks).ok_or(Error::Full)?;
@@ -174,7 +176,7 @@ impl Space {
         Ok((run, self.take_loose(run)))
     }
 
-    /// Blocks for the index, in as many runs as it takes, from what objects leave.
+    /// Allocates blocks for the index in as many runs as needed. May use the blocks that objects must leave free.
     pub(crate) fn allocate_for_index(&mut self, blocks: u64) -> Result<Vec<(Run, Allocation)>> {
         let blocks = self.geometry.in_rows(blocks);
         if self.free.blocks() < blocks {
@@ -191,7 +193,7 @@ impl Space {
         Ok(runs)
     }
 
-    /// One run if there is one, but where zones are few what is between them.
+    /// Returns the best free run for the index. While zones are few, prefers runs that contain no whole zone.
     fn best_for_index(&self, blocks: u64) -> Option<Run> {
         let between = || self.free.longest_below(self.geometry.zone_blocks);
         let scarce = if self.free_zones() <= 2 * ZONES_RESERVED { between() } else { None };
@@ -199,43 +201,43 @@ impl Space {
     }
 
     fn take_loose(&mut self, run: Run) -> Allocation {
-        assert!(self.free.remove(run), "what is allocated is free");
+        assert!(self.free.remove(run), "the allocated run was free");
         self.last_allocation += 1;
         self.loose.insert(run.start, (run.blocks, self.last_allocation));
         self.last_allocation
     }
 
-    /// Gives back the end of a loose run: the rows after these blocks.
+    /// Frees the end of a reserved run, after the rows that contain `blocks`.
     pub(crate) fn trim(&mut self, run: Run, blocks: u64) -> Run {
         let blocks = self.geometry.in_rows(blocks);
         let loose = self.loose.get_mut(&run.start).filter(|(held, _)| *held == run.blocks);
         let fits = loose.is_some() && blocks > 0 && blocks <= run.blocks;
-        assert!(fits, "a loose run");
+        assert!(fits, "the run is reserved");
         if blocks < run.blocks {
             loose.into_iter().for_each(|(held, _)| *held = blocks);
             assert!(
                 self.free.insert(Run { start: run.start + blocks, blocks: run.blocks - blocks }),
-                "its end"
+                "the end of a reserved run is not free"
             );
         }
         Run { blocks, ..run }
     }
 
-    /// What an allocation gave is free again, unless something committed names it, or did meanwhile.
+    /// Frees an allocated run, unless a commit took it over.
     pub(crate) fn drop_loose(&mut self, run: Run, allocation: Allocation) {
         if self.loose.get(&run.start).is_some_and(|(_, of)| *of == allocation) {
             self.give_back(run);
         }
     }
 
-    /// A loose run is free again, as soon as no write to it is under way.
+    /// Frees a reserved run. It becomes available once no write to it is in flight.
     pub(crate) fn give_back(&mut self, run: Run) {
         if self.loose.remove(&run.start).is_some() {
             self.free_run(run);
         }
     }
 
-    /// What the manifest names is nobody else's. For `open`, after the log was replayed.
+    /// Reserves a run of the manifest or of a table. Returns false if it is not free. For `open`, after the replay of the log.
     pub(crate) fn claim_loose(&mut self, run: Run) -> bool {
         let is_free = self.free.holds(run);
         if is_free {
@@ -244,7 +246,7 @@ impl Space {
         is_free
     }
 
-    /// A committed record more owns the run; `false` if that cannot be.
+    /// Adds a committed owner to a run. Returns false if that is impossible.
     pub(crate) fn retain(&mut self, run: Run) -> bool {
         if !self.geometry.holds(run) {
             return false;
@@ -259,7 +261,7 @@ impl Space {
         true
     }
 
-    /// A committed record less owns the run; `false` if it was free, or is none of this device.
+    /// Removes a committed owner from a run. Returns false if the run has none or is not on the device.
     pub(crate) fn release(&mut self, run: Run) -> bool {
         if !self.geometry.holds(run) {
             return false;
@@ -315,51 +317,50 @@ impl Space {
         self.zones.iter().map(|(&zone, &entry)| (zone, entry))
     }
 
-    /// Returns a zone of the log.
     pub(crate) fn zone(&self, zone: u64) -> Option<Zone> {
         self.zones.get(&zone).copied()
     }
 
-    /// What the next checkpoint may take at most, from now on.
+    /// Sets the number of blocks that the next checkpoint may need.
     pub(crate) fn keep_for_index(&mut self, blocks: u64) {
         self.kept_for_index = blocks;
     }
 
-    /// Whether the index could take so many blocks beside what is kept for the next checkpoint.
+    /// Returns whether the index can take `blocks` in addition to those kept for the next checkpoint.
     pub(crate) fn has_for_index(&self, blocks: u64) -> bool {
         self.free.blocks() >= self.kept_for_index + blocks
     }
 
-    /// How long a manifest may be that says all of this, in bytes.
+    /// Returns the greatest length of a manifest of this space, in bytes.
     pub(crate) fn manifest_bytes_max(&self) -> u64 {
-        // Neighbours that are free become one run, and what is not free may lie between; a number takes ten bytes at most.
+        // An upper bound, as the manifest joins adjacent free runs. A varint takes at most ten bytes.
         let runs = self.free.runs_count() + 2 * self.loose.len() + self.doomed.len() + self.spares.len();
         let runs = runs + 2 * self.shared.len();
         (runs as u64 * 2 + self.zones.len() as u64 * 6 + 16) * 10
     }
 
-    /// How many zones the log could still take, and leave what the next checkpoint needs.
+    /// Returns the number of zones that the log can take and still leave the blocks that the next checkpoint may need.
     pub(crate) fn log_zones(&self) -> u64 {
         let left = self.free.blocks().saturating_sub(self.kept_for_index) / self.geometry.zone_blocks;
         self.free.whole_zones().min(left) + self.spares.len() as u64
     }
 
-    /// How many zones nothing lies in.
+    /// Returns the number of entirely free zones.
     pub(crate) fn free_zones(&self) -> u64 {
         self.free.whole_zones() + self.spares.len() as u64
     }
 
-    /// How many blocks are free, what is set aside too.
+    /// Returns the number of free blocks, zones set aside for the log included.
     fn free_blocks(&self) -> u64 {
         self.free.blocks() + self.spares.len() as u64 * self.geometry.zone_blocks
     }
 
-    /// The free zones that are set aside.
+    /// Returns the free zones set aside for the log.
     pub(crate) fn spares(&self) -> &[u64] {
         &self.spares
     }
 
-    /// From now on some zones are set aside for the log.
+    /// Begins to set zones aside for the log.
     pub(crate) fn set_aside(&mut self) {
         self.sets_aside = true;
         self.fill_spares();
@@ -370,12 +371,13 @@ impl Space {
             && (self.spares.len() as u64) < ZONES_RESERVED
             && let Some(zone) = self.zone_beside_index()
         {
-            assert!(self.free.remove(self.zone_run(zone)), "a free zone");
+            assert!(self.free.remove(self.zone_run(zone)), "the zone is free");
             self.spares.push(zone);
         }
     }
 
-    /// The last free zone, if the index can do without. The very last it keeps while the log has others: a manifest is one run.
+    /// Returns the last free zone, if the index can spare it. While the log has enough zones, the index keeps the very last free zone:
+    /// a manifest is one run.
     fn zone_beside_index(&self) -> Option<u64> {
         let is_spare = self.has_for_index(self.geometry.zone_blocks);
         let is_last = self.free.whole_zones() == 1;
@@ -383,23 +385,23 @@ impl Space {
         self.free.last_zones().next().filter(|_| is_spare && (!is_last || is_needed))
     }
 
-    /// The last zones that are free, at most so many.
+    /// Returns the last free zones, at most `count`.
     pub(crate) fn last_whole_zones(&self, count: usize) -> Vec<u64> {
         self.free.last_zones().take(count).collect()
     }
 
-    /// The log begins here. For `format`.
+    /// Allocates the first zones of the log. For `format`.
     pub(crate) fn begin_log(&mut self) -> Result<()> {
         self.head = self.take_zone()?;
         self.next = self.take_zone()?;
         Ok(())
     }
 
-    /// A zone for the log after the next: the last that is free, far from where runs begin.
+    /// Allocates the zone after the log's next: the last free one, far from where runs begin.
     pub(crate) fn take_zone(&mut self) -> Result<u64> {
         let zone = match self.zone_beside_index() {
             Some(last) => {
-                assert!(self.claim_zone(last), "a free zone");
+                assert!(self.claim_zone(last), "the zone is free");
                 last
             }
             None => {
@@ -412,7 +414,7 @@ impl Space {
         Ok(zone)
     }
 
-    /// A zone is the log's; `false` if it is not free. For `open`, where a frame says so.
+    /// Gives a zone to the log. Returns false if it is not free. For `open`, as a frame names the zone.
     pub(crate) fn claim_zone(&mut self, zone: u64) -> bool {
         let is_free = zone < self.geometry.zones() && self.free.remove(self.zone_run(zone));
         if is_free {
@@ -426,14 +428,14 @@ impl Space {
         self.empty.insert(zone);
     }
 
-    /// The log goes on in the next zone, and after it in this one.
+    /// Moves the log's head to the next zone, and sets the zone after it.
     pub(crate) fn advance(&mut self, next: u64) {
         self.head = self.next;
         self.next = next;
         self.coming = None;
     }
 
-    /// A frame was written to the head, of which so many bytes are used now.
+    /// Records that a frame was written to the head zone, of which `used_bytes` are used now.
     pub(crate) fn wrote(&mut self, header: &FrameHeader, used_bytes: u64) {
         let pieces_bytes = u64::from(header.pieces_bytes);
         let zone = self.zones.entry(self.head).or_default();
@@ -448,7 +450,7 @@ impl Space {
         };
     }
 
-    /// Pieces in the zone of this byte belong to nobody any more; `false` if there are none.
+    /// Records that `len` bytes of inline data in the zone at a position are unused. Returns false if the zone has fewer live bytes.
     pub(crate) fn dead(&mut self, at: u64, len: u32) -> bool {
         let number = at / self.geometry.zone_bytes();
         let zone = self.zones.get_mut(&number);
@@ -462,12 +464,12 @@ impl Space {
         left.is_some()
     }
 
-    /// Everything before this frame is in tables that the superblock leads to.
+    /// Sets the first frame that a recovery would read: the changes of all earlier frames are in durable tables.
     pub(crate) fn needs_from(&mut self, frame: u64) {
         self.needed_frame = frame;
     }
 
-    /// Frees the zones of which nothing is alive or needed by a recovery.
+    /// Frees the zones that have no live bytes and that no recovery needs.
     pub(crate) fn free_dead_zones(&mut self) {
         let entry = |&zone: &u64| Some((zone, *self.zones.get(&zone)?));
         let empty = self.empty.iter().filter_map(entry);
@@ -482,8 +484,8 @@ impl Space {
             self.empty.remove(&zone);
             self.uncleanable.remove(&zone);
             if !self.free.insert(self.zone_run(zone)) {
-                // A frame that nobody wrote can say so; what is nobody's is given to nobody.
-                tracing::error!(zone, "a zone's blocks are somebody else's too");
+                // Only a crafted frame can cause this. Blocks in doubt are not allocated.
+                tracing::error!(zone, "a zone overlaps blocks with another use; it is not freed");
             }
         }
     }
@@ -492,13 +494,13 @@ impl Space {
         entry.live_bytes == 0 && self.may_be_cleaned(zone, entry) && !self.is_held(self.zone_run(zone))
     }
 
-    /// Whether the log is past a zone for good.
+    /// Returns whether the log is past a zone and a recovery does not need it.
     fn may_be_cleaned(&self, zone: u64, entry: Zone) -> bool {
         let is_of_log = zone == self.head || zone == self.next || Some(zone) == self.coming;
         !is_of_log && entry.last_frame < self.needed_frame
     }
 
-    /// The zone whose cleaning wins most.
+    /// Returns the zone whose cleaning would gain most.
     pub(crate) fn worth_most(&self) -> Option<(u64, Zone)> {
         let candidates = self.zones().filter(|&(zone, entry)| {
             self.may_be_cleaned(zone, entry) && entry.live_bytes > 0 && !self.uncleanable.contains(&zone)
@@ -506,12 +508,12 @@ impl Space {
         candidates.max_by_key(|(_, entry)| entry.won_bytes())
     }
 
-    /// This zone could not be cleaned: others are, from now on.
+    /// Excludes a zone from cleaning, because an attempt failed.
     pub(crate) fn leave_uncleaned(&mut self, zone: u64) {
         self.uncleanable.insert(zone);
     }
 
-    /// What is free.
+    /// Returns the free blocks.
     pub(crate) fn free(&self) -> &Extents {
         &self.free
     }
@@ -526,7 +528,7 @@ impl Space {
 mod tests {
     use super::*;
 
-    /// Whoever had looked at what once lay in the zone that a commit was just taking gave it back in the middle of that.
+    /// A reader of a zone's former contents freed the zone while a commit was taking it.
     #[test]
     fn a_zone_that_a_frame_is_about_to_name_is_not_free_when_its_last_reader_goes() {
         let mut space = Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 });
@@ -543,8 +545,8 @@ mod tests {
         assert!(is_taken(&space));
     }
 
-    /// Every commit looked at all zones of the log to find the dead ones, with the locks of log and space held: 12.7 ms on a drive
-    /// of 160,000 zones. A commit looks at the zones that may have nothing alive, and counts whole free zones without a walk.
+    /// Every commit searched all zones of the log for dead ones while it held the locks of log and space: 12.7 ms on a drive of 160,000
+    /// zones. Now a commit visits only zones without live bytes, and whole free zones are counted without a search.
     #[test]
     fn a_commit_looks_at_zones_without_anything_alive_only() {
         const ZONES: u64 = 20_000;
@@ -568,7 +570,7 @@ mod tests {
             assert!(space.empty.is_empty());
         }
         assert_eq!(space.free_zones(), 13);
-        // A zone that still has the log's head is found when the log is past it.
+        // A dead zone that is the log's head is freed only after the log has moved on.
         assert!(space.dead(at(1), 10));
         space.free_dead_zones();
         assert_eq!((space.free_zones(), space.empty.len()), (13, 1));
@@ -579,7 +581,7 @@ mod tests {
         assert!(space.zones().all(|(zone, _)| zone != 1));
     }
 
-    /// A frame that somebody made to do harm had more blocks free than there are.
+    /// A crafted frame made more blocks free than the device has.
     #[test]
     fn what_lies_beyond_the_device_is_neither_taken_nor_given_back() {
         let geometry = Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 };

@@ -1,24 +1,24 @@
-//! Trial: whether changes fit the space, found out by doing and undoing them.
+//! Dry run of changes: applies them to the space and undoes them.
 //!
-//! A commit asks before it writes its frame: a frame on the device that contradicts the space could never be replayed.
+//! A commit does this before it writes its frame, because a frame that contradicts the space could never be replayed.
 
 use super::{Allocation, Space};
 use crate::format::{Change, Run};
 
-/// How a change is taken back.
+/// How to undo a change.
 enum Undo {
-    /// The run was loose, of this allocation.
+    /// The run was reserved by this allocation.
     Loose(Run, Allocation),
-    /// The run was doomed, or free.
+    /// The run was pending free, or free.
     Doomed(Run),
     Free(Run),
-    /// A shared run has an owner more, or less.
+    /// A shared run has one owner more, or less.
     SharedMore(Run),
     SharedLess(Run),
-    /// The run was owned by one, and was freed: to be doomed or free.
+    /// The run had a single owner and became pending free, or free.
     FreedToDoomed(Run),
     Freed(Run),
-    /// Bytes of a zone died.
+    /// Inline data of a zone became unused.
     Dead {
         zone: u64,
         len: u32,
@@ -27,8 +27,8 @@ enum Undo {
 }
 
 impl Space {
-    /// Whether [`retain`](Self::retain), [`release`](Self::release) and [`dead`](Self::dead) would all succeed. Nothing is changed
-    /// when it returns.
+    /// Returns whether [`retain`](Self::retain), [`release`](Self::release) and [`mark_dead`](Self::mark_dead) would succeed for all
+    /// changes, in order. The space is the same afterwards.
     pub(crate) fn fits(&mut self, changes: &[Change]) -> bool {
         let mut done = Vec::with_capacity(changes.len());
         let fits = changes.iter().all(|change| {
@@ -41,7 +41,7 @@ impl Space {
         fits
     }
 
-    /// Makes a change; `None` if that cannot be, and then nothing is changed.
+    /// Applies a change. Returns `None`, and changes nothing, if the change contradicts the space.
     fn tried(&mut self, change: &Change) -> Option<Undo> {
         match *change {
             Change::Put { .. } | Change::Delete { .. } => Some(Undo::Nothing),
@@ -65,7 +65,7 @@ impl Space {
                 let undo = if let Some(&(shared, _)) = self.shared.get(&run.start) {
                     Undo::SharedLess(shared)
                 } else if self.doomed.contains_key(&run.start) {
-                    // It has no owner already.
+                    // The run has no owner any more.
                     return None;
                 } else if self.is_held(run) {
                     Undo::FreedToDoomed(run)
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
     use crate::format::{Geometry, Zone};
 
-    /// A commit that released blocks which were free already was found out when its frame was on the device, and the drive never opened
-    /// again. The trial finds it before, and leaves the space exactly as it was, whatever is tried.
+    /// A commit released blocks that were free already. That was noticed when its frame was on the device, and the drive could not be
+    /// opened again. The dry run notices it before, and leaves the space exactly as it was.
     #[test]
     fn s494_a_trial_finds_a_contradiction_and_leaves_the_space_as_it_was() {
         let mut space = Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 });
