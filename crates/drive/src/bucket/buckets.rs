@@ -1,4 +1,4 @@
-//! A drive's buckets by name.
+//! Buckets of a drive: lookup, creation, deletion and listing by name.
 
 use super::{BucketRecord, DriveBucket};
 use crate::error::Result;
@@ -13,13 +13,13 @@ impl Drive {
         self.bucket_record(name).await?.ok_or_else(|| StoreError::NoSuchBucket(name.to_owned()))
     }
 
-    /// A bucket that is there.
+    /// Returns an existing bucket.
     pub(crate) async fn bucket(&self, name: &str) -> store::Result<DriveBucket> {
         let record = self.known(name).await?;
         Ok(DriveBucket { shell: self.0.clone(), name: name.into(), id: record.id })
     }
 
-    /// Whether a bucket holds nothing.
+    /// Returns whether a bucket has no objects, versions or uploads.
     pub(crate) async fn is_empty(&self, bucket: u64) -> Result<bool> {
         for kind in [Kind::Object, Kind::Version, Kind::Upload] {
             if !self.0.entries(IndexKey::of(kind, bucket), 1).await?.is_empty() {
@@ -74,7 +74,7 @@ impl Buckets for Drive {
 }
 
 impl DriveBucket {
-    /// What the bucket is now; `NoSuchBucket` if it was deleted since it was opened.
+    /// Returns the bucket's record, or `NoSuchBucket` if the bucket was deleted after it was opened.
     pub(super) async fn bucket_record(&self) -> store::Result<BucketRecord> {
         let drive = Drive(self.shell.clone());
         let record = drive.known(&self.name).await?;
@@ -84,8 +84,8 @@ impl DriveBucket {
         }
     }
 
-    /// Sets whether the bucket keeps versions. Changes of the bucket that began before are done when it returns: none of them
-    /// overwrites an object as the bucket did before.
+    /// Sets the bucket's versioning state. When this returns, all changes of the bucket that began before have ended, so that none of them
+    /// still overwrites an object under the former state.
     pub(crate) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
         let names = self.shell.locks.hold_names().await;
         let locks = vec![names, self.shell.locks.hold_whole(self.id).await];

@@ -1,4 +1,4 @@
-//! What one commit does to a key.
+//! Edit of a key: gathers the changes that one commit makes to a key.
 
 use super::{DriveBucket, shown};
 use crate::error::Result;
@@ -11,24 +11,24 @@ use store::{
     Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning, version_id,
 };
 
-/// Changes of a key whose lock is held, until they are committed.
+/// Changes of a locked key, until they are committed.
 #[derive(Debug)]
 pub(crate) struct Edit<'a> {
     bucket: &'a DriveBucket,
     key: &'a ObjectKey,
-    /// Whether the bucket keeps versions.
+    /// The bucket's versioning state.
     pub(super) state: Versioning,
-    /// What the key is now.
+    /// The current object of the key.
     pub(crate) current: Option<ObjectRecord>,
     prepared: Prepared,
     locks: Vec<Held>,
 }
 
-/// A version that is not current: an object that was, or a mark.
+/// The entry and the record of an older version or a delete marker.
 pub(crate) type Older = (IndexKey, ObjectRecord);
 
 impl DriveBucket {
-    /// Begins to change a key, whose lock this is.
+    /// Begins a change of a key. `held` is the key's lock.
     pub(crate) async fn edit<'a>(&'a self, key: &'a ObjectKey, held: Held) -> store::Result<Edit<'a>> {
         let state = self.state().await?;
         let current = self.shell.record(&IndexKey::object(self.id, key)).await?;
@@ -36,7 +36,7 @@ impl DriveBucket {
         Ok(Edit { bucket: self, key, state, current, prepared, locks })
     }
 
-    /// Stores a body under a key.
+    /// Stores a body as the current object of a key.
     pub(crate) async fn place(
         &self,
         key: &ObjectKey,
@@ -52,14 +52,14 @@ impl DriveBucket {
         Ok(placed)
     }
 
-    /// A key's versions that are not current, the newest first; at most so many.
+    /// Returns the older versions of a key, newest first, at most `limit`.
     pub(crate) async fn older(&self, key: &ObjectKey, limit: usize) -> Result<Vec<Older>> {
         let prefix = IndexKey::versions(self.id, key.as_bytes());
         let found = self.shell.entries(prefix, limit).await?;
         found.into_iter().map(|(entry, value)| Ok((entry, decoded(&value)?))).collect()
     }
 
-    /// A key's version that is not current and is called so: an id of its own says its entry, the one called `null` may be any.
+    /// Returns the older version of a key with this id. An id that contains a write number names the entry; `null` needs a search.
     pub(super) async fn older_called(
         &self,
         key: &ObjectKey,
@@ -76,8 +76,8 @@ impl DriveBucket {
 }
 
 impl DriveBucket {
-    /// The version called `null` of a key, if it is not the current one. A key has one at most. Costs a look at the index for each time
-    /// that the bucket did not keep versions, however many versions there are.
+    /// Returns the older version of a key with the id `null`. A key has at most one. Costs one seek in the index for each period in which
+    /// the bucket was not versioned, whatever the number of versions.
     async fn older_null(&self, key: &ObjectKey) -> Result<Option<Older>> {
         let writes = match Drive(self.shell.clone()).bucket_record(&self.name).await? {
             Some(record) if record.id == self.id => record.writes_of_null(),
@@ -89,7 +89,7 @@ impl DriveBucket {
             for writes in writes {
                 let newest = IndexKey::version(bucket, &key, *writes.end());
                 let mut scan = machine.index.scan(Bound::Included(&newest.0), &prefix.0)?;
-                // Most often the first entry says it: a period of a bucket that kept no versions has one of the key.
+                // The first entry suffices usually: such a period leaves at most one version of the key.
                 while let Some((entry, value)) = scan.next()? {
                     let record = decoded(value)?;
                     if record.write < *writes.start() {
@@ -111,13 +111,13 @@ impl Edit<'_> {
         IndexKey::object(self.bucket.id, self.key)
     }
 
-    /// `PreconditionFailed` unless the key is as it must be.
+    /// Checks a precondition against the current object. Fails with `PreconditionFailed`.
     pub(super) fn check(&self, precondition: &Precondition) -> store::Result<()> {
         let found = self.current.as_ref().map(|record| self.bucket.etag_of(record));
         check(self.key, found.as_ref(), precondition)
     }
 
-    /// How what is stored now is named.
+    /// Returns how the id of a version stored now is formed.
     fn naming(&self) -> Naming {
         match self.state {
             Versioning::Never => Naming::Unnamed,
@@ -126,7 +126,7 @@ impl Edit<'_> {
         }
     }
 
-    /// A body becomes what the key is.
+    /// Stores a body as the current object.
     pub(crate) async fn place(
         &mut self,
         stored: Stored,
@@ -150,7 +150,7 @@ impl Edit<'_> {
         Ok(placed)
     }
 
-    /// The key is deleted as far as the bucket deletes.
+    /// Deletes the current object. In a versioned bucket the object becomes an older version, and a delete marker is added.
     pub(crate) async fn mark(&mut self) -> Result<Deleted> {
         self.make_room().await?;
         if self.current.is_some() {
@@ -169,9 +169,9 @@ impl Edit<'_> {
         Ok(Deleted { version: naming.id(write, modified), is_marker: true })
     }
 
-    /// Lets what is current go, or become older.
+    /// Removes the current object, or makes it an older version, as the versioning state demands.
     async fn make_room(&mut self) -> Result<()> {
-        // Where the current object is called `null`, no older version is.
+        // If the current object has the id `null`, no older version has.
         let is_null = self.current.as_ref().is_some_and(|current| current.naming != Naming::Own);
         if self.state == Versioning::Suspended
             && !is_null
@@ -192,7 +192,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// The current object goes, and what was before it, unless that is a mark, takes its place.
+    /// Removes the current object. The newest older version, unless it is a delete marker, becomes current.
     pub(super) async fn remove_current(&mut self) -> Result<()> {
         self.prepared.purpose = Purpose::Frees;
         let Some(current) = self.current.take() else { return Ok(()) };
@@ -203,7 +203,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// A version that is not current goes; where it was the newest, the one before takes its place.
+    /// Removes an older version. If that was the newest of a deleted key, the one before it may become current.
     pub(super) async fn remove_older(&mut self, entry: IndexKey, record: &ObjectRecord) -> Result<()> {
         self.prepared.purpose = Purpose::Frees;
         let newest = self.bucket.older(self.key, 2).await?;
@@ -227,7 +227,7 @@ impl Edit<'_> {
         self.delete(entry);
     }
 
-    /// An entry has this record.
+    /// Adds the change that sets an entry to a record.
     pub(super) fn put(&mut self, key: IndexKey, record: &ObjectRecord) {
         self.prepared.changes.push(Change::Put { key: key.0, value: record.encode() });
     }
@@ -236,39 +236,40 @@ impl Edit<'_> {
         self.prepared.changes.push(Change::Delete { key: key.0 });
     }
 
-    /// What else happens with it.
+    /// Adds further changes to the same commit.
     pub(super) fn with(&mut self, other: Prepared) {
         self.prepared.extend(other);
     }
 
-    /// Makes it durable and seen.
+    /// Makes the changes durable and visible.
     pub(super) async fn commit(self) -> Result<()> {
         if self.prepared.is_empty() {
-            // Nothing is there to be deleted; but what a failed write left on the device may be found by the next opening.
+            // The deletion of a missing key changes nothing. It fails all the same after a failed write, as the next opening may find that
+            // write.
             return self.bucket.shell.machine.check_writable();
         }
         self.bucket.shell.commit(self.prepared, self.locks).await
     }
 
-    /// What is to be committed.
+    /// Returns the changes, to be committed by the caller.
     pub(crate) fn into_prepared(self) -> Prepared {
         self.prepared
     }
 
-    /// Makes this and what is done to another key durable and seen at once.
+    /// Commits the changes of two keys together.
     pub(super) async fn commit_with(mut self, other: Self) -> Result<()> {
         self.prepared.extend(other.prepared);
         self.locks.extend(other.locks);
         self.commit().await
     }
 
-    /// Whether this version is called so.
+    /// Returns whether a version has this id.
     pub(super) fn is_called(&self, record: &ObjectRecord, id: &str) -> bool {
         is_called(record, self.state, id)
     }
 }
 
-/// Whether a version is called so.
+/// Returns whether a version has this id, given the bucket's versioning state.
 pub(super) fn is_called(record: &ObjectRecord, state: Versioning, id: &str) -> bool {
     let naming = match shown(record.naming, state) {
         Naming::Unnamed => Naming::Null,

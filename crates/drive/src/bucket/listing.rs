@@ -1,4 +1,4 @@
-//! Pages of keys: seeks over what is folded, never walks through it.
+//! Listing of keys. A common prefix is skipped by a seek, not by reading its keys.
 
 use super::DriveBucket;
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use std::ops::Bound;
 use store::listing::{Scan, successor, token_after};
 use store::{ListEntry, ListPage, ObjectRef, StoreError, Versioning};
 
-/// What comes before an object's key in its entry.
+/// Length of an entry's key before the object key.
 const ENTRY_PREFIX_BYTES: usize = 9;
 
 impl DriveBucket {
@@ -59,7 +59,7 @@ impl DriveBucket {
     }
 }
 
-/// Where the first key of the scan can be.
+/// Returns the position at which the scan begins.
 fn first_bound(all: &IndexKey, scan: &Scan) -> Bound<IndexKey> {
     match &scan.after {
         Some(after) if **after >= *scan.prefix => Bound::Excluded(all.clone().then(after)),

@@ -1,4 +1,4 @@
-//! Buckets whose entry was lost with a part of the index: their objects are there, and get a name to be read by.
+//! Lost buckets: gives names to buckets whose index entry was lost, so that their objects can be read.
 
 use super::BucketRecord;
 use crate::error::Result;
@@ -10,8 +10,8 @@ use std::ops::Bound;
 use store::Timestamp;
 
 impl Machine {
-    /// Gives a name, in memory only, to each bucket that has objects and no entry; one line for each. For a drive that is opened before
-    /// its damage.
+    /// Gives a name, in memory only, to each bucket that has objects and no entry. Returns one line for each. For drives that are opened
+    /// with `before_damage`.
     pub(crate) fn name_lost_buckets(&self) -> Result<Vec<String>> {
         let (mut named, mut used) = (BTreeSet::new(), BTreeSet::new());
         let mut scan = self.index.scan_whole(Bound::Unbounded, &Losses::default());
@@ -26,7 +26,7 @@ impl Machine {
             let name = format!("lost-{id:016x}");
             let record = BucketRecord { periods: Vec::new(), ..BucketRecord::new(id, Timestamp(0)) };
             self.index.insert(IndexKey::bucket(&name).0, record.encode());
-            format!("the name of a bucket is lost: its objects are in '{name}'")
+            format!("the name of a bucket is lost: its objects are in the bucket '{name}'")
         });
         Ok(lost.collect())
     }

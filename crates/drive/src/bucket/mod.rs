@@ -1,9 +1,10 @@
-//! A drive's buckets as the seams of `store` want them.
+//! Buckets of a drive: implements the traits of `store`.
 //!
-//! Owns nothing: what a bucket is lies in the index. Every change of a key is made under the key's lock, by an `Edit` that
-//! gathers what one commit does.
+//! Owns no state, as buckets lie in the index. Every change of a key is made under the key's lock by an `Edit`, which gathers the
+//! changes of one commit.
 //!
-//! Invariants: what a key is now is an entry `Object`, unless it is a deletion's mark; marks and what was before are entries
+//! Invariants: the current object of a key is an entry `Object`. Delete markers and older versions are entries `Version`, newest
+//! first. A write has a greater number than all earlier writes of its key.
 //! `Version`, the newest first; a write has a greater number than any of its key before.
 
 mod buckets;
@@ -29,18 +30,18 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Timestamp, Versioning};
 
-/// What the index keeps of a bucket.
+/// The value of a bucket's index entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BucketRecord {
     id: BucketId,
     made: Timestamp,
     versioning: Versioning,
-    /// The last changes of `versioning`, the oldest first: the writes from this number on are of this state, up to the next.
-    /// It begins with the bucket's own write, unless an older Tenon made the bucket or there were too many.
+    /// The last changes of `versioning`, oldest first: the state applies to writes from this number on, up to the next change. The list
+    /// begins with the bucket's creation, unless a former version of Tenon created the bucket or there were too many changes.
     periods: Vec<(u64, Versioning)>,
 }
 
-/// Changes of a bucket's versioning to remember.
+/// Changes of versioning to remember.
 const PERIODS_MAX: usize = 64;
 
 impl BucketRecord {
@@ -56,13 +57,13 @@ impl BucketRecord {
         to.0
     }
 
-    /// The record of a bucket that is made now.
+    /// Makes the record of a new bucket.
     fn new(id: BucketId, made: Timestamp) -> Self {
         let versioning = Versioning::Never;
         Self { id, made, versioning, periods: vec![(id, versioning)] }
     }
 
-    /// The record from a write on.
+    /// Returns the record with another versioning state from a write on.
     fn with_versioning(mut self, versioning: Versioning, write: u64) -> Self {
         self.periods.push((write, versioning));
         if self.periods.len() > PERIODS_MAX {
@@ -71,7 +72,7 @@ impl BucketRecord {
         Self { versioning, ..self }
     }
 
-    /// The numbers of the writes that may have stored a version called `null`, the last first.
+    /// Returns the ranges of write numbers that may have stored a version with the id `null`, the last range first.
     fn writes_of_null(&self) -> Vec<RangeInclusive<u64>> {
         let ends = self.periods.iter().skip(1).map(|(write, _)| write - 1).chain([u64::MAX]);
         let periods = self.periods.iter().zip(ends);
@@ -90,7 +91,7 @@ impl BucketRecord {
             let (id, made) = (from.number()?, Timestamp(from.fixed()? as i64));
             let versioning = versioning_of(from.byte()?)?;
             let mut periods = Vec::new();
-            // Records of Tenon before version 0.23 end here.
+            // Records written before version 0.23 end here.
             if !from.0.is_empty() {
                 for _ in 0..from.number()? {
                     let write = from.number()?;
@@ -134,7 +135,7 @@ impl fmt::Debug for DriveBucket {
 }
 
 impl Drive {
-    /// The entry of a bucket, if there is one.
+    /// Returns the record of a bucket, if the bucket exists.
     async fn bucket_record(&self, name: &str) -> Result<Option<BucketRecord>> {
         let value = self.0.entry(&IndexKey::bucket(name)).await?;
         value.map(|value| BucketRecord::decode(&value)).transpose()
@@ -146,7 +147,7 @@ impl DriveBucket {
         self.shell.machine.drive.id
     }
 
-    /// What the object's bytes are called.
+    /// Returns the given etag, or the one derived from the write number.
     fn etag(&self, write: u64, given: Option<&ETag>) -> ETag {
         given.cloned().unwrap_or_else(|| etag_of_write(self.drive_id(), write))
     }
@@ -174,13 +175,14 @@ impl DriveBucket {
     }
 }
 
-/// What bytes are called that nobody named: a listing says it of each object, and a format string takes as long as all the rest.
+/// Returns the etag of a write. Listings need it for each object, so it is built without a format string, which would take as long as
+/// everything else in them.
 fn etag_of_write(drive: u64, write: u64) -> ETag {
     let number = u128::from(drive) << 64 | u128::from(write);
     ETag::new(&(store::hex(&number.to_be_bytes()) + "-1"))
 }
 
-/// How a version is named: where versions are kept, what was there before is called `null`.
+/// Returns how a version's id is formed in a bucket of this state: versions from before versioning have the id `null`.
 fn shown(naming: Naming, state: Versioning) -> Naming {
     match (naming, state) {
         (Naming::Unnamed, Versioning::Enabled | Versioning::Suspended) => Naming::Null,
@@ -201,7 +203,7 @@ mod tests {
         let record = record.with_versioning(Versioning::Enabled, 40);
         assert_eq!(record.writes_of_null(), [30..=39, 7..=19]);
         assert_eq!(BucketRecord::decode(&record.encode()).unwrap(), record);
-        // An older Tenon wrote no periods.
+        // A former version of Tenon wrote no periods.
         let older = BucketRecord { periods: Vec::new(), ..enabled.clone() };
         assert_eq!(older.writes_of_null(), [7..=u64::MAX - 1]);
         let mut old_bytes = older.encode();

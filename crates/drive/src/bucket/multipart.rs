@@ -1,4 +1,4 @@
-//! An object in parts that one caller sends: nothing is in the index before it is complete.
+//! Multipart upload of one caller: its parts are not in the index before the upload completes.
 
 use super::DriveBucket;
 use crate::format::{Body, Extent};
@@ -16,18 +16,18 @@ use store::{
 /// The smallest size of every part but the last, in bytes, as on S3.
 pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
 
-/// Parts that belong together.
+/// A multipart upload in memory.
 pub(crate) struct DriveMultipart {
     bucket: DriveBucket,
     key: ObjectKey,
     description: (Attributes, Tags),
-    /// `None` once it was completed or aborted.
+    /// The parts by number; `None` after completion or abortion.
     parts: Mutex<Option<BTreeMap<u32, Part>>>,
-    /// Who did not hear of it completes it once more.
+    /// The completed object. A caller that missed the outcome may complete again.
     completed: OnceLock<ObjectRef>,
 }
 
-/// Shared, so that a completion that is refused leaves it.
+/// A stored part. Cloned for a completion, so that a failed completion keeps it.
 #[derive(Debug, Clone)]
 struct Part {
     extents: Vec<Extent>,
@@ -56,7 +56,7 @@ impl DriveMultipart {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this is the part.
+    /// Adds or replaces a part.
     pub(crate) fn insert(&self, number: u32, stored: Stored) -> Result<()> {
         let Body::Extents(extents) = stored.body else { return Ok(()) };
         let part = Part { extents, holds: stored.holds, known: stored.known };
@@ -64,7 +64,7 @@ impl DriveMultipart {
         Ok(())
     }
 
-    /// The parts in order, if they can be an object.
+    /// Returns the parts in order, after checking that they can form an object.
     fn joined(&self) -> Result<Vec<Part>> {
         let parts = self.parts();
         let parts = parts.as_ref().ok_or_else(ended)?;
@@ -124,7 +124,7 @@ impl Multipart for DriveMultipart {
 }
 
 impl DriveBucket {
-    /// A range of an object as a body of its own: of runs nothing is moved, what lies in a frame is written to a run.
+    /// Returns a range of an object as a body of its own. Runs get another owner, inline data is copied to a run.
     pub(super) async fn cut(&self, from: &ObjectRef, range: Range<u64>) -> Result<Stored> {
         let (record, pins) = self.held_exactly(from).await?;
         let range = byte_range::inside(&from.key, range, record.body.len_bytes())?;

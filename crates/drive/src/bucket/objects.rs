@@ -1,4 +1,4 @@
-//! A bucket's objects.
+//! Objects of a bucket: implements `ObjectStore`.
 
 use super::DriveBucket;
 use super::edit::check;
@@ -19,7 +19,7 @@ impl DriveBucket {
         StoreError::NotFound(key.clone())
     }
 
-    /// An object and a hold on its bytes.
+    /// Returns the record of an object or version, and pins on its bytes.
     pub(super) async fn held(&self, key: &ObjectKey, version: Option<&str>) -> Result<(ObjectRecord, Pins)> {
         loop {
             let named = self.named(key, version).await?;
@@ -30,7 +30,7 @@ impl DriveBucket {
         }
     }
 
-    /// An object, and its bytes or a hold on them.
+    /// Returns the record of an object or version, and its cached bytes or pins on them.
     pub(crate) async fn accessed(
         &self,
         key: &ObjectKey,
@@ -45,7 +45,7 @@ impl DriveBucket {
         }
     }
 
-    /// The entry of a version, or of what the key is now.
+    /// Finds the entry of a version, or of the current object.
     async fn named<'a>(&self, key: &'a ObjectKey, version: Option<&'a str>) -> Result<Named<'a>> {
         let Some(id) = version else {
             return Ok(Named { key, entry: IndexKey::object(self.id, key), write: None });
@@ -54,14 +54,14 @@ impl DriveBucket {
         Ok(Named { key, entry, write: Some(record.write) })
     }
 
-    /// The very bytes that a ref names, and a hold on them.
+    /// Returns the record of the object with exactly this etag, and pins on its bytes.
     pub(crate) async fn held_exactly(&self, object: &ObjectRef) -> Result<(ObjectRecord, Pins)> {
         let (record, pins) = self.held(&object.key, object.version.as_deref()).await?;
         check(&object.key, Some(&self.etag_of(&record)), &Precondition::Matches(object.etag.clone()))?;
         Ok((record, pins))
     }
 
-    /// Stored bytes become the object.
+    /// Makes stored bytes the current object of a key.
     pub(super) async fn put_stored(
         &self,
         key: &ObjectKey,
@@ -72,7 +72,7 @@ impl DriveBucket {
         self.place(key, stored.called(etag), (attributes, tags), &precondition).await
     }
 
-    /// A body once more: runs have one owner more, what lies in a frame is written anew.
+    /// Copies a body: runs get another owner, inline data is written again.
     async fn again(&self, (write, body): (u64, Body), pins: Pins) -> Result<Stored> {
         match body {
             Body::Extents(extents) => Ok(Stored::of_extents(extents, vec![Hold::pins(pins)])),
@@ -85,17 +85,17 @@ impl DriveBucket {
     }
 }
 
-/// Where something was a moment ago.
+/// The entry in which an object or version was found.
 struct Named<'a> {
     key: &'a ObjectKey,
     entry: IndexKey,
-    /// Which write it is, if only that one is meant.
+    /// The write number of the version, if a certain version was asked for.
     write: Option<u64>,
 }
 
 impl Named<'_> {
-    /// What was found there; `None` if the version that is meant is elsewhere by now: what was current became older, or the
-    /// other way round.
+    /// Checks what was read from the entry. Returns `None` if the version has moved to another entry meanwhile: a current object may have
+    /// become an older version, or the reverse.
     fn still<T>(&self, found: Option<(ObjectRecord, T)>) -> Result<Option<(ObjectRecord, T)>> {
         let is_meant = |write| self.write.is_none_or(|meant| meant == write);
         match found {
@@ -170,7 +170,7 @@ impl ObjectStore for DriveBucket {
         target.check(&precondition)?;
         let mut source = self.edit(&from.key, other).await?;
         source.check(&Precondition::Matches(from.etag.clone()))?;
-        // The same bytes, but their description may have changed before the lock was held.
+        // The bytes are the same, but tags or metadata may have changed before the lock was taken.
         let record = source.current.clone().unwrap_or(record);
         target.place(stored, (record.attributes, record.tags)).await?;
         source.mark().await?;
@@ -214,7 +214,7 @@ impl ObjectStore for DriveBucket {
 }
 
 impl DriveBucket {
-    /// Whether the bucket keeps versions.
+    /// Returns the bucket's versioning state.
     pub(crate) async fn state(&self) -> Result<Versioning> {
         Ok(self.bucket_record().await?.versioning)
     }

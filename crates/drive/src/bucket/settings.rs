@@ -1,4 +1,4 @@
-//! A bucket's settings.
+//! Settings of a bucket.
 
 use super::DriveBucket;
 use crate::format::{Change, IndexKey, Kind};
@@ -19,7 +19,7 @@ impl Settings for DriveBucket {
         self.bucket_record().await?;
         let key = IndexKey::setting(self.id, name).0;
         let (change, purpose) = match value {
-            // An empty value would be a deletion.
+            // The value is prefixed by a byte, as an empty value would be a deletion.
             Some(value) => (Change::Put { key, value: [&[0], &value[..]].concat() }, Purpose::Grows),
             None => (Change::Delete { key }, Purpose::Frees),
         };
@@ -29,7 +29,7 @@ impl Settings for DriveBucket {
 }
 
 impl DriveBucket {
-    /// All that is set, by name.
+    /// Returns all settings by name.
     pub(crate) async fn all_settings(&self) -> Result<BTreeMap<String, Bytes>> {
         let all = IndexKey::of(Kind::Setting, self.id);
         let skip = all.0.len();

@@ -1,4 +1,4 @@
-//! Uploads that outlast the call that began them: entries of the index, as their parts are.
+//! Multipart uploads that outlast their caller: uploads and their parts are entries of the index.
 
 use super::DriveBucket;
 use super::edit::Edit;
@@ -17,7 +17,7 @@ use store::{
     Upload, Uploads, part_number,
 };
 
-/// What the index keeps of an upload.
+/// The value of an upload's index entry.
 #[derive(Debug)]
 struct UploadRecord {
     began: Timestamp,
@@ -25,7 +25,7 @@ struct UploadRecord {
     tags: Tags,
 }
 
-/// What the index keeps of a part.
+/// The value of a part's index entry.
 #[derive(Debug)]
 struct PartRecord {
     note: Option<String>,
@@ -71,7 +71,7 @@ impl PartRecord {
     }
 }
 
-/// The number in an upload's id.
+/// Parses the write number in an upload id.
 fn number_of(id: &str) -> Option<u64> {
     (id.len() == 16).then(|| u64::from_str_radix(id, 16).ok()).flatten()
 }
@@ -94,7 +94,7 @@ impl DriveBucket {
         found.into_iter().map(decode).collect()
     }
 
-    /// Stores a body piece by piece, as it comes, in runs.
+    /// Stores a stream of bytes in runs.
     pub(crate) async fn store_stream(
         &self,
         mut body: BoxStream<'_, Result<Bytes>>,
@@ -117,7 +117,7 @@ impl DriveBucket {
         }
     }
 
-    /// Nothing is left of an upload.
+    /// Prepares the removal of an upload and its parts.
     async fn forget(&self, key: &ObjectKey, upload: u64) -> Result<Prepared> {
         let mut prepared = Prepared { purpose: Purpose::Frees, ..Prepared::default() };
         for (entry, part) in self.part_records(upload).await? {
@@ -195,7 +195,7 @@ impl Uploads for DriveBucket {
         let (mut extents, mut known, mut etags) = (Vec::new(), Vec::new(), Vec::new());
         for number in numbers {
             let found = parts.iter().find(|(entry, _)| part_number(entry) == *number);
-            let (_, part) = found.ok_or_else(|| StoreError::Invalid("a part that is not there".into()))?;
+            let (_, part) = found.ok_or_else(|| StoreError::Invalid("a part does not exist: list the parts of the upload".into()))?;
             etags.push(self.etag(part.stored.write, None));
             if let Body::Extents(more) = &part.stored.body {
                 extents.extend_from_slice(more);

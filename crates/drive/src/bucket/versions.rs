@@ -1,4 +1,4 @@
-//! What was overwritten and deleted.
+//! Versions of objects: implements `Versions`.
 
 use super::edit::{Edit, Older, check, is_called};
 use super::{DriveBucket, shown};
@@ -25,7 +25,7 @@ impl DriveBucket {
         Version { key: key.clone(), id, is_newest, last_modified: record.modified, stored }
     }
 
-    /// The newest version of a key: what the key is now, or the mark of its deletion.
+    /// Returns the newest version of a key: the current object, or a delete marker.
     async fn newest(&self, key: &ObjectKey, state: Versioning) -> Result<Option<Version>> {
         let entry = IndexKey::object(self.id, key);
         let mut current = self.shell.record(&entry).await?;
@@ -34,7 +34,7 @@ impl DriveBucket {
                 return Ok(Some(self.version(key, record, true, state)));
             }
             let older = self.older(key, 1).await?;
-            // It may have become what the key is, meanwhile.
+            // An older version may have become current meanwhile.
             current = self.shell.record(&entry).await?;
             if current.is_none() {
                 return Ok(older.first().map(|(_, record)| self.version(key, record, true, state)));
@@ -42,7 +42,7 @@ impl DriveBucket {
         }
     }
 
-    /// All of a key, newest first.
+    /// Returns all versions of a key, newest first.
     async fn all_of(&self, key: &ObjectKey, state: Versioning) -> Result<Vec<Version>> {
         let entry = IndexKey::object(self.id, key);
         let mut current = self.shell.record(&entry).await?;
@@ -57,7 +57,7 @@ impl DriveBucket {
         }
     }
 
-    /// The version of a key that is called so, and its entry.
+    /// Returns the entry and the record of the version with this id.
     pub(super) async fn version_called(&self, key: &ObjectKey, id: &str) -> Result<Option<Older>> {
         let state = self.state().await?;
         let entry = IndexKey::object(self.id, key);
@@ -70,7 +70,7 @@ impl DriveBucket {
             if older.is_some() {
                 return Ok(older);
             }
-            // It may have become what the key is, meanwhile.
+            // The version may have become current meanwhile.
             let now = self.shell.record(&entry).await?;
             if is_same_write(&current, &now) {
                 return Ok(None);
@@ -79,7 +79,7 @@ impl DriveBucket {
         }
     }
 
-    /// The versions of a key that these records are, the newest first.
+    /// Returns the versions of a key for these records, which are ordered newest first.
     fn versions_of(
         &self,
         key: &ObjectKey,
@@ -90,7 +90,7 @@ impl DriveBucket {
         numbered.map(move |(at, record)| self.version(key, record, at == 0, state))
     }
 
-    /// Changes a version that is an object.
+    /// Changes a version that is no delete marker.
     async fn change(
         &self,
         key: &ObjectKey,
@@ -110,7 +110,7 @@ impl DriveBucket {
         Ok(edit.commit().await?)
     }
 
-    /// A version's entry.
+    /// Returns the entry and the record of a version, during an edit of its key.
     async fn found(
         &self,
         edit: &Edit<'_>,
@@ -137,7 +137,7 @@ impl DriveBucket {
         Ok(self.shell.blocking(work).await?)
     }
 
-    /// These entries, and those of the keys after the scan's beginning.
+    /// Appends the versions of the keys that the scan covers, up to its limit.
     fn versions_from(
         &self,
         machine: &Machine,
@@ -172,7 +172,7 @@ impl DriveBucket {
     }
 }
 
-/// Whether two looks at what a key is have seen the same: then nothing that is there still was missed in between.
+/// Returns whether two reads of the current object saw the same write. Then no version was moved between the reads.
 fn is_same_write(one: &Option<ObjectRecord>, other: &Option<ObjectRecord>) -> bool {
     let write = |record: &Option<ObjectRecord>| record.as_ref().map(|record| record.write);
     write(one) == write(other)
@@ -182,11 +182,11 @@ fn entry(version: Version) -> VersionEntry {
     VersionEntry::Version(Box::new(version))
 }
 
-/// The keys of a bucket that are objects or were, in order: two scans side by side.
+/// The keys of a bucket that have a current object or versions, in order: two scans in parallel.
 struct Keys {
     objects: index::Scan,
     versions: index::Scan,
-    /// The next entry of each, which was not taken yet.
+    /// The next unread entry of each scan.
     object: Option<(ObjectKey, Bytes)>,
     version: Option<(ObjectKey, Bytes)>,
 }
@@ -197,14 +197,14 @@ impl Keys {
         let current = from.as_ref().map(|key| objects.clone().then(key).0);
         let older = match from {
             Bound::Included(key) => Bound::Included(versions.clone().escaped(key).0),
-            // After all versions of the key, which end in a number.
+            // After all versions of the key: in their entries `00 01` and a number follow the key.
             Bound::Excluded(key) => Bound::Included(versions.clone().escaped(key).then(&[0, 2]).0),
             Bound::Unbounded => Bound::Unbounded,
         };
         let scan = |from: Bound<Vec<u8>>, prefix: IndexKey| {
             machine.index.scan(from.as_ref().map(Vec::as_slice), &prefix.0)
         };
-        // In this order: what is overwritten in between is found among the older ones.
+        // Objects first: an object that is overwritten between the scans is then found among the older versions.
         let objects = scan(current, objects.then(prefix))?;
         let versions = scan(older, versions.escaped(prefix))?;
         let mut keys = Self { objects, versions, object: None, version: None };
@@ -213,12 +213,12 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The next key.
+    /// Returns the next key.
     fn next(&self) -> Option<ObjectKey> {
         self.object.iter().chain(&self.version).map(|(key, _)| key).min().cloned()
     }
 
-    /// What the next key has, the newest first.
+    /// Removes the next key and returns its records, newest first.
     fn take(&mut self, key: &ObjectKey) -> crate::Result<Vec<ObjectRecord>> {
         let (mut current, mut older) = (None, Vec::new());
         if let Some((_, value)) = self.object.take_if(|(next, _)| next == key) {
@@ -245,7 +245,8 @@ impl Keys {
     }
 }
 
-/// What is current, and what is older than that: who overwrote it between the two looks made it one of the older ones too.
+/// Returns the current record and the older ones. An object that was overwritten between the two reads appears in both; it is returned
+/// once.
 fn newest_first(
     current: Option<ObjectRecord>,
     older: impl Iterator<Item = ObjectRecord>,
@@ -377,8 +378,8 @@ mod tests {
     use crate::format::Naming;
     use store::Timestamp;
 
-    /// A version was listed twice, as the newest and as an older one, when its key was overwritten between the look at what is
-    /// current and the one at what is older.
+    /// A version was listed twice, as the newest and as an older one, if its key was overwritten between the reads of the current object
+    /// and of the older versions.
     #[test]
     fn what_is_overwritten_between_two_looks_is_listed_once() {
         let record = |write| {

@@ -1,19 +1,19 @@
-//! An object whose bytes are stored as they come.
+//! Streaming writer for an object: stores bytes as they arrive.
 
 use super::DriveBucket;
 use crate::shell::RunWriter;
 use bytes::Bytes;
 use store::{ObjectKey, ObjectRef, ObjectWriter, Payload, PutOptions, Result};
 
-/// Bytes of an object that nothing names yet.
+/// Bytes of an object that is not committed yet.
 #[derive(Debug)]
 pub(crate) struct DriveWriter {
     bucket: DriveBucket,
     key: ObjectKey,
     len_bytes: Option<u64>,
-    /// What may still fit a frame...
+    /// Bytes that may still fit into a frame...
     held: Payload,
-    /// ... and where it goes when it does not.
+    /// ... and the runs that take them once they do not.
     runs: Option<RunWriter>,
 }
 

@@ -1,4 +1,4 @@
-//! A bucket of a pool: the bucket of that name on each drive.
+//! A bucket of a pool: consists of the bucket of that name on each drive.
 
 use super::stays::Stay;
 use super::{Pool, placement, to_the_end};
@@ -9,19 +9,19 @@ use std::sync::Arc;
 use store::{ObjectKey, Result, StoreError, Versioning};
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// What is stored in parts, nobody knows how long it will be, takes a drive where so many bytes fit.
+/// Free bytes that a drive must have for a new upload, whose length is not known.
 pub(super) const UNKNOWN_BYTES: u64 = 64 << 20;
 
-/// A bucket on all drives.
+/// A bucket of a pool.
 #[derive(Clone)]
 pub(super) struct PoolBucket {
     pub(super) pool: Pool,
     pub(super) name: Arc<str>,
-    /// By the drives' places; `None` on one that is missing.
+    /// The bucket on each drive, by drive number; `None` if the drive is missing.
     pub(super) parts: Vec<Option<DriveBucket>>,
 }
 
-/// A key that is being changed, and its home.
+/// A write of a key in progress, and the key's home drive.
 pub(super) struct Writing {
     stay: Stay,
     pub(super) home: usize,
@@ -29,7 +29,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// The stay alone, to be kept for longer than a call.
+    /// Keeps only the placement lock, for longer than a call.
     pub(super) fn into_stay(self) -> Stay {
         self.stay
     }
@@ -42,29 +42,29 @@ impl fmt::Debug for PoolBucket {
 }
 
 impl PoolBucket {
-    /// The bucket on one drive.
+    /// Returns the bucket on a drive.
     pub(super) fn part(&self, number: usize) -> Result<&DriveBucket> {
         let part = self.parts.get(number).and_then(Option::as_ref);
         part.ok_or_else(|| self.pool.missing(number))
     }
 
-    /// The bucket on the drives that are there.
+    /// Returns the bucket on each drive that is present.
     pub(super) fn here(&self) -> impl Iterator<Item = (usize, &DriveBucket)> {
         self.parts.iter().enumerate().filter_map(|(number, part)| Some((number, part.as_ref()?)))
     }
 
-    /// The bucket on each drive; `Unavailable` if one is missing.
+    /// Returns the bucket on all drives; `Unavailable` if a drive is missing.
     pub(super) fn all(&self) -> Result<Vec<&DriveBucket>> {
         (0..self.parts.len()).map(|number| self.part(number)).collect()
     }
 
-    /// The bucket where it is said what is set for it.
+    /// Returns the bucket on the first drive that is present. Its settings are authoritative.
     pub(super) fn first(&self) -> Result<&DriveBucket> {
         self.here().next().map(|(_, part)| part).ok_or_else(|| self.pool.missing(0))
     }
 
-    /// The drive on which the key is an object now. Those that know it from memory are asked first, and filters there say of most others
-    /// that they have not got it.
+    /// Returns the drive that has the current object of a key. Indexes that can answer from memory are asked first: the filters of
+    /// most other drives exclude the key.
     pub(super) async fn current(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let mut unsure = Vec::new();
         for (number, part) in self.here() {
@@ -85,7 +85,7 @@ impl PoolBucket {
         failed.map_or(Ok(None), Err)
     }
 
-    /// The drive that has anything of the key but uploads, which have stays.
+    /// Returns the drive that has an object or version of the key. Uploads are not considered, as they have placement locks.
     pub(super) async fn home(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let current = self.current(key).await;
         if !matches!(current, Ok(Some(_))) && self.first()?.state().await? != Versioning::Never {
@@ -94,18 +94,18 @@ impl PoolBucket {
                     return Ok(Some(number));
                 }
             }
-            // An older version may have become what the key is, between the two looks.
+            // An older version may have become current between the two lookups.
             return self.current(key).await;
         }
         current
     }
 
-    /// The bucket on the drive that has a version, or what the key is now.
+    /// Returns the bucket on the drive that has a version, or the current object.
     pub(super) async fn existing(&self, key: &ObjectKey, version: Option<&str>) -> Result<&DriveBucket> {
         self.part(self.place_of(key, version).await?)
     }
 
-    /// The place of the drive that has a version, or what the key is now.
+    /// Returns the number of the drive that has a version, or the current object.
     pub(super) async fn place_of(&self, key: &ObjectKey, version: Option<&str>) -> Result<usize> {
         let home = match version {
             None => self.current(key).await?,
@@ -114,7 +114,7 @@ impl PoolBucket {
         home.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// Begins to change a key. One that is new goes to the drive `near`, or where so many bytes fit.
+    /// Begins a write of a key. A new key is placed on the drive `near`, or on a drive with room for `len_bytes`.
     pub(super) async fn writing(
         &self,
         key: &ObjectKey,
@@ -136,7 +136,7 @@ impl PoolBucket {
         Ok(Writing { stay, home, _names: names })
     }
 
-    /// Changes a key at its home, to the end also if nobody waits for it.
+    /// Changes a key on its home drive. The change runs to its end even if the caller is cancelled.
     pub(super) async fn change<T, Work>(
         &self,
         key: &ObjectKey,
@@ -157,7 +157,7 @@ impl PoolBucket {
         .await
     }
 
-    /// An error if a drive failed: a write that it did not acknowledge may be on its device, so that nobody knows what it has not got.
+    /// Fails if a drive does not accept writes: an unacknowledged write may be on its device, so it is unknown which keys it has.
     fn check_none_in_doubt(&self) -> Result<()> {
         for (_, part) in self.here() {
             part.shell.machine.check_writable()?;

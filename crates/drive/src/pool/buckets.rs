@@ -1,7 +1,7 @@
-//! A pool's buckets: each is on all drives.
+//! Buckets of a pool. Each bucket exists on all drives.
 //!
-//! The first drive has a bucket for as long as it is there: it is made there first and removed there last. So what a crash leaves half made is
-//! made on the others too, what it leaves half removed is there again, and can be removed again.
+//! A bucket is created on the first drive first, and deleted there last. So after a crash, a bucket that was half created is created on the
+//! other drives too, and one that was half deleted is complete again and can be deleted again.
 
 use super::Pool;
 use super::bucket::PoolBucket;
@@ -27,7 +27,7 @@ impl Pool {
         Ok(PoolBucket { pool: self.clone(), name: name.into(), parts })
     }
 
-    /// Makes all drives agree on all buckets, when nobody uses them yet. All are there.
+    /// Creates missing buckets and copies settings, so that all drives agree. Requires that all drives are present and unused.
     pub(super) async fn mend(&self) -> Result<()> {
         let mut names = BTreeSet::new();
         for (_, drive) in self.here() {
@@ -39,7 +39,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes a bucket where it is not, and everywhere what it is on the first drive; on how many drives it was not.
+    /// Creates a bucket where it is missing, and copies its settings from the first drive. Returns the number of buckets created.
     async fn make(&self, name: &str) -> Result<usize> {
         let mut made = 0;
         let mut parts = Vec::new();
@@ -62,7 +62,7 @@ impl Pool {
     }
 }
 
-/// Makes what is set for a bucket on another drive what it is on the first.
+/// Copies versioning and settings of a bucket from the first drive to another.
 async fn follow(first: &DriveBucket, other: &DriveBucket) -> Result<()> {
     let versioning = first.state().await?;
     if other.state().await? != versioning {

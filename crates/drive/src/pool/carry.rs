@@ -1,10 +1,10 @@
-//! From one drive to another: read there, stored here, as it comes.
+//! Copies between drives of a pool: objects are read from one drive and stored on another.
 
 use crate::bucket::DriveBucket;
 use crate::shell::{Access, Stored};
 use store::{CopyOptions, ObjectKey, ObjectRef, Result};
 
-/// Copies an object to a key on another drive, as `ObjectStore::copy` does on one.
+/// Copies an object to a key on another drive, as `ObjectStore::copy` does on one drive.
 pub(super) async fn copy(
     source: &DriveBucket,
     from: &ObjectRef,
@@ -30,7 +30,7 @@ pub(super) async fn copy(
     target.place(to, stored.called(etag), description, &options.precondition).await
 }
 
-/// A range of an object as a body of its own on another drive.
+/// Stores a range of an object as a body of its own on another drive.
 pub(super) async fn cut(
     source: &DriveBucket,
     from: &ObjectRef,

@@ -1,4 +1,4 @@
-//! Listings: what the drives list, merged. What several drives fold is one common prefix.
+//! Listings of a pool: merges the listings of its drives. A common prefix of several drives appears once.
 
 use super::bucket::PoolBucket;
 use crate::bucket::DriveBucket;
@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::{ListEntry, ListPage, ListRequest, ListVersions, ObjectStore, Result, VersionEntry, Versions};
 
-/// Of a page each drive is asked for its share and so many entries more, as it rarely has exactly that.
+/// For a page, each drive is asked for its share of the limit plus this number, as it rarely has exactly its share.
 const MORE_THAN_SHARE: usize = 16;
 
-/// What a drive lists, as it is asked for.
+/// The listing of one drive, fetched as needed.
 struct Source<'a> {
     part: &'a DriveBucket,
     request: ListRequest,
@@ -23,7 +23,7 @@ impl<'a> Source<'a> {
         Self { part, request: request.clone(), entries: VecDeque::new(), is_at_end: false }
     }
 
-    /// The text of the next entry.
+    /// Returns the text of the next entry.
     fn next(&self) -> Option<&[u8]> {
         self.entries.front().map(ListEntry::text)
     }
@@ -32,7 +32,7 @@ impl<'a> Source<'a> {
         self.entries.is_empty() && !self.is_at_end
     }
 
-    /// There is an entry, or none is left.
+    /// Fetches entries until there is one or the listing ends.
     async fn fill(&mut self) -> Result<()> {
         while self.is_drained() {
             let page = ObjectStore::list(self.part, self.request.clone()).await?;
@@ -44,7 +44,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Takes the least of what is next, from all that have it.
+/// Removes the least of the next entries from all drives that have it.
 fn take_least(sources: &mut [Source<'_>]) -> Option<ListEntry> {
     let there = (0..sources.len()).filter(|&at| sources[at].next().is_some());
     let least = there.min_by(|&one, &other| sources[one].next().cmp(&sources[other].next()))?;
@@ -81,12 +81,12 @@ impl PoolBucket {
         }
     }
 
-    /// Each drive gives as much as is asked for, so that what comes first of all of them is there.
+    /// Lists versions. Each drive lists up to the limit, so that the merged list has the first ones of all.
     pub(super) async fn page_of_versions(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
         let request = ListVersions { limit: request.limit.min(PAGE_ENTRIES_MAX), ..request };
         let pages = self.all()?.into_iter().map(|part| Versions::list(part, request.clone()));
         let mut entries = try_join_all(pages).await?.concat();
-        // A key's versions are on one drive, and stay in their order.
+        // The sort is stable: the versions of a key are on one drive and keep their order.
         entries.sort_by(|one, other| one.text().cmp(other.text()));
         let is_prefix = |entry: &VersionEntry| matches!(entry, VersionEntry::Prefix(_));
         entries.dedup_by(|later, earlier| is_prefix(later) && later.text() == earlier.text());

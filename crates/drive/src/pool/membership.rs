@@ -1,7 +1,8 @@
-//! Which drives a pool has. Each of them knows all, so that a foreign or a missing one is told.
+//! Membership: the list of a pool's drives. Each drive stores the list, so that foreign and missing drives are detected.
 //!
-//! A pool only grows: of two lists of one pool the longer one counts, and begins with the shorter. New drives learn of it first, so that
-//! whoever knows of a drive is never alone with it: cut short, joining changed nothing for those who serve the old ones.
+//! A pool only grows. If drives have lists of different lengths, the longest is in force, and the others must be prefixes of it. New
+//! drives get the new list first: if a drive's list names another drive, that drive has the list too. If joining is interrupted before
+//! the old drives have got the list, they can be served as before.
 
 use crate::error::{Error, Result};
 use crate::format::{Change, IndexKey};
@@ -12,17 +13,17 @@ use crate::wire::{Decoder, Encoder};
 use std::collections::BTreeSet;
 use store::{Buckets, Entropy};
 
-/// A pool, as each of its drives knows it.
+/// A pool, as stored on each of its drives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    /// By which the pool is known.
+    /// The id of the pool.
     pub pool: u64,
     /// The ids of its drives, in the order in which they joined.
     pub drives: Vec<u64>,
 }
 
 impl Membership {
-    /// A drive's place, from 0.
+    /// Returns the number of a drive, from 0.
     pub fn number_of(&self, drive: u64) -> Option<usize> {
         self.drives.iter().position(|&id| id == drive)
     }
@@ -42,12 +43,12 @@ impl Membership {
 }
 
 impl Drive {
-    /// By which the drive is known.
+    /// Returns the id of the drive.
     pub fn id(&self) -> u64 {
         self.0.machine.drive.id
     }
 
-    /// The pool that the drive is of.
+    /// Returns the pool that the drive belongs to.
     pub async fn membership(&self) -> Result<Option<Membership>> {
         let Some(value) = self.0.entry(&IndexKey::membership()).await? else { return Ok(None) };
         let damaged = Error::damaged("the drive's pool in the index", 0);
@@ -57,16 +58,16 @@ impl Drive {
     pub(super) async fn set_membership(&self, membership: &Membership) -> Result<()> {
         let locks = vec![self.0.locks.hold_names().await];
         let put = Change::Put { key: IndexKey::membership().0, value: membership.encode() };
-        // It takes as little as a deletion, and a pool grows when its drives are full.
+        // Needs as little space as a deletion, and must succeed on a full drive: pools are enlarged when their drives are full.
         let purpose = Purpose::Frees;
         self.0.commit(Prepared { changes: vec![put], purpose, ..Prepared::default() }, locks).await
     }
 }
 
-/// Makes one pool of drives, or adds drives to one: those that are of no pool yet. They must be empty, but for one where there is no
-/// pool yet. Can be repeated when it was cut short. All of the pool's drives must be there.
+/// Makes a pool of drives, or adds drives to a pool. Drives that join must be empty, except for one drive of a new pool. All drives of an
+/// existing pool must be given. An interrupted call can be repeated.
 ///
-/// Errors: [`Error::Unfit`] if that cannot be.
+/// Errors: [`Error::Unfit`] if the drives cannot form a pool.
 pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let found = memberships(drives).await?;
     let known = longest(&found);
@@ -75,9 +76,9 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let new = newcomers(drives, &pool, known.is_none()).await?;
     let joined = Membership { drives: [pool.drives, new].concat(), ..pool };
     if !(2..=DRIVES_MAX).contains(&joined.drives.len()) {
-        return Err(Error::Unfit(format!("a pool has 2 to {DRIVES_MAX} drives")));
+        return Err(Error::Unfit(format!("a pool has 2 to {DRIVES_MAX} drives; name more or fewer")));
     }
-    // The newest first: whoever knows of a drive is never alone with it.
+    // The newest drive first, as the module's documentation explains.
     for id in joined.drives.iter().rev() {
         for drive in drives.iter().filter(|drive| drive.id() == *id) {
             drive.set_membership(&joined).await?;
@@ -86,7 +87,7 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     Ok(joined)
 }
 
-/// The drives that are to join. Where the pool is new, one may have buckets, and is its first.
+/// Returns the drives that join. In a new pool one drive may have buckets, and comes first.
 async fn newcomers(drives: &[Drive], pool: &Membership, is_new: bool) -> Result<Vec<u64>> {
     let (mut full, mut empty) = (Vec::new(), Vec::new());
     for drive in drives.iter().filter(|drive| pool.number_of(drive.id()).is_none()) {
@@ -96,12 +97,12 @@ async fn newcomers(drives: &[Drive], pool: &Membership, is_new: bool) -> Result<
     match full.get(usize::from(is_new)) {
         None => Ok([full, empty].concat()),
         Some(full) => {
-            Err(Error::Unfit(format!("drive {full:016x} has buckets: a drive that joins must be empty")))
+            Err(Error::Unfit(format!("drive {full:016x} has buckets: a drive that joins a pool must be empty")))
         }
     }
 }
 
-/// An error unless all drives of a pool are there, and none of another.
+/// Checks that all drives of a pool are present, and none of another pool.
 fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Result<()> {
     for (id, membership) in found {
         membership.as_ref().map_or(Ok(()), |membership| check_of(*id, membership, pool))?;
@@ -109,17 +110,17 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
     match pool.drives.iter().find(|away| !found.iter().any(|(id, _)| id == *away)) {
         None => Ok(()),
         Some(away) => {
-            Err(Error::Unfit(format!("drive {away:016x} of the pool is missing: all must be there")))
+            Err(Error::Unfit(format!("drive {away:016x} of the pool is missing: name all drives of the pool")))
         }
     }
 }
 
-/// What the drives say together of their pool.
+/// Returns the membership in force according to all drives.
 pub(super) async fn agreed(drives: &[Drive]) -> Result<Membership> {
     let found = memberships(drives).await?;
     let longest = longest(&found);
     let longest = longest
-        .ok_or_else(|| Error::Unfit("no pool: 'tenon drive join' makes one of several drives".into()))?;
+        .ok_or_else(|| Error::Unfit("the drives are no pool: 'tenon drive join' makes one".into()))?;
     for (id, membership) in &found {
         match membership {
             Some(membership) => check_of(*id, membership, &longest)?,
@@ -134,7 +135,7 @@ async fn memberships(drives: &[Drive]) -> Result<Vec<(u64, Option<Membership>)>>
     let (mut found, mut ids) = (Vec::new(), BTreeSet::new());
     for drive in drives {
         if !ids.insert(drive.id()) {
-            return Err(Error::Unfit(format!("drive {:016x} is there twice: one is a copy", drive.id())));
+            return Err(Error::Unfit(format!("drive {:016x} is given twice: remove the copy", drive.id())));
         }
         found.push((drive.id(), drive.membership().await?));
     }
@@ -146,14 +147,14 @@ fn longest(found: &[(u64, Option<Membership>)]) -> Option<Membership> {
     known.max_by_key(|membership| membership.drives.len()).cloned()
 }
 
-/// An error unless what a drive knows is the beginning of what the pool is.
+/// Checks that a drive's membership is a prefix of the pool's.
 fn check_of(id: u64, known: &Membership, pool: &Membership) -> Result<()> {
     match known.pool == pool.pool && pool.drives.starts_with(&known.drives) {
         true => Ok(()),
-        false => Err(Error::Unfit(format!("drive {id:016x} is of another pool"))),
+        false => Err(Error::Unfit(format!("drive {id:016x} belongs to another pool"))),
     }
 }
 
 pub(super) fn foreign(id: u64) -> Error {
-    Error::Unfit(format!("drive {id:016x} is not of the pool: 'tenon drive join' adds it"))
+    Error::Unfit(format!("drive {id:016x} does not belong to the pool: 'tenon drive join' adds it"))
 }

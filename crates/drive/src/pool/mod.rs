@@ -1,14 +1,14 @@
-//! Several drives as one place with buckets: a pool.
+//! A pool: several drives that are served as one set of buckets.
 //!
-//! Everything of a key (what it is now, its versions, its uploads) lies on one drive, its *home*. A key that nobody has goes to a drive
-//! drawn by the key, as likely as that drive's share of the free space.
+//! Everything of a key (its current object, its versions, its uploads) lies on one drive, the key's *home*. A new key is placed on a
+//! drive chosen by the hash of the key, each drive with a probability proportional to its free space.
 //!
-//! Owns where keys live, and that the drives agree on buckets and what is set for them: the first drive says, the others follow.
+//! Owns the placement of keys, and keeps buckets and their settings equal on all drives: the first drive is authoritative.
 //!
-//! Refuses: to answer for a drive that is missing. What is not found on the others is then `Unavailable`, never `NotFound`.
+//! Does not answer for missing drives: a key that is not found on the others is `Unavailable`, never `NotFound`.
 //!
-//! Invariants: a key has one home, also while several write it for the first time ([`stays`]); a change holds its stay until it is
-//! durable, be it waited for or not; buckets and settings change only when all drives are there.
+//! Invariants: a key has one home, even if several callers write it for the first time ([`placement_lock`]). A change holds a
+//! placement lock until it is durable, even if its caller is cancelled. Buckets and settings change only while all drives are present.
 
 mod bucket;
 mod buckets;
@@ -38,36 +38,36 @@ use tokio::sync::RwLock;
 /// The most drives of a pool.
 pub const DRIVES_MAX: usize = 64;
 
-/// How to open a pool.
+/// Options for opening a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PoolOptions {
-    /// Also if drives are missing.
+    /// Open the pool even if drives are missing.
     pub degraded: bool,
 }
 
-/// Several drives. Clones share it.
+/// An open pool. Clones share it.
 #[derive(Clone)]
 pub struct Pool(Arc<Drives>);
 
-/// The drives, and who is changing what.
+/// The drives, and the locks for changes.
 struct Drives {
-    /// In the order of the membership; `None` for one that is missing.
+    /// The drives by number, as in the membership; `None` if a drive is missing.
     drives: Vec<Option<Drive>>,
     stays: Stays,
-    /// An upload's key has its home as long as the upload is there.
+    /// The placement locks of uploads: an upload's key keeps its home as long as the upload exists.
     uploads: Mutex<HashMap<UploadKey, Stay>>,
-    /// Held by whoever changes a key; as a whole by whoever makes, removes or sets up buckets.
+    /// Held shared by changes of keys, exclusively by changes of buckets and settings.
     names: Arc<RwLock<()>>,
 }
 
-/// A bucket's name, a key in it, and an upload's id.
+/// A bucket's name, a key, and an upload's id.
 type UploadKey = (Arc<str>, ObjectKey, String);
 
 impl Pool {
-    /// Opens the pool that drives are of, and ends what a crash left half done: a drive that was to be added is told so, and buckets
-    /// and settings become those of the first drive.
+    /// Opens the pool that drives belong to, and completes what a crash interrupted: drives that were joining get the membership, and
+    /// buckets and settings are made equal to those of the first drive.
     ///
-    /// Errors: [`Error::Unfit`] if they are not of one pool, or some are missing and that was not asked for.
+    /// Errors: [`Error::Unfit`] if the drives belong to different pools, or if some are missing without [`PoolOptions::degraded`].
     pub async fn open(drives: Vec<Drive>, options: PoolOptions) -> Result<Self> {
         let membership = membership::agreed(&drives).await?;
         let mut ordered: Vec<Option<Drive>> = vec![None; membership.drives.len()];
@@ -92,12 +92,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The drives that are there, and their numbers.
+    /// Returns the drives that are present, with their numbers.
     pub fn drives(&self) -> Vec<(usize, Drive)> {
         self.here().map(|(number, drive)| (number, drive.clone())).collect()
     }
 
-    /// How many drives the pool has, with those that are missing.
+    /// Returns the number of drives of the pool, missing ones included.
     pub fn drive_count(&self) -> usize {
         self.0.drives.len()
     }
@@ -106,7 +106,7 @@ impl Pool {
         self.0.drives.iter().enumerate().filter_map(|(number, drive)| Some((number, drive.as_ref()?)))
     }
 
-    /// `Unavailable` if a drive is missing.
+    /// Fails with `Unavailable` if a drive is missing.
     fn complete(&self) -> store::Result<()> {
         match self.0.drives.iter().position(Option::is_none) {
             None => Ok(()),
@@ -131,13 +131,13 @@ impl Pool {
             return Ok(());
         }
         Err(Error::Unfit(format!(
-            "of the {} drives of the pool these are missing: {}",
+            "some of the {} drives of the pool are missing: {}; name them all, or use --degraded",
             self.drive_count(),
             missing.join(", ")
         )))
     }
 
-    /// Tells drives which the pool has.
+    /// Stores the membership on drives that do not have it.
     async fn inform(&self, membership: &Membership) -> Result<()> {
         for (_, drive) in self.here() {
             if drive.membership().await?.as_ref() != Some(membership) {
@@ -160,15 +160,15 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// What keeps drives from being a pool.
+/// Converts an error that keeps drives from forming a pool.
 fn unfit(error: StoreError) -> Error {
     Error::Unfit(error.to_string())
 }
 
-/// Does work to its end, also if nobody waits for it any more.
+/// Runs work to its end even if the caller is cancelled.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = store::Result<T>> + Send + 'static,
 ) -> store::Result<T> {
     let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was given up: {error}"))))
+    done.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was aborted: {error}"))))
 }

@@ -1,4 +1,4 @@
-//! An object in parts that one caller sends: its parts wait on the key's home, which the key keeps meanwhile.
+//! Multipart upload of one caller: its parts are stored on the key's home, which stays locked meanwhile.
 
 use super::bucket::PoolBucket;
 use super::stays::Stay;

@@ -1,4 +1,4 @@
-//! A pool's objects.
+//! Objects of a pool: implements `ObjectStore`.
 
 use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::multipart::PoolMultipart;
@@ -49,7 +49,7 @@ impl ObjectStore for PoolBucket {
         Ok(Arc::new(PoolMultipart { bucket: self.clone(), home, inner, stay }))
     }
 
-    /// To its source's drive, where nothing is moved, unless the target has a home.
+    /// Copies to the drive of the source, where no data is moved, unless the target key has another home.
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         let number = self.place_of(&from.key, from.version.as_deref()).await?;
         let source = self.part(number)?.clone();
@@ -67,7 +67,7 @@ impl ObjectStore for PoolBucket {
         .await
     }
 
-    /// Wholly or not at all on one drive; to a target that has its home on another a copy, and a removal.
+    /// Renames atomically if both keys can be on one drive. If the target key has another home, copies and then removes the source.
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         let number = self.place_of(&from.key, from.version.as_deref()).await?;
         let writing = self.writing(to, Some(number), 0).await?;

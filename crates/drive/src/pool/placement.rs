@@ -1,11 +1,11 @@
-//! Which drive a new key goes to.
+//! Placement: chooses the drive of a new key.
 //!
-//! It is drawn, each drive as likely as its share of what is free, so that drives of unequal lengths get full at the same time and all
-//! of them work meanwhile. The key itself is the die: nothing is remembered and nothing random is needed.
+//! A drive is chosen with a probability proportional to its free space, so that drives of unequal lengths become full at the same time
+//! and all of them work meanwhile. The hash of the key is the random number, so nothing is stored and no generator is needed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The place of a drive for something of so many bytes, where these have so much free. Where none has room, that which has most.
+/// Returns the number of the drive for a new key, given the free bytes of each drive. If no drive has room, returns the one with most.
 pub(super) fn drawn(die: u64, free_bytes: &[u64], needed_bytes: u64) -> usize {
     let weight = |&free: &u64| if free > needed_bytes { u128::from(free) } else { 0 };
     let total: u128 = free_bytes.iter().map(weight).sum();
@@ -20,7 +20,7 @@ pub(super) fn drawn(die: u64, free_bytes: &[u64], needed_bytes: u64) -> usize {
     roomiest.unwrap_or_default()
 }
 
-/// What a key throws.
+/// Returns the hash of a key.
 pub(super) fn die(bucket: &str, key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (bucket, key).hash(&mut hasher);

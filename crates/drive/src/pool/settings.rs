@@ -1,4 +1,4 @@
-//! What is set for a pool's bucket: on every drive, and the first one counts.
+//! Settings of a pool's bucket: stored on every drive; the first drive is authoritative.
 
 use super::bucket::PoolBucket;
 use bytes::Bytes;

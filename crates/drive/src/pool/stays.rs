@@ -1,7 +1,7 @@
-//! Keys under way: who writes a key has a stay at its home, and all who do at the same time have one home.
+//! Placement locks: while a key is being written its home does not change, and concurrent writers of a new key get the same home.
 //!
-//! Whoever is first looks where the key is, and the others take that. The look comes when the stay has begun, so who has ended one before
-//! has made its change, and that is seen.
+//! The first writer looks up the home, and the others use the result. The lookup follows the acquisition of the lock. So if an earlier
+//! lock of the key was released before, its change was made before and the lookup sees it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,18 @@ use tokio::sync::OnceCell;
 /// A bucket's name and a key in it.
 type Named = (Arc<str>, ObjectKey);
 
-/// The stays there are.
+/// All placement locks of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Stays(Arc<Mutex<HashMap<Named, Settled>>>);
 
-/// What all who write a key share.
+/// The state shared by all locks of a key.
 #[derive(Debug, Default)]
 struct Settled {
     count: usize,
     home: Arc<OnceCell<usize>>,
 }
 
-/// A stay, until it is dropped.
+/// A lock on a key's placement, until it is dropped. Several writers may hold locks of the same key.
 #[derive(Debug)]
 pub(super) struct Stay {
     stays: Arc<Mutex<HashMap<Named, Settled>>>,
@@ -31,7 +31,7 @@ pub(super) struct Stay {
 }
 
 impl Stays {
-    /// Begins a stay; where, it may not be known yet.
+    /// Acquires a lock. The home may not be known yet.
     pub(super) fn begin(&self, bucket: &Arc<str>, key: &ObjectKey) -> Stay {
         let named = (bucket.clone(), key.clone());
         let mut stays = lock(&self.0);
@@ -43,7 +43,7 @@ impl Stays {
 }
 
 impl Stay {
-    /// The key's home, as who came first finds it.
+    /// Returns the key's home. The first caller determines it by `find`.
     pub(super) async fn home(
         &self,
         find: impl Future<Output = store::Result<usize>> + Send,

@@ -1,5 +1,5 @@
-//! A pool's uploads: each on its key's home, which the key keeps as long as the upload is there. An upload's id begins with its drive's
-//! place, in two hexadecimal digits.
+//! Uploads of a pool: each is stored on its key's home, which the key keeps as long as the upload exists. An upload's id begins with the
+//! number of its drive, as two hexadecimal digits.
 
 use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::{Pool, UploadKey, to_the_end};
@@ -13,7 +13,7 @@ use store::{
 };
 
 impl Pool {
-    /// Keys that uploads are under way for keep their homes.
+    /// Acquires placement locks for all uploads in progress.
     pub(super) async fn stays_of_uploads(&self) -> Result<()> {
         for (number, drive) in self.here() {
             for name in Buckets::list(drive).await? {
@@ -31,7 +31,7 @@ impl Pool {
 }
 
 impl PoolBucket {
-    /// The drive that has an upload, and the upload's id there.
+    /// Returns the drive of an upload, and the upload's id on that drive.
     fn part_with<'a>(&self, key: &ObjectKey, id: &'a str) -> Result<(&DriveBucket, &'a str)> {
         let missing = || StoreError::NotFound(key.clone());
         let (place, id) = id.split_at_checked(2).ok_or_else(missing)?;
@@ -43,7 +43,7 @@ impl PoolBucket {
         (self.name.clone(), key.clone(), id.to_owned())
     }
 
-    /// Ends an upload, and if it is not there any more, its stay.
+    /// Ends an upload. If the upload does not exist any more, releases its placement lock.
     async fn end<T: Send + 'static>(
         &self,
         named: UploadKey,
@@ -125,7 +125,7 @@ impl Uploads for PoolBucket {
             found
                 .extend(uploads.into_iter().map(|upload| Upload { id: id_on(number, &upload.id), ..upload }));
         }
-        // A key's uploads are on one drive, in the order of their beginnings.
+        // The sort is stable: the uploads of a key are on one drive, in the order of their beginnings.
         found.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(found)
     }

@@ -1,4 +1,4 @@
-//! A pool's versions: those of a key lie on its home.
+//! Versions of a pool: the versions of a key lie on its home.
 
 use super::bucket::PoolBucket;
 use crate::bucket::DriveBucket;
@@ -23,7 +23,7 @@ impl Versions for PoolBucket {
 
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
         id.map_or(Ok(()), version_id::check)?;
-        // The newest may be a mark, which is no object.
+        // The newest version may be a delete marker, which is no object. An id makes the search include versions.
         let part = self.existing(key, id.or(Some(store::NULL_VERSION))).await?;
         Versions::find(part, key, id).await
     }

@@ -1,4 +1,4 @@
-//! An object whose bytes are stored as they come, on the key's home, which the key keeps meanwhile.
+//! Streaming writer for an object: stores bytes on the key's home as they arrive. The placement stays locked meanwhile.
 
 use super::bucket::PoolBucket;
 use super::stays::Stay;

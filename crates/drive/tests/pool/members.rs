@@ -16,7 +16,7 @@ async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
         let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
         let here: Vec<SimDevice> = (0..3).filter(|n| *n != away).map(|n| devices[n].clone()).collect();
         let refused = open(&here).await.unwrap_err().to_string();
-        assert!(refused.contains(&format!("these are missing: {} (", away + 1)), "{refused}");
+        assert!(refused.contains(&format!("drives of the pool are missing: {} (", away + 1)), "{refused}");
         let pool = Pool::open(drives(&here), DEGRADED).await.unwrap();
         let store = photos(&pool).await;
         for (name, home) in &homes {
@@ -121,8 +121,8 @@ async fn s345_foreign_drives_and_copies_are_refused() {
         let devices: Vec<SimDevice> = which.iter().map(|device| (*device).clone()).collect();
         open(&devices).await.unwrap_err().to_string()
     };
-    assert!(error(&[&devices[0], &others[1]]).await.contains("is of another pool"));
-    assert!(error(&[&devices[0], &devices[1], &stranger]).await.contains("is not of the pool"));
+    assert!(error(&[&devices[0], &others[1]]).await.contains("belongs to another pool"));
+    assert!(error(&[&devices[0], &devices[1], &stranger]).await.contains("does not belong to the pool"));
     assert!(error(&[&devices[0], &devices[1], &devices[0].fork()]).await.contains("one is a copy"));
     assert!(error(&[&stranger]).await.contains("no pool"));
     let alone = pool::join(&drives(&[stranger]), &Entropy::new(4)).await.unwrap_err();
@@ -156,7 +156,7 @@ async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
     drop((store, pool));
     drives(&devices[3..])[0].create("another").await.unwrap();
     assert!(joining(&[0, 1, 3]).await.unwrap_err().to_string().contains("must be empty"));
-    assert!(joining(&[0, 2]).await.unwrap_err().to_string().contains("all must be there"));
+    assert!(joining(&[0, 2]).await.unwrap_err().to_string().contains("name all drives of the pool"));
     assert_eq!(joining(&[0, 1, 2]).await.unwrap().drives, ids[..3]);
     assert_eq!(joining(&[2, 1, 0]).await.unwrap().drives, ids[..3], "again");
     let pool = open(&devices[..3]).await.unwrap();
