@@ -74,7 +74,7 @@ fn two_of_six_devices_go_and_others_come() {
 
     fs::remove_file(home.path("dev2")).unwrap();
     let refused = home.refused(["drive", "info", &home.names([0, 2, 3, 5, 6])]);
-    assert!(refused.contains("4 of 6 are needed, and 3 are here; missing: member 0, 2, 4"), "{refused}");
+    assert!(refused.contains("4 of 6 are needed, but 3 are present; missing: member 0, 2, 4"), "{refused}");
     assert!(refused.contains("dev2: No such file"), "{refused}");
 }
 

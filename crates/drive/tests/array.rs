@@ -79,13 +79,13 @@ fn s305_one_device_more_than_may_be_missing_is_an_error_that_says_which() {
     let error = open(&devices, [0, 3, 5]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "too few devices of the array: 4 of 6 are needed, and 3 are here; missing: member 1, 2, 4"
+        "too few devices of the array: 4 of 6 are needed, but 3 are present; missing: member 1, 2, 4"
     );
     drop(open(&devices, 0..6).unwrap());
     drop(open(&devices, 0..5).unwrap());
     let error = open(&devices, [0, 1, 2, 5]).unwrap_err();
     assert!(
-        error.to_string().ends_with("missing: member 3, 4; left out since they missed writes: dev5"),
+        error.to_string().ends_with("missing: member 3, 4; excluded because they missed writes: dev5"),
         "{error}"
     );
 }
@@ -120,7 +120,7 @@ fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
             open(&devices, [0, 1])
                 .unwrap_err()
                 .to_string()
-                .contains("left out since they missed writes: dev1")
+                .contains("excluded because they missed writes: dev1")
         );
         let array = Arc::new(open(&devices, 0..3).unwrap());
         let back: Io = Arc::new(devices[1].clone()).into();
@@ -220,8 +220,8 @@ fn s310_devices_of_two_arrays_and_copies_are_refused() {
     let others: Vec<SimDevice> = (0..3).map(|_| SimDevice::new(2 * MIB)).collect();
     Array::format(named(&others, 0..3), Shape { data: 2, parity: 1 }, &Entropy::new(6)).unwrap();
     let mixed = [devices[0].clone(), devices[1].clone(), others[2].clone(), devices[0].fork()];
-    assert!(open(&mixed, [0, 1, 2]).unwrap_err().to_string().contains("is of another array"));
-    assert!(open(&mixed, [0, 1, 3]).unwrap_err().to_string().contains("one is a copy"));
+    assert!(open(&mixed, [0, 1, 2]).unwrap_err().to_string().contains("belongs to another array"));
+    assert!(open(&mixed, [0, 1, 3]).unwrap_err().to_string().contains("remove the copy"));
     assert!(matches!(open(&[SimDevice::new(2 * MIB)], [0]).unwrap_err(), Error::Foreign(_)));
 }
 
@@ -232,7 +232,7 @@ fn s310_halves_that_were_used_apart_are_refused_together() {
     drop(open(&devices, [0]).unwrap());
     drop(open(&devices, [1]).unwrap());
     let error = open(&devices, [0, 1]).unwrap_err();
-    assert!(error.to_string().contains("used without each other"), "{error}");
+    assert!(error.to_string().contains("used separately"), "{error}");
     // As the error says: one is rebuilt from the one that counts, and then both are named again.
     let array = Arc::new(open(&devices, [0]).unwrap());
     let other: Io = Arc::new(devices[1].clone()).into();

@@ -195,7 +195,9 @@ impl Uploads for DriveBucket {
         let (mut extents, mut known, mut etags) = (Vec::new(), Vec::new(), Vec::new());
         for number in numbers {
             let found = parts.iter().find(|(entry, _)| part_number(entry) == *number);
-            let (_, part) = found.ok_or_else(|| StoreError::Invalid("a part does not exist: list the parts of the upload".into()))?;
+            let (_, part) = found.ok_or_else(|| {
+                StoreError::Invalid("a part does not exist: list the parts of the upload".into())
+            })?;
             etags.push(self.etag(part.stored.write, None));
             if let Body::Extents(more) = &part.stored.body {
                 extents.extend_from_slice(more);

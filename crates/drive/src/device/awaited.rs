@@ -1,20 +1,20 @@
-//! A device for those who await it.
+//! I/O on a device for async callers.
 
 use super::{Array, BlockDevice, Buffer, FileDevice, Ring};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
-/// Reads and writes that wait on no thread of the runtime: by a ring, or on threads for blocking calls.
+/// Asynchronous reads and writes: by a ring, or on threads for blocking calls, so that the runtime's threads do not wait.
 ///
-/// On a runtime of one thread, which is a simulator's or a test's, blocking calls are made in place.
+/// On a single-threaded runtime, as in simulations and tests, blocking calls are made in place.
 #[derive(Debug, Clone)]
 pub enum Io {
     /// By io_uring.
     Ring(Arc<Ring>),
-    /// By threads that wait.
+    /// By blocking calls on other threads.
     Blocking(Arc<dyn BlockDevice>),
-    /// By the members' rings or threads.
+    /// By the rings or threads of the array's members.
     Array(Arc<Array>),
 }
 
@@ -31,19 +31,19 @@ impl From<Arc<dyn BlockDevice>> for Io {
 }
 
 impl Io {
-    /// By a ring where the kernel permits one, else by threads, which the log says.
+    /// Opens a device with a ring if the kernel permits one, else with threads, which is logged.
     pub fn open(device: FileDevice) -> Self {
         let device = Arc::new(device);
         match Ring::start(device.clone()) {
             Ok(ring) => Self::Ring(Arc::new(ring)),
             Err(error) => {
-                tracing::warn!("no io_uring here ({error}): the device is read and written by threads");
+                tracing::warn!("io_uring is not available ({error}): using threads for the device");
                 Self::Blocking(device)
             }
         }
     }
 
-    /// The device itself, for those who wait on a thread of their own.
+    /// Returns the device, for callers that may block their thread.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         match self {
             Self::Ring(ring) => ring.device().clone(),
@@ -52,7 +52,7 @@ impl Io {
         }
     }
 
-    /// Fills the buffer from a position on, and gives it back.
+    /// Fills the buffer from a position on, and returns it.
     pub async fn read(&self, at: u64, mut into: Buffer) -> io::Result<Buffer> {
         match self {
             Self::Ring(ring) => ring.read(at, into).await,
@@ -64,8 +64,8 @@ impl Io {
         }
     }
 
-    /// Stores the slices one after the other, filled up with zeros to whole blocks. One slice of whole blocks that a
-    /// device can use as it is, as that of a [`Buffer`], is not copied.
+    /// Writes the slices one after the other, padded with zeros to whole blocks. A single slice of whole blocks in aligned memory, such as
+    /// a [`Buffer`], is not copied.
     pub async fn write(&self, at: u64, slices: &[Bytes]) -> io::Result<()> {
         let from = match slices {
             [whole] if Buffer::is_aligned(whole) => whole.clone(),
@@ -81,7 +81,7 @@ impl Io {
         }
     }
 
-    /// Returns when everything that was written before is on the medium.
+    /// Makes all earlier writes durable.
     pub async fn flush(&self) -> io::Result<()> {
         match self {
             Self::Ring(ring) => ring.flush().await,

@@ -1,4 +1,4 @@
-//! Memory that a device can read into and write from without a copy.
+//! Buffers that a device can read into and write from without a copy.
 
 use super::BLOCK_BYTES;
 use super::memory::Piece;
@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 const ALIGNMENT: usize = BLOCK_BYTES as usize;
 
-/// Smaller buffers are not worth keeping, in bytes.
+/// The shortest buffer that is kept for reuse, in bytes.
 const KEPT_BYTES_MIN: usize = 64 << 10;
 
-/// Bytes in whole blocks that begin at a multiple of [`BLOCK_BYTES`] in memory, as direct I/O asks. It becomes a
-/// [`Bytes`] without a copy.
+/// Whole blocks of memory aligned to [`BLOCK_BYTES`], as direct I/O requires. Converts to [`Bytes`] without a copy.
 pub struct Buffer {
     memory: Memory,
     start: usize,
@@ -21,25 +20,25 @@ pub struct Buffer {
 }
 
 enum Memory {
-    /// Longer than the window by what it takes to align it, never moved or grown: the window stays aligned.
+    /// Longer than the window by the alignment. Never moved or grown, so the window stays aligned.
     Own(Vec<u8>),
-    /// Goes back there after use.
+    /// Returned to the pool after use.
     Lent(Piece, Weak<Shelf>),
 }
 
 impl Buffer {
-    /// Zeros. The length is a multiple of [`BLOCK_BYTES`].
+    /// Makes a buffer of zeros. The length must be a multiple of [`BLOCK_BYTES`].
     pub fn zeroed(len: usize) -> Self {
-        assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are no whole blocks");
+        assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are not whole blocks");
         Self::in_own(vec![0; len + ALIGNMENT], len)
     }
 
-    /// The slices one after the other, filled up with zeros to whole blocks.
+    /// Joins slices, padded with zeros to whole blocks.
     pub fn gathered<'a>(slices: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Self {
         Self::in_rows(BLOCK_BYTES, slices)
     }
 
-    /// The slices one after the other, filled up with zeros to whole rows of so many bytes, which are whole blocks.
+    /// Joins slices, padded with zeros to whole rows of `row_bytes`, a multiple of the block size.
     pub fn in_rows<'a>(row_bytes: u64, slices: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Self {
         let slices = slices.into_iter();
         let bytes: usize = slices.clone().map(<[u8]>::len).sum();
@@ -59,7 +58,7 @@ impl Buffer {
         Self { memory: Memory::Own(memory), start, len }
     }
 
-    /// Whether a device can use the memory as it is: it begins and ends where a buffer would.
+    /// Returns whether a device can use the memory without a copy: start and length are aligned.
     pub fn is_aligned(bytes: &[u8]) -> bool {
         bytes.as_ptr().align_offset(ALIGNMENT) == 0 && bytes.len().is_multiple_of(ALIGNMENT)
     }
@@ -115,8 +114,8 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Large buffers whose memory is used again. Memory that is new to the process costs as much CPU as reading a device
-/// into it does, or more (docs/decisions/0044), and small pages as much again (docs/decisions/0057).
+/// A pool of large buffers for reuse. Memory that is new to the process costs as much CPU time as reading a device into it, or more
+/// (docs/decisions/0044), and small pages cost as much again (docs/decisions/0057).
 #[derive(Debug, Clone)]
 pub struct Buffers(Arc<Shelf>);
 
@@ -133,24 +132,24 @@ struct Free {
 }
 
 impl Buffers {
-    /// Keeps at most so much memory that nobody uses, in bytes.
+    /// Makes a pool that keeps at most `keep_bytes` of unused memory.
     pub fn new(keep_bytes: usize) -> Self {
         Self(Arc::new(Shelf { keep_bytes, free: Mutex::default() }))
     }
 
-    /// A buffer to be filled, whose bytes are any until then. The length is a multiple of [`BLOCK_BYTES`].
+    /// Takes a buffer with arbitrary contents. The length must be a multiple of [`BLOCK_BYTES`].
     pub fn take(&self, len: usize) -> Buffer {
         if len < KEPT_BYTES_MIN {
             return Buffer::zeroed(len);
         }
-        assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are no whole blocks");
-        // Few sizes, so that what one has left fits the next.
+        assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are not whole blocks");
+        // Few sizes, so that a returned buffer fits the next request.
         let piece = self.0.take(len.next_power_of_two());
         Buffer { memory: Memory::Lent(piece, Arc::downgrade(&self.0)), start: 0, len }
     }
 }
 
-/// A buffer that is being filled, from its beginning on.
+/// Fills a buffer from its beginning on.
 #[derive(Debug)]
 pub(crate) struct Filling {
     buffer: Buffer,
@@ -159,7 +158,7 @@ pub(crate) struct Filling {
 }
 
 impl Buffers {
-    /// A buffer that takes so many bytes, and is whole rows of so many, which are whole blocks, in the end.
+    /// Begins a buffer with room for `capacity_bytes`, which is padded to whole rows of `row_bytes` in the end.
     pub(crate) fn fill(&self, capacity_bytes: usize, row_bytes: u64) -> Filling {
         let row_bytes = row_bytes as usize;
         Filling { buffer: self.take(capacity_bytes.next_multiple_of(row_bytes)), filled: 0, row_bytes }
@@ -167,19 +166,19 @@ impl Buffers {
 }
 
 impl Filling {
-    /// Adds bytes, for which there is room.
+    /// Appends bytes. Panics if there is no room.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let end = self.filled + bytes.len();
         self.buffer[self.filled..end].copy_from_slice(bytes);
         self.filled = end;
     }
 
-    /// How many bytes there is room for.
+    /// Returns the number of bytes for which there is room.
     pub(crate) fn room(&self) -> usize {
         self.buffer.len - self.filled
     }
 
-    /// Zeros to the next whole block.
+    /// Appends zeros up to the next whole block.
     pub(crate) fn pad(&mut self) {
         self.pad_to(ALIGNMENT);
     }
@@ -190,7 +189,7 @@ impl Filling {
         self.filled = end;
     }
 
-    /// What was added, in whole rows.
+    /// Returns the buffer, padded to whole rows.
     pub(crate) fn finish(mut self) -> Buffer {
         self.pad_to(self.row_bytes);
         self.buffer.len = self.filled;
@@ -228,7 +227,7 @@ impl Shelf {
             gone.append(&mut free.take_oldest());
         }
         drop(free);
-        // The system takes its time.
+        // Freed after the lock is released, as that takes time.
         drop(gone);
     }
 
@@ -243,14 +242,14 @@ impl Free {
         self.pieces.push(piece);
     }
 
-    /// What was put last is still in the processor's caches.
+    /// Takes the buffer that was returned last: it is still in the processor's caches.
     fn take(&mut self, len: usize) -> Option<Piece> {
         let found = self.pieces.iter().rposition(|piece| piece.len() == len)?;
         self.len_bytes -= len;
         Some(self.pieces.remove(found))
     }
 
-    /// What lies in the same huge pages goes with it: they are worth keeping only as a whole.
+    /// Removes the oldest chunk, with all chunks of the same huge pages: they are worth keeping only together.
     fn take_oldest(&mut self) -> Vec<Piece> {
         let oldest = self.pieces.remove(0);
         let mut taken: Vec<Piece> = self.pieces.extract_if(.., |piece| piece.is_beside(&oldest)).collect();
@@ -309,12 +308,12 @@ mod tests {
         let bytes = Bytes::from(buffer);
         let part = bytes.slice(100..200);
         drop(bytes);
-        assert_ne!(buffers.take(1 << 20).as_ptr(), at, "somebody still has a part of it");
+        assert_ne!(buffers.take(1 << 20).as_ptr(), at, "a slice of the memory is still in use");
         drop(part);
         assert_eq!(buffers.take(1 << 20).as_ptr(), at);
         let smaller = buffers.take((1 << 20) - ALIGNMENT);
         assert_eq!(smaller.len(), (1 << 20) - ALIGNMENT);
-        assert_eq!(smaller.as_ptr(), at, "nearly as large is as good");
+        assert_eq!(smaller.as_ptr(), at, "a slightly shorter buffer reuses it");
     }
 
     #[test]
@@ -340,11 +339,7 @@ mod tests {
         let buffers = Buffers::new(3 << 20);
         let taken: Vec<_> = (0..8).map(|_| buffers.take(1 << 20)).collect();
         drop(taken);
-        assert_eq!(
-            buffers.0.lock().len_bytes,
-            2 << 20,
-            "whole huge pages, of which a half would be one too many"
-        );
+        assert_eq!(buffers.0.lock().len_bytes, 2 << 20, "only whole huge pages are kept");
         drop(buffers.take(4 << 20));
         assert_eq!(buffers.0.lock().len_bytes, 0);
     }
@@ -358,7 +353,7 @@ mod tests {
         drop(beside_one);
         assert_eq!(buffers.0.lock().len_bytes, 2 << 20);
         let again = [(); 2].map(|()| buffers.take(1 << 20));
-        assert_eq!(buffers.0.lock().len_bytes, 0, "{again:?} are the other ones");
+        assert_eq!(buffers.0.lock().len_bytes, 0, "the two halves of one page are kept: {again:?}");
     }
 
     #[test]

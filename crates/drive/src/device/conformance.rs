@@ -1,4 +1,4 @@
-//! One suite for every device: what callers may rely on, one behaviour per case.
+//! Conformance suite for devices: one case for each behaviour that callers rely on.
 
 use super::{BLOCK_BYTES, BlockDevice, Buffer};
 use std::io;
@@ -6,10 +6,10 @@ use std::thread;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// The least length of a device under test whose rows are blocks, in bytes; of others it is as many rows.
+/// The least length of a device under test, in bytes, if its rows are blocks. With longer rows, as many rows.
 pub const LEN_BYTES_MIN: u64 = 8 << 20;
 
-/// A case: its name, and what it asks of a device whose bytes are its own.
+/// A case: its name, and a test of a device whose contents may be overwritten.
 type Case = (&'static str, fn(&dyn BlockDevice));
 
 const CASES: &[Case] = &[
@@ -24,7 +24,7 @@ const CASES: &[Case] = &[
     ("several at once", several_at_once),
 ];
 
-/// Runs every case on a device of at least [`LEN_BYTES_MIN`], whose bytes are lost. Panics at what is wrong.
+/// Runs every case on a device of at least [`LEN_BYTES_MIN`], whose contents are lost. Panics on a violation.
 pub fn run(device: &dyn BlockDevice) {
     let row_bytes = device.row_bytes();
     assert!(device.len_bytes() / row_bytes >= LEN_BYTES_MIN / BLOCK_BYTES, "the device is too short");
@@ -71,14 +71,14 @@ fn the_first_and_the_last_block(device: &dyn BlockDevice) {
     }
 }
 
-/// Memory of any alignment is taken: what stands in the middle of a caller's vector, or in `Bytes` from a socket.
+/// Memory of any alignment is accepted, such as the middle of a vector, or `Bytes` from a socket.
 fn large_and_unaligned_memory(device: &dyn BlockDevice) {
     let written = [&[0][..], &*pattern(device, 9, 600)].concat();
     write(device, 30, &written[1..]);
     let mut seen = vec![0; written.len()];
     let done = device.read_at(30 * device.row_bytes(), &mut seen[1..]);
     assert!(done.is_ok(), "{done:?}");
-    assert!(seen == written, "unaligned memory holds something else");
+    assert!(seen == written, "unaligned memory has wrong contents");
     assert_holds(device, 30, &written[1..]);
 }
 
@@ -103,11 +103,11 @@ fn beyond_the_end(device: &dyn BlockDevice) {
     assert_holds(device, last / row_bytes, &kept);
 }
 
-/// Whoever asks for something else than whole blocks has miscounted: better to stop than to go on.
+/// A range that is not whole blocks is a bug of the caller, so devices panic.
 fn broken_blocks(device: &dyn BlockDevice) {
     let panics = |what: &(dyn Fn() + Sync)| {
         let outcome = thread::scope(|scope| scope.spawn(what).join());
-        assert!(outcome.is_err(), "broken blocks are taken");
+        assert!(outcome.is_err(), "a range that is not whole blocks was accepted");
     };
     panics(&|| drop(device.read_at(512, &mut Buffer::zeroed(BLOCK))));
     panics(&|| drop(device.read_at(0, &mut [0; 512])));
@@ -138,7 +138,7 @@ fn several_at_once(device: &dyn BlockDevice) {
     }
 }
 
-/// What writes are multiples of, in bytes.
+/// Returns the row size, in bytes.
 fn row(device: &dyn BlockDevice) -> usize {
     device.row_bytes() as usize
 }
@@ -152,14 +152,14 @@ fn assert_holds(device: &dyn BlockDevice, at: u64, expected: &[u8]) {
     let mut seen = Buffer::zeroed(expected.len());
     let done = device.read_at(at * device.row_bytes(), &mut seen);
     assert!(done.is_ok(), "reading {} bytes at row {at}: {done:?}", expected.len());
-    assert!(*seen == *expected, "row {at} or one behind it holds something else");
+    assert!(*seen == *expected, "rows from {at} on have wrong contents");
 }
 
 fn kind(outcome: io::Result<()>) -> Option<io::ErrorKind> {
     outcome.err().map(|error| error.kind())
 }
 
-/// Rows of bytes that tell one seed and place from another.
+/// Returns rows of bytes that differ for each seed and position.
 fn pattern(device: &dyn BlockDevice, seed: u64, rows: usize) -> Buffer {
     let mut buffer = Buffer::zeroed(rows * row(device));
     for (n, word) in buffer.chunks_exact_mut(8).enumerate() {

@@ -1,7 +1,7 @@
-//! A block device, or a file that stands for one, by calls that wait on the caller's thread.
+//! A block device, or a file used as one, accessed by calls that block the caller's thread.
 //!
-//! Owns the exclusive hold on it: nobody else writes to what is open here. A file system that is mounted keeps the
-//! device open exclusively (O_EXCL), another drive has it locked (flock(2)).
+//! Owns the exclusive access: no other process writes to the device. A mounted file system keeps its device open exclusively (O_EXCL),
+//! another drive has locked it (flock(2)).
 
 use super::{BLOCK_BYTES, BlockDevice, Buffer, check_read, check_write};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
@@ -13,11 +13,11 @@ use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How much is copied at a time where the caller's memory is not aligned, in bytes.
+/// Length of the copy buffer for unaligned memory, in bytes.
 const COPY_BYTES: usize = 1 << 20;
 
-/// For how long a device is asked for: whoever looks at all devices that appear (udev) locks each for a moment, and of a
-/// process that was killed the kernel takes a ring down when it finds the time.
+/// Longest wait for a device that is in use. udev locks each new device for a moment, and the kernel closes the ring of a killed
+/// process with a delay.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a device could not be opened.
@@ -26,61 +26,62 @@ pub enum OpenError {
     /// The kernel refused.
     #[error("cannot {doing} {path}: {source}")]
     Refused {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// The device or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A file system on it is mounted, or the kernel uses it otherwise.
-    #[error("{0} is in use by the system: unmount it, or take it out of swap, RAID or LVM, first")]
+    /// A file system on it is mounted, or the kernel uses it in another way.
+    #[error("{0} is in use by the system: unmount it, or remove it from swap, RAID or LVM, first")]
     Mounted(PathBuf),
-    /// Another process has it open as a drive.
-    #[error("{0} is in use by another tenon: end that first")]
+    /// Another process uses it as a drive.
+    #[error("{0} is in use by another tenon process: end that process first")]
     Held(PathBuf),
-    /// It is a directory, a terminal, ...
+    /// It is neither a block device nor a file, but a directory, a terminal, ...
     #[error("{0} is neither a block device nor a regular file")]
     NoDevice(PathBuf),
-    /// It asks for larger blocks than [`BLOCK_BYTES`].
-    #[error("{path} is written in sectors of {sector_bytes} bytes, and a drive in blocks of {BLOCK_BYTES}")]
+    /// Its sectors are larger than [`BLOCK_BYTES`].
+    #[error(
+        "{path} has sectors of {sector_bytes} bytes; a drive needs sectors of at most {BLOCK_BYTES} bytes"
+    )]
     Sectors {
         /// The device.
         path: PathBuf,
-        /// The size of its sectors, in bytes.
+        /// The sector size in bytes.
         sector_bytes: u32,
     },
 }
 
-/// A block device or a regular file, read and written past the page cache.
+/// A block device or a regular file, accessed without the page cache.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
     len_bytes: u64,
-    /// Whether memory must be aligned.
+    /// Whether the file is open for direct I/O, so that memory must be aligned.
     direct: bool,
 }
 
 impl FileDevice {
-    /// Opens a block device or a regular file, for nobody else to write meanwhile. What goes beyond a whole number of
-    /// blocks is not used.
+    /// Opens a block device or a regular file with exclusive write access. A partial block at the end is not used.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         Self::open_as(path, OFlags::RDWR)
     }
 
-    /// Opens to read only, beside others who read, but not beside one who writes.
+    /// Opens a device read-only. Several readers are allowed, but no writer beside them.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         Self::open_as(path, OFlags::RDONLY)
     }
 
-    /// Makes a new file with all of its space reserved, and opens it. It reads as zeros.
+    /// Creates a file, reserves its space, and opens it. It reads as zeros.
     pub fn create(path: &Path, len_bytes: u64) -> Result<Self, OpenError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| refused("create", path, errno))?;
         let reserved = reserve(path, &file, len_bytes);
         if reserved.is_err() {
-            // What went wrong before says more than what goes wrong now.
+            // If this fails too, the first error is the one to report.
             let _ = std::fs::remove_file(path);
         }
         reserved?;
@@ -116,7 +117,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Whether memory can be handed to the kernel as it is.
+    /// Returns whether memory can be passed to the kernel without a copy.
     pub(super) fn takes(&self, memory: &[u8]) -> bool {
         !self.direct || Buffer::is_aligned(memory)
     }
@@ -163,13 +164,13 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// Opens past the page cache, or through it where the file system cannot do otherwise; says which.
+/// Opens for direct I/O, or through the page cache if the file system does not support that. Returns which of the two.
 fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
     let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(File::from);
     match open(flags | OFlags::DIRECT) {
         Err(Errno::INVAL) => {
             tracing::warn!(
-                "{} is read and written through the page cache: no O_DIRECT there",
+                "{} is accessed through the page cache: its file system does not support O_DIRECT",
                 path.display()
             );
             Ok((open(flags)?, false))
@@ -178,7 +179,7 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
     }
 }
 
-/// Who it is that has a block device open exclusively: a drive has it locked as well.
+/// Returns the error for a block device that is open exclusively elsewhere: a drive holds a lock too, the kernel does not.
 fn who_holds(path: &Path) -> OpenError {
     let probe = || {
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -199,7 +200,7 @@ fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
     })
 }
 
-/// Asks for what another tenon has until that is gone, but not for ever.
+/// Retries for a limited time while another tenon process uses the device.
 fn when_free<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let mut was_held = false;
     store::when_free(FREE_WITHIN, ask, |error| match error {
@@ -207,19 +208,19 @@ fn when_free<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> 
             was_held = true;
             true
         }
-        // Its lock goes a moment before the device is free.
+        // The other process releases its lock a moment before the device itself.
         OpenError::Mounted(_) => was_held,
         _ => false,
     })
 }
 
-/// The length in whole blocks. Seeking works for files and block devices alike.
+/// Returns the length in whole blocks. Seeking works for files and for block devices.
 fn length(path: &Path, mut file: &File) -> Result<u64, OpenError> {
     let end = file.seek(SeekFrom::End(0)).map_err(|source| refused("find the length of", path, source))?;
     Ok(end - end % BLOCK_BYTES)
 }
 
-/// Reserves the space of a new file, and makes the file's name and size durable.
+/// Reserves the space of a new file, and makes its name and size durable.
 fn reserve(path: &Path, file: impl AsFd, len_bytes: u64) -> Result<(), OpenError> {
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len_bytes)
         .map_err(|errno| refused("reserve the space of", path, errno))?;
@@ -336,7 +337,7 @@ mod tests {
         FileDevice::open(block.path()).unwrap();
     }
 
-    /// Who was killed has the device until the kernel has taken its ring down. A block device was refused at once.
+    /// The kernel releases the device of a killed process only when it has closed its ring. Opening a block device failed at once.
     #[test]
     fn who_is_about_to_go_is_waited_for() {
         let folder = folder();
@@ -350,7 +351,7 @@ mod tests {
         goes.join().unwrap();
     }
 
-    /// A drive made on a mounted file system's device would be the end of both.
+    /// Formatting the device of a mounted file system would destroy both.
     #[test]
     fn a_mounted_device_is_refused() {
         let folder = folder();

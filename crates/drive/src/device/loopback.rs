@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A loop device, as long as it lives. Tests that ask for one fail where losetup(8) is not permitted.
+/// A loop device that is detached on drop. Tests that need one fail where losetup(8) is not permitted.
 #[derive(Debug)]
 pub(crate) struct Loop(PathBuf);
 
 impl Loop {
-    /// One over a new file, past the page cache.
+    /// Makes a loop device over a new file, with direct I/O.
     pub(crate) fn new(below: &Path, len_bytes: u64) -> Self {
         std::fs::File::create_new(below).unwrap().set_len(len_bytes).unwrap();
         let shown = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(below));
@@ -19,7 +19,7 @@ impl Loop {
         &self.0
     }
 
-    /// Makes an ext4 file system on it and mounts that, until what is returned goes.
+    /// Makes an ext4 file system on the device and mounts it until the return value is dropped.
     pub(crate) fn mount_ext4(&self, folder: &Path) -> Mounted {
         let at = folder.join("mounted");
         std::fs::create_dir(&at).unwrap();

@@ -1,4 +1,4 @@
-//! Memory in huge pages: the kernel pins one where it would pin hundreds, and hands the device one long piece instead of as many
+//! Huge pages for buffers: the kernel pins one page instead of hundreds, and passes one long segment to the device instead of many
 //! short ones.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -9,11 +9,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A huge page where processors have pages of 4 KiB. Where the kernel has none to give the memory lies in ordinary pages.
+/// The huge page size of processors with pages of 4 KiB. If the kernel has no huge pages left, the memory is in ordinary ones.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A part of huge pages, used by one at a time. Dropped, its memory is the system's again, whoever has the parts beside it; those are
-/// in ordinary pages then.
+/// A part of a mapping of huge pages, owned exclusively. Dropping it returns its memory to the system, even if other chunks of the
+/// mapping are in use; those are in ordinary pages afterwards.
 pub(super) struct Piece {
     pages: Arc<Pages>,
     at: usize,
@@ -21,16 +21,16 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Zeros: huge pages in as many pieces of a length, a power of two, as they have; one at least. Each begins at a multiple of its
-    /// length, or of a huge page.
+    /// Maps huge pages, zeroed, and divides them into chunks of a length, a power of two; at least one chunk. Each chunk is aligned to
+    /// its length, or to a huge page if it is longer.
     pub(super) fn several(len: usize) -> impl Iterator<Item = Self> {
-        assert!(len.is_power_of_two(), "huge pages have no pieces of {len} bytes");
+        assert!(len.is_power_of_two(), "huge pages cannot be divided into chunks of {len} bytes");
         let pages = Arc::new(Pages::map(len.max(HUGE_PAGE_BYTES)));
         let count = pages.len / len;
         (0..count).map(move |n| Self { pages: pages.clone(), at: n * len, len })
     }
 
-    /// Whether a part beside it was dropped.
+    /// Returns whether another chunk of the mapping was dropped.
     pub(super) fn is_alone(&self) -> bool {
         self.pages.are_broken.load(Ordering::Relaxed)
     }
@@ -40,7 +40,7 @@ impl Piece {
     }
 
     fn start(&self) -> NonNull<u8> {
-        // SAFETY: a piece lies within its pages.
+        // SAFETY: a chunk lies within its pages.
         unsafe { self.pages.start.add(self.at) }
     }
 }
@@ -49,14 +49,14 @@ impl Deref for Piece {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pages are mapped as long as a piece of them is there, and zeros until somebody writes.
+        // SAFETY: the pages are mapped as long as a chunk of them exists, and are initialized with zeros.
         unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Piece {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and no two pieces have a byte in common (`several`).
+        // SAFETY: as above, and chunks do not overlap (`allocate`).
         unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
     }
 }
@@ -64,11 +64,11 @@ impl DerefMut for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if Arc::strong_count(&self.pages) == 1 {
-            // The last one: all of the pages go.
+            // The last chunk: all of the pages are unmapped.
             return;
         }
         self.pages.are_broken.store(true, Ordering::Relaxed);
-        // SAFETY: nobody else has this part of the pages, nor will. A kernel that refuses keeps the memory until all pieces are gone.
+        // SAFETY: no other chunk has this part of the pages. If the kernel refuses, the memory is freed with the last chunk.
         let _ = unsafe { madvise(self.start().as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
     }
 }
@@ -79,22 +79,22 @@ impl fmt::Debug for Piece {
     }
 }
 
-/// Memory of whole huge pages, mapped by itself.
+/// A mapping of whole huge pages.
 ///
-/// A process may have a limited number of mappings (`vm.max_map_count`, 65,530 unless raised). The kernel merges neighbours
-/// of one kind, so that only what is in use is mapped and all of it is advised alike; where the limit is reached all the
-/// same, the memory comes from the heap.
+/// A process has a limited number of mappings (`vm.max_map_count`, 65,530 by default). The kernel merges adjacent mappings of one
+/// kind, so only the used part is mapped and all of it gets the same advice. Where the limit is reached all the same, the memory comes
+/// from the heap.
 struct Pages {
     start: NonNull<u8>,
     len: usize,
     is_mapped: bool,
-    /// A piece was dropped and its memory given back to the kernel.
+    /// Whether a chunk was dropped and its memory returned to the kernel.
     are_broken: AtomicBool,
 }
 
-// SAFETY: it is memory of the process, of which every byte belongs to one piece.
+// SAFETY: the memory belongs to the process, and each byte to one chunk.
 unsafe impl Send for Pages {}
-// SAFETY: as above; nothing of it changes but what pieces own.
+// SAFETY: as above; only the owner of a chunk changes its bytes.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -111,7 +111,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: no piece is left.
+        // SAFETY: no chunk is left.
         unsafe {
             if self.is_mapped {
                 unmap(self.start, self.len);
@@ -122,9 +122,9 @@ impl Drop for Pages {
     }
 }
 
-/// Maps zeros at a multiple of a huge page; `None` if the kernel refuses.
+/// Maps zeroed memory aligned to huge pages; `None` if the kernel refuses.
 fn map_aligned(len: usize) -> Option<NonNull<u8>> {
-    // Linux aligns long mappings since 6.7 only, so that an aligned part of a longer one is kept.
+    // Linux aligns long mappings only since 6.7, so a longer range is mapped and the aligned part of it is kept.
     let mapped_len = len + HUGE_PAGE_BYTES;
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
     // SAFETY: a new mapping at an address of the kernel's choice.
@@ -140,11 +140,11 @@ fn map_aligned(len: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// Unmaps a range. A kernel that refuses keeps the memory until the process ends.
+/// Unmaps a range. If the kernel refuses, the memory stays mapped until the process ends.
 ///
 /// # Safety
 ///
-/// The range is mapped, and nothing refers to it.
+/// The range is mapped and not referenced.
 unsafe fn unmap(start: NonNull<u8>, len: usize) {
     if len > 0 {
         // SAFETY: by the caller.
@@ -159,7 +159,7 @@ fn allocate_aligned(len: usize) -> NonNull<u8> {
 }
 
 fn layout(len: usize) -> Layout {
-    // Lengths are powers of two from a huge page on, far below the limit of a layout.
+    // Lengths are powers of two of at least a huge page, far below the limit of a layout.
     Layout::from_size_align(len, HUGE_PAGE_BYTES).unwrap_or(Layout::new::<u8>())
 }
 
@@ -184,16 +184,15 @@ mod tests {
         }
     }
 
-    /// Each piece of 2 MiB took two mappings, so that a read cache of 64 GiB reached the kernel's limit of 65,530 and the
-    /// process was aborted.
+    /// Each chunk of 2 MiB took two mappings, so a read cache of 64 GiB reached the kernel's limit of 65,530 and the process was aborted.
     #[test]
     fn a_piece_takes_one_mapping_at_most() {
         let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
         let before = mappings();
         let mut pieces: Vec<_> = (0..1000).flat_map(|_| Piece::several(HUGE_PAGE_BYTES)).collect();
         pieces.iter_mut().for_each(|piece| piece[0] = 1);
-        // Other tests map and unmap meanwhile.
-        assert!(mappings() < before + 1100, "{} mappings for 1000 pieces", mappings() - before);
+        // Other tests map and unmap memory at the same time.
+        assert!(mappings() < before + 1100, "{} mappings for 1000 chunks", mappings() - before);
     }
 
     #[test]
@@ -226,6 +225,6 @@ mod tests {
         let (pages, at) = (second.pages.clone(), second.at);
         drop(second);
         let again = Piece { pages, at, len: 1 << 20 };
-        assert!(again.iter().all(|byte| *byte == 0), "nobody has kept it");
+        assert!(again.iter().all(|byte| *byte == 0), "the memory was returned to the kernel");
     }
 }

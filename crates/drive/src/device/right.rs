@@ -1,10 +1,10 @@
-//! Reading what has a checksum: where a device has bytes more than once, those are found that are right.
+//! Verified reads: read data that has a checksum, and use the redundancy of the device if it does not match.
 
 use super::{BlockDevice, Buffer, Io};
 use std::io;
 
-/// Reads blocks of which `is_right` knows whether they are what was written; `false` if they are not, whichever way they are read. What
-/// was wrong and could be read otherwise is mended.
+/// Reads blocks, and checks them with `is_right`. If they are wrong, tries the alternatives of the device and repairs the blocks. Returns
+/// false if no alternative is right.
 pub(crate) fn read_right(
     device: &dyn BlockDevice,
     at: u64,
@@ -15,8 +15,8 @@ pub(crate) fn read_right(
     Ok(is_right(into) || read_otherwise(device, at, into, is_right))
 }
 
-/// Reads blocks once more that are not what was written, in every other way there is, until `is_right` says that they are. Then they
-/// are mended.
+/// Reads blocks by each alternative of the device until `is_right` accepts them, then repairs them. Returns false if no alternative is
+/// right.
 pub(crate) fn read_otherwise(
     device: &dyn BlockDevice,
     at: u64,
@@ -27,13 +27,13 @@ pub(crate) fn read_otherwise(
     if let Some(way) = found
         && let Err(error) = device.mend(way, at, into.len() as u64)
     {
-        tracing::warn!(at, %error, "what is damaged could be read otherwise, and not be mended");
+        tracing::warn!(at, %error, "damaged blocks were reconstructed but could not be rewritten");
     }
     found.is_some()
 }
 
 impl Io {
-    /// [`read_otherwise`] for those who await; `None` if there are no right bytes.
+    /// Like [`read_reconstructed`], for async callers. Returns `None` if no alternative is right.
     pub(crate) async fn read_otherwise(
         &self,
         at: u64,

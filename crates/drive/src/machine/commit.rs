@@ -106,7 +106,8 @@ impl Prepared {
         };
         match self.changes.iter().any(is_too_long) {
             true => Err(Error::Unfit(
-                "the object is too fragmented for the index: store it again, or delete other objects first".into(),
+                "the object is too fragmented for the index: store it again, or delete other objects first"
+                    .into(),
             )),
             false => Ok(()),
         }
@@ -212,7 +213,8 @@ impl Machine {
         }
         if !self.fits(&changes) {
             // Once written, a frame that contradicts the space could never be replayed: the drive could not be opened again.
-            let what = "the changes contradict the state of the space and were not written: run 'tenon drive check'";
+            let what =
+                "the changes contradict the state of the space and were not written: run 'tenon drive check'";
             return Err(self.fail(Error::Unfit(what.into())));
         }
         changes.iter().for_each(|change| frame.change(change));
@@ -229,10 +231,10 @@ impl Machine {
         drop(held);
         match applied {
             true => Ok(()),
-            false => Err(self.fail(Error::damaged(
-                "a frame of the log, which contradicts earlier frames,",
-                place.at,
-            ))),
+            false => {
+                Err(self
+                    .fail(Error::damaged("a frame of the log, which contradicts earlier frames,", place.at)))
+            }
         }
     }
 

@@ -70,7 +70,11 @@ impl LogReader {
                 frame.is_some()
             };
             if read_otherwise(&*device, at, &mut buffer, &mut is_right) {
-                tracing::warn!(zone, from, "a frame was damaged and was reconstructed from the other devices");
+                tracing::warn!(
+                    zone,
+                    from,
+                    "a frame was damaged and was reconstructed from the other devices"
+                );
                 (self.window, self.window_at) = (buffer, at);
                 return Ok(frame);
             }

@@ -96,9 +96,9 @@ async fn newcomers(drives: &[Drive], pool: &Membership, is_new: bool) -> Result<
     }
     match full.get(usize::from(is_new)) {
         None => Ok([full, empty].concat()),
-        Some(full) => {
-            Err(Error::Unfit(format!("drive {full:016x} has buckets: a drive that joins a pool must be empty")))
-        }
+        Some(full) => Err(Error::Unfit(format!(
+            "drive {full:016x} has buckets: a drive that joins a pool must be empty"
+        ))),
     }
 }
 
@@ -109,9 +109,9 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
     }
     match pool.drives.iter().find(|away| !found.iter().any(|(id, _)| id == *away)) {
         None => Ok(()),
-        Some(away) => {
-            Err(Error::Unfit(format!("drive {away:016x} of the pool is missing: name all drives of the pool")))
-        }
+        Some(away) => Err(Error::Unfit(format!(
+            "drive {away:016x} of the pool is missing: name all drives of the pool"
+        ))),
     }
 }
 
@@ -119,8 +119,8 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
 pub(super) async fn agreed(drives: &[Drive]) -> Result<Membership> {
     let found = memberships(drives).await?;
     let longest = longest(&found);
-    let longest = longest
-        .ok_or_else(|| Error::Unfit("the drives are no pool: 'tenon drive join' makes one".into()))?;
+    let longest =
+        longest.ok_or_else(|| Error::Unfit("the drives are no pool: 'tenon drive join' makes one".into()))?;
     for (id, membership) in &found {
         match membership {
             Some(membership) => check_of(*id, membership, &longest)?,

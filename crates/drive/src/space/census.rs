@@ -94,7 +94,8 @@ impl Space {
             let live_bytes = named.pieces.get(&zone).copied().unwrap_or(0);
             if entry.live_bytes != live_bytes {
                 let counted = entry.live_bytes;
-                problems.push(format!("zone {zone} has {live_bytes} live bytes, but the space counts {counted}"));
+                problems
+                    .push(format!("zone {zone} has {live_bytes} live bytes, but the space counts {counted}"));
             }
             if entry.used_bytes > self.geometry.zone_bytes() {
                 problems.push(format!("zone {zone} has frames beyond its end"));

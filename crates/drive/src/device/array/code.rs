@@ -1,7 +1,7 @@
-//! Parity: what the members beyond the data's hold, and how the data comes back from it.
+//! Erasure code: computes parity from data, and missing data from parity.
 //!
-//! Owns the code: Reed-Solomon over GF(2^16) as `reed-solomon-simd` has it, each 64 bytes of the units for themselves, so that
-//! units of many rows are computed at once.
+//! Uses Reed-Solomon over GF(2^16) from `reed-solomon-simd`. The code treats each 64 bytes of a unit separately, so units of many
+//! rows can be computed in one call.
 
 use super::few::FewEngine;
 use super::shape::Shape;
@@ -10,7 +10,7 @@ use reed_solomon_simd::rate::{DefaultRateDecoder, RateDecoder as _};
 use reed_solomon_simd::{Error, ReedSolomonEncoder};
 use std::io;
 
-/// The parity of units of data, each member's.
+/// Returns the units of each parity member for these units of data.
 pub(super) fn parity(shape: Shape, data: &[impl AsRef<[u8]>]) -> io::Result<Vec<Buffer>> {
     let bytes = data.first().map_or(0, |units| units.as_ref().len());
     if shape.parity == 0 || bytes == 0 {
@@ -24,7 +24,7 @@ pub(super) fn parity(shape: Shape, data: &[impl AsRef<[u8]>]) -> io::Result<Vec<
     compute().map_err(failed)
 }
 
-/// The data of all members, from what some have: at least as many as there are data members. By the member's number, data first.
+/// Returns the units of all data members. `units` has those of at least as many members as hold data, by member number, data first.
 pub(super) fn restore(shape: Shape, mut units: Vec<Option<Buffer>>) -> io::Result<Vec<Buffer>> {
     let bytes = units.iter().flatten().map(|units| units.len()).max().unwrap_or(0);
     if bytes > 0 && units[..shape.data].iter().any(Option::is_none) {
@@ -68,7 +68,7 @@ mod tests {
         shape.split(&bytes)
     }
 
-    /// All units of a row, of which these members are lost.
+    /// Checks that data is restored when these members are lost.
     fn come_back(shape: Shape, lost: &[usize]) {
         let data = data(shape, 3);
         let all =

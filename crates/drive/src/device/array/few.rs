@@ -1,16 +1,16 @@
-//! The engine of the code where members are few, as they are.
+//! An engine of the erasure code for few members.
 //!
-//! `reed-solomon-simd` finds what each unit is multiplied with by transforms over all 65,536 places that a code of GF(2^16) can have,
-//! whatever the number of units: 0.1 ms and more for each read that misses a device. Of a few members the sum itself is shorter.
+//! `reed-solomon-simd` computes the factor of each unit by transforms over all 65,536 positions of a code of GF(2^16), whatever the number
+//! of units. That takes 0.1 ms or more for each read without a device. For few members a direct sum is shorter.
 
 use super::shape::MEMBERS_MAX;
 use reed_solomon_simd::engine::tables::{self, Log};
 use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, GF_ORDER, GfElement, ShardsRefMut};
 
-/// Units have places below this: data and parity, one of both filled up to a power of two.
+/// Number of positions that units may have: data and parity, one of them padded to a power of two.
 const PLACES: usize = 2 * MEMBERS_MAX;
 
-/// Computes as the default engine, and what is lost by its few places.
+/// Computes like the default engine, except for the factors of lost units, which it computes for few positions.
 #[derive(Default)]
 pub(super) struct FewEngine(DefaultEngine);
 
@@ -41,8 +41,8 @@ impl Engine for FewEngine {
         self.0.mul(x, log_m);
     }
 
-    /// Of each place the logarithm of the product of its distances to all other places where something is lost. What is beyond
-    /// the units' places is all lost, or not; the distances to all other places have the product 1.
+    /// Computes for each position the logarithm of the product of its distances to all other lost positions. The positions beyond those
+    /// of units are either all lost or all present, and the product of the distances to all positions is 1.
     fn eval_poly(erasures: &mut [GfElement; GF_ORDER], _truncated_size: usize) {
         let beyond = erasures[PLACES];
         let others: Vec<usize> = (0..PLACES).filter(|&place| erasures[place] != beyond).collect();
@@ -64,7 +64,7 @@ fn logarithm(log: &Log, place: usize, others: &[usize]) -> GfElement {
 mod tests {
     use super::*;
 
-    /// As the crate has it, where 0 and 65,535 are both the logarithm of 1.
+    /// The sums equal those of the crate, where 0 and 65,535 are both the logarithm of 1.
     #[test]
     fn the_sum_is_what_the_transforms_give() {
         let mut seed = 7u64;

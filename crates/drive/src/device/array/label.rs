@@ -1,39 +1,39 @@
-//! Labels: what the beginning of each member says of the array.
+//! Labels: the description of the array at the beginning of each member.
 //!
-//! There are two copies, in the member's first two blocks. A change writes one, flushes, writes the other and flushes. A label
-//! comes into force when all members that it names have it: before, nothing is written on its word. Of those that did, the
-//! one of the greatest epoch says which devices are members: a device is in sync if its id stands there at its index. So a
-//! device that was left out, or was replaced, is known whatever its own label says.
+//! There are two copies, in the first two blocks of a member. An update writes one, flushes, writes the other and flushes. A label is in
+//! force once all members that it names have it; before that, nothing else is written on its basis. Among the labels in force, the one
+//! with the greatest epoch defines the members: a device is in sync if its id is in that label at its index. So a device that was
+//! excluded or replaced is recognised whatever its own label says.
 //!
-//! Invariants: the epoch on a device only grows; a label names devices only that the one in force before it named, or one that was
-//! rebuilt; so whom a label names has not been left out by any in which its bearer took part, and if it never came into force
-//! the label of who has not got it says as much or more.
+//! Invariants: the epoch on a device only grows. A label names only devices named by the label in force before it, or rebuilt since. So a
+//! device named by a label was not excluded by any label that the label's owner took part in. If a label never came into force, the
+//! labels of the devices that lack it name the same devices or more.
 
 use super::shape::{Shape, UNIT_BYTES};
 use crate::device::Buffer;
 use crate::wire::{Decoder, Encoder, sum};
 
-/// Where a member's part of the rows begins, in bytes: what comes before is the label's.
+/// Position of the first row on a member, in bytes. The space before it is for the labels.
 pub(super) const ROWS_AT: u64 = 1 << 20;
 
-/// What every label begins with. The last byte is its version.
+/// The first bytes of every label. The last of them is the version.
 const MAGIC: [u8; 8] = *b"tenona\0\x01";
 
-/// The id of no device: its place is empty.
+/// The id in a label that stands for a missing device.
 pub(super) const NOBODY: u64 = 0;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Label {
-    /// By which the array is known.
+    /// The id of the array.
     pub(super) array: u64,
     pub(super) shape: Shape,
     pub(super) rows: u64,
-    /// Counts changes of who is a member.
+    /// Number of changes of the membership so far.
     pub(super) epoch: u64,
-    /// Which device this label is on, and its place.
+    /// The id of the device that holds this label, and its index.
     pub(super) own: u64,
     pub(super) index: usize,
-    /// The devices that are in sync, by their places; [`NOBODY`] for one that is missing.
+    /// The ids of the devices in sync, by index; [`NO_DEVICE`] if one is missing.
     pub(super) members: Vec<u64>,
 }
 
@@ -72,8 +72,8 @@ impl Label {
         fits.then_some(Self { array, shape, rows, epoch, own, index, members })
     }
 
-    /// Whether it came into force, as far as these labels, one of each device, tell: not if a member that it names has an older label
-    /// or another one of its epoch. What is not here cannot tell.
+    /// Returns whether the label may have come into force, given the labels of the devices that are present. It did not if a member that it
+    /// names has an older label, or another label of the same epoch. Members that are not present do not count.
     pub(super) fn may_be_in_force<'a>(&self, labels: impl Iterator<Item = &'a Self> + Clone) -> bool {
         self.members.iter().filter(|&&id| id != NOBODY).all(|&id| {
             let mut of_member = labels.clone().filter(|label| label.own == id).peekable();
@@ -84,13 +84,13 @@ impl Label {
         })
     }
 
-    /// Whether a block was meant to be a label, of whatever version.
+    /// Returns whether a block begins like a label of any version.
     pub(super) fn is_meant(block: &[u8]) -> bool {
         block.starts_with(&MAGIC[..7])
     }
 }
 
-/// Bytes as a label, for the fuzz target: as they are, and with the magic and a right checksum.
+/// Fuzz target: decodes bytes as a label, as they are, and with magic and a valid checksum.
 #[cfg(feature = "fuzz")]
 pub(crate) fn fuzz_label(bytes: &[u8]) {
     drop(Label::decode(bytes));
@@ -101,7 +101,7 @@ pub(crate) fn fuzz_label(bytes: &[u8]) {
     if let Some(read) = Label::decode(&block) {
         assert!(Label::is_meant(&block));
         assert_eq!(Label::decode(&read.encode()).as_ref(), Some(&read));
-        assert!(read.may_be_in_force(std::iter::once(&read)), "alone it may be in force: {read:?}");
+        assert!(read.may_be_in_force(std::iter::once(&read)), "a single label may be in force: {read:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Mending: units that are wrong are written anew from the others.
+//! Repair: rewrites wrong units with data computed from the other members.
 
 use super::shape::{Members, Span, UNIT_BYTES};
 use super::{Array, Member, Waits, code, place_of, units_of};
@@ -8,11 +8,12 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 impl Array {
-    /// These blocks were right when they were read past a member: writes anew what it has wrong in their rows, and in rows of which all
-    /// data is among the blocks what any member has wrong. Nobody writes to them meanwhile.
+    /// Repairs a range that was right when it was read without the member `way`. Rewrites what that member has wrong in the rows of the
+    /// range. In rows of which the range contains all data, rewrites what any member has wrong. The range must not be written by others
+    /// meanwhile.
     ///
-    /// Otherwise only in rows where its own unit, or one of a member that is not there, is among the blocks: to compute that, all that
-    /// was read of the row was needed, so it was right.
+    /// In other rows, the member is rewritten only if the range contains its unit, or the unit of a missing member. Computing such a unit
+    /// needed everything that was read of the row, so all of that was right.
     pub(super) async fn mend_units(&self, waits: Waits, way: usize, at: u64, bytes: usize) -> io::Result<()> {
         let in_sync = self.in_sync();
         if self.read_only || !in_sync.has(way) {
@@ -31,7 +32,7 @@ impl Array {
         };
         let mut wrong = Vec::new();
         for member in in_sync.each() {
-            // One row at a time where not all can be read: the others are then compared all the same.
+            // If not all rows can be read, they are read and compared one at a time.
             let (stored, failed) = self.read_units(waits, Members::of([member]), |_| (first, rows)).await;
             for (n, unit) in right[member].chunks_exact(UNIT_BYTES).enumerate() {
                 let row = first + n as u64;
@@ -53,8 +54,8 @@ impl Array {
         self.write_units_anew(waits, wrong).await
     }
 
-    /// Computes the parity of these rows, whose data is right, and writes anew what of it is not so. `stored` is what all members
-    /// that are in sync have of the rows, if all of it could be read. Nobody writes to them meanwhile.
+    /// Computes the parity of rows whose data is right, and rewrites parity units that differ. `stored` has the units of all members in
+    /// sync, if all could be read. The rows must not be written by others meanwhile.
     pub(super) async fn mend_parity_of(
         &self,
         waits: Waits,
@@ -84,7 +85,7 @@ impl Array {
         self.write_units_anew(waits, wrong).await
     }
 
-    /// The units of parity that are stored and are not these: the member, the row, and what it has to be.
+    /// Returns the wrong parity units: member, row, and the right bytes.
     fn wrong_parity(
         &self,
         parity: &[Buffer],
@@ -117,7 +118,7 @@ impl Array {
             let failed = self.on_each(Members::of([number]), write).await;
             if failed.members.is_empty() {
                 self.mended.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(row, member = ?self.names(Members::of([number])), "what was damaged is written anew");
+                tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a damaged block");
             }
             self.leave_out(waits, failed).await?;
         }

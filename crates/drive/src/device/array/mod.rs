@@ -1,14 +1,14 @@
-//! Several devices as one: data and parity in rows, so that some devices may be lost.
+//! An array: several devices as one, with data and parity in rows, so that some devices may be lost.
 //!
-//! A *row* is one unit (a block) of each member at one place: the units of data, then those of parity. Rows that follow each other
-//! do so on every member, so that a long read is one read of each. Writes are whole rows, and who writes never writes over
-//! what it still needs: so a row cut short by the loss of power is nobody's, and there is no write hole.
+//! A *row* is one unit (a block) of each member at the same position: the units of data, then those of parity. Consecutive rows are
+//! consecutive on every member, so a long read is one read of each member. Writes are whole rows, and the drive never overwrites data
+//! that it still needs. So nothing depends on a row that a power cut has torn, and there is no write hole.
 //!
-//! Owns the members and their [`Label`]s. Invariants: a write or a flush that misses a member returns only when the labels of the
-//! others say, durably, that it is no member any more; what is read is of members that are in sync, or computed from them; a unit
-//! that is rewritten in place (by `mend`) was wrong before.
+//! Owns the members and their [`Label`]s. Invariants: a write or flush that misses a member returns only when the labels of the others
+//! state durably that it is no member any more. Data is read only from members in sync, or computed from them. A unit that is rewritten in
+//! place (by a repair) was wrong before.
 //!
-//! Refuses: to know whether what it reads is right, for which its caller has checksums.
+//! Does not know whether the data it reads is right. Its callers have checksums for that.
 
 mod code;
 mod few;
@@ -36,25 +36,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use unread::{Health, Unread};
 
-/// Parity of more than this is not computed on a thread that others wait for, in bytes of data.
+/// The most data whose parity is computed on the runtime's thread, in bytes.
 const COMPUTED_HERE_MAX: usize = 128 << 10;
 
-/// Several devices as one.
+/// Several devices as one device.
 pub struct Array {
     label: tokio::sync::Mutex<Label>,
     shape: Shape,
     rows: u64,
-    /// By their places, those that are there and were in sync when it was opened, or were rebuilt since.
+    /// By index: the members that were in sync when the array was opened, or were rebuilt since; `None` if missing.
     members: RwLock<Vec<Option<Member>>>,
     in_sync: RwLock<Members>,
-    /// The device that a rebuild makes a member: what is written goes to it too.
+    /// The index and the device of a rebuild in progress. It gets all writes.
     joining: RwLock<Option<(usize, Member)>>,
-    /// Held by those who write rows, exclusively by a rebuild while it computes some.
+    /// Held shared by writers of rows, and exclusively by a rebuild while it computes rows.
     writing: Arc<tokio::sync::RwLock<()>>,
-    /// Whether somebody was left out and not all labels say so yet.
+    /// Whether a member was excluded and the labels do not say so yet.
     unlabelled: AtomicBool,
     read_only: bool,
-    /// How many units were wrong and were written anew.
+    /// Number of units rewritten because they were wrong.
     mended: AtomicU64,
     health: Health,
 }
@@ -68,16 +68,16 @@ struct Member {
     device: Arc<dyn BlockDevice>,
 }
 
-/// On whose thread a call that waits for a device may wait.
+/// How a call waits for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
-    /// On the caller's.
+    /// By blocking the caller's thread.
     Here,
-    /// On none of the runtime's.
+    /// Asynchronously, without blocking a thread of the runtime.
     Elsewhere,
 }
 
-/// Which members failed, and how one of them did.
+/// The members that failed in a call, and the first error.
 #[derive(Debug, Default)]
 struct Failed {
     members: Members,
@@ -85,23 +85,23 @@ struct Failed {
 }
 
 impl Array {
-    /// Whether a device of this name is a member.
+    /// Returns whether a device of this name is a member.
     pub fn has_member(&self, name: &str) -> bool {
         self.present(Members::of(0..self.shape.members())).any(|(_, member)| member.name == name)
     }
 
-    /// How many more members may be lost now.
+    /// Returns how many more members may be lost.
     pub fn spare(&self) -> usize {
         self.in_sync().len().saturating_sub(self.shape.data)
     }
 
-    /// [`BlockDevice::read_at`] for those who await.
+    /// [`BlockDevice::read_at`] for async callers.
     pub(super) async fn await_read(&self, at: u64, mut into: Buffer) -> io::Result<Buffer> {
         self.read_past(Waits::Elsewhere, at, &mut into, Members::default()).await?;
         Ok(into)
     }
 
-    /// [`BlockDevice::write_at`] for those who await.
+    /// [`BlockDevice::write_at`] for async callers.
     pub(super) async fn await_write(&self, at: u64, rows: Bytes) -> io::Result<()> {
         self.check_rows(at, rows.len())?;
         let (shape, is_long) = (self.shape, rows.len() > COMPUTED_HERE_MAX);
@@ -110,7 +110,7 @@ impl Array {
         self.write_units(Waits::Elsewhere, at, units).await
     }
 
-    /// [`BlockDevice::flush`] for those who await.
+    /// [`BlockDevice::flush`] for async callers.
     pub(super) async fn await_flush(&self) -> io::Result<()> {
         self.flush_all(Waits::Elsewhere).await
     }
@@ -123,11 +123,11 @@ impl Array {
     fn check_rows(&self, at: u64, bytes: usize) -> io::Result<()> {
         check_write(self.len_bytes(), at, bytes)?;
         let is_whole = [at, bytes as u64].iter().all(|n| n.is_multiple_of(self.row_bytes()));
-        assert!(is_whole, "{bytes} bytes at {at} are no whole rows");
+        assert!(is_whole, "{bytes} bytes at {at} are not whole rows");
         Ok(())
     }
 
-    /// Writes what each member has of rows from a position on.
+    /// Writes the units of each member for rows from a position on.
     async fn write_units(&self, waits: Waits, at: u64, units: Vec<Bytes>) -> io::Result<()> {
         let place = place_of(at / self.row_bytes());
         let write = |number: usize, member: Member| {
@@ -144,20 +144,20 @@ impl Array {
         };
         let (failed, joins) = join(self.on_each(self.in_sync(), write), to_joining).await;
         if let Err(error) = joins {
-            // The next step of the rebuild fails.
-            tracing::error!(%error, "the device that is being rebuilt cannot be written");
+            // The next step of the rebuild notices that and fails.
+            tracing::error!(%error, "the device that is being rebuilt failed a write");
             *self.joining.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
         self.leave_out(waits, failed).await
     }
 
-    /// Reads past some members, and past those that fail, as long as there are enough. What failed is written anew.
+    /// Reads without the members `past`, and without members that fail, as long as enough remain. Then rewrites the units that failed.
     async fn read_past(&self, waits: Waits, at: u64, into: &mut [u8], past: Members) -> io::Result<()> {
         check_read(self.len_bytes(), at, into.len())?;
         let span = Span::of(self.shape, at, into.len());
         let wanted = span.members();
         let there = self.in_sync().without(past);
-        // Members that fail every read come last.
+        // Members that failed their last reads are used only if needed.
         let mut left = there.without(self.health.avoided());
         let mut last = there.without(left);
         let mut unread = Vec::new();
@@ -176,7 +176,7 @@ impl Array {
                 self.note_failed(&failed);
                 left = left.without(failed.members);
                 if left.and(last).len() < self.shape.data {
-                    // Members may each fail another row.
+                    // Each of the members may have failed another row.
                     return match span.rows().1 {
                         0 | 1 => Err(failed.into_error()),
                         _ => self.read_rows_singly(waits, at, into, past).await,
@@ -212,7 +212,7 @@ impl Array {
         if is_long && waits == Waits::Elsewhere { store::blocking(compute).await } else { compute() }
     }
 
-    /// What some members have of rows: the first, and how many.
+    /// Reads units of some members. `rows_of` gives the first row and their number for each member.
     async fn read_units(
         &self,
         waits: Waits,
@@ -237,7 +237,7 @@ impl Array {
         (units, failed)
     }
 
-    /// Does something to some members at once.
+    /// Calls a function for some members concurrently.
     async fn on_each<F: Future<Output = io::Result<()>>>(
         &self,
         of: Members,
@@ -256,7 +256,7 @@ impl Array {
         failed
     }
 
-    /// Goes on without members that failed: when it returns well, the labels of the others say so.
+    /// Excludes members that failed. When this succeeds, the labels of the other members say so durably.
     async fn leave_out(&self, waits: Waits, failed: Failed) -> io::Result<()> {
         if failed.members.is_empty() && !self.unlabelled.load(Ordering::SeqCst) {
             return Ok(());
@@ -272,7 +272,7 @@ impl Array {
         self.relabel(waits, &mut label, Failed { members: gone, ..failed }).await
     }
 
-    /// Writes labels of a greater epoch, without those that failed, until all have one that do not fail.
+    /// Writes labels of a new epoch, without the failed members, until all remaining members have one.
     async fn relabel(&self, waits: Waits, label: &mut Label, mut failed: Failed) -> io::Result<()> {
         loop {
             let left = self.in_sync().without(failed.members);
@@ -280,7 +280,7 @@ impl Array {
                 return Err(failed.into_error());
             }
             if let Some(error) = &failed.error {
-                tracing::error!(members = ?self.names(failed.members), %error, "the array goes on without");
+                tracing::error!(members = ?self.names(failed.members), %error, "devices failed and are excluded from the array");
             }
             label.epoch += 1;
             for (number, id) in label.members.iter_mut().enumerate() {
@@ -288,7 +288,7 @@ impl Array {
             }
             self.unlabelled.store(true, Ordering::SeqCst);
             *self.in_sync.write().unwrap_or_else(PoisonError::into_inner) = left;
-            // A device that is left out is closed, so that it can be rebuilt.
+            // Closes the excluded devices, so that they can be rebuilt.
             for (number, member) in
                 self.members.write().unwrap_or_else(PoisonError::into_inner).iter_mut().enumerate()
             {
@@ -321,14 +321,14 @@ impl Array {
     }
 }
 
-/// What each member has of whole rows.
+/// Returns the units of each member for whole rows.
 fn units_of(shape: Shape, rows: &[u8]) -> io::Result<Vec<Bytes>> {
     let mut units = shape.split(rows);
     units.extend(code::parity(shape, &units)?);
     Ok(units.into_iter().map(Bytes::from).collect())
 }
 
-/// Where on each member a row lies, in bytes.
+/// Returns the position of a row on each member, in bytes.
 fn place_of(row: u64) -> u64 {
     ROWS_AT + row * UNIT_BYTES as u64
 }
@@ -381,7 +381,7 @@ impl Member {
         }
     }
 
-    /// One copy after the other, so that one is whole at any time.
+    /// Writes and flushes the copies in turn, so that one is intact at any time.
     async fn write_label(self, waits: Waits, label: Label, index: usize) -> io::Result<()> {
         let block = Bytes::from(Label { own: self.id, index, ..label }.encode());
         for copy in [0, UNIT_BYTES as u64] {

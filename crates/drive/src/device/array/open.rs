@@ -1,4 +1,4 @@
-//! Make an array of devices, and find one again on them.
+//! Assembly: formats devices as an array, and finds the array on devices again by their labels.
 
 use super::label::{Label, NOBODY, ROWS_AT};
 use super::shape::{MEMBERS_MAX, Members, Shape, UNIT_BYTES};
@@ -11,36 +11,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, RwLock};
 use store::Entropy;
 
-/// What one place of an array has.
+/// The state of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberState {
-    /// A device that has all that was written.
+    /// The named device is present and has all that was written.
     InSync(String),
-    /// A device that missed something, and is not read.
+    /// The named device is present, but missed writes and is not read.
     Stale(String),
-    /// Nothing.
+    /// No device is present.
     Missing,
 }
 
-/// An array as its labels tell it.
+/// An array as its labels describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrayInfo {
-    /// How many members hold data, and how many parity.
+    /// The numbers of data and parity members.
     pub shape: Shape,
-    /// By their places.
+    /// The members, by index.
     pub members: Vec<MemberState>,
 }
 
-/// Devices whose labels were read.
+/// Devices, with the labels read from them.
 #[derive(Debug)]
 pub struct Found {
     devices: Vec<(String, Io, Option<Label>)>,
-    /// Of the greatest epoch among those that came into force.
+    /// The label of the greatest epoch among those in force.
     newest: Option<Label>,
 }
 
 impl Found {
-    /// Reads the labels of devices, which are known by these names; a device that cannot be read is as one without. Blocks.
+    /// Reads the labels of devices. Messages use the given names. A device that cannot be read counts as one without label. Blocks.
     pub fn look(devices: impl IntoIterator<Item = (String, Io)>) -> Self {
         let mut found = Vec::new();
         for (name, io) in devices {
@@ -55,13 +55,13 @@ impl Found {
         Self { newest, devices: found }
     }
 
-    /// The array that one of them is of.
+    /// Returns the array that the devices belong to, if any.
     pub fn info(&self) -> Option<ArrayInfo> {
         let newest = self.newest.as_ref()?;
         Some(ArrayInfo { shape: newest.shape, members: self.members(newest) })
     }
 
-    /// What each place has.
+    /// Returns the state of each member.
     fn members(&self, newest: &Label) -> Vec<MemberState> {
         let of_place = |(index, &id): (usize, &u64)| {
             let mut here = self.devices.iter().filter_map(|(name, _, label)| {
@@ -84,7 +84,7 @@ impl Found {
         labels_of(&self.devices)
     }
 
-    /// Whether the devices are of one array, as long as they have to be, and were not used without each other.
+    /// Checks that the devices belong to one array, are long enough, and were not used separately.
     fn check_labels(&self, newest: &Label) -> Result<()> {
         for (name, io, label) in &self.devices {
             let Some(label) = label else { continue };
@@ -92,36 +92,33 @@ impl Found {
             let is_apart = label.epoch == newest.epoch && label.members != newest.members;
             if is_apart && label.may_be_in_force(self.labels()) {
                 return Err(unfit(format!(
-                    "{name} and others were used without each other, and each has what the others have not: name only the devices that count, and not the others before 'tenon drive rebuild' has written them anew"
+                    "{name} and other devices were used separately, so each lacks writes of the others: name only the devices whose contents you want to keep, then rebuild the others with 'tenon drive rebuild'"
                 )));
             }
         }
         Ok(())
     }
 
-    /// The array that they are; one with a member missing goes on without it from now on, unless it is only read. Blocks.
+    /// Opens the array. Unless opened read-only, the array continues without the members that are missing. Blocks.
     pub fn open(self, read_only: bool) -> Result<Array> {
         let newest = self.newest.clone().ok_or_else(|| Error::Foreign("no device of an array".into()))?;
         self.check_labels(&newest)?;
         let states = self.members(&newest);
-        // No device has a label of the epoch that comes next, also none that never came into force.
+        // The next epoch must be greater than that of any label, even of one that never came into force.
         let epoch = self.labels().map(|label| label.epoch).max().unwrap_or(newest.epoch);
         let mut members: Vec<Option<Member>> = vec![None; newest.shape.members()];
         for (name, io, label) in self.devices {
             let Some(label) = label else {
-                tracing::warn!(device = name, "the device is of no array, and is not used");
+                tracing::warn!(device = name, "the device belongs to no array and is not used");
                 continue;
             };
             if newest.members[label.index] != label.own {
-                tracing::warn!(
-                    device = name,
-                    "the device missed what was written since, and is not used: rebuild it"
-                );
+                tracing::warn!(device = name, "the device missed writes and is not used: rebuild it");
                 continue;
             }
             let known = members[label.index].replace(Member::new(name.clone(), label.own, &io));
             if let Some(known) = known {
-                return Err(unfit(format!("{} and {name} are the same member: one is a copy", known.name)));
+                return Err(unfit(format!("{} and {name} are the same member: remove the copy", known.name)));
             }
         }
         let in_sync = Members::of((0..members.len()).filter(|&number| members[number].is_some()));
@@ -150,11 +147,11 @@ impl Found {
 }
 
 impl Array {
-    /// Makes an array of new devices. What was on them is gone. Blocks.
+    /// Formats new devices as an array. Their previous contents are lost. Blocks.
     pub fn format(devices: Vec<(String, Io)>, shape: Shape, entropy: &Entropy) -> Result<()> {
         if !shape.is_possible() || devices.len() != shape.members() {
             return Err(unfit(format!(
-                "{} data and {} parity devices of {} are asked for: an array has 2 to {MEMBERS_MAX}",
+                "an array of {} data and {} parity devices needs that many devices, 2 to {MEMBERS_MAX} in all; {} are given",
                 shape.data,
                 shape.parity,
                 devices.len()
@@ -185,7 +182,7 @@ impl Array {
         block_on(join_all(writes)).into_iter().collect()
     }
 
-    /// The labels of all members are of one epoch that none had before: who was left out is, whoever is missing the next time.
+    /// Writes labels of a new epoch to all members. So members that are missing now stay excluded, whichever are missing next time.
     fn begin_epoch(&self) -> Result<()> {
         block_on(async {
             let mut label = self.label.lock().await;
@@ -195,12 +192,12 @@ impl Array {
     }
 }
 
-/// An id of a device.
+/// Returns a new device id.
 pub(super) fn new_id(entropy: &Entropy) -> u64 {
     entropy.next_u64().max(NOBODY + 1)
 }
 
-/// The label on a device, if it has one. Of its two copies one may be unreadable.
+/// Reads the label of a device, if it has one. One of the two copies may be unreadable.
 pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Label>> {
     if device.len_bytes() < ROWS_AT {
         return Ok(None);
@@ -219,7 +216,7 @@ pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Lab
         return Err(error);
     }
     if label.is_none() && copies.iter().any(|copy| Label::is_meant(copy)) {
-        tracing::warn!("both labels of a device are damaged, or of another version of Tenon");
+        tracing::warn!("both labels of a device are damaged, or were written by another version of Tenon");
     }
     Ok(label)
 }
@@ -230,18 +227,18 @@ fn labels_of(devices: &[(String, Io, Option<Label>)]) -> impl Iterator<Item = &L
 
 fn check_label(name: &str, label: &Label, newest: &Label, len_bytes: u64) -> Result<()> {
     if label.array != newest.array || label.shape != newest.shape || label.rows != newest.rows {
-        return Err(unfit(format!("{name} is of another array: name the devices of one")));
+        return Err(unfit(format!("{name} belongs to another array: name devices of one array")));
     }
     let needed = ROWS_AT + label.rows * UNIT_BYTES as u64;
     if len_bytes < needed {
         return Err(unfit(format!(
-            "{name} was cut short: it has {len_bytes} bytes, and its part of the array {needed}"
+            "{name} was cut short: it has {len_bytes} bytes, but a member of the array needs {needed}"
         )));
     }
     Ok(())
 }
 
-/// Says which are missing.
+/// Returns the error that lists the missing members.
 fn too_few(newest: &Label, states: &[MemberState]) -> Error {
     let missing = states.iter().enumerate().filter(|(_, state)| **state == MemberState::Missing);
     let missing: Vec<String> = missing.map(|(number, _)| number.to_string()).collect();
@@ -251,7 +248,7 @@ fn too_few(newest: &Label, states: &[MemberState]) -> Error {
         .collect();
     let here = states.iter().filter(|state| matches!(state, MemberState::InSync(_))).count();
     let mut text = format!(
-        "too few devices of the array: {} of {} are needed, and {here} are here",
+        "too few devices of the array: {} of {} are needed, but {here} are present",
         newest.shape.data,
         newest.shape.members()
     );
@@ -259,7 +256,7 @@ fn too_few(newest: &Label, states: &[MemberState]) -> Error {
         text += &format!("; missing: member {}", missing.join(", "));
     }
     if !stale.is_empty() {
-        text += &format!("; left out since they missed writes: {}", stale.join(", "));
+        text += &format!("; excluded because they missed writes: {}", stale.join(", "));
     }
     unfit(text)
 }

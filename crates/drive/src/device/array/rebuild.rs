@@ -1,4 +1,4 @@
-//! Rebuild: a device becomes the member that is missing.
+//! Rebuild: makes a device the missing member of an array.
 
 use super::open::{new_id, of_device, read_label};
 use super::shape::UNIT_BYTES;
@@ -12,37 +12,37 @@ use std::sync::{Arc, PoisonError};
 use store::Entropy;
 use tokio::sync::OwnedRwLockWriteGuard;
 
-/// How many rows are rebuilt at a time.
+/// Rows rebuilt by one step.
 const ROWS_AT_ONCE: u64 = 256;
 
 /// The outcome of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// The number of the member that the device is from now on.
+    /// The index of the member that the device has become.
     pub member: usize,
-    /// Rows that could not be computed, because too few of the other members can be read there. The new member has zeros in them:
-    /// what used them is damaged, which a scrub names.
+    /// Rows that could not be computed, because too few of the other members can be read there. The new member has zeros in them. Data
+    /// in these rows is damaged; a scrub names it.
     pub rows_lost: u64,
 }
 
 impl Array {
-    /// Whether a device was a member once, and is none now: what is on it is of no use.
+    /// Returns whether a device was a member once and is none now, so that its contents are useless.
     pub fn was_member(&self, io: &Io) -> bool {
         self.membership_of(io) == Some(false)
     }
 
-    /// Whether the label on a device is that of a member, or of a former one; `None` for a device that never was one.
+    /// Returns whether the device is a member according to the label on it: false for a former member, `None` if it never was one.
     fn membership_of(&self, io: &Io) -> Option<bool> {
         let own = read_label(&*io.device()).ok().flatten()?;
         let label = block_on(self.label.lock());
         (own.array == label.array).then(|| label.members.contains(&own.own))
     }
 
-    /// Makes a device the member that is missing, of several the one that it was or the first. What was on the device is gone. Nothing
-    /// of what the other members have is verified: scrub the drive before, as long as parity is left. `progress` hears how many rows of
-    /// how many are done. Blocks.
+    /// Makes a device a missing member: the one that it was before, else the first missing. The device's contents are lost. The data of the
+    /// other members is not verified: scrub the drive before, while parity is left. `progress` gets the number of rows done and of all
+    /// rows. Blocks.
     ///
-    /// Killed before its end nothing is changed but the device, and it can be begun again.
+    /// An interrupted rebuild changes nothing but the device, and can be started again.
     pub fn rebuild(
         self: &Arc<Self>,
         name: String,
@@ -63,10 +63,9 @@ impl Array {
         Ok(Rebuilt { member: joining.number, rows_lost })
     }
 
-    /// Rebuilds like [`rebuild`](Self::rebuild) while the array is used, at some pace. Writers wait while some rows are computed.
+    /// Like [`rebuild`](Self::rebuild), while the array is in use, at a limited pace. Writers wait while rows are computed.
     ///
-    /// Fails at the first row that cannot be computed ([`Error::NotComputable`]): a device may just not answer, and become readable
-    /// again.
+    /// Fails at the first row that cannot be computed ([`Error::NotComputable`]), as a device may be unavailable only for the moment.
     pub async fn rebuild_at(
         self: &Arc<Self>,
         name: String,
@@ -94,12 +93,12 @@ impl Array {
         Ok(Rebuilt { member: joining.number, rows_lost: 0 })
     }
 
-    /// From now on what is written goes to the device too.
+    /// Adds the device as a target of all writes.
     fn begin_rebuild(self: &Arc<Self>, name: String, io: &Io, entropy: &Entropy) -> Result<Joining> {
-        // In another place it would lose what it has in its own.
+        // As another member it would lose the contents that it has as this one.
         if self.membership_of(io) == Some(true) {
             return Err(Error::Unfit(format!(
-                "{name} is a member of the array, or a copy of one: name a device that is none, or wipe the copy's first MiB"
+                "{name} is a member of the array, or a copy of one: name another device, or wipe the first MiB of the copy"
             )));
         }
         let number = self.number_for(io)?;
@@ -107,7 +106,7 @@ impl Array {
         let len_bytes = io.device().len_bytes();
         if len_bytes < needed {
             return Err(Error::Unfit(format!(
-                "{name} has {len_bytes} bytes, and a member of the array {needed}"
+                "{name} has {len_bytes} bytes, but a member of the array needs {needed}"
             )));
         }
         let member = Member::new(name, new_id(entropy), io);
@@ -126,7 +125,7 @@ impl Array {
         number.ok_or_else(|| Error::Unfit("no member of the array is missing".into()))
     }
 
-    /// Computes a member's units of rows; zeros, counted, where that is impossible.
+    /// Computes a member's units of rows. Rows that cannot be computed are zeros and are counted.
     fn units_to_have(&self, number: usize, row: u64, rows: u64, rows_lost: &mut u64) -> Result<Bytes> {
         if let Ok(units) = self.units_at(number, row, rows) {
             return Ok(units);
@@ -136,10 +135,10 @@ impl Array {
             match self.units_at(number, row, 1) {
                 Ok(unit) => units.push(unit),
                 Err(error) => {
-                    tracing::warn!(row, %error, "a row cannot be computed, and is zeros on the new device");
+                    tracing::warn!(row, %error, "a row cannot be computed and is filled with zeros on the new device");
                     units.push(Bytes::from_static(&[0; UNIT_BYTES]));
                     lost += 1;
-                    // A sector may be lost and nobody need it; a device that reads nothing at all ends the rebuild.
+                    // Single sectors may be lost without harm. If no row can be computed, a device has failed and the rebuild ends.
                     if lost == rows {
                         return Err(error);
                     }
@@ -158,7 +157,7 @@ impl Array {
     }
 }
 
-/// A device that a rebuild makes a member. Dropped before its end, the device is none.
+/// A rebuild in progress. If it is dropped before its end, the device gets no more writes and is no member.
 struct Joining {
     array: Arc<Array>,
     number: usize,
@@ -181,20 +180,21 @@ async fn on_a_thread<T: Send + 'static>(
 ) -> Result<T> {
     let joining = joining.clone();
     let done = store::blocking(move || Ok(step(&joining))).await;
-    done.unwrap_or_else(|error| Err(Error::Failed(format!("a rebuild was given up: {error}"))))
+    done.unwrap_or_else(|error| Err(Error::Failed(format!("a rebuild was aborted: {error}"))))
 }
 
 impl Joining {
-    /// Whether everything that was written since the beginning went to the device.
+    /// Fails if the device has missed a write since the beginning of the rebuild.
     fn check(&self) -> Result<()> {
         let joins = self.array.joining.read().unwrap_or_else(PoisonError::into_inner);
         match joins.as_ref().is_some_and(|(_, member)| member.id == self.member.id) {
             true => Ok(()),
-            false => Err(Error::Unfit(format!("{}: it cannot be written", self.member.name))),
+            false => Err(Error::Unfit(format!("{}: a write to the device failed", self.member.name))),
         }
     }
 
-    /// Computes the device's units of some rows, to which nobody writes meanwhile. Returns of how many rows that was impossible.
+    /// Computes and writes the device's units of some rows. The guard keeps others from writing to them. Returns the number of rows that
+    /// could not be computed.
     fn rebuild_rows(&self, row: u64, rows: u64, exclusive: OwnedRwLockWriteGuard<()>) -> Result<u64> {
         self.check()?;
         let mut rows_lost = 0;
@@ -205,8 +205,8 @@ impl Joining {
         Ok(rows_lost)
     }
 
-    /// From the next epoch on the device is a member. Its own label first: before the others name it, it is one of those that are
-    /// left out. Nobody writes before the labels are durable.
+    /// Makes the device a member, in a new epoch. Its own label is written first: until the others name it too, it counts as excluded. No
+    /// writes happen before the labels are durable.
     fn admit(&self, exclusive: OwnedRwLockWriteGuard<()>) -> Result<()> {
         self.check()?;
         let (array, number, member) = (&self.array, self.number, &self.member);
@@ -219,7 +219,7 @@ impl Joining {
             member.clone().write_label(Waits::Here, own.clone(), number).await?;
             let others = array.in_sync();
             *label = own;
-            // All that was written is on it: should a label of another fail now, the array goes on with this one.
+            // The device has all that was written. If writing the label of another member fails now, the array continues with this device.
             array.unlabelled.store(true, Ordering::SeqCst);
             let place = |members: &mut Vec<Option<Member>>| members[number] = Some(member.clone());
             place(&mut array.members.write().unwrap_or_else(PoisonError::into_inner));

@@ -1,24 +1,24 @@
-//! Where blocks of an array lie on its members: arithmetic only.
+//! The mapping between blocks of an array and blocks of its members. Arithmetic only.
 
 use crate::device::{BLOCK_BYTES, Buffer};
 
-/// What one member holds of a row, in bytes.
+/// The length of a unit, the block of one member in a row, in bytes.
 pub(super) const UNIT_BYTES: usize = BLOCK_BYTES as usize;
 
-/// The most members of an array: a label names them all.
+/// The most members of an array. A label has the ids of all.
 pub const MEMBERS_MAX: usize = 64;
 
-/// How many members of an array hold data, and how many parity.
+/// The numbers of data and parity members of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// How many units of data a row has. At least one.
+    /// Units of data in a row, at least one.
     pub data: usize,
-    /// How many units of parity: so many members may be lost.
+    /// Units of parity in a row: the number of members that may be lost.
     pub parity: usize,
 }
 
 impl Shape {
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn members(self) -> usize {
         self.data + self.parity
     }
@@ -31,14 +31,14 @@ impl Shape {
         self.data as u64 * BLOCK_BYTES
     }
 
-    /// The data of whole rows as the members have it: each its units, one after the other.
+    /// Splits the data of whole rows by member: the units of each, one after the other.
     pub(super) fn split(self, rows: &[u8]) -> Vec<Buffer> {
         let units = |unit| Buffer::gathered(rows.chunks_exact(UNIT_BYTES).skip(unit).step_by(self.data));
         (0..self.data).map(units).collect()
     }
 }
 
-/// Some members, a bit for each.
+/// A set of members, one bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Members(u64);
 
@@ -72,7 +72,7 @@ impl Members {
     }
 }
 
-/// Blocks of an array that follow each other.
+/// A contiguous range of blocks of an array.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     data: usize,
@@ -81,19 +81,19 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Of so many bytes from a position on, both in whole blocks.
+    /// Makes the span of a range given in bytes, which must be whole blocks.
     pub(super) fn of(shape: Shape, at: u64, bytes: usize) -> Self {
         let first = at / BLOCK_BYTES;
         Self { data: shape.data, first, end: first + bytes as u64 / BLOCK_BYTES }
     }
 
-    /// The rows that it touches: the first, and how many.
+    /// Returns the rows that the span touches: the first, and their number.
     pub(super) fn rows(self) -> (u64, usize) {
         let first = self.first / self.data as u64;
         (first, (self.end.div_ceil(self.data as u64) - first) as usize)
     }
 
-    /// The rows of which a member's unit is in it: the first, and how many.
+    /// Returns the rows in which a member's unit is in the span: the first, and their number.
     pub(super) fn rows_of(self, member: usize) -> (u64, usize) {
         let (data, unit) = (self.data as u64, member as u64);
         let rows_before = |block: u64| block.saturating_sub(unit).div_ceil(data);
@@ -101,12 +101,12 @@ impl Span {
         (first, (rows_before(self.end) - first) as usize)
     }
 
-    /// The members whose data is in it.
+    /// Returns the members whose data is in the span.
     pub(super) fn members(self) -> Members {
         Members::of((0..self.data).filter(|&member| self.rows_of(member).1 > 0))
     }
 
-    /// The units of a member from a row on that are in it: each unit, and where of the span's bytes it lies.
+    /// Returns the units of a member, given from a row on, that are in the span, and the position of each in the span's bytes.
     pub(super) fn units(
         self,
         member: usize,
@@ -118,13 +118,13 @@ impl Span {
             .filter_map(move |(row, unit)| Some((self.place(member, row)?, unit)))
     }
 
-    /// Where of the span's bytes the unit of a member in a row lies, if it is in it.
+    /// Returns the position in the span's bytes of a member's unit in a row, if the unit is in the span.
     pub(super) fn place(self, member: usize, row: u64) -> Option<usize> {
         let block = row * self.data as u64 + member as u64;
         (self.first..self.end).contains(&block).then(|| (block - self.first) as usize * UNIT_BYTES)
     }
 
-    /// Puts what was read of a member, from a row on, where it belongs.
+    /// Copies units of a member, given from a row on, to their positions.
     pub(super) fn scatter(self, member: usize, first_row: u64, units: &[u8], into: &mut [u8]) {
         for (at, unit) in self.units(member, first_row, units) {
             into[at..at + UNIT_BYTES].copy_from_slice(unit);

@@ -1,4 +1,4 @@
-//! Arrays over files keep the rules of devices, by rings and by threads.
+//! Conformance of arrays over files, by rings and by threads.
 
 use super::*;
 use crate::device::{BLOCK_BYTES, FileDevice, conformance};

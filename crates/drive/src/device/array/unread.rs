@@ -1,7 +1,7 @@
-//! Unreadable units: which members fail reads, and how what a member cannot read is written anew.
+//! Unreadable units: tracks members that fail reads, and rewrites units that a member cannot read.
 //!
-//! A disk remaps an unreadable sector when it is written. Until then the sector counts as lost, and the loss of one more disk
-//! would lose the row. So each read that had to be computed from the other members is followed by a rewrite of what failed.
+//! A disk remaps an unreadable sector when it is written. Until then the sector counts as lost, and the loss of another disk would lose
+//! the row. So after a read that had to be computed from other members, the units that failed are rewritten.
 
 use super::shape::Members;
 use super::{Array, Failed, Waits, code};
@@ -9,13 +9,13 @@ use crate::device::{BlockDevice as _, Buffer};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// After so many failed reads in a row a member is read only where the others do not suffice.
+/// After this many failed reads in a row, a member is read only if the others do not suffice.
 const FAILURES_MAX: u32 = 3;
 
-/// One in so many reads asks such a member all the same, so that it returns when it is well.
+/// One in this many reads uses such members all the same, to notice when they recover.
 const PROBE_EVERY: u32 = 256;
 
-/// Units of one member, in consecutive rows, that a read failed to deliver. One of them is unreadable, perhaps all.
+/// Units of one member in consecutive rows that a read could not deliver. At least one of them is unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unread {
     pub(super) member: usize,
@@ -23,7 +23,7 @@ pub(super) struct Unread {
     pub(super) rows: usize,
 }
 
-/// Failed reads of each member.
+/// Read failures of each member.
 #[derive(Debug)]
 pub(super) struct Health {
     /// Consecutive failed reads, by member.
@@ -38,13 +38,13 @@ impl Health {
     }
 
     pub(super) fn read_well(&self, member: usize) {
-        // A store only where it changes something: every read comes here.
+        // Loaded first, as every read comes here and a store is rarely needed.
         if self.failures[member].load(Ordering::Relaxed) > 0 {
             self.failures[member].store(0, Ordering::Relaxed);
         }
     }
 
-    /// Counts a failed read of a member. Returns true for the first, second, fourth, eighth ... in a row, which are logged.
+    /// Counts a failed read. Returns whether to log it: the first, second, fourth, eighth ... in a row.
     pub(super) fn failed(&self, member: usize) -> bool {
         let failures = self.failures[member].fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         failures.is_power_of_two()
@@ -61,20 +61,20 @@ impl Health {
 }
 
 impl Array {
-    /// Logs members that failed a read; of a member that fails every read only some lines.
+    /// Logs members that failed a read; of a member that fails every read, only some failures.
     pub(super) fn note_failed(&self, failed: &Failed) {
         let told = Members::of(failed.members.each().filter(|&member| self.health.failed(member)));
         if !told.is_empty() {
             let error = failed.error.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(members = ?self.names(told), error, "read past what cannot be read");
+            tracing::warn!(members = ?self.names(told), error, "read without devices that failed");
         }
     }
 
-    /// Writes unreadable units anew, computed from the other members. Returns a line for each unit that stays unreadable.
-    /// The rows must not be written by others meanwhile.
+    /// Rewrites unreadable units, computed from the other members. Returns a line for each unit that stays unreadable. The rows must not be
+    /// written by others meanwhile.
     ///
-    /// The computed unit is written only if all members that can be read agree on it, as far as there are more than are needed: what a
-    /// rotten member makes wrong, a checksum has to find first.
+    /// A unit is written only if all readable members agree on it, as far as there are more of them than needed. Otherwise one of them is
+    /// damaged, which only a checksum can find.
     pub(super) async fn rewrite_unread(&self, waits: Waits, unread: &[Unread]) -> Vec<String> {
         let mut left = Vec::new();
         for &Unread { member, first, rows } in unread {
@@ -92,21 +92,21 @@ impl Array {
         left
     }
 
-    /// Writes one unit anew, unless it can be read now.
+    /// Rewrites a unit, unless it can be read now.
     async fn rewrite_unit(&self, waits: Waits, member: usize, row: u64) -> io::Result<()> {
         let of_member = Members::of([member]);
-        // A failed read may pass the second time, and of many units most can be read.
+        // A failed read may succeed the second time, and of several units most are readable.
         if self.read_units(waits, of_member, |_| (row, 1)).await.1.members.is_empty() {
             return Ok(());
         }
         let right = self.computed_unit(waits, member, row).await?;
         if self.read_only {
-            return Err(io::Error::other("the drive is open to read only, so it is not written anew"));
+            return Err(io::Error::other("the drive is open read-only, so the block is not rewritten"));
         }
         self.write_units_anew(waits, vec![(member, row, right.into())]).await?;
         match self.in_sync().has(member) {
             true => Ok(()),
-            false => Err(io::Error::other("nor written; the array goes on without the device")),
+            false => Err(io::Error::other("nor written; the device is excluded from the array")),
         }
     }
 
@@ -116,7 +116,7 @@ impl Array {
         let (stored, failed) = self.read_units(waits, others, |_| (row, 1)).await;
         let read = others.without(failed.members);
         if read.len() < self.shape.data {
-            return Err(io::Error::other("too few other devices can be read there"));
+            return Err(io::Error::other("too few other devices are readable there"));
         }
         let needed = Members::of(read.each().take(self.shape.data));
         let kept = stored.iter().enumerate().map(|(number, units)| {
@@ -127,12 +127,12 @@ impl Array {
         let agrees =
             |number: usize| stored[number].as_ref().is_some_and(|stored| stored[..] == units[number][..]);
         if !read.each().all(agrees) {
-            return Err(io::Error::other("the other devices contradict each other there: one is damaged"));
+            return Err(io::Error::other("the other devices contradict each other there, so one is damaged"));
         }
         Ok(units.swap_remove(member))
     }
 
-    /// Reads rows that do not hold together one by one, where for each row other members suffice. Fails at the first that cannot be read.
+    /// Reads rows one by one, as each may be readable from other members. Fails at the first that is not.
     pub(super) async fn read_rows_singly(
         &self,
         waits: Waits,
@@ -145,15 +145,15 @@ impl Array {
         while done < into.len() {
             let from = at + done as u64;
             let len = ((row_bytes - from % row_bytes) as usize).min(into.len() - done);
-            // Boxed: it is the same read, of fewer rows.
+            // Boxed because the call is recursive, for fewer rows.
             Box::pin(self.read_past(waits, from, &mut into[done..done + len], past)).await?;
             done += len;
         }
         Ok(())
     }
 
-    /// Reads what every member has of these rows, data and parity, and writes anew what cannot be read; what of the parity is wrong
-    /// too, if the data is known to be right. Returns a line for each block that stays unreadable.
+    /// Reads the units of all members in these rows, data and parity, and rewrites unreadable ones. Wrong parity is rewritten too, if the
+    /// data `is_right`. Returns a line for each block that stays unreadable.
     pub(super) async fn scrub_rows_of(
         &self,
         waits: Waits,
@@ -169,7 +169,7 @@ impl Array {
         let (stored, failed) = self.read_units(waits, self.in_sync(), |_| (first, rows as usize)).await;
         let unread = failed.members.each().map(|member| Unread { member, first, rows: rows as usize });
         let left = self.rewrite_unread(waits, &unread.collect::<Vec<_>>()).await;
-        // Parity is not computed from a row in which a unit stays unreadable.
+        // Parity is not computed from rows in which a unit stays unreadable.
         if is_right && !self.read_only && left.is_empty() {
             let stored = if failed.members.is_empty() { Some(stored) } else { None };
             self.mend_parity_of(waits, first, rows as usize, stored).await?;

@@ -1,7 +1,7 @@
-//! The thread that owns a ring: it takes requests, keeps them under way and answers them.
+//! The thread of a ring: takes requests, keeps them in flight and completes them.
 //!
-//! Invariants: a request's memory stays in its slot from its submission to its completion; a slot has at most one
-//! entry in the ring, so that the ring has room for all slots and the waker.
+//! Invariants: a request's memory stays in its slot from submission to completion. A slot has at most one entry in the ring, so the
+//! ring has room for all slots and the waker.
 
 use super::Waker;
 use crate::device::{Buffer, FileDevice};
@@ -17,26 +17,26 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many requests are under way at once. Devices gain little beyond it.
+/// Requests in flight at once. Devices gain little from more.
 const DEPTH: usize = 128;
 
-/// The ring's entries: a power of two above the slots and the waker.
+/// The ring's entries: a power of two greater than the number of slots plus the waker.
 const ENTRIES: u32 = 256;
 
-/// The device among the ring's registered files.
+/// The index of the device among the ring's registered files.
 const DEVICE: Fixed = Fixed(0);
 
-/// Stands for the waker where slots have their numbers.
+/// The user data of the waker's entry. Other entries have the number of their slot.
 const WAKER: u64 = u64::MAX;
 
-/// The most that one entry of the ring moves, in bytes: as many pages as the kernel sends to a device at once. Of more it
-/// pins the first for nothing and leaves all to a thread of its own (docs/decisions/0054).
+/// The most bytes of one entry: the most pages that the kernel sends to a device in one request. For longer entries it pins the first
+/// pages in vain and passes the whole entry to a worker thread (docs/decisions/0054).
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// How often the kernel may answer that a request be made again.
+/// Retries of a request that the kernel interrupts or defers.
 const RETRIES: u32 = 32;
 
-/// Something to do, and whom to tell.
+/// A request and the channel for its outcome.
 #[derive(Debug)]
 pub(super) enum Request {
     Read { at: u64, into: Buffer, reply: oneshot::Sender<io::Result<Buffer>> },
@@ -44,7 +44,7 @@ pub(super) enum Request {
     Flush { reply: oneshot::Sender<io::Result<()>> },
 }
 
-/// Starts the thread, and returns when its ring works or cannot.
+/// Starts the thread. Returns when its ring works, or the error if it does not.
 pub(super) fn start(
     device: Arc<FileDevice>,
     requests: mpsc::Receiver<Request>,
@@ -52,7 +52,7 @@ pub(super) fn start(
 ) -> io::Result<JoinHandle<()>> {
     let (tell, started) = sync_channel(1);
     let thread = std::thread::Builder::new().name("tenon-ring".into()).spawn(move || {
-        // Whoever makes the ring is the only one who may submit to it.
+        // io_uring allows submissions only from the thread that created the ring (single issuer).
         let engine = Engine::new(device, requests, waker);
         let (engine, outcome) = match engine {
             Ok(engine) => (Some(engine), Ok(())),
@@ -72,10 +72,10 @@ struct Engine {
     ring: IoUring,
     slots: Slots,
     requests: mpsc::Receiver<Request>,
-    /// Nobody can ask any more.
+    /// Whether no more requests can come.
     closed: bool,
     waker: Arc<Waker>,
-    /// Open as long as the ring is.
+    /// Keeps the file open as long as the ring.
     _device: Arc<FileDevice>,
 }
 
@@ -97,14 +97,14 @@ impl Engine {
         while !self.closed || self.slots.under_way > 0 {
             self.take_requests();
             if let Err(error) = self.submit_and_wait() {
-                // Who waits, and who asks from now on, hears that the thread has ended.
+                // Waiting callers, and later ones, get the error that the thread has ended.
                 return tracing::error!("the device's ring fails: {error}");
             }
             self.answer();
         }
-        // The kernel takes a ring apart some time after it was closed, and would hold the device's lock until then.
+        // The kernel destroys a closed ring with a delay, and would keep the device locked until then.
         if let Err(error) = self.ring.submitter().unregister_files() {
-            tracing::warn!("the device stays locked for a moment: {error}");
+            tracing::warn!("the device may stay locked for a moment: {error}");
         }
     }
 
@@ -125,7 +125,7 @@ impl Engine {
         !self.closed && self.slots.under_way < DEPTH
     }
 
-    /// Sleeps until something is answered, or asked if there is room for it.
+    /// Sleeps until a request is completed or, if there is room for one, queued.
     fn submit_and_wait(&mut self) -> io::Result<()> {
         let mut least = usize::from(!self.closed || self.slots.under_way > 0);
         if self.has_room() {
@@ -158,7 +158,7 @@ impl Engine {
         self.ring.completion().next()
     }
 
-    /// Has the kernel report every waking, until it says that it reports no more.
+    /// Makes the kernel report every wake-up, until it announces that it reports no more.
     fn watch_waker(&mut self) {
         let event = types::Fd(self.waker.fd());
         let entry = opcode::PollAdd::new(event, libc::POLLIN as u32).multi(true).build().user_data(WAKER);
@@ -166,14 +166,14 @@ impl Engine {
     }
 
     fn push(&mut self, entry: Entry) {
-        // SAFETY: what an entry points to is memory of a request in a slot, where it stays until the entry's
-        // completion (`Slots`), and the files it names are open as long as the engine.
+        // SAFETY: an entry points to memory of a request in a slot, where the memory stays until the entry has completed (`Slots`). The
+        // files that it names are open as long as the ring.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the ring has an entry for every slot and the waker");
     }
 }
 
-/// A ring that does what is asked of it here.
+/// Makes a ring, and checks that the kernel supports the needed operations.
 fn ring() -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     let ring = builder.setup_single_issuer().setup_defer_taskrun().build(ENTRIES)?;
@@ -186,7 +186,7 @@ fn ring() -> io::Result<IoUring> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring is too old"))
 }
 
-/// The requests under way.
+/// The requests in flight.
 #[derive(Default)]
 struct Slots {
     slots: Vec<Option<UnderWay>>,
@@ -201,7 +201,7 @@ struct UnderWay {
 }
 
 impl Slots {
-    /// Gives a request a slot, and says what to submit.
+    /// Puts a request into a free slot. Returns the entry to submit.
     fn fill(&mut self, request: Request) -> Entry {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -212,7 +212,7 @@ impl Slots {
         under_way.entry(slot)
     }
 
-    /// Answers the request of a slot, or says what is to be submitted again for it.
+    /// Handles the result of a slot. Completes the request, or returns the entry to submit for the rest of it.
     fn answer(&mut self, slot: usize, result: i32) -> Option<Entry> {
         let mut under_way = self.slots[slot].take()?;
         match under_way.progress(result) {
@@ -228,8 +228,7 @@ impl Slots {
 }
 
 impl Drop for Slots {
-    /// Something is under way only if the ring has failed: then the kernel may use the memory still, and it is never
-    /// given back.
+    /// Requests are in flight only if the ring has failed. Then the kernel may still use their memory, which is leaked.
     fn drop(&mut self) {
         for under_way in self.slots.drain(..).flatten() {
             match under_way.request {
@@ -242,7 +241,7 @@ impl Drop for Slots {
 }
 
 impl UnderWay {
-    /// What is still to be done.
+    /// Returns the entry for the rest of the request.
     fn entry(&mut self, slot: usize) -> Entry {
         let done = self.done_bytes;
         let entry = match &mut self.request {
@@ -261,7 +260,7 @@ impl UnderWay {
         entry.user_data(slot as u64)
     }
 
-    /// Takes the kernel's answer. Says how the request ended, if it did.
+    /// Takes a result of the kernel. Returns the outcome of the request if it is complete.
     fn progress(&mut self, result: i32) -> Option<io::Result<()>> {
         if result < 0 {
             let may_retry = matches!(-result, libc::EINTR | libc::EAGAIN) && self.retries < RETRIES;
@@ -282,7 +281,7 @@ impl UnderWay {
 }
 
 impl Request {
-    /// Nobody may be waiting any more, which changes nothing.
+    /// Sends the outcome. The receiver is gone if the caller was cancelled.
     fn reply(self, outcome: io::Result<()>) {
         match self {
             Self::Read { into, reply, .. } => drop(reply.send(outcome.map(|()| into))),
@@ -327,7 +326,7 @@ mod tests {
         assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
     }
 
-    /// The kernel may still write to memory whose answer never came.
+    /// The kernel may still write to the memory of a request without a result.
     #[test]
     fn who_waits_for_a_ring_that_fails_hears_of_it() {
         let (reply, mut answer) = oneshot::channel();

@@ -1,8 +1,8 @@
-//! Reads and writes by io_uring: one thread for a device, which keeps many under way at once.
+//! Reads and writes by io_uring: one thread per device keeps many requests in flight.
 //!
-//! Owns the queue to that thread. Whoever waits on a thread of their own asks the device itself, for that is cheaper;
-//! the ring is for those who await. Memory that the kernel may still write to belongs to the thread until the kernel
-//! has answered: who stops waiting changes nothing of that.
+//! Owns the queue to that thread. The ring is for async callers. Callers that may block their own thread use the device directly, which
+//! is cheaper. Memory that the kernel may still write to belongs to the thread until the request has completed, even if the caller is
+//! cancelled.
 
 mod engine;
 
@@ -17,21 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many requests wait for the thread before those who ask wait themselves.
+/// Requests queued for the thread before callers have to wait.
 const QUEUE: usize = 256;
 
-/// A device served by a ring. What was asked for is finished before it goes.
+/// A device served by a ring. Dropping it waits until all requests are completed.
 #[derive(Debug)]
 pub struct Ring {
     device: Arc<FileDevice>,
-    /// Gone when the ring ends.
+    /// `None` once the ring is shutting down.
     requests: Option<mpsc::Sender<Request>>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ring {
-    /// Starts the thread. Fails where the kernel has no io_uring, has one too old, or permits none.
+    /// Starts the thread. Fails if the kernel lacks io_uring, has too old a version, or forbids its use.
     pub fn start(device: Arc<FileDevice>) -> io::Result<Self> {
         let (requests, taken) = mpsc::channel(QUEUE);
         let waker = Arc::new(Waker::new()?);
@@ -39,25 +39,25 @@ impl Ring {
         Ok(Self { device, requests: Some(requests), waker, thread: Some(thread) })
     }
 
-    /// Fills the buffer from a position on, and gives it back.
+    /// Fills the buffer from a position on, and returns it.
     pub async fn read(&self, at: u64, into: Buffer) -> io::Result<Buffer> {
         check_read(self.device.len_bytes(), at, into.len())?;
         self.ask(|reply| Request::Read { at, into, reply }).await
     }
 
-    /// Stores whole blocks from a position on. Memory that the device cannot use as it is, is copied.
+    /// Writes whole blocks from a position on. Memory that the device cannot use directly is copied.
     pub async fn write(&self, at: u64, from: Bytes) -> io::Result<()> {
         check_write(self.device.len_bytes(), at, from.len())?;
         let from = if self.device.takes(&from) { from } else { Buffer::gathered([&*from]).into() };
         self.ask(|reply| Request::Write { at, from, reply }).await
     }
 
-    /// Returns when everything that was written before is on the medium.
+    /// Makes all earlier writes durable.
     pub async fn flush(&self) -> io::Result<()> {
         self.ask(|reply| Request::Flush { reply }).await
     }
 
-    /// The device below.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<FileDevice> {
         &self.device
     }
@@ -76,7 +76,7 @@ impl Drop for Ring {
         self.requests = None;
         self.waker.wake_surely();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported where it was.
+            // A panic of the thread was reported when it occurred.
             let _ = thread.join();
         }
     }
@@ -86,10 +86,10 @@ fn ended() -> io::Error {
     io::Error::other("the thread of the device's ring has ended")
 }
 
-/// Wakes the thread when it sleeps in the kernel: it sees an eventfd become readable.
+/// Wakes the thread while it sleeps in the kernel, by an eventfd that becomes readable.
 ///
-/// Who asks queues and then looks whether the thread sleeps; the thread says that it will sleep and then looks into the
-/// queue. With a fence between the two on both sides, one of them sees the other.
+/// A caller queues its request and then checks whether the thread sleeps. The thread announces its sleep and then checks the queue. Both
+/// have a fence between the two steps, so at least one of them sees the other.
 #[derive(Debug)]
 struct Waker {
     event: OwnedFd,
@@ -106,7 +106,7 @@ impl Waker {
         self.event.as_fd().as_raw_fd()
     }
 
-    /// Called after a request was queued. A thread that is awake looks into the queue before it sleeps.
+    /// Called after a request was queued. A thread that is awake checks the queue before it sleeps.
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.sleeps.swap(false, Ordering::Relaxed) {
@@ -115,11 +115,11 @@ impl Waker {
     }
 
     fn wake_surely(&self) {
-        // It fails only when its counter is full, which is 2^64 wakings away.
+        // Fails only if the counter is full, after 2^64 calls.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// From here on a request that is queued wakes the thread.
+    /// Announces that the thread is about to sleep: requests queued from here on wake it.
     fn will_sleep(&self) {
         self.sleeps.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
