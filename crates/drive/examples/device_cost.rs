@@ -1,11 +1,11 @@
-//! What reads and writes of a device cost, from a runtime of two workers as the S3 endpoint's is: CPU per operation and
-//! operations per second, by each way there is to wait.
+//! Measures the cost of reads and writes of a device, from a runtime with two workers like that of the S3 endpoint: CPU time per
+//! operation and operations per second, for each way to wait.
 //!
 //! ```text
 //! cargo run --release -p drive --example device_cost -- /dev/loop0 ["read 4 KiB"]
 //! ```
 //!
-//! Everything on the device is lost. CPU is this process's, with the kernel's threads that work for a ring.
+//! Everything on the device is lost. CPU time is that of this process, including kernel threads that work for its ring.
 
 use bytes::Bytes;
 use drive::device::{BlockDevice, Buffer, Buffers, FileDevice, Io, Ring};
@@ -22,7 +22,7 @@ const POOL_THREADS: usize = 16;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What is measured: one size, one kind, so many at once.
+/// A measurement: one size and kind of operation, several at once.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     name: &'static str,
@@ -34,14 +34,14 @@ struct Job {
     sequential: bool,
 }
 
-/// What is read into, or written.
+/// The memory that is read into or written from.
 #[derive(Debug, Clone, Copy)]
 enum Memory {
     /// One buffer for each task.
     Kept,
-    /// A buffer for each read, as each GET needs one.
+    /// A new buffer for each read, as in a GET.
     New,
-    /// The same, of what others have left.
+    /// A pooled buffer for each operation.
     UsedAgain,
 }
 
@@ -85,11 +85,11 @@ const BIG_READ: Job = Job {
 /// The ways to wait for a device.
 #[derive(Clone)]
 enum Way {
-    /// On the worker itself: nothing else runs on it meanwhile.
+    /// On the worker, which runs nothing else meanwhile.
     InPlace,
-    /// tokio's blocking threads, and the ring: what a drive has.
+    /// On Tokio's blocking threads, or by the ring: the ways that a drive uses.
     Awaited(Io),
-    /// Threads of its own.
+    /// On threads of a pool of its own.
     Pool(SyncSender<Work>),
 }
 
@@ -99,7 +99,7 @@ struct Work {
 }
 
 fn main() -> Outcome {
-    let path = std::env::args().nth(1).ok_or("name a device or a file; everything on it is lost")?;
+    let path = std::env::args().nth(1).ok_or("name a device or a file; its contents will be lost")?;
     let device = Arc::new(FileDevice::open(Path::new(&path))?);
     fill(&device)?;
     let ways = [
@@ -127,7 +127,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// Writes all of it: what was never written is not read from the device either.
+/// Writes the whole device, because blocks that were never written are not read from the device either.
 fn fill(device: &FileDevice) -> io::Result<()> {
     let mut bytes = Buffer::zeroed(1 << 20);
     bytes.fill(7);

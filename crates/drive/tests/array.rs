@@ -1,4 +1,4 @@
-//! Several devices as one: what is read while some are missing, rotten or stale, and what comes of them.
+//! Arrays: reads while members are missing, damaged or stale, repair, and rebuild.
 
 use crate::start::{LENGTHS, body, fill, key};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub(crate) fn named(devices: &[SimDevice], which: impl IntoIterator<Item = usize
     which.into_iter().map(|n| (format!("dev{n}"), Arc::new(devices[n].clone()).into())).collect()
 }
 
-/// New devices that are an array.
+/// Returns new devices, formatted as an array.
 pub(crate) fn formatted(data: usize, parity: usize, each_bytes: u64) -> Vec<SimDevice> {
     let devices: Vec<SimDevice> = (0..data + parity).map(|_| SimDevice::new(each_bytes)).collect();
     let all = named(&devices, 0..devices.len());
@@ -36,7 +36,7 @@ fn pattern(array: &Array, seed: u64, rows: u64) -> Vec<u8> {
 fn assert_holds(array: &Array, row: u64, expected: &[u8]) {
     let mut seen = Buffer::zeroed(expected.len());
     array.read_at(row * array.row_bytes(), &mut seen).unwrap();
-    assert!(*seen == *expected, "row {row} or one behind it has other bytes");
+    assert!(*seen == *expected, "rows from {row} on have wrong bytes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn a_bucket_on_an_array_conforms() {
     store::conformance::run(bucket, Capabilities::ALL).await.unwrap();
 }
 
-/// Every block, alone and with others, whichever members are missing.
+/// Reads each block alone and together with others, for every pair of missing members.
 #[test]
 fn every_range_is_read_without_any_two_of_six() {
     let devices = formatted(4, 2, 2 * MIB);
@@ -90,7 +90,7 @@ fn s305_one_device_more_than_may_be_missing_is_an_error_that_says_which() {
     );
 }
 
-/// A device that failed once has not what was written since, and its own label does not know that.
+/// A device that failed once lacks later writes, and its own label does not say so.
 #[test]
 fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
     for fails_at_flush in [false, true] {
@@ -131,7 +131,7 @@ fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
     }
 }
 
-/// The labels of the others are written one by one: whichever of them a power cut leaves, what was acknowledged is there.
+/// The labels of the other members are written one by one. Whichever of them a power cut prevents, acknowledged writes are there.
 #[test]
 fn the_power_goes_while_labels_are_written() {
     for operations in 0..40 {
@@ -176,7 +176,7 @@ fn s309_a_rebuild_that_was_cut_short_is_begun_again() {
         let new: Io = Arc::new(with_new[device].clone()).into();
         array.rebuild("new".into(), &new, &Entropy::new(device as u64), |_, _| ())
     };
-    assert!(rebuild(6).unwrap_err().to_string().contains("and a member of the array"), "too short");
+    assert!(rebuild(6).unwrap_err().to_string().contains("but a member of the array needs"), "too short");
     for operations in 0..20 {
         with_new[5].cut_power_after(operations);
         let is_done = rebuild(5).is_ok();
@@ -193,11 +193,11 @@ fn s309_a_rebuild_that_was_cut_short_is_begun_again() {
         Found::look(named(&with_new, [0, 2, 3, 5])).info().unwrap().members[1],
         MemberState::InSync("dev5".into())
     );
-    // Who was replaced is not taken for the one in its place.
+    // The replaced device is not taken for its replacement.
     assert!(open(&with_new, [1, 2, 3]).is_err());
 }
 
-/// A device that was a member was rebuilt into the place of another member that was missing, and lost what it had in its own.
+/// A rebuild made a current member the replacement of another member, and so lost the data that the device had as itself.
 #[test]
 fn s532_a_member_is_not_rebuilt_into_the_place_of_another() {
     let devices = formatted(1, 2, 2 * MIB);
@@ -225,7 +225,7 @@ fn s310_devices_of_two_arrays_and_copies_are_refused() {
     assert!(matches!(open(&[SimDevice::new(2 * MIB)], [0]).unwrap_err(), Error::Foreign(_)));
 }
 
-/// Each half of a mirror was used without the other: neither has all.
+/// Each half of a mirror was used without the other, so neither has all writes.
 #[test]
 fn s310_halves_that_were_used_apart_are_refused_together() {
     let devices = formatted(1, 1, 2 * MIB);
@@ -233,7 +233,7 @@ fn s310_halves_that_were_used_apart_are_refused_together() {
     drop(open(&devices, [1]).unwrap());
     let error = open(&devices, [0, 1]).unwrap_err();
     assert!(error.to_string().contains("used separately"), "{error}");
-    // As the error says: one is rebuilt from the one that counts, and then both are named again.
+    // As the error advises: name one half, rebuild the other, then name both.
     let array = Arc::new(open(&devices, [0]).unwrap());
     let other: Io = Arc::new(devices[1].clone()).into();
     array.rebuild("dev1".into(), &other, &Entropy::new(8), |_, _| ()).unwrap();
@@ -241,8 +241,8 @@ fn s310_halves_that_were_used_apart_are_refused_together() {
     assert_eq!(open(&devices, [0, 1]).unwrap().spare(), 1);
 }
 
-/// The power went while a mirror was opened, so that one half had a label of an epoch that the other had never heard of. The other
-/// was then used alone: both together were refused as halves used apart or, after two such openings, the stale half was read.
+/// A power cut during the opening of a mirror left one half with a label of a new epoch that the other did not get. Then the other half was
+/// used alone. Both together were refused as used separately or, after two such openings, the stale half was read.
 #[test]
 fn s310_an_opening_that_the_power_cut_short_counts_for_nothing() {
     for (data, parity) in [(1, 1), (2, 1), (1, 2)] {
@@ -271,7 +271,7 @@ fn s310_an_opening_that_the_power_cut_short_counts_for_nothing() {
     }
 }
 
-// With a drive on it.
+// Arrays with a drive.
 
 pub(crate) fn drive_on(
     devices: &[SimDevice],
@@ -290,7 +290,7 @@ pub(crate) fn drive_on(
     )
 }
 
-/// An array with a drive on it with objects of every kind of body, in tables and in the log.
+/// Returns an array with a drive, with objects of every kind of body in tables and in the log.
 pub(crate) async fn filled(data: usize, parity: usize) -> Vec<SimDevice> {
     let devices = formatted(data, parity, 33 * MIB);
     let drive = drive_on(&devices, 0..data + parity, true).unwrap();
@@ -303,11 +303,11 @@ pub(crate) async fn assert_all_there(drive: &Drive) {
     for number in 0..LENGTHS.len() {
         let object = store.get(&key(number), GetOptions::default()).await.unwrap();
         let pieces: Vec<Bytes> = object.body.try_collect().await.unwrap();
-        assert!(pieces.concat() == body(number), "object {number} has other bytes");
+        assert!(pieces.concat() == body(number), "object {number} has wrong bytes");
     }
 }
 
-/// A device that rots says nothing: the checksums find it, and what the others have is read instead.
+/// A device returns wrong bytes without an error: checksums find them, and the data is computed from the other devices.
 #[tokio::test]
 async fn s307_what_one_device_has_wrong_is_read_from_the_others_and_mended() {
     let devices = filled(3, 1).await;
@@ -316,7 +316,7 @@ async fn s307_what_one_device_has_wrong_is_read_from_the_others_and_mended() {
         for seed in 0..400 {
             devices[rotten].flip(seed, MIB..33 * MIB);
         }
-        // Every unit that holds something, in one go.
+        // All units in use at once.
         let zeros = Buffer::zeroed(BLOCK_BYTES as usize * 16);
         for at in (MIB..33 * MIB - zeros.len() as u64).step_by(zeros.len() * 2) {
             devices[rotten].write_at(at, &zeros).unwrap();
@@ -328,7 +328,7 @@ async fn s307_what_one_device_has_wrong_is_read_from_the_others_and_mended() {
         assert!(scrubbed.mended > 0, "{rotten}");
         assert!(drive.check().await.unwrap().problems.is_empty());
         drop(drive);
-        // Another goes, and what was mended is needed.
+        // Another device is lost, so the repaired units are needed.
         let drive = drive_on(&devices, (0..4).filter(|&n| n != (rotten + 1) % 4), false).unwrap();
         assert_all_there(&drive).await;
         assert_eq!(drive.scrub(|_| ()).await.unwrap().damaged, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Waiting: who waits for the device while others use the drive.
+//! Concurrency: operations do not wait for the device on behalf of others.
 
 use crate::start::{DEVICE_BYTES, bucket_of, formatted, key};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::{Attributes, ObjectKey, PutOptions, SystemClock};
 
-/// A test that hangs fails after this time.
+/// Longest duration of a test before it counts as hanging.
 const AT_MOST: Duration = Duration::from_secs(600);
 
 type Hook = Box<dyn FnMut() + Send>;
@@ -25,7 +25,7 @@ struct Hooked {
     device: SimDevice,
     in_write: Mutex<Option<Hook>>,
     in_flush: Mutex<Option<Hook>>,
-    /// Writes of the first superblock: one for each checkpoint.
+    /// Writes of the first superblock copy, one for each checkpoint.
     checkpoints: AtomicUsize,
 }
 
@@ -74,9 +74,8 @@ fn wait(until: &Receiver<()>) -> Result<(), RecvTimeoutError> {
     until.recv_timeout(AT_MOST)
 }
 
-/// After each commit every writer asked whether a checkpoint was due, and waited for the lock that the next commit held over its flush:
-/// all threads of the server stood still for a flush of a disk. While a frame is being flushed, upkeep and the look at the drive
-/// must come to their ends.
+/// After each commit every writer checked whether a checkpoint was due, and waited for a lock that the next commit held during its flush.
+/// So all threads of the server stopped during a flush of a disk. While a frame is flushed, maintenance and `info` must return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_for_the_flush_of_others_commits() {
     let device = Hooked::new();
@@ -96,15 +95,15 @@ async fn nobody_waits_for_the_flush_of_others_commits() {
     };
     *device.in_flush.lock().unwrap() = Some(Box::new(hook));
     store.put(&key(0), Bytes::from_static(b"some").into(), PutOptions::default()).await.unwrap();
-    assert_eq!(told.recv().unwrap(), Ok(()), "somebody waits for a flush");
+    assert_eq!(told.recv().unwrap(), Ok(()), "a call waits for a flush");
 }
 
-/// A compaction kept checkpoints out while it merged tables, up to all of the index: the memory for changes got full, and every writer
-/// waited until its end. Its first write does not return here before checkpoints were made.
+/// A compaction excluded checkpoints while it merged tables, up to the whole index. The memtable became full, and every writer waited for
+/// the end of the merge. Here the first write of the merge does not return before checkpoints were made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checkpoints_are_made_while_tables_are_merged() {
     let device = Hooked::new();
-    // Tables of more than 128 KiB, which a checkpoint does not take along.
+    // Longer than 128 KiB, so that checkpoints do not merge them.
     let put = async |drive: &Drive, begins: usize, count: usize| {
         let store = store::Buckets::open(drive, "photos").await.unwrap();
         let puts = (begins..begins + count).map(|number| {
@@ -148,7 +147,7 @@ async fn checkpoints_are_made_while_tables_are_merged() {
     assert!(made >= 2, "{made} checkpoints");
     release.send(()).unwrap();
     merging.await.unwrap().unwrap();
-    // The merged entries and those stored meanwhile are there, also after the loss of power.
+    // The merged entries and those stored meanwhile are there, also after a power cut.
     drive.close().await.unwrap();
     drop(drive);
     device.device.crash(3);

@@ -1,4 +1,4 @@
-//! The drive as every store is.
+//! Conformance of a drive to the traits of `store`.
 
 use crate::start::{bucket, formatted, open};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Bits of every kind of thing on a drive flip: what is asked of it is answered as before, or is an error, and a scrub says so.
+//! Flipped bits in every kind of structure on a drive: each request returns the former answer or an error, and a scrub reports the damage.
 
 use crate::start::{DEVICE_BYTES, body, fill, formatted, key, open_with};
 use bytes::Bytes;
@@ -12,26 +12,26 @@ use store::{
     StoreError, Tags, Versioning,
 };
 
-/// Flips of each kind; each is of up to [`BITS_MAX`] bits.
+/// Flips in each kind of structure, of up to [`BITS_MAX`] bits each.
 const FLIPS: u64 = 60;
 const BITS_MAX: u64 = 8;
 
-/// The bucket that is made last, and that nobody asks for.
+/// The bucket that is created last, and is not requested.
 const LAST: &str = "last";
 
-/// How long a table's footer is.
+/// The length of a table's footer.
 const FOOTER_BYTES: u64 = 48;
 
-/// What is on the device, by what it is: where in bytes.
+/// The structures on the device: name, and ranges in bytes.
 type Regions = Vec<(&'static str, Vec<Range<u64>>)>;
 
-/// What was asked, and the answer.
+/// Requests and their answers.
 type Answers = Vec<(String, Result<Bytes>)>;
 
-/// A drive and what is known of it.
+/// A drive, and its expected contents.
 struct Known {
     device: SimDevice,
-    /// Of the bucket that keeps versions.
+    /// Versions in the versioned bucket.
     versions: Vec<(ObjectKey, String)>,
     upload: String,
     regions: Regions,
@@ -52,7 +52,7 @@ fn described() -> PutOptions {
     PutOptions { attributes, tags, ..PutOptions::default() }
 }
 
-/// A drive with everything that one can have, in two tables, and some of it in the log if it was not closed.
+/// Makes a drive with everything that a drive can hold, in two tables and, unless it was closed, partly in the log.
 async fn everything(is_closed: bool) -> Known {
     let device = formatted();
     let drive = open_with(&device, options(false)).unwrap();
@@ -73,7 +73,7 @@ async fn everything(is_closed: bool) -> Known {
     if is_closed {
         drive.close().await.unwrap();
     }
-    // Whether the last frame was torn or damaged later nobody can tell: it is of something that nobody asks for.
+    // Damage of the last frame cannot be told from a torn write, so the last frame holds something that is not requested.
     drive.create(LAST).await.unwrap();
     if is_closed {
         drive.close().await.unwrap();
@@ -83,7 +83,7 @@ async fn everything(is_closed: bool) -> Known {
     Known { device, versions, upload, regions }
 }
 
-/// Makes a bucket that keeps versions, with some.
+/// Makes a versioned bucket with some versions.
 async fn versions_of(drive: &Drive) -> Vec<(ObjectKey, String)> {
     drive.create("versioned").await.unwrap();
     let store = Buckets::open(drive, "versioned").await.unwrap();
@@ -101,7 +101,7 @@ async fn versions_of(drive: &Drive) -> Vec<(ObjectKey, String)> {
     all.collect()
 }
 
-/// Where things lie, by what reads them and by what the drive says of its zones.
+/// Finds the structures: by reads of them, and by the uses of zones.
 async fn regions(device: &SimDevice) -> Regions {
     let device = device.fork();
     device.take_operations();
@@ -156,7 +156,7 @@ async fn regions(device: &SimDevice) -> Regions {
     ]
 }
 
-/// A range without the zeros that fill it up.
+/// Returns a range without the zeros at its end.
 fn written(device: &SimDevice, range: Range<u64>) -> Range<u64> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     device.read_at(range.start, &mut bytes).unwrap();
@@ -169,7 +169,7 @@ fn zones(drive: &Drive) -> Vec<(Range<u64>, ZoneUse)> {
     (0_u64..).map(|n| n * len..(n + 1) * len).zip(drive.map()).collect()
 }
 
-/// Asks a drive for everything that there is.
+/// Requests everything from a drive.
 async fn ask(drive: &Drive, known: &Known) -> Answers {
     let mut asked = Answers::new();
     let said = |answer: Result<String>| answer.map(Bytes::from);
@@ -232,7 +232,7 @@ async fn read(object: Result<store::Object>) -> Result<Bytes> {
     Ok(pieces.concat().into())
 }
 
-/// How many questions were not answered. What was is as it was; that something is not there is no error, but an answer.
+/// Compares answers with the expected ones. Returns the number of errors. Answers must be equal, as a wrong "not found" would be no error.
 fn compare(expected: &Answers, answers: &Answers, what: &str) -> usize {
     let mut unanswered = 0;
     for (question, answer) in answers {
@@ -259,7 +259,7 @@ fn compare(expected: &Answers, answers: &Answers, what: &str) -> usize {
     unanswered
 }
 
-/// What came of flips of one kind.
+/// Outcomes of flips in one kind of structure.
 #[derive(Debug, Default)]
 struct Outcome {
     refused: u64,
@@ -267,7 +267,7 @@ struct Outcome {
     told: u64,
 }
 
-/// Flips some bits of a region and asks for everything.
+/// Flips bits of a region and requests everything.
 async fn flip(
     known: &Known,
     expected: &Answers,
@@ -292,7 +292,7 @@ async fn flip(
     let checked = drive.check().await.map(|checked| checked.problems);
     let scrubbed = drive.scrub(|_| ()).await.unwrap().damaged;
     let is_told = checked.is_err() || checked.is_ok_and(|found| !found.is_empty()) || !scrubbed.is_empty();
-    assert!(!scrubbed.is_empty() || !unanswered, "{what}: no scrub says what could not be read");
+    assert!(!scrubbed.is_empty() || !unanswered, "{what}: the scrub did not report what could not be read");
     Outcome { refused: 0, unanswered: unanswered.into(), told: is_told.into() }
 }
 
@@ -313,7 +313,7 @@ async fn flips(is_closed: bool) {
         match region.0 {
             "free space" => assert_eq!(sum.refused + sum.unanswered + sum.told, 0),
             "all of it" => {}
-            // Where one of the two copies is left nothing is lost.
+            // The other copy is intact, so nothing is lost.
             "superblocks" => assert!(sum.refused < FLIPS && sum.unanswered + sum.told == 0, "{sum:?}"),
             "manifest" | "footers of tables" => assert_eq!(sum.refused, FLIPS, "{}", region.0),
             name => assert!(sum.refused + sum.told > 0, "{name}: {sum:?}"),
@@ -331,7 +331,7 @@ async fn flipped_bits_of_a_drive_that_was_not_closed_are_an_error_or_change_noth
     flips(false).await;
 }
 
-/// What a device cannot read is an error as long as it cannot, and nothing else is.
+/// Data on unreadable blocks is an error while they are unreadable; all other data can be read.
 #[tokio::test]
 async fn reads_that_fail_are_errors_of_what_lies_there() {
     let known = everything(true).await;

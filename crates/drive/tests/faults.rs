@@ -1,4 +1,4 @@
-//! Devices that rot, fail, are cut short, or are somebody else's: a clear error, never a panic, never wrong bytes.
+//! Damaged, failing, truncated and foreign devices: a clear error, never a panic, never wrong bytes.
 
 use crate::start::{DEVICE_BYTES, LENGTHS, body, fill, formatted, key, open};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use store::{
     Removal, StoreError, SystemClock,
 };
 
-/// A drive with objects of every kind of body, in tables, and some in the log too.
+/// Returns a drive with objects of every kind of body, in tables and in the log.
 async fn filled() -> SimDevice {
     let device = formatted();
     let drive = open(&device).unwrap();
@@ -21,7 +21,7 @@ async fn filled() -> SimDevice {
     device
 }
 
-/// Objects are what they were, or cannot be read. How many can.
+/// Checks that objects have their bytes or cannot be read. Returns the number that can.
 async fn read_all(drive: &Drive) -> usize {
     let Ok(store) = Buckets::open(drive, "photos").await else { return 0 };
     let listed = store.list(ListRequest { limit: 100, ..ListRequest::default() }).await;
@@ -31,7 +31,7 @@ async fn read_all(drive: &Drive) -> usize {
         let number = LENGTHS.iter().position(|len| key_is(&object.key, *len, size_bytes)).unwrap();
         let Ok(object) = store.get(&object.key, GetOptions::default()).await else { continue };
         let Ok(pieces) = object.body.try_collect::<Vec<Bytes>>().await else { continue };
-        assert!(pieces.concat() == body(number), "object {number} has other bytes");
+        assert!(pieces.concat() == body(number), "object {number} has wrong bytes");
         read += 1;
     }
     read
@@ -53,11 +53,11 @@ async fn a_superblock_that_rots_is_the_others_copy_and_both_are_damage() {
     let device = filled().await;
     device.flip(1, 0..4096);
     assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
-    // One that cannot be read is none either, and the drive was not opened for it.
+    // An unreadable copy prevented the opening. It counts as damaged.
     device.fail_reads(0..4096);
     assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
     device.heal();
-    // Opening has mended it.
+    // The opening has repaired it.
     device.flip(2, 4096..8192);
     assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
     device.flip(3, 8..4096);
@@ -66,8 +66,8 @@ async fn a_superblock_that_rots_is_the_others_copy_and_both_are_damage() {
     assert!(one_line(&error).starts_with("damaged: both superblocks"), "{error}");
 }
 
-/// The power went between the two copies of the superblock, the drive went on, and the first copy of the next checkpoint was torn:
-/// the second still led to a manifest whose blocks were somebody else's by then.
+/// The power failed between the two copies of the superblock, the drive was used further, and the first copy of the next checkpoint was
+/// torn. The second copy still named a manifest whose blocks were reused.
 #[tokio::test]
 async fn a_checkpoint_cut_short_after_one_that_was_cut_short_leads_to_no_old_manifest() {
     for (first, second) in (0..40).flat_map(|first| [(first, 0), (first, 4), (first, 6), (first, 8)]) {
@@ -115,7 +115,7 @@ async fn what_is_no_drive_is_said_to_be_none() {
         device.flip(seed, 0..16_384);
     }
     assert!(matches!(open(&device).unwrap_err(), Error::Foreign(_)));
-    // As ext4 begins: a kilobyte of zeros, then its superblock.
+    // An ext4 file system begins with a kilobyte of zeros, then its superblock.
     let mut ext4 = vec![0; 4096];
     ext4[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
     device.write_at(0, &ext4).unwrap();
@@ -151,7 +151,7 @@ async fn a_drive_of_a_later_version_says_so() {
     device.write_at(4096, &block).unwrap();
     let error = open(&device).unwrap_err();
     assert!(
-        one_line(&error).contains("of version 3, and this Tenon knows version 2: use the one that wrote it"),
+        one_line(&error).contains("has format version 3, but this Tenon supports version 2: use the Tenon that wrote it"),
         "{error}"
     );
 }
@@ -201,14 +201,14 @@ async fn after_a_write_that_failed_the_drive_is_read_until_it_is_opened_again() 
     }
 }
 
-/// Where the frames lie that were written since this was asked last.
+/// Returns the writes of frames since the last call.
 fn frames_of(device: &SimDevice) -> Vec<Operation> {
     let written = device.take_operations().into_iter().filter(|done| done.kind == OperationKind::Write);
     written.filter(|done| done.at >= DEVICE_BYTES / 2).collect()
 }
 
-/// Whether the last frame was torn or damaged later nobody can tell: what it says never happened, and all else is there. Where the
-/// drive was closed, or another frame follows, it is damage.
+/// Damage of the last frame cannot be told from a torn write: the changes of the frame are lost, and all others are there. If the drive was
+/// closed, or another frame follows, it is damage.
 #[tokio::test]
 async fn the_last_frame_of_a_drive_that_was_not_closed_counts_as_torn_when_it_is_damaged() {
     for is_closed in [false, true] {
@@ -252,8 +252,8 @@ async fn the_last_frame_of_a_drive_that_was_not_closed_counts_as_torn_when_it_is
     }
 }
 
-/// A frame that is longer than half of its zone opens it, and the frame behind it opens a zone that nothing names but the
-/// first: that the log goes on is seen there.
+/// A frame longer than half of its zone begins the zone, and the frame after it begins another zone, which only the first frame names.
+/// That the log continues is detected there.
 #[tokio::test]
 async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on() {
     let device = formatted();
@@ -261,7 +261,7 @@ async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on
     let group = drive.create_group("photos").await.unwrap();
     frames_of(&device);
     for round in 0..8 {
-        // As long as a batch may be, so that the next does not fit behind it.
+        // The longest possible batch, so that the next one does not fit into the zone.
         let mut last_bytes = (128 << 10) - 200;
         loop {
             let mut batch = Batch::default();
@@ -288,8 +288,8 @@ async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on
     }
 }
 
-/// A frame was on the device though its flush failed: what it names was free at once, and whoever was in the middle of an upload wrote
-/// there, so that the next opening found another's bytes.
+/// A frame reached the device although its flush failed. The blocks it named were freed at once, and an upload in progress overwrote them,
+/// so the next opening found wrong bytes.
 #[tokio::test]
 async fn what_a_frame_names_whose_flush_failed_is_given_to_nobody() {
     const LEN: usize = 300 << 10;
@@ -302,10 +302,10 @@ async fn what_a_frame_names_whose_flush_failed_is_given_to_nobody() {
         let put = async |byte: u8| store.put(&doubted, vec![byte; LEN].into(), PutOptions::default()).await;
         put(1).await.unwrap();
         let free_bytes = drive.info().available_bytes;
-        // The data, its flush and the frame are done.
+        // The data, its flush, and the frame succeed.
         device.cut_power_after(3);
         assert!(put(2).await.is_err());
-        assert!(drive.info().available_bytes + LEN as u64 <= free_bytes, "what the frame names is free");
+        assert!(drive.info().available_bytes + LEN as u64 <= free_bytes, "the blocks named by the frame are free");
         drop((store, drive));
         device.crash(seed);
         let drive = open(&device).unwrap();
@@ -321,7 +321,7 @@ async fn what_a_frame_names_whose_flush_failed_is_given_to_nobody() {
     assert!(before > 0 && after > 0, "the frame reached the device in some worlds: {before}, {after}");
 }
 
-/// A sector could not be read any more: a scrub ended there, without a word of whose it was, and nothing behind it was looked at.
+/// A sector became unreadable. The scrub ended there, did not name the object, and checked nothing after it.
 #[tokio::test]
 async fn a_scrub_goes_on_behind_what_cannot_be_read() {
     let device = filled().await;
@@ -342,8 +342,8 @@ async fn a_scrub_goes_on_behind_what_cannot_be_read() {
     assert!(matches!(&scrubbed.damaged[..], [line] if line.contains("'last'")), "{scrubbed:?}");
 }
 
-/// A PUT failed when its frame had reached the device; the key was not there, so that its deletion had nothing to do and was acknowledged;
-/// and the next opening found the frame.
+/// A PUT failed although its frame had reached the device. The key was missing then, so its deletion had nothing to do and was
+/// acknowledged. The next opening found the frame.
 #[tokio::test]
 async fn a_deletion_after_a_write_that_failed_is_not_acknowledged() {
     let mut survived = 0;
@@ -380,8 +380,8 @@ async fn a_device_that_cannot_be_read_is_an_error_and_no_more() {
     assert!(matches!(open(&device).unwrap_err(), Error::Device { .. }));
 }
 
-/// An upload was completed, but who asked for it went away; somebody else deleted the object and stored another where it had been. Who
-/// asked once more was given the other's bytes.
+/// An upload was completed after its caller was cancelled. Another caller deleted the object and stored another one in its blocks. The
+/// repeated completion returned the other object's bytes.
 #[tokio::test]
 async fn a_completion_that_nobody_heard_of_can_be_repeated() {
     let device = formatted();
@@ -412,7 +412,8 @@ async fn a_completion_that_nobody_heard_of_can_be_repeated() {
     }
 }
 
-/// Callers go away at any moment; a lock that went with them let the next change of the key release the same blocks again.
+/// Callers are cancelled at any moment. A key lock that was released at the cancellation let the next change of the key release the same
+/// blocks again.
 #[tokio::test]
 async fn callers_that_go_away_leave_the_space_as_it_is_counted() {
     let device = formatted();

@@ -1,4 +1,4 @@
-//! The drive as a key-value device: what each call says, and worlds of random calls with power cuts against an ordered map.
+//! The key-value API: the results of each call, and random worlds with power cuts, compared with an ordered map.
 
 use crate::start::{formatted, open};
 use bytes::Bytes;
@@ -92,7 +92,7 @@ async fn groups_are_made_listed_and_deleted_with_what_is_in_them() {
     assert_eq!(drive.check().await.unwrap().objects, 0);
 }
 
-/// A group that keeps older versions was emptied, which left marks, and then refused to go.
+/// A group with older versions was emptied, which left delete markers, and then could not be deleted.
 #[tokio::test]
 async fn a_group_that_cannot_be_deleted_keeps_its_pairs() {
     for keeps_versions in [false, true] {
@@ -150,7 +150,7 @@ async fn s326_a_batch_happens_as_a_whole_or_not_at_all() {
     assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new());
 }
 
-/// Bytes in pack zones and bytes of runs that a value of this length takes with a hint.
+/// Returns the bytes in pack zones and in runs that a value of this length takes with this hint.
 async fn placed(lifetime: Lifetime, len: usize) -> (u64, u64) {
     let (drive, [group, _]) = drive_with(["one", "two-two"]).await;
     let before = drive.check().await.unwrap();
@@ -194,12 +194,12 @@ async fn a_pair_is_an_object_and_an_object_a_pair() {
     assert_eq!(group.retrieve_all(b"object").await.unwrap(), "by S3");
 }
 
-/// A group, and a key in it.
+/// A group and a key in it.
 type Place = (usize, Vec<u8>);
 type Stored = (Vec<u8>, Lifetime);
 type Model = BTreeMap<Place, Vec<u8>>;
 
-/// What a world does next: changes of keys of two groups, one or several at once; `None` is a deletion.
+/// Draws the next changes of a world: keys of two groups, one or several at once; `None` is a deletion.
 fn changes(entropy: &Entropy) -> BTreeMap<Place, Option<Stored>> {
     let count = if entropy.below(2) == 0 { 1 } else { 1 + entropy.below(6) };
     let mut changes = BTreeMap::new();
@@ -227,7 +227,7 @@ async fn contents(groups: &[Group]) -> Model {
     found
 }
 
-/// One world: lives that end by a power cut in the middle of anything.
+/// Runs one world: periods of operation that each end with a power cut at any moment.
 async fn live(seed: u64) {
     let entropy = Entropy::new(seed);
     let device = SimDevice::new(32 << 20);
@@ -278,7 +278,7 @@ async fn live(seed: u64) {
         let drive = open(&device).unwrap();
         let groups = [drive.open_group("one").await.unwrap(), drive.open_group("two-two").await.unwrap()];
         let found = contents(&groups).await;
-        assert!(found == model || found == doubtful, "seed {seed}, life {life}: a batch happened by halves");
+        assert!(found == model || found == doubtful, "seed {seed}, life {life}: a batch was applied in part");
         assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new(), "seed {seed}, life {life}");
         model = found;
     }

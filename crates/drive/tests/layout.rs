@@ -1,10 +1,10 @@
-//! Which bytes of the device are what.
+//! The layout of a drive: the use of each byte of the device.
 
 use crate::start::{formatted, open};
 use drive::Use;
 use store::{Buckets, ObjectKey, PutOptions};
 
-/// A trace of a drive called everything behind its superblocks object data, as nobody could ask what is where.
+/// A trace of a drive counted everything behind its superblocks as object data, because the drive did not tell the use of its bytes.
 #[tokio::test]
 async fn every_used_byte_has_one_use() {
     let device = formatted();

@@ -1,4 +1,4 @@
-//! The drive from outside.
+//! Integration tests of the drive.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod array;

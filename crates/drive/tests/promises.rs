@@ -1,4 +1,4 @@
-//! What `docs/semantics.md` says of the drive.
+//! Statements of `docs/semantics.md` about the drive.
 
 use crate::start::{DEVICE_BYTES, bucket_of, formatted, open, open_with};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ fn body(len: usize) -> Bytes {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761) as u8).collect()
 }
 
-/// How many bytes were written to the device since it was asked last.
+/// Returns the bytes written to the device since the last call.
 fn written(device: &SimDevice) -> u64 {
     device
         .take_operations()
@@ -55,7 +55,7 @@ async fn s302_a_copy_and_a_completion_move_no_data() {
     assert_eq!(read(&*store, "joined").await, [&bytes[..], &bytes[5_000_000..6_000_000]].concat());
 }
 
-/// Puts objects of one length until the drive is full; their names.
+/// Stores objects of one length until the drive is full. Returns their names.
 async fn fill(store: &dyn ObjectStore, len: usize) -> Vec<String> {
     let bytes: Payload = body(len).into();
     let mut names = Vec::new();
@@ -89,7 +89,7 @@ async fn s303_a_full_drive_takes_deletions_and_has_their_room_again() {
     }
 }
 
-/// Each checkpoint added a table. Many with next to nothing in them used up what was left for deletions.
+/// Each checkpoint added a table. Many nearly empty ones used up the space that deletions need.
 #[tokio::test(flavor = "multi_thread")]
 async fn s303_a_full_drive_takes_deletions_however_many_checkpoints_come_between() {
     let device = formatted();
@@ -105,7 +105,7 @@ async fn s303_a_full_drive_takes_deletions_however_many_checkpoints_come_between
     }
 }
 
-/// One zone that could not be read was tried again and again, no other was cleaned, and small objects found no room.
+/// A single unreadable zone was tried again and again, no other zone was cleaned, and small objects found no space.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zone_that_cannot_be_read_keeps_no_other_from_being_cleaned() {
     let device = formatted();
@@ -129,8 +129,8 @@ fn is_pack(what: &ZoneUse) -> bool {
     matches!(what, ZoneUse::Pack { live_bytes } if *live_bytes > 0)
 }
 
-/// Entries were taken for dead, which of small objects are a large part: whatever was done, a zone was written anew, and a
-/// drive of few zones did not come to an end.
+/// Index entries counted as dead bytes, although they are a large part of small objects. So cleaning rewrote zones without a gain, and never
+/// ended on a drive with few zones.
 #[tokio::test(flavor = "multi_thread")]
 async fn zones_are_cleaned_where_that_wins_something_and_not_else() {
     let device = formatted();
@@ -145,7 +145,7 @@ async fn zones_are_cleaned_where_that_wins_something_and_not_else() {
     drive.close().await.unwrap();
     let info = drive.info();
     assert!(info.pack_zones >= 5 && info.pack_live_bytes == 3_000_000, "{info:?}");
-    // On a busy machine the puts came in small frames, and a zone or two may be won.
+    // On a busy machine the objects may be stored in small frames, so cleaning may gain a zone or two.
     upkeep_ends(&drive, &device).await;
     drive.close().await.unwrap();
     let info = drive.info();
@@ -157,7 +157,7 @@ async fn zones_are_cleaned_where_that_wins_something_and_not_else() {
     assert!(drive.info().pack_zones < info.pack_zones, "{info:?}, then {:?}", drive.info());
 }
 
-/// Keeps the drive up until nothing is left to do, which no more calls take than there are zones of small objects.
+/// Runs maintenance until it has nothing left to do, which takes at most as many calls as there are zones of small objects.
 async fn upkeep_ends(drive: &Drive, device: &SimDevice) {
     let zones = drive.info().pack_zones;
     written(device);
@@ -191,7 +191,7 @@ async fn s304_opening_reads_no_object() {
     assert!(read < 20 << 20, "{read} bytes of 75 MB were read");
 }
 
-/// The MD5 of what nobody said one of is not computed.
+/// No MD5 is computed for an object without a given etag.
 #[tokio::test(flavor = "multi_thread")]
 async fn s315_an_object_is_called_as_who_stores_it_says_and_so_are_its_copies() {
     let device = formatted();
@@ -222,7 +222,7 @@ async fn s339_a_listing_page_by_page_reads_the_index_about_once() {
     for batch_number in 0..40 {
         let mut batch = Batch::default();
         for number in 0..500 {
-            // In no order, so that every table has keys of every page.
+            // In mixed order, so that every table has keys of every page.
             let key = (batch_number * 500 + number) * 7919 % 20_000;
             batch.store(&group, format!("{key:05}").as_bytes(), Payload::default(), Default::default());
         }
@@ -250,13 +250,13 @@ async fn s339_a_listing_page_by_page_reads_the_index_about_once() {
     assert!(read_bytes < index_bytes + index_bytes / 2, "{read_bytes} bytes were read of {index_bytes}");
 }
 
-/// Whoever writes faster than tables are made waits; filters, blocks and entries share what was asked for.
+/// Writers that are faster than tables are written wait. Filters, blocks and entries share the configured memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn s348_the_index_takes_no_more_memory_than_it_may() {
     const INDEX_BYTES: usize = 2 << 20;
     const BATCHES: usize = 40;
     const OF_A_BATCH: usize = 1000;
-    // What one commit adds: keys of ten bytes, records of some 40, and what an entry takes beside its bytes.
+    // The entries of one commit: keys of ten bytes, records of about 40, and the overhead of each entry.
     const OF_A_COMMIT: u64 = OF_A_BATCH as u64 * 256;
     let device = formatted();
     let options = OpenOptions { index_bytes: INDEX_BYTES, ..OpenOptions::default() };

@@ -1,4 +1,4 @@
-//! What is read twice, and by several at the same time.
+//! The read cache: repeated and concurrent reads.
 
 use crate::start::{bucket_of, formatted, open, open_with};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ fn body(seed: u32, len: usize) -> Bytes {
     (0..len).map(|at| (at as u32 ^ seed).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
-/// How many bytes were read of the device since it was asked last.
+/// Returns the bytes read from the device since the last call.
 fn read_bytes(device: &SimDevice) -> u64 {
     let done = device.take_operations().into_iter();
     done.filter(|done| done.kind == OperationKind::Read).map(|done| done.len).sum()
@@ -40,7 +40,7 @@ fn open_cached(device: &SimDevice) -> Drive {
     open_with(device, OpenOptions { read_cache_bytes: CACHE_BYTES, ..OpenOptions::default() }).unwrap()
 }
 
-/// The checksums of a run were read first, and by themselves, however short it was.
+/// The checksums of a run were read first and separately, however short the run was.
 #[tokio::test(flavor = "multi_thread")]
 async fn s353_a_cold_object_of_less_than_a_mebibyte_takes_one_read_of_the_device() {
     let device = formatted();
@@ -72,14 +72,14 @@ async fn s313_what_was_read_or_stored_lately_takes_no_read_of_the_device() {
     read_bytes(&device);
     assert_eq!(get(&*store, "small", None).await.unwrap(), small);
     assert_eq!(get(&*store, "large", None).await.unwrap(), large);
-    assert_eq!(read_bytes(&device), 0, "what was just stored");
+    assert_eq!(read_bytes(&device), 0, "the object was just stored");
     drop((store, drive));
     let drive = open_cached(&device);
     let store = store::Buckets::open(&drive, "photos").await.unwrap();
     assert_eq!(get(&*store, "small", None).await.unwrap(), small);
     read_bytes(&device);
     assert_eq!(get(&*store, "large", None).await.unwrap(), large);
-    assert!(read_bytes(&device) >= 3_300_000, "nobody has read it since the drive was opened");
+    assert!(read_bytes(&device) >= 3_300_000, "the first read after the opening");
     for range in [None, Some(0..3_300_000), Some(1_048_576..2_097_152), Some(2_097_160..3_300_000)] {
         let expected = range
             .clone()
@@ -97,11 +97,11 @@ async fn s313_what_was_read_or_stored_lately_takes_no_read_of_the_device() {
     let store = store::Buckets::open(&drive, "photos").await.unwrap();
     assert_eq!(get(&*store, "small", Some(0..10)).await.unwrap(), small.slice(..10));
     read_bytes(&device);
-    assert_eq!(get(&*store, "small", None).await.unwrap(), small, "of a small object all is read");
+    assert_eq!(get(&*store, "small", None).await.unwrap(), small, "a small object is read as a whole");
     assert_eq!(read_bytes(&device), 0);
 }
 
-/// Only small objects were kept when they were stored, so that what one step of a pipeline had written the next one read from the device.
+/// Only small objects were cached when they were stored, so the next step of a pipeline read larger ones from the device.
 #[tokio::test(flavor = "multi_thread")]
 async fn s354_what_was_just_stored_in_runs_takes_no_read_of_the_device_however_it_came() {
     let device = formatted();
@@ -119,7 +119,7 @@ async fn s354_what_was_just_stored_in_runs_takes_no_read_of_the_device_however_i
     assert_eq!(get(&*store, "streamed", None).await.unwrap(), large);
     store.rename(&streamed, &key("renamed"), Precondition::None).await.unwrap();
     assert_eq!(get(&*store, "renamed", None).await.unwrap(), large);
-    assert_eq!(read_bytes(&device), 0, "an object that came piece by piece, and was renamed");
+    assert_eq!(read_bytes(&device), 0, "an object that was streamed and renamed");
 
     let upload = store.multipart(&key("parts"), Attributes::default(), Tags::default()).await.unwrap();
     upload.put_part(2, large.clone().into()).await.unwrap();
@@ -136,10 +136,10 @@ async fn s354_what_was_just_stored_in_runs_takes_no_read_of_the_device_however_i
     upload.put_part(2, large.clone().into()).await.unwrap();
     upload.complete(Precondition::None).await.unwrap();
     let mixed = Bytes::from([&joined[1000..(5 << 20) + 3000], &large].concat());
-    assert_eq!(get(&*store, "mixed", None).await.unwrap(), mixed, "a part that is a copy, and one that came");
+    assert_eq!(get(&*store, "mixed", None).await.unwrap(), mixed, "a copied part and a sent one");
 }
 
-/// What nobody can ask for any more stayed in memory before, and what was stored last had no room beside it.
+/// Bytes of overwritten and deleted objects stayed in the cache, and left no room for those stored last.
 #[tokio::test(flavor = "multi_thread")]
 async fn s354_what_is_overwritten_or_deleted_gives_its_memory_back() {
     let device = formatted();
@@ -199,7 +199,7 @@ async fn s313_scrub_and_a_drive_without_a_cache_read_the_device() {
     }
 }
 
-/// A part that rotted was not read, and an array computed its parity from it (world 300302 of arrays).
+/// A scrub did not read a damaged upload part, and the array computed parity from it (world 300302 of arrays).
 #[tokio::test]
 async fn a_scrub_reads_the_parts_of_uploads() {
     let device = formatted();
@@ -213,8 +213,7 @@ async fn a_scrub_reads_the_parts_of_uploads() {
     assert_eq!((scrubbed.objects, scrubbed.bytes, scrubbed.damaged), (1, 1_000_000, Vec::new()));
 }
 
-/// Who asked first has stopped asking for more, as a client does whose line is slow: who came after waits for the device, not
-/// for the client.
+/// The first reader stops reading, like a client on a slow line. Later readers wait for the device, not for the first reader.
 #[tokio::test(flavor = "multi_thread")]
 async fn s314_readers_of_the_same_share_a_read_and_wait_for_no_other_reader() {
     let device = formatted();
@@ -236,7 +235,7 @@ async fn s314_readers_of_the_same_share_a_read_and_wait_for_no_other_reader() {
     assert!(read < 2 * 6_000_000, "{read} bytes for nine readers");
 }
 
-/// A thousand objects that somebody reads once push nothing out that is read again and again.
+/// Reading a thousand objects once does not evict objects that are read repeatedly.
 #[tokio::test(flavor = "multi_thread")]
 async fn s313_what_is_read_once_does_not_displace_what_is_read_again() {
     let device = formatted();
@@ -266,10 +265,10 @@ async fn s313_what_is_read_once_does_not_displace_what_is_read_again() {
         get(&*store, &format!("hot-{number}"), None).await.unwrap();
     }
     let read = read_bytes(&device);
-    assert!(read <= 5 * 110_000, "{read} bytes of what is read all the time");
+    assert!(read <= 5 * 110_000, "{read} bytes of the objects that are read repeatedly");
 }
 
-/// What nobody has set is asked for by every request.
+/// Every request looks up settings, most of which do not exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_and_its_settings_are_found_in_tables_without_waiting() {
     let device = formatted();

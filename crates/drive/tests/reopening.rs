@@ -1,4 +1,4 @@
-//! What is on a device when it is opened again.
+//! The contents of a drive after it is opened again.
 
 use crate::start::{formatted, open};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ fn body(seed: u32, len: usize) -> Bytes {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) as u8).collect()
 }
 
-/// Key and bytes of every object.
+/// Returns key and bytes of every object.
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, Bytes> {
     let page = store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await.unwrap();
     let mut found = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Scrubs and rebuilds of a drive that clients use meanwhile.
+//! Scrubs and rebuilds of a drive in use.
 
 use crate::array::{assert_all_there, drive_on, filled, named};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 const MIB: u64 = 1 << 20;
 
-/// Lets others go on between the steps.
+/// Lets other tasks run between the steps.
 struct Yielding;
 
 #[async_trait::async_trait]
@@ -34,7 +34,7 @@ fn body(seed: u64, len: usize) -> Bytes {
 
 type Model = BTreeMap<ObjectKey, Bytes>;
 
-/// Clients that store, read, compare and delete until they are told to stop.
+/// Clients that store, read, compare and delete until they are stopped.
 struct Clients {
     stop: Arc<AtomicBool>,
     keeping: JoinHandle<()>,
@@ -53,7 +53,7 @@ impl Clients {
         Self { stop, keeping, clients }
     }
 
-    /// Returns the objects that they have stored, and how many things they did.
+    /// Returns the objects that they have stored, and the number of operations.
     async fn end(self) -> (Model, u64) {
         self.stop.store(true, Ordering::Relaxed);
         let (mut all, mut count) = (Model::new(), 0);
@@ -93,14 +93,14 @@ async fn assert_stored(store: &dyn ObjectStore, key: &ObjectKey, expected: Optio
     match (store.get(key, GetOptions::default()).await, expected) {
         (Ok(object), Some(expected)) => {
             let pieces: Vec<Bytes> = object.body.try_collect().await.unwrap();
-            assert!(pieces.concat() == *expected, "{key} has other bytes");
+            assert!(pieces.concat() == *expected, "{key} has wrong bytes");
         }
         (Err(StoreError::NotFound(_)), None) => {}
         (seen, _) => panic!("{key}: {:?}", seen.map(|object| object.meta)),
     }
 }
 
-/// Whichever device is lost, everything is there and nothing is damaged.
+/// Checks that everything is there and undamaged, whichever device is lost.
 async fn assert_whole_without_any(devices: &[SimDevice], model: &Model) {
     for lost in 0..devices.len() {
         let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
@@ -115,13 +115,13 @@ async fn assert_whole_without_any(devices: &[SimDevice], model: &Model) {
     }
 }
 
-/// A scrub compared data and parity of rows that were free, given out and written meanwhile, so it was done while nobody served the drive only.
+/// A scrub compared data and parity of rows that were allocated and written meanwhile, so a drive could not be scrubbed in use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn s531_a_drive_is_scrubbed_while_it_is_used() {
     let devices = filled(2, 1).await;
     let drive = drive_on(&devices, 0..3, false).unwrap();
     let row_bytes = 2 * BLOCK_BYTES;
-    // Each 64 KiB of an object are wrong on another device: sectors that cannot be read, flipped bits, parity alike.
+    // Each 64 KiB of an object is wrong on another device: unreadable sectors and flipped bits, in data and parity.
     let areas = drive.layout().unwrap();
     for area in areas.iter().filter(|area| area.what == Use::Data) {
         for at in (area.at..area.at + area.len_bytes).step_by(64 << 10) {
@@ -142,7 +142,7 @@ async fn s531_a_drive_is_scrubbed_while_it_is_used() {
     }
     assert!(mended[0] > 0 && mended[1..] == [0; 3], "{mended:?}");
     let (model, did) = clients.end().await;
-    assert!(did > 10, "the clients did {did} things");
+    assert!(did > 10, "the clients did {did} operations");
     assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new());
     drive.close().await.unwrap();
     drop(drive);
@@ -156,8 +156,8 @@ fn opened(devices: &[SimDevice], which: [usize; 2]) -> (Arc<Array>, Drive) {
     (array, drive)
 }
 
-/// A rebuild wanted the array for itself: what was written meanwhile was not on the new device. A rebuild that is given up, and one whose device
-/// fails, change nothing.
+/// A rebuild needed the array exclusively, as writes during a rebuild were missing on the new device. A cancelled rebuild, or one whose
+/// device fails, changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
     let mut devices = filled(2, 1).await;
@@ -189,14 +189,14 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
 
     let rebuilt = array.rebuild_at("new".into(), &new, &entropy, &Yielding, |_, _| ()).await.unwrap();
     assert_eq!((rebuilt.member, rebuilt.rows_lost, array.spare()), (1, 0, 1));
-    // From now on another device may be lost, also while the drive is used.
+    // Now another device may be lost, also while the drive is in use.
     devices[0].break_down();
     let before = clients.clients.len();
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
     let (model, did) = clients.end().await;
-    assert!(before == 3 && did > 10, "the clients did {did} things");
+    assert!(before == 3 && did > 10, "the clients did {did} operations");
     assert_eq!(array.spare(), 0);
     drive.close().await.unwrap();
     drop((drive, array));
@@ -207,7 +207,7 @@ async fn s532_a_device_is_rebuilt_while_the_drive_is_used() {
         assert_stored(&*store, key, Some(bytes)).await;
     }
     drop((store, drive));
-    // The device that was left out is rebuilt in its turn; then whichever is lost, all is there.
+    // The excluded device is rebuilt too. Then everything is there whichever device is lost.
     devices[0].heal();
     let (array, drive) = opened(&devices, [1, 2]);
     array.rebuild_at("dev0".into(), &io(&devices[0]), &entropy, &Yielding, |_, _| ()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Drives for tests.
+//! Helpers: drives for tests.
 
 use bytes::Bytes;
 use drive::device::BlockDevice;
@@ -9,7 +9,7 @@ use store::{Buckets, Entropy, ObjectKey, ObjectStore, PutOptions, SystemClock};
 
 pub(crate) const DEVICE_BYTES: u64 = 256 << 20;
 
-/// A device in memory with an empty drive on it.
+/// Returns a device in memory with an empty drive.
 pub(crate) fn formatted() -> SimDevice {
     let device = SimDevice::new(DEVICE_BYTES);
     let as_device: Arc<dyn BlockDevice> = Arc::new(device.clone());
@@ -25,20 +25,20 @@ pub(crate) fn open_with(device: &SimDevice, options: OpenOptions) -> drive::Resu
     Drive::open(Arc::new(device.clone()), options, Arc::new(SystemClock))
 }
 
-/// An empty bucket of a drive of its own.
+/// Returns an empty bucket on a new drive.
 pub(crate) async fn bucket() -> store::Result<Arc<dyn ObjectStore>> {
     let drive = open(&formatted())?;
     drive.create("tests").await?;
     Buckets::open(&drive, "tests").await
 }
 
-/// A new bucket of a drive.
+/// Creates a bucket on a drive.
 pub(crate) async fn bucket_of(drive: &Drive) -> Arc<dyn ObjectStore> {
     drive.create("photos").await.unwrap();
     Buckets::open(drive, "photos").await.unwrap()
 }
 
-/// How long the objects of a filled drive are: none, in a frame, in a run, in more than one read.
+/// The lengths of the objects of a filled drive: empty, in a frame, in a run, in several reads.
 pub(crate) const LENGTHS: [usize; 6] = [0, 10, 5_000, 70_000, 300_000, 3 << 20];
 
 pub(crate) fn key(number: usize) -> ObjectKey {
@@ -51,7 +51,7 @@ pub(crate) fn body(number: usize) -> Bytes {
         .collect()
 }
 
-/// Makes a bucket with objects of every kind of body, in tables, and some in the log too.
+/// Makes a bucket with objects of every kind of body, in tables and in the log.
 pub(crate) async fn fill(drive: &Drive) {
     let store = bucket_of(drive).await;
     for number in 0..LENGTHS.len() {

@@ -1,4 +1,4 @@
-//! Sectors that cannot be read: computed from other devices and written anew, passed over where nothing needs them, and told.
+//! Unreadable sectors: repaired from other devices, skipped where they are not needed, and reported.
 
 use crate::array::{assert_all_there, drive_on, filled, formatted as array_of};
 use crate::start::{DEVICE_BYTES, LENGTHS, body, bucket_of, fill, formatted, key, open, open_with};
@@ -30,8 +30,8 @@ async fn read(store: &dyn ObjectStore, key: &ObjectKey) -> store::Result<Vec<u8>
     Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat())
 }
 
-/// One sector of a disk of an array could not be read. The array read past it for ever, a scrub found nothing to mend, and the next disk that
-/// was lost took the object with it. Data and parity alike.
+/// A sector of one disk of an array was unreadable. The array read around it for ever, a scrub found nothing to repair, and the loss of
+/// another disk lost the object. Tested for data and parity.
 #[tokio::test]
 async fn s490_what_one_device_cannot_read_is_written_anew_by_a_scrub() {
     for unreadable in 0..3 {
@@ -53,7 +53,7 @@ async fn s490_what_one_device_cannot_read_is_written_anew_by_a_scrub() {
     }
 }
 
-/// A GET alone mends what it had to compute, also where each device of a mirror fails at another place.
+/// A GET repairs the blocks that it had to compute, also if each device of a mirror fails at another place.
 #[tokio::test]
 async fn s490_a_read_writes_anew_what_it_had_to_compute() {
     let devices = array_of(2, 1, 33 * MIB);
@@ -72,15 +72,15 @@ async fn s490_a_read_writes_anew_what_it_had_to_compute() {
     let drive = Drive::open(io, options, std::sync::Arc::new(store::SystemClock)).unwrap();
     let store = Buckets::open(&drive, "photos").await.unwrap();
     assert!(read(&*store, &key(5)).await.unwrap() == body(5));
-    // Parity is read by a scrub only.
+    // Parity is read only by a scrub.
     let before: Vec<u64> = devices.iter().map(|device| device.fired().unreadable).collect();
     assert!(read(&*store, &key(5)).await.unwrap() == body(5));
     let after: Vec<u64> = devices.iter().map(|device| device.fired().unreadable).collect();
-    assert_eq!(before, after, "nothing is unreadable any more");
+    assert_eq!(before, after, "unreadable blocks remain");
 }
 
-/// One of three devices cannot read a sector and another is rotten in the same row, where two may be lost. Written anew from the rotten
-/// one, the sector would have been lost for good.
+/// Two devices may be lost. One of three cannot read a sector, and another has wrong bytes in the same row. If the sector were rewritten from
+/// the wrong bytes, it would be lost for good.
 #[tokio::test]
 async fn what_a_rotten_device_says_is_not_written_over_what_another_cannot_read() {
     let devices = array_of(1, 2, 33 * MIB);
@@ -104,7 +104,7 @@ async fn what_a_rotten_device_says_is_not_written_over_what_another_cannot_read(
     }
 }
 
-/// A disk that could not read at all was asked first by every read, for the seconds of its error recovery each.
+/// A disk that fails every read was asked first by every read, and took the seconds of its error recovery each time.
 #[tokio::test]
 async fn a_device_that_fails_every_read_is_asked_last() {
     let devices = filled(2, 1).await;
@@ -119,10 +119,10 @@ async fn a_device_that_fails_every_read_is_asked_last() {
         assert!(read(&*store, &key(5)).await.unwrap() == body(5));
     }
     let asked = reads(&devices[0]);
-    assert!(asked < 30, "{asked} reads of a device that fails each");
+    assert!(asked < 30, "{asked} reads of a device that fails every read");
 }
 
-/// Opened to write, a device that can neither be read nor written is left out at the first read that would mend it.
+/// A device that fails reads and writes is excluded by the first read that would repair it, if the drive is open for writing.
 #[tokio::test]
 async fn a_device_that_fails_everything_is_left_out_by_a_read() {
     let devices = filled(2, 1).await;
@@ -135,10 +135,10 @@ async fn a_device_that_fails_everything_is_left_out_by_a_read() {
     assert_eq!(found.info().unwrap().members[0], drive::device::MemberState::Stale("dev0".into()));
 }
 
-// One device: the end of its log.
+// One device: the end of the log.
 
-/// The power went in the middle of a frame's write, and left a sector that could not be read. Whatever could not be read within 4 MiB of
-/// the log's end, or at the beginning of a free zone, kept the drive from opening.
+/// The power failed during the write of a frame, and left an unreadable sector. Unreadable sectors within 4 MiB of the log's end, or at the
+/// beginning of a free zone, prevented the opening of the drive.
 #[tokio::test]
 async fn s491_a_sector_behind_the_logs_end_that_cannot_be_read_changes_nothing() {
     let device = formatted();
@@ -155,7 +155,7 @@ async fn s491_a_sector_behind_the_logs_end_that_cannot_be_read_changes_nothing()
         for number in 0..LENGTHS.len() {
             assert!(read(&*store, &key(number)).await.unwrap() == body(number), "{at} {number}");
         }
-        // A sector that is written can be read again.
+        // Writing a sector makes it readable again.
         for _ in 0..20 {
             store.put(&key(3), body(3).into(), PutOptions::default()).await.unwrap();
         }
@@ -165,7 +165,7 @@ async fn s491_a_sector_behind_the_logs_end_that_cannot_be_read_changes_nothing()
     }
 }
 
-/// A device of which nothing of the log can be read is broken: its log is not taken for an empty one.
+/// A device is broken if nothing of its log can be read. The log must not count as empty.
 #[tokio::test]
 async fn a_log_of_which_nothing_can_be_read_is_an_error() {
     let device = formatted();
@@ -176,7 +176,7 @@ async fn a_log_of_which_nothing_can_be_read_is_an_error() {
 
 // Salvage.
 
-/// One frame in the middle of the log could not be read, and with it nothing of a drive whose index and objects were whole.
+/// A single frame in the middle of the log was unreadable, and so was the whole drive, although index and objects were intact.
 #[tokio::test]
 async fn s492_what_is_whole_before_a_damaged_frame_can_be_read() {
     for is_unreadable in [false, true] {
@@ -211,14 +211,14 @@ async fn s492_what_is_whole_before_a_damaged_frame_can_be_read() {
         for number in 0..5 {
             assert_eq!(store.find(&later(number)).await.unwrap().is_some(), number < 2, "{number}");
         }
-        assert!(store.delete(&key(1), Precondition::None).await.is_err(), "it is open to read only");
+        assert!(store.delete(&key(1), Precondition::None).await.is_err(), "the drive is open read-only");
         assert!(device.take_operations().iter().all(|done| done.kind == OperationKind::Read));
         let checked = drive.check().await.unwrap();
         assert_eq!((checked.objects, checked.problems.len()), (LENGTHS.len() as u64 + 2, 1), "{checked:?}");
     }
 }
 
-/// One of many keys that are long, so that a few hundred fill several blocks of the index.
+/// Returns the name of one of many objects. The names are so long that a few hundred fill several blocks of the index.
 fn one_of_many(number: usize) -> ObjectKey {
     ObjectKey::new(format!("many-{number:05}-{}", "long".repeat(50))).unwrap()
 }
@@ -229,13 +229,13 @@ async fn many(store: &dyn ObjectStore, from: usize, count: usize) {
     }
 }
 
-/// Returns where the tables of the index lie.
+/// Returns the ranges of the index tables on the device.
 fn tables(drive: &Drive) -> Vec<std::ops::Range<u64>> {
     let areas = drive.layout().unwrap().into_iter().filter(|area| area.what == Use::Index);
     areas.map(|area| area.at..area.at + area.len_bytes).collect()
 }
 
-/// A sector of a table of the index could not be read: a scrub ended there and named nothing, and of the drive nothing could be listed.
+/// A sector of an index table was unreadable. A scrub ended there without naming anything, and the drive could not be listed.
 #[tokio::test]
 async fn s492_of_an_index_that_cannot_be_read_in_part_the_rest_is_read() {
     let device = formatted();
@@ -260,7 +260,7 @@ async fn s492_of_an_index_that_cannot_be_read_in_part_the_rest_is_read() {
     drop(drive);
     let drive = open_with(&device, OpenOptions { before_damage: true, ..OpenOptions::default() }).unwrap();
     assert!(
-        drive.losses().iter().any(|line| line.contains("of 401 entries can be read")),
+        drive.losses().iter().any(|line| line.contains("of 401 entries are readable")),
         "{:?}",
         drive.losses()
     );
@@ -272,7 +272,7 @@ async fn s492_of_an_index_that_cannot_be_read_in_part_the_rest_is_read() {
     }
     assert_eq!(listed, scrubbed.objects);
     drop((drive, store));
-    // The first entries are the buckets' names.
+    // The first entries are those of buckets.
     device.spoil(table.start..table.start + BLOCK_BYTES);
     let drive = open_with(&device, OpenOptions { before_damage: true, ..OpenOptions::default() }).unwrap();
     assert!(
@@ -285,7 +285,7 @@ async fn s492_of_an_index_that_cannot_be_read_in_part_the_rest_is_read() {
     assert!(read(&*store, &one_of_many(399)).await.unwrap() == b"x", "{names:?}");
 }
 
-/// A table whose end cannot be read names nothing; what the other tables name is there.
+/// A table with an unreadable end is left out. Objects named by other tables are there.
 #[tokio::test]
 async fn s492_a_table_that_cannot_be_opened_is_left_out() {
     let device = formatted();
@@ -312,8 +312,8 @@ async fn s492_a_table_that_cannot_be_opened_is_left_out() {
 
 // Checkpoints.
 
-/// One unreadable sector in the short table that nearly every orderly end leaves: each checkpoint merges that table, so none could be
-/// made any more, the log was never free again, and after some thousand PUTs all writes failed for ever.
+/// A sector was unreadable in the short table that nearly every close leaves. Every checkpoint merges that table, so none succeeded any
+/// more, the log was never freed, and after some thousand PUTs all writes failed for ever.
 #[tokio::test]
 async fn s493_an_unreadable_table_of_the_index_does_not_end_checkpoints() {
     for is_rotten in [false, true] {
@@ -342,7 +342,7 @@ async fn s493_an_unreadable_table_of_the_index_does_not_end_checkpoints() {
     }
 }
 
-/// No checkpoint could be made, memory was full, and every PUT copied all of it and went on: the memory grew without end.
+/// Checkpoints failed and the memtable was full. Every PUT copied the memtable and went on, so the memory grew without limit.
 #[tokio::test]
 async fn s493_where_no_checkpoint_can_be_made_what_grows_is_refused_and_deletions_go_on() {
     let device = formatted();
@@ -350,7 +350,7 @@ async fn s493_where_no_checkpoint_can_be_made_what_grows_is_refused_and_deletion
     let drive = open_with(&device, options).unwrap();
     let store = bucket_of(&drive).await;
     many(&*store, 0, 100).await;
-    // Runs and tables begin at the device's beginning, the log at its end.
+    // Runs and tables are at the beginning of the device, the log at its end.
     device.fail_writes(8192..DEVICE_BYTES / 2);
     let mut refused = None;
     for number in 100..20_000 {

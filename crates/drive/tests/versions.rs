@@ -1,4 +1,4 @@
-//! What it costs to find versions: the index is asked as often as it must be.
+//! Versions: the cost of finding them in the index.
 
 use crate::start::{bucket_of, formatted, open, open_with};
 use bytes::Bytes;
@@ -11,14 +11,14 @@ use store::{
     Versioning,
 };
 
-/// So little that next to nothing of the index stays in memory.
+/// So small that almost nothing of the index is cached.
 const INDEX_BYTES: usize = 64 << 10;
 
 fn key(text: &str) -> ObjectKey {
     ObjectKey::new(Bytes::copy_from_slice(text.as_bytes())).unwrap()
 }
 
-/// A drive whose keys have so many versions each, in several tables; how long the tables are together, in bytes.
+/// Makes a drive whose keys have several versions each, spread over several tables. Returns the length of all tables in bytes.
 async fn drive_of_versions(keys: usize, versions: usize) -> (SimDevice, u64) {
     let device = formatted();
     let drive = open(&device).unwrap();
@@ -47,7 +47,7 @@ fn read_bytes(device: &SimDevice) -> u64 {
     done.filter(|done| done.kind == OperationKind::Read).map(|done| done.len).sum()
 }
 
-/// Each key of a page was looked for in every table, and what it has in every table once more.
+/// Each key of a page was searched in every table, and then its versions were searched in every table once more.
 #[tokio::test]
 async fn s350_a_page_of_versions_is_one_walk_through_the_index() {
     let (device, index_bytes) = drive_of_versions(500, 6).await;
@@ -111,7 +111,7 @@ async fn bytes_of(store: &dyn ObjectStore, name: &ObjectKey, id: &str) -> store:
     Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat().into())
 }
 
-/// That a version can be read, by every way there is, is what it was, and is seen after so many turns of others.
+/// Checks that a version can be read by each kind of call and has its bytes, after other tasks had `turns` turns.
 async fn seen(store: &dyn ObjectStore, name: &ObjectKey, id: &str, way: usize, turns: usize) {
     for _ in 0..turns {
         tokio::task::yield_now().await;
@@ -124,8 +124,8 @@ async fn seen(store: &dyn ObjectStore, name: &ObjectKey, id: &str, way: usize, t
     }
 }
 
-/// Who asked for what a key was got what it had become in between, or heard that it was not there: entries of versions change their
-/// places when the key is overwritten, and when the newest version goes.
+/// A reader of the current object got a later one, or "not found". The entries of versions move when the key is overwritten, and when the
+/// newest version is deleted.
 #[tokio::test]
 async fn s352_a_version_is_read_while_others_come_and_go() {
     const TURNS: usize = 40;
@@ -146,7 +146,7 @@ async fn s352_a_version_is_read_while_others_come_and_go() {
     for case in cases() {
         firsts.push(put(&name(case), "first").await);
     }
-    // From now on a look at the index takes reads, and others have their turns.
+    // From here on lookups in the index read the device, so other tasks run meanwhile.
     drive.close().await.unwrap();
     let mut seconds = Vec::new();
     for (case, first) in cases().zip(&firsts) {
@@ -161,8 +161,8 @@ async fn s352_a_version_is_read_while_others_come_and_go() {
     }
 }
 
-/// In a bucket whose versions are suspended each PUT and DELETE read all versions of the key, under the key's lock, to find the one that
-/// is called `null`: 28 ms with 20,000 versions. The version may be anywhere among them.
+/// In a bucket with suspended versioning each PUT and DELETE read all versions of the key, under the key's lock, to find the one with the id
+/// `null`: 28 ms for 20,000 versions. The version may be at any place among them.
 #[tokio::test]
 async fn s530_a_change_of_a_suspended_bucket_reads_one_version_however_many_there_are() {
     const VERSIONS: usize = 1000;
@@ -199,8 +199,8 @@ async fn s530_a_change_of_a_suspended_bucket_reads_one_version_however_many_ther
             assert_eq!(bytes_of(&*store, &name, "null").await.unwrap(), "null");
             assert!(!versions.find(&name, Some("null")).await.unwrap().is_newest);
         }
-        // The first leaves the older `null` behind, the second finds it current, the third finds a mark, the fourth the newest version
-        // that is no longer one.
+        // The first change replaces the older version `null`, the second finds it current, the third finds a delete marker, the fourth finds a
+        // newest version that is no delete marker.
         put(&*store, "one").await;
         put(&*store, "two").await;
         store.delete(&name, Default::default()).await.unwrap();
@@ -211,7 +211,7 @@ async fn s530_a_change_of_a_suspended_bucket_reads_one_version_however_many_ther
         put(&*store, "four").await;
         let read = read_bytes(&device);
         assert!(read < index_bytes / 3, "{read} bytes were read of {index_bytes}");
-        // One of them is called `null`, and no other version is lost.
+        // Exactly one version has the id `null`, and no other version is lost.
         let page =
             versions.list(ListVersions { limit: VERSIONS + 1, ..ListVersions::default() }).await.unwrap();
         let ids: Vec<_> = page

@@ -1,4 +1,4 @@
-//! Bytes that come one after the other, from several senders at the same time.
+//! Streaming writers: several senders at the same time.
 
 use crate::start::{bucket_of, formatted, open};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ async fn s349_objects_that_come_at_the_same_time_lie_in_one_piece_each() {
     });
     let long = ranges.iter().filter(|(from, to)| to - from >= 10 * MIB as u64).count();
     assert!((1..=count).contains(&long), "{ranges:?}");
-    assert!(ranges.len() <= count + 2, "each object, and the frames that name them: {ranges:?}");
+    assert!(ranges.len() <= count + 2, "one range for each object, and some for frames: {ranges:?}");
     for number in 0..count {
         let object = store.get(&key(number), GetOptions::default()).await.unwrap();
         let bytes: Vec<Bytes> = object.body.try_collect().await.unwrap();
@@ -63,7 +63,7 @@ async fn s349_what_is_given_up_takes_no_space() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
-    // Together twice the drive.
+    // Together they are twice as long as the drive.
     for round in 0..16 {
         for writer in &mut writers(&*store, 4, 8 * MIB).await {
             for at in 0..100 {
@@ -100,6 +100,6 @@ async fn s190_who_sends_slowly_to_a_drive_takes_a_bounded_memory() {
     assert!(poll_immediate(&mut write).await.is_none());
     drop(slow.pop());
     tokio::time::timeout(Duration::from_secs(1), write).await.unwrap().unwrap();
-    // Who has the bytes already waits for nobody.
+    // A writer whose bytes are in memory does not wait for them.
     store.put(&key(1001), vec![3; 3 * MIB].into(), PutOptions::default()).await.unwrap();
 }

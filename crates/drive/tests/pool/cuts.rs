@@ -1,8 +1,8 @@
-//! The power goes while a pool is changed.
+//! Power cuts during changes of a pool.
 
 use super::*;
 
-/// Wherever it goes while drives join: those that were served before are a pool as before, or all are.
+/// Power cuts at every moment while drives join: either the former drives are a pool as before, or all drives are.
 #[tokio::test]
 async fn s346_joining_is_cut_short_and_repeated() {
     for (cut, operations) in (0..3).flat_map(|cut| (0..5).map(move |operations| (cut, operations))) {
@@ -26,7 +26,7 @@ async fn s346_joining_is_cut_short_and_repeated() {
     }
 }
 
-/// Wherever it goes while a bucket is made, set up or removed: the drives agree afterwards, and the call can be repeated.
+/// Power cuts at every moment while a bucket is created, configured or deleted: the drives agree afterwards, and the call can be repeated.
 #[tokio::test]
 async fn s347_buckets_are_whole_after_a_crash() {
     for (call, cut, operations) in (0..4)
@@ -56,7 +56,7 @@ async fn s347_buckets_are_whole_after_a_crash() {
     }
 }
 
-/// Makes, sets up or removes the bucket.
+/// Creates, configures or deletes the bucket.
 async fn change(pool: &Pool, call: usize) -> store::Result<()> {
     match call {
         0 => pool.create("photos").await,
@@ -72,7 +72,7 @@ async fn change(pool: &Pool, call: usize) -> store::Result<()> {
     }
 }
 
-/// All drives have the same buckets, and the same is set for them.
+/// Checks that all drives have the same buckets with the same settings.
 async fn assert_agree(pool: &Pool, told: &str) {
     let mut all = Vec::new();
     for (_, drive) in pool.drives() {
@@ -87,12 +87,11 @@ async fn assert_agree(pool: &Pool, told: &str) {
     assert!(all.windows(2).all(|two| two[0] == two[1]), "{told}: {all:?}");
 }
 
-/// What a key may be: the body that was acknowledged last, and those that were stored since without an answer; `None` is that it is not
-/// there.
+/// The possible contents of each key: the body acknowledged last, and those of later writes without an answer; `None` means no object.
 type MayBe = BTreeMap<String, Vec<Option<Bytes>>>;
 
-/// Objects are stored, copied, moved and deleted, and the power of one drive goes at any moment, then everybody's: what was acknowledged
-/// is there, on one drive, and nothing else than what was asked for.
+/// Objects are stored, copied, renamed and deleted. The power of one drive fails at a random moment, then that of all. Everything
+/// acknowledged is there, on one drive, and nothing that was not requested.
 #[tokio::test]
 async fn s317_s341_power_cuts_leave_every_key_one_home_and_what_was_acknowledged() {
     for seed in 0..60 {
@@ -113,7 +112,7 @@ async fn s317_s341_power_cuts_leave_every_key_one_home_and_what_was_acknowledged
     }
 }
 
-/// A change of a random key, and what that may be from now on.
+/// Changes a random key, and updates its possible contents.
 async fn act(store: &dyn ObjectStore, entropy: &Entropy, may_be: &mut MayBe) {
     let draw = || format!("key-{}", entropy.below(12));
     let (name, other) = (draw(), draw());

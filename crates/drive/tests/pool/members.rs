@@ -1,4 +1,4 @@
-//! Drives of a pool that are missing, foreign, failed, or new.
+//! Drives of a pool that are missing, foreign, failed or new.
 
 use super::*;
 
@@ -40,7 +40,7 @@ async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
         assert!(is_unavailable(store.versions().unwrap().set_state(Versioning::Enabled).await));
         assert!(is_unavailable(pool.create("another").await) && is_unavailable(pool.delete("photos").await));
         drop((store, pool));
-        // When it is back, all is as it was, and what was written meanwhile is there.
+        // With the drive back, everything is as before, and writes made meanwhile are there.
         let pool = open(&devices).await.unwrap();
         let store = photos(&pool).await;
         assert_eq!(listed(&*store, None, 10).await.unwrap().len(), 60);
@@ -51,7 +51,7 @@ async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
     }
 }
 
-/// What one drive cannot read another may have; what nobody has is then not known to be missing.
+/// A key that one drive cannot read may be found on another drive. If no drive has it, it is not known to be missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn s344_a_drive_that_fails_does_not_hide_what_others_have() {
     let devices = joined(&[80, 128, 256]).await;
@@ -79,8 +79,8 @@ async fn s344_a_drive_that_fails_does_not_hide_what_others_have() {
     }
 }
 
-/// A write failed on one drive when its frame had reached the device. Its key was not there, so the next attempt was drawn to another
-/// drive, and when the pool was opened again both had it.
+/// A write failed on one drive although its frame had reached the device. The key was missing then, so the next attempt chose another drive,
+/// and when the pool was opened again both drives had the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn s341_s344_a_key_that_a_failed_drive_may_have_is_not_stored_elsewhere() {
     let devices = joined(&[80, 80]).await;
@@ -123,7 +123,7 @@ async fn s345_foreign_drives_and_copies_are_refused() {
     };
     assert!(error(&[&devices[0], &others[1]]).await.contains("belongs to another pool"));
     assert!(error(&[&devices[0], &devices[1], &stranger]).await.contains("does not belong to the pool"));
-    assert!(error(&[&devices[0], &devices[1], &devices[0].fork()]).await.contains("one is a copy"));
+    assert!(error(&[&devices[0], &devices[1], &devices[0].fork()]).await.contains("remove the copy"));
     assert!(error(&[&stranger]).await.contains("no pool"));
     let alone = pool::join(&drives(&[stranger]), &Entropy::new(4)).await.unwrap_err();
     assert!(alone.to_string().contains("2 to 64 drives"), "{alone}");
@@ -138,7 +138,7 @@ async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
     store.settings().unwrap().set("policy", Some("kept too".into())).await.unwrap();
     store.versions().unwrap().set_state(Versioning::Enabled).await.unwrap();
     drop(store);
-    // Whatever the order, who has objects is the first.
+    // The drive that has objects is the first of the new pool, in whatever order the drives are given.
     let joining = |which: &[usize]| {
         let devices: Vec<SimDevice> = which.iter().map(|n| devices[*n].clone()).collect();
         async move { pool::join(&drives(&devices), &Entropy::new(3)).await }
@@ -169,7 +169,7 @@ async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
     assert_eq!(read(&*store, "from before").await.unwrap(), "kept");
 }
 
-/// A pool grows when its drives are full.
+/// Pools are enlarged when their drives are full.
 #[tokio::test(flavor = "multi_thread")]
 async fn s346_a_drive_joins_full_ones() {
     let devices = formatted(&[24, 64]);

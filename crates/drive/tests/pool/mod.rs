@@ -1,4 +1,4 @@
-//! Several drives as a pool: where keys go, what a crash leaves, what is said of a drive that is missing.
+//! Pools: placement of keys, crashes, and missing drives.
 
 mod cuts;
 mod members;
@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 const WHOLE: PoolOptions = PoolOptions { degraded: false };
 const DEGRADED: PoolOptions = PoolOptions { degraded: true };
 
-/// Devices of these lengths, a drive on each.
+/// Returns devices of these lengths, each with a drive.
 fn formatted(lengths_mib: &[u64]) -> Vec<SimDevice> {
     lengths_mib.iter().enumerate().map(|(number, &mib)| formatted_one(mib, number as u64 + 11)).collect()
 }
@@ -51,7 +51,7 @@ async fn open(devices: &[SimDevice]) -> drive::Result<Pool> {
     Pool::open(drives(devices), WHOLE).await
 }
 
-/// A pool of three unequal drives.
+/// Makes a pool of three unequal drives.
 async fn three() -> store::Result<Pool> {
     Ok(open(&joined(&[80, 128, 256]).await).await?)
 }
@@ -76,7 +76,7 @@ async fn read(store: &dyn ObjectStore, name: &str) -> store::Result<Bytes> {
     Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat().into())
 }
 
-/// All keys, in pages of so many entries.
+/// Lists all keys, in pages of `limit` entries.
 async fn listed(store: &dyn ObjectStore, delimiter: Option<u8>, limit: usize) -> store::Result<Vec<String>> {
     let mut texts = Vec::new();
     let mut token = None;
@@ -92,7 +92,7 @@ async fn listed(store: &dyn ObjectStore, delimiter: Option<u8>, limit: usize) ->
     }
 }
 
-/// Which drives have an object of each key.
+/// Returns for each key the drives that have an object of it.
 async fn homes(pool: &Pool) -> BTreeMap<String, Vec<usize>> {
     let mut homes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (number, drive) in pool.drives() {
@@ -104,14 +104,14 @@ async fn homes(pool: &Pool) -> BTreeMap<String, Vec<usize>> {
     homes
 }
 
-/// Every key is on one drive.
+/// Checks that every key is on one drive only.
 async fn assert_one_home_each(pool: &Pool) -> BTreeMap<String, usize> {
     let homes = homes(pool).await;
     assert!(homes.values().all(|on| on.len() == 1), "{homes:?}");
     homes.into_iter().map(|(text, on)| (text, on[0])).collect()
 }
 
-/// Everything of a key is on one drive, uploads that nobody completed as well.
+/// Checks that everything of a key is on one drive, incomplete uploads included.
 async fn assert_one_home_of_all(pool: &Pool) {
     let homes = assert_one_home_each(pool).await;
     let mut uploads: BTreeMap<String, usize> = BTreeMap::new();
@@ -137,7 +137,7 @@ fn is_unavailable<T>(result: store::Result<T>) -> bool {
     matches!(result, Err(StoreError::Unavailable(_)))
 }
 
-// As every store.
+// Conformance.
 
 async fn bucket() -> store::Result<Arc<dyn ObjectStore>> {
     let pool = three().await?;
@@ -166,7 +166,7 @@ async fn a_pools_buckets_conform() {
     conformance::run_buckets(fresh).await.unwrap();
 }
 
-// Where keys go.
+// Placement of keys.
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s340_new_keys_go_to_drives_by_their_share_of_what_is_free() {
@@ -188,7 +188,7 @@ async fn s340_new_keys_go_to_drives_by_their_share_of_what_is_free() {
     }
 }
 
-/// Three unequal drives hold about what they have together. What is there already is not stored elsewhere.
+/// Three unequal drives hold about their total capacity. Existing keys are not stored elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn s340_s341_unequal_drives_get_full_together() {
     let pool = open(&joined(&[32, 48, 96]).await).await.unwrap();
@@ -208,13 +208,13 @@ async fn s340_s341_unequal_drives_get_full_together() {
     for number in 0..stored {
         assert_eq!(read(&*store, &format!("key-{number:04}")).await.unwrap(), vec![number as u8; 2 << 20]);
     }
-    // A key stays where it is, and keeps its bytes, if its new ones find no room there.
+    // A key keeps its home and its bytes if its new bytes find no room there.
     let homes = assert_one_home_each(&pool).await;
     let (name, home) = homes.iter().next().unwrap();
     let refused = put(&*store, name, vec![7; 8 << 20]).await;
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
     assert_eq!(read(&*store, name).await.unwrap().len(), 2 << 20);
-    // What goes makes room, and a key that is new goes there.
+    // Deletions make room, and a new key is placed there.
     for (gone, _) in homes.iter().filter(|(_, on)| *on == home).take(5) {
         store.delete(&key(gone), Precondition::None).await.unwrap();
     }
@@ -222,12 +222,12 @@ async fn s340_s341_unequal_drives_get_full_together() {
     assert_eq!(assert_one_home_each(&pool).await["new"], *home);
 }
 
-/// What is stored in parts is drawn among drives with room for a long object, which only one is, and other objects among all.
+/// Makes a pool in which uploads are placed on the only drive with room for a long object, and other objects on any drive.
 async fn with_two_draws() -> Pool {
     open(&joined(&[56, 56, 96]).await).await.unwrap()
 }
 
-/// Whoever writes a key that nobody has looks for a home, and several do at the same time.
+/// Every writer of a new key determines a home, and several do so at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn s341_who_writes_a_new_key_at_the_same_time_has_one_home() {
     let pool = with_two_draws().await;
@@ -257,7 +257,7 @@ async fn s341_who_writes_a_new_key_at_the_same_time_has_one_home() {
     assert_one_home_each(&pool).await;
 }
 
-/// Who goes away has begun a change all the same; the next who writes the key shall not look for another home.
+/// A change continues after its caller was cancelled. The next writer of the key must not choose another home meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn s341_a_write_that_nobody_waits_for_keeps_its_home() {
     let pool = with_two_draws().await;
@@ -298,11 +298,11 @@ async fn s341_uploads_and_versions_are_where_their_key_is() {
     let versions = store.versions().unwrap();
     versions.set_state(Versioning::Enabled).await.unwrap();
     for (key, id) in &ids {
-        // Where the upload is, whatever is drawn for so many bytes.
+        // On the home of the upload, whatever drive would be chosen for the length.
         store.put(key, Bytes::from(vec![1; 300_000]).into(), PutOptions::default()).await.unwrap();
         store.delete(key, Precondition::None).await.unwrap();
         assert!(matches!(store.head(key).await, Err(StoreError::NotFound(_))));
-        assert!(versions.find(key, None).await.unwrap().stored.is_none(), "the newest is a mark");
+        assert!(versions.find(key, None).await.unwrap().stored.is_none(), "the newest is a delete marker");
         store.uploads().unwrap().complete(key, id, &[1], CompleteOptions::default()).await.unwrap();
         store.put(key, "last".into(), PutOptions::default()).await.unwrap();
     }
@@ -344,7 +344,7 @@ async fn s342_copies_and_renames_reach_from_drive_to_drive() {
         let homes = assert_one_home_each(&pool).await;
         assert_eq!(homes[&new], homes[&format!("from-{number}")], "nothing is moved");
         let targets = (0..10).map(|other| homes[&format!("to-{number}-{other}")]);
-        assert!(targets.clone().any(|on| on != homes[&new]), "one was on another drive");
+        assert!(targets.clone().any(|on| on != homes[&new]), "at least one target is on another drive");
         let away = (0..10).find(|other| homes[&format!("to-{number}-{other}")] != homes[&new]).unwrap();
         let to = format!("to-{number}-{away}");
         put(&*store, &to, "before").await.unwrap();
