@@ -3,6 +3,7 @@
 //!
 //! Targets take the bytes as they are, and once more with valid checksums, as a crafted device would have them.
 
+use crate::codec::sum;
 use crate::device::{BLOCK_BYTES, Buffers};
 use crate::format::{
     Change, DriveId, FRAME_HEADER_BYTES, Frame, FrameWriter, Geometry, Head, IndexKey, Manifest,
@@ -10,7 +11,6 @@ use crate::format::{
 };
 use crate::pool::Membership;
 use crate::space::Space;
-use crate::wire::sum;
 
 const DRIVE: DriveId = DriveId { id: 1, salt: 0x5a17_5a17_5a17_5a17 };
 

@@ -4,6 +4,7 @@
 //! names is durable.
 
 mod bucket;
+mod codec;
 pub mod device;
 mod error;
 mod format;
@@ -15,7 +16,6 @@ mod machine;
 pub mod pool;
 mod shell;
 mod space;
-mod wire;
 
 pub use error::{Error, Result};
 pub use machine::{Area, Checked, FormatOptions, OpenOptions, Use};

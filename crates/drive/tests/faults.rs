@@ -1,6 +1,6 @@
 //! Damaged, failing, truncated and foreign devices: a clear error, never a panic, never wrong bytes.
 
-use crate::start::{DEVICE_BYTES, LENGTHS, body, fill, formatted, key, open};
+use crate::helpers::{DEVICE_BYTES, LENGTHS, body, fill, formatted, key, open};
 use bytes::Bytes;
 use drive::device::{BLOCK_BYTES, BlockDevice, FileDevice};
 use drive::kv::{Batch, StoreOptions};
@@ -151,7 +151,8 @@ async fn a_drive_of_a_later_version_says_so() {
     device.write_at(4096, &block).unwrap();
     let error = open(&device).unwrap_err();
     assert!(
-        one_line(&error).contains("has format version 3, but this Tenon supports version 2: use the Tenon that wrote it"),
+        one_line(&error)
+            .contains("has format version 3, but this Tenon supports version 2: use the Tenon that wrote it"),
         "{error}"
     );
 }
@@ -305,7 +306,10 @@ async fn what_a_frame_names_whose_flush_failed_is_given_to_nobody() {
         // The data, its flush, and the frame succeed.
         device.cut_power_after(3);
         assert!(put(2).await.is_err());
-        assert!(drive.info().available_bytes + LEN as u64 <= free_bytes, "the blocks named by the frame are free");
+        assert!(
+            drive.info().available_bytes + LEN as u64 <= free_bytes,
+            "the blocks named by the frame are free"
+        );
         drop((store, drive));
         device.crash(seed);
         let drive = open(&device).unwrap();

@@ -10,7 +10,7 @@
 mod buckets;
 mod edit;
 mod listing;
-mod lost;
+mod lost_buckets;
 mod multipart;
 mod objects;
 mod settings;
@@ -21,10 +21,10 @@ mod writer;
 pub(crate) use multipart::DriveMultipart;
 pub(crate) use writer::DriveWriter;
 
+use crate::codec::{Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, Naming, ObjectRecord};
 use crate::shell::{Drive, Shell};
-use crate::wire::{Decoder, Encoder};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -2,13 +2,13 @@
 
 use super::DriveBucket;
 use super::edit::Edit;
+use crate::codec::{Decoder, Encoder};
 use crate::error::Error;
 use crate::format::{
     Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
 use crate::machine::{Prepared, Purpose};
 use crate::shell::{Stored, decoded};
-use crate::wire::{Decoder, Encoder};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;

@@ -1,7 +1,7 @@
 //! Buffers that a device can read into and write from without a copy.
 
 use super::BLOCK_BYTES;
-use super::memory::Piece;
+use super::huge_pages::Piece;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -7,26 +7,26 @@
 //! Does not know what the blocks hold, and does not cache them.
 
 mod array;
-mod awaited;
+mod async_io;
 mod buffer;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod file;
+mod huge_pages;
 #[cfg(test)]
 mod loopback;
-mod memory;
-mod right;
 mod ring;
+mod verified_read;
 
 #[cfg(feature = "fuzz")]
 pub(crate) use array::fuzz_label;
 pub use array::{Array, ArrayInfo, Found, MEMBERS_MAX, MemberState, Rebuilt, Shape};
-pub use awaited::Io;
+pub use async_io::Io;
 pub(crate) use buffer::Filling;
 pub use buffer::{Buffer, Buffers};
 pub use file::{FileDevice, OpenError};
-pub(crate) use right::{read_otherwise, read_right};
 pub use ring::Ring;
+pub(crate) use verified_read::{read_otherwise, read_right};
 
 use std::fmt;
 use std::io;

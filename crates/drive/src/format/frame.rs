@@ -11,8 +11,8 @@
 //! are encoded.
 
 use super::{DriveId, Geometry, Run, blocks_of};
+use crate::codec::{Decoder, Encoder, sum};
 use crate::device::{BLOCK_BYTES, Buffer, Filling};
-use crate::wire::{Decoder, Encoder, sum};
 
 /// The length of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;

@@ -1,7 +1,7 @@
 //! The manifest: the state of the drive at one place in the log, apart from the index entries in its tables.
 
 use super::{Geometry, NUMBER_END, Run};
-use crate::wire::{Decoder, Encoder};
+use crate::codec::{Decoder, Encoder};
 
 /// A table of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,8 +17,8 @@ pub(crate) use record::{
 };
 pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock, VERSION};
 
+use crate::codec::{Decoder, Encoder};
 use crate::device::BLOCK_BYTES;
-use crate::wire::{Decoder, Encoder};
 
 /// End of the range of frame numbers and of write numbers. Both stay below, so that a next number always exists.
 pub(crate) const NUMBER_END: u64 = 1 << 62;

@@ -1,7 +1,7 @@
 //! Object records, the values of the index: metadata of an object, and the place of its bytes.
 
 use super::{Kind, Run, SUMMED_BYTES, blocks_of, run_blocks_of};
-use crate::wire::{Decoder, Encoder};
+use crate::codec::{Decoder, Encoder};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_id};
 

@@ -4,8 +4,8 @@
 //! flushes, so that one copy is intact at any time. If both are, the one of the later generation counts.
 
 use super::Run;
+use crate::codec::{Decoder, Encoder, sum};
 use crate::device::BLOCK_BYTES;
-use crate::wire::{Decoder, Encoder, sum};
 
 /// The length of one copy; zeros fill the rest of its row.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;

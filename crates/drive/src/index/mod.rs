@@ -6,20 +6,20 @@
 //! Invariants: the newest value of a key is in the first of memtable, frozen memtable and tables (newest first) that has the key. An
 //! empty value is a deletion. A published view never changes, except that entries are inserted into its memtable.
 
-mod memory;
+mod memtable;
+mod salvage;
 mod table;
-mod whole;
 
 pub(crate) use table::{IndexTable, TableSink, TableSource};
 
 use crate::error::{Error, Result};
 use bytes::Bytes;
-pub(crate) use memory::ENTRY_BYTES;
-use memory::{Memory, MemoryCursor};
+pub(crate) use memtable::ENTRY_BYTES;
+use memtable::{Memory, MemoryCursor};
+pub(crate) use salvage::{Losses, WholeCursor};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 use table::OfDevice;
-pub(crate) use whole::{Losses, WholeCursor};
 
 /// A version of the index.
 #[derive(Debug, Clone, Default)]

@@ -1,12 +1,12 @@
 //! Check: verifies that every index entry is valid, and that every block is counted as the entries use it.
 
 use super::Machine;
+use crate::codec::Decoder;
 use crate::error::Result;
 use crate::format::{BucketId, IndexKey, Kind, ObjectRecord};
 use crate::index::Losses;
 use crate::pool::Membership;
 use crate::space::{Named, lock};
-use crate::wire::Decoder;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 

@@ -1,12 +1,12 @@
 //! Checkpoint: writes the memtable as a table, and moves the superblock to the log position after its entries.
 
 use super::{Machine, Root, TABLE_BYTES_MIN, table_bytes_max};
+use crate::codec::sum;
 use crate::device::{BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{MANIFEST_BYTES_MAX, Manifest, Superblock, blocks_of};
 use crate::index::{IndexTable, TableSink, of_table};
 use crate::space::{Loose, lock};
-use crate::wire::sum;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

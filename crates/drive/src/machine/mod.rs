@@ -11,7 +11,7 @@ mod check;
 mod checkpoint;
 mod commit;
 mod compact;
-mod format;
+mod format_device;
 mod layout;
 mod log;
 mod log_reader;
@@ -20,7 +20,7 @@ mod verify;
 
 pub use check::Checked;
 pub(crate) use commit::{Named, Prepared, Purpose, Small};
-pub use format::FormatOptions;
+pub use format_device::FormatOptions;
 pub use layout::{Area, Use};
 pub(crate) use log_reader::LogReader;
 

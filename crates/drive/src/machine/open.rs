@@ -4,12 +4,12 @@ use super::checkpoint::write_superblock;
 use super::log::{Grown, Log, SharedLog};
 use super::log_reader::{Later, LogReader};
 use super::{Machine, OpenOptions, Root};
+use crate::codec::sum;
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_right};
 use crate::error::{Error, Result};
 use crate::format::{Frame, Manifest, NUMBER_END, SUPERBLOCK_BYTES, Superblock, VERSION};
 use crate::index::{Index, IndexTable, TableSource, of_table};
 use crate::space::{SharedSpace, Space, lock};
-use crate::wire::sum;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 

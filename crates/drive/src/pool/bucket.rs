@@ -1,6 +1,6 @@
 //! A bucket of a pool: consists of the bucket of that name on each drive.
 
-use super::stays::Stay;
+use super::placement_lock::Stay;
 use super::{Pool, placement, to_the_end};
 use crate::bucket::DriveBucket;
 use crate::format::IndexKey;

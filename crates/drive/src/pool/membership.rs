@@ -4,12 +4,12 @@
 //! drives get the new list first: if a drive's list names another drive, that drive has the list too. If joining is interrupted before
 //! the old drives have got the list, they can be served as before.
 
+use crate::codec::{Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{Change, IndexKey};
 use crate::machine::{Prepared, Purpose};
 use crate::pool::{DRIVES_MAX, unfit};
 use crate::shell::Drive;
-use crate::wire::{Decoder, Encoder};
 use std::collections::BTreeSet;
 use store::{Buckets, Entropy};
 

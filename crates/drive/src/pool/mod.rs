@@ -12,14 +12,14 @@
 
 mod bucket;
 mod buckets;
-mod carry;
+mod cross_drive;
 mod listing;
 mod membership;
 mod multipart;
 mod objects;
 mod placement;
+mod placement_lock;
 mod settings;
-mod stays;
 mod uploads;
 mod versions;
 mod writer;
@@ -28,7 +28,7 @@ pub use membership::{Membership, join};
 
 use crate::error::{Error, Result};
 use crate::shell::Drive;
-use stays::{Stay, Stays};
+use placement_lock::{Stay, Stays};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

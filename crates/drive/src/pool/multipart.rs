@@ -1,8 +1,8 @@
 //! Multipart upload of one caller: its parts are stored on the key's home, which stays locked meanwhile.
 
 use super::bucket::PoolBucket;
-use super::stays::Stay;
-use super::{carry, to_the_end};
+use super::placement_lock::Stay;
+use super::{cross_drive, to_the_end};
 use crate::bucket::{DriveBucket, DriveMultipart};
 use std::fmt;
 use std::ops::Range;
@@ -40,7 +40,7 @@ impl Multipart for PoolMultipart {
         if source == self.home {
             return self.inner.copy_part(number, from, range).await;
         }
-        let stored = carry::cut(self.bucket.part(source)?, from, range, self.target()?).await?;
+        let stored = cross_drive::cut(self.bucket.part(source)?, from, range, self.target()?).await?;
         self.inner.insert(number, stored)
     }
 

@@ -3,7 +3,7 @@
 use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::multipart::PoolMultipart;
 use super::writer::PoolWriter;
-use super::{carry, to_the_end};
+use super::{cross_drive, to_the_end};
 use crate::bucket::{DriveBucket, DriveMultipart, DriveWriter};
 use std::sync::Arc;
 use store::{
@@ -59,7 +59,7 @@ impl ObjectStore for PoolBucket {
         to_the_end(async move {
             let copied = match writing.home == number {
                 true => target.copy(&from, &to, options).await,
-                false => carry::copy(&source, &from, &target, &to, options).await,
+                false => cross_drive::copy(&source, &from, &target, &to, options).await,
             };
             drop(writing);
             copied

@@ -1,7 +1,7 @@
 //! Streaming writer for an object: stores bytes on the key's home as they arrive. The placement stays locked meanwhile.
 
 use super::bucket::PoolBucket;
-use super::stays::Stay;
+use super::placement_lock::Stay;
 use super::to_the_end;
 use crate::bucket::DriveWriter;
 use bytes::Bytes;

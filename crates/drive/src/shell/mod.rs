@@ -4,21 +4,21 @@
 //! [`Drive::keep_up`]. On a single-threaded runtime everything runs in place and in the order of the calls, so that a simulated
 //! world depends on its seed only.
 
-mod cache;
 mod committer;
 mod info;
-mod keep;
-mod locks;
-mod otherwise;
+mod key_locks;
+mod maintenance;
 mod read;
-mod runs;
+mod read_cache;
+mod reconstruct;
+mod run_writer;
 mod scrub;
 mod write;
 
 pub use info::{Info, ZoneUse};
-pub(crate) use locks::{Held, KeyLocks};
+pub(crate) use key_locks::{Held, KeyLocks};
 pub(crate) use read::Access;
-pub(crate) use runs::RunWriter;
+pub(crate) use run_writer::RunWriter;
 pub use scrub::{Pace, Scrubbed};
 pub(crate) use write::Stored;
 
@@ -28,8 +28,8 @@ use crate::format::{BucketId, IndexKey, ObjectRecord};
 use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared, Purpose, Small};
 use crate::space::Pins;
 use bytes::Bytes;
-use cache::{ReadCache, Stretch};
 use committer::Committer;
+use read_cache::{ReadCache, Stretch};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Drive {
         let machine = Arc::new(Machine::open(io.device(), options)?);
         let cache = ReadCache::new(options.read_cache_bytes).map(Arc::new);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
-        let (grown, places) = (Notify::new(), Arc::new(Semaphore::new(runs::PLACES)));
+        let (grown, places) = (Notify::new(), Arc::new(Semaphore::new(run_writer::PLACES)));
         let [keeping, checkpointing] = [(); 2].map(tokio::sync::Mutex::new);
         let scrubbing = tokio::sync::Mutex::default();
         Ok(Self(Arc::new(Shell {

@@ -3,12 +3,12 @@
 //! Small objects are read and cached as a whole, larger ones in ranges of whole checksums.
 
 use super::Shell;
-use super::cache::{KEPT_BYTES_MAX, ReadCache, Stretch, alone};
+use super::read_cache::{KEPT_BYTES_MAX, ReadCache, Stretch, alone};
+use crate::codec::sum;
 use crate::device::{BLOCK_BYTES, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
 use crate::space::Pins;
-use crate::wire::sum;
 use bytes::Bytes;
 use futures_util::future::try_join;
 use futures_util::stream::{self, BoxStream};

@@ -1,12 +1,12 @@
 //! Storing: small objects go into the frame that commits them, others into runs.
 
 use super::Shell;
-use super::keep::WON_MIN;
+use super::maintenance::WON_MIN;
+use crate::codec::sum;
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES};
 use crate::machine::Machine;
 use crate::space::{Hold, lock};
-use crate::wire::sum;
 use bytes::Bytes;
 use std::sync::Arc;
 use store::{ETag, Payload};

@@ -6,16 +6,16 @@
 //! `shared`), or reserved (allocated, but no committed record refers to it: it is being written, or holds a table or the manifest), or
 //! pending free (without owner, but still being read). Released blocks are not allocated while they are being read.
 
-mod census;
-mod extents;
-mod guard;
-mod loose;
-mod trial;
+mod audit;
+mod dry_run;
+mod free_map;
+mod reservation;
+mod scrub_guard;
 
-pub(crate) use census::Named;
-pub(crate) use extents::Extents;
-pub(crate) use guard::Guarded;
-pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
+pub(crate) use audit::Named;
+pub(crate) use free_map::Extents;
+pub(crate) use reservation::{Hold, Loose, Pins, SharedSpace, lock};
+pub(crate) use scrub_guard::Guarded;
 
 use crate::error::{Error, Result};
 use crate::format::{FrameHeader, Geometry, Manifest, Run, Zone};

@@ -1,7 +1,7 @@
 //! Pools: placement of keys, crashes, and missing drives.
 
-mod cuts;
 mod members;
+mod power_cuts;
 
 use bytes::Bytes;
 use drive::device::BlockDevice;

@@ -10,8 +10,8 @@
 //! labels of the devices that lack it name the same devices or more.
 
 use super::shape::{Shape, UNIT_BYTES};
+use crate::codec::{Decoder, Encoder, sum};
 use crate::device::Buffer;
-use crate::wire::{Decoder, Encoder, sum};
 
 /// Position of the first row on a member, in bytes. The space before it is for the labels.
 pub(super) const ROWS_AT: u64 = 1 << 20;

@@ -10,18 +10,18 @@
 //!
 //! Does not know whether the data it reads is right. Its callers have checksums for that.
 
-mod code;
-mod few;
+mod assemble;
+mod erasure_code;
 mod label;
-mod mend;
-mod open;
 mod rebuild;
+mod repair;
 mod shape;
-mod unread;
+mod small_code;
+mod unreadable;
 
+pub use assemble::{ArrayInfo, Found, MemberState};
 #[cfg(feature = "fuzz")]
 pub(crate) use label::fuzz_label;
-pub use open::{ArrayInfo, Found, MemberState};
 pub use rebuild::Rebuilt;
 pub use shape::{MEMBERS_MAX, Shape};
 
@@ -34,7 +34,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use unread::{Health, Unread};
+use unreadable::{Health, Unread};
 
 /// The most data whose parity is computed on the runtime's thread, in bytes.
 const COMPUTED_HERE_MAX: usize = 128 << 10;
@@ -207,7 +207,7 @@ impl Array {
     async fn restored(&self, waits: Waits, units: Vec<Option<Buffer>>) -> io::Result<Vec<Option<Buffer>>> {
         let shape = self.shape;
         let bytes: usize = units.iter().flatten().map(|units| units.len()).sum();
-        let compute = move || Ok(code::restore(shape, units)?.into_iter().map(Some).collect());
+        let compute = move || Ok(erasure_code::restore(shape, units)?.into_iter().map(Some).collect());
         let is_long = bytes > COMPUTED_HERE_MAX;
         if is_long && waits == Waits::Elsewhere { store::blocking(compute).await } else { compute() }
     }
@@ -324,7 +324,7 @@ impl Array {
 /// Returns the units of each member for whole rows.
 fn units_of(shape: Shape, rows: &[u8]) -> io::Result<Vec<Bytes>> {
     let mut units = shape.split(rows);
-    units.extend(code::parity(shape, &units)?);
+    units.extend(erasure_code::parity(shape, &units)?);
     Ok(units.into_iter().map(Bytes::from).collect())
 }
 

@@ -1,6 +1,6 @@
 //! Rebuild: makes a device the missing member of an array.
 
-use super::open::{new_id, of_device, read_label};
+use super::assemble::{new_id, of_device, read_label};
 use super::shape::UNIT_BYTES;
 use super::{Array, Member, Members, Waits, place_of, units_of};
 use crate::device::{BlockDevice, Buffer, Io, block_on};

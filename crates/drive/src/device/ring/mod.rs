@@ -4,11 +4,10 @@
 //! is cheaper. Memory that the kernel may still write to belongs to the thread until the request has completed, even if the caller is
 //! cancelled.
 
-mod engine;
+mod worker;
 
 use super::{BlockDevice, Buffer, FileDevice, check_read, check_write};
 use bytes::Bytes;
-use engine::Request;
 use rustix::event::EventfdFlags;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
+use worker::Request;
 
 /// Requests queued for the thread before callers have to wait.
 const QUEUE: usize = 256;
@@ -35,7 +35,7 @@ impl Ring {
     pub fn start(device: Arc<FileDevice>) -> io::Result<Self> {
         let (requests, taken) = mpsc::channel(QUEUE);
         let waker = Arc::new(Waker::new()?);
-        let thread = engine::start(device.clone(), taken, waker.clone())?;
+        let thread = worker::start(device.clone(), taken, waker.clone())?;
         Ok(Self { device, requests: Some(requests), waker, thread: Some(thread) })
     }
 

@@ -4,7 +4,7 @@
 //! the row. So after a read that had to be computed from other members, the units that failed are rewritten.
 
 use super::shape::Members;
-use super::{Array, Failed, Waits, code};
+use super::{Array, Failed, Waits, erasure_code};
 use crate::device::{BlockDevice as _, Buffer};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -122,8 +122,8 @@ impl Array {
         let kept = stored.iter().enumerate().map(|(number, units)| {
             units.as_ref().filter(|_| needed.has(number)).map(|units| Buffer::gathered([&units[..]]))
         });
-        let mut units = code::restore(self.shape, kept.collect())?;
-        units.extend(code::parity(self.shape, &units)?);
+        let mut units = erasure_code::restore(self.shape, kept.collect())?;
+        units.extend(erasure_code::parity(self.shape, &units)?);
         let agrees =
             |number: usize| stored[number].as_ref().is_some_and(|stored| stored[..] == units[number][..]);
         if !read.each().all(agrees) {

@@ -1,11 +1,11 @@
 //! Formatting: makes an empty drive of a device.
 
 use super::Machine;
+use crate::codec::sum;
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, Geometry, Manifest, Superblock, blocks_of};
 use crate::space::{Space, ZONES_RESERVED};
-use crate::wire::sum;
 use std::sync::Arc;
 use store::Entropy;
 

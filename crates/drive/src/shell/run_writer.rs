@@ -1,14 +1,14 @@
 //! Run writer: writes a stream of bytes into runs. Bytes are copied to aligned memory and summed while they are in the processor's
 //! cache, and written as soon as a buffer is full.
 
-use super::cache::{KEPT_BYTES_MAX, Stretch};
+use super::read_cache::{KEPT_BYTES_MAX, Stretch};
 use super::{Shell, Stored};
+use crate::codec::Sum;
 use crate::device::{BLOCK_BYTES, Filling};
 use crate::error::{Error, Result};
 use crate::format::{Extent, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
 use crate::machine::Machine;
 use crate::space::{Hold, Loose, Pins};
-use crate::wire::Sum;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
@@ -285,7 +285,7 @@ fn data_bytes_in(blocks: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::sum;
+    use crate::codec::sum;
 
     #[test]
     fn sums_are_the_same_however_the_bytes_come() {

@@ -1,7 +1,7 @@
 //! Repair: rewrites wrong units with data computed from the other members.
 
 use super::shape::{Members, Span, UNIT_BYTES};
-use super::{Array, Member, Waits, code, place_of, units_of};
+use super::{Array, Member, Waits, erasure_code, place_of, units_of};
 use crate::device::{BlockDevice as _, Buffer};
 use bytes::Bytes;
 use std::io;
@@ -80,7 +80,7 @@ impl Array {
                 self.read_units(waits, of_parity, |_| (first, rows)).await.0
             }
         };
-        let parity = code::parity(self.shape, &self.shape.split(&data))?;
+        let parity = erasure_code::parity(self.shape, &self.shape.split(&data))?;
         let wrong = self.wrong_parity(&parity, &stored, first);
         self.write_units_anew(waits, wrong).await
     }

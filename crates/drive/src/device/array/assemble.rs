@@ -2,7 +2,7 @@
 
 use super::label::{Label, NOBODY, ROWS_AT};
 use super::shape::{MEMBERS_MAX, Members, Shape, UNIT_BYTES};
-use super::unread::Health;
+use super::unreadable::Health;
 use super::{Array, Failed, Member, Waits};
 use crate::device::{BlockDevice, Buffer, Io, block_on};
 use crate::error::{Error, Result};

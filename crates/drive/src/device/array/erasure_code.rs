@@ -3,8 +3,8 @@
 //! Uses Reed-Solomon over GF(2^16) from `reed-solomon-simd`. The code treats each 64 bytes of a unit separately, so units of many
 //! rows can be computed in one call.
 
-use super::few::FewEngine;
 use super::shape::Shape;
+use super::small_code::FewEngine;
 use crate::device::Buffer;
 use reed_solomon_simd::rate::{DefaultRateDecoder, RateDecoder as _};
 use reed_solomon_simd::{Error, ReedSolomonEncoder};
