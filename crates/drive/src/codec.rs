@@ -3,14 +3,14 @@
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// Returns the CRC-32C of some bytes, the checksum of everything on the device.
-pub(crate) fn sum(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// Computes the CRC-32C of bytes that arrive in pieces.
-pub(crate) struct Sum(Digest);
+pub(crate) struct Crc32c(Digest);
 
-impl Sum {
+impl Crc32c {
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -20,7 +20,7 @@ impl Sum {
     }
 }
 
-impl Default for Sum {
+impl Default for Crc32c {
     fn default() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
@@ -44,7 +44,7 @@ impl Encoder {
     }
 
     /// Appends eight bytes, little-endian. Shorter than a varint for random numbers.
-    pub(crate) fn fixed(&mut self, number: u64) {
+    pub(crate) fn fixed64(&mut self, number: u64) {
         self.0.extend(number.to_le_bytes());
     }
 
@@ -64,7 +64,7 @@ impl Encoder {
         }
     }
 
-    pub(crate) fn each<T>(
+    pub(crate) fn list<T>(
         &mut self,
         of: impl ExactSizeIterator<Item = T>,
         mut write: impl FnMut(&mut Self, T),
@@ -105,7 +105,7 @@ impl<'a> Decoder<'a> {
         self.number()?.try_into().ok()
     }
 
-    pub(crate) fn fixed(&mut self) -> Option<u64> {
+    pub(crate) fn fixed64(&mut self) -> Option<u64> {
         let (number, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*number))
@@ -137,7 +137,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads a list. Each entry takes at least one byte, so an impossible count is refused before memory is allocated.
-    pub(crate) fn each<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(crate) fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = usize::try_from(self.number()?).ok()?;
         if count > self.0.len() {
             return None;
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn varints_decode_to_what_was_encoded() {
         for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut encoder = Encoder::default();
             encoder.number(number);
@@ -167,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_count_beyond_the_bytes_is_refused() {
+    fn a_list_longer_than_the_bytes_is_refused() {
         let mut encoder = Encoder::default();
         encoder.number(u64::MAX);
-        assert_eq!(Decoder(&encoder.0).each(|decoder| decoder.byte()), None);
+        assert_eq!(Decoder(&encoder.0).list(|decoder| decoder.byte()), None);
     }
 }

@@ -3,11 +3,11 @@
 //!
 //! Targets take the bytes as they are, and once more with valid checksums, as a crafted device would have them.
 
-use crate::codec::sum;
+use crate::codec::crc32c;
 use crate::device::{BLOCK_BYTES, Buffers};
 use crate::format::{
-    Change, DriveId, FRAME_HEADER_BYTES, Frame, FrameWriter, Geometry, Head, IndexKey, Manifest,
-    ObjectRecord, SUPERBLOCK_BYTES, Superblock,
+    Change, DriveId, FRAME_HEADER_BYTES, Frame, FrameWriter, Geometry, IndexKey, Manifest, ObjectRecord,
+    ObjectSummary, SUPERBLOCK_BYTES, Superblock,
 };
 use crate::pool::Membership;
 use crate::space::Space;
@@ -22,11 +22,11 @@ pub fn superblock(bytes: &[u8]) {
     let mut block = bytes.to_vec();
     block.resize(SUPERBLOCK_BYTES as usize, 0);
     let _whatever = Superblock::decode(&block);
-    let sealed = sum(&block[..block.len() - 4]);
+    let sealed = crc32c(&block[..block.len() - 4]);
     let end = block.len() - 4;
     block[end..].copy_from_slice(&sealed.to_le_bytes());
     if let Some(read) = Superblock::decode(&block) {
-        assert!(Superblock::is_meant(&block), "a valid superblock has the magic");
+        assert!(Superblock::has_magic(&block), "a valid superblock has the magic");
         assert_eq!(Superblock::decode(&read.encode()).as_ref(), Some(&read));
         assert!(read.manifest_bytes <= read.manifest.len_bytes(), "the manifest fits its run");
     }
@@ -36,21 +36,21 @@ pub fn superblock(bytes: &[u8]) {
 pub fn manifest(bytes: &[u8]) {
     let Some(read) = Manifest::decode(bytes) else { return };
     assert_eq!(Manifest::decode(&read.encode()).as_ref(), Some(&read));
-    if !read.fits(GEOMETRY) {
+    if !read.is_valid(GEOMETRY) {
         return;
     }
-    let mut space = Space::of(GEOMETRY, &read);
+    let mut space = Space::from_manifest(GEOMETRY, &read);
     space.free_dead_zones();
     for run in read.tables.iter().flat_map(|table| &table.runs) {
-        if !space.claim_loose(*run) {
+        if !space.reserve_claimed(*run) {
             return;
         }
     }
-    space.set_aside();
+    space.begin_log_reserve();
     let mut again = Manifest { tables: read.tables, next_frame: read.next_frame, ..Manifest::default() };
     (again.head_at, again.last_write) = (read.head_at, read.last_write);
-    space.describe(&mut again);
-    assert!(again.fits(GEOMETRY), "{again:?}");
+    space.write_to_manifest(&mut again);
+    assert!(again.is_valid(GEOMETRY), "{again:?}");
     assert!(again.encode().len() as u64 <= space.manifest_bytes_max() + table_bytes(&again), "{again:?}");
 }
 
@@ -77,14 +77,14 @@ pub fn frame(bytes: &[u8]) {
     if space.claim_zone(header.next_zone) {
         space.advance(header.next_zone);
     }
-    space.wrote(&header, header.len_bytes());
+    space.record_frame(&header, header.len_bytes());
     for change in read.changes {
         let fits = match change {
             Change::Retain(run) => space.retain(run),
             Change::Release(run) => space.release(run),
-            Change::Dead { at, len } => space.dead(at, len),
+            Change::Dead { at, len } => space.mark_dead(at, len),
             Change::Put { key, value } => {
-                drop(IndexKey(key).owner());
+                drop(IndexKey(key).bucket_and_key());
                 record(&value);
                 true
             }
@@ -95,7 +95,7 @@ pub fn frame(bytes: &[u8]) {
         }
     }
     space.free_dead_zones();
-    space.set_aside();
+    space.begin_log_reserve();
     assert!(space.free().blocks() <= GEOMETRY.blocks, "at most all blocks are free");
 }
 
@@ -104,16 +104,16 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut frame = bytes.to_vec();
     frame.resize(frame.len().max(FRAME_HEADER_BYTES).next_multiple_of(4096), 0);
     frame[..8].copy_from_slice(&DRIVE.salt.to_le_bytes());
-    let body = sum(&frame[FRAME_HEADER_BYTES..]);
+    let body = crc32c(&frame[FRAME_HEADER_BYTES..]);
     frame[40..44].copy_from_slice(&body.to_le_bytes());
-    let own = sum(&frame[..FRAME_HEADER_BYTES - 4]);
+    let own = crc32c(&frame[..FRAME_HEADER_BYTES - 4]);
     frame[FRAME_HEADER_BYTES - 4..FRAME_HEADER_BYTES].copy_from_slice(&own.to_le_bytes());
     frame
 }
 
 /// Decodes bytes as an object's record.
 pub fn record(bytes: &[u8]) {
-    let head = Head::decode(bytes);
+    let head = ObjectSummary::decode(bytes);
     let Some(read) = ObjectRecord::decode(bytes) else { return };
     let head = head.map(|head| (head.write, head.len_bytes));
     assert_eq!(head, Some((read.write, read.body.len_bytes())), "the summary equals the record");
@@ -123,11 +123,11 @@ pub fn record(bytes: &[u8]) {
 /// Decodes bytes as a key of the index.
 pub fn key(bytes: &[u8]) {
     drop(IndexKey::object_key(bytes));
-    drop(IndexKey(bytes.to_vec()).owner());
+    drop(IndexKey(bytes.to_vec()).bucket_and_key());
     if let Some((key, number)) = IndexKey::escaped_key(bytes) {
         let again = IndexKey::version(7, &key, !number);
         assert_eq!(IndexKey::escaped_key(&again.0), Some((key.clone(), number)));
-        assert_eq!(again.owner(), Some((7, key)));
+        assert_eq!(again.bucket_and_key(), Some((7, key)));
     }
 }
 

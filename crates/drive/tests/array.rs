@@ -74,7 +74,7 @@ fn every_range_is_read_without_any_two_of_six() {
 }
 
 #[test]
-fn s305_one_device_more_than_may_be_missing_is_an_error_that_says_which() {
+fn s305_too_many_missing_devices_are_an_error_that_names_them() {
     let devices = formatted(4, 2, 2 * MIB);
     let error = open(&devices, [0, 3, 5]).unwrap_err();
     assert_eq!(
@@ -133,7 +133,7 @@ fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
 
 /// The labels of the other members are written one by one. Whichever of them a power cut prevents, acknowledged writes are there.
 #[test]
-fn the_power_goes_while_labels_are_written() {
+fn power_cuts_while_labels_are_written() {
     for operations in 0..40 {
         let devices = formatted(2, 2, 2 * MIB);
         let array = open(&devices, 0..4).unwrap();
@@ -162,7 +162,7 @@ fn the_power_goes_while_labels_are_written() {
 }
 
 #[test]
-fn s309_a_rebuild_that_was_cut_short_is_begun_again() {
+fn s309_an_interrupted_rebuild_is_started_again() {
     let devices = formatted(3, 2, 4 * MIB);
     let array = open(&devices, 0..5).unwrap();
     let written = pattern(&array, 1, 100);
@@ -227,7 +227,7 @@ fn s310_devices_of_two_arrays_and_copies_are_refused() {
 
 /// Each half of a mirror was used without the other, so neither has all writes.
 #[test]
-fn s310_halves_that_were_used_apart_are_refused_together() {
+fn s310_halves_used_separately_are_refused_together() {
     let devices = formatted(1, 1, 2 * MIB);
     drop(open(&devices, [0]).unwrap());
     drop(open(&devices, [1]).unwrap());
@@ -244,7 +244,7 @@ fn s310_halves_that_were_used_apart_are_refused_together() {
 /// A power cut during the opening of a mirror left one half with a label of a new epoch that the other did not get. Then the other half was
 /// used alone. Both together were refused as used separately or, after two such openings, the stale half was read.
 #[test]
-fn s310_an_opening_that_the_power_cut_short_counts_for_nothing() {
+fn s310_an_opening_interrupted_by_a_power_cut_has_no_effect() {
     for (data, parity) in [(1, 1), (2, 1), (1, 2)] {
         let count = data + parity;
         for seed in 0..200 {
@@ -309,7 +309,7 @@ pub(crate) async fn assert_all_there(drive: &Drive) {
 
 /// A device returns wrong bytes without an error: checksums find them, and the data is computed from the other devices.
 #[tokio::test]
-async fn s307_what_one_device_has_wrong_is_read_from_the_others_and_mended() {
+async fn s307_wrong_bytes_of_one_device_are_computed_from_the_others_and_repaired() {
     let devices = filled(3, 1).await;
     for rotten in 0..4 {
         let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
@@ -358,7 +358,7 @@ async fn s308_a_device_that_fails_while_the_drive_is_used_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn two_rotten_devices_are_damage_that_is_told() {
+async fn damage_on_two_devices_is_reported() {
     let devices = filled(3, 1).await;
     for device in &devices[..2] {
         for at in (2 * MIB..10 * MIB).step_by(BLOCK_BYTES as usize) {

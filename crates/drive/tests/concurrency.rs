@@ -21,7 +21,7 @@ const AT_MOST: Duration = Duration::from_secs(600);
 type Hook = Box<dyn FnMut() + Send>;
 
 /// A device that calls a hook once, in the next write or flush.
-struct Hooked {
+struct HookedDevice {
     device: SimDevice,
     in_write: Mutex<Option<Hook>>,
     in_flush: Mutex<Option<Hook>>,
@@ -29,13 +29,13 @@ struct Hooked {
     checkpoints: AtomicUsize,
 }
 
-impl fmt::Debug for Hooked {
+impl fmt::Debug for HookedDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.device.fmt(f)
     }
 }
 
-impl Hooked {
+impl HookedDevice {
     fn new() -> Arc<Self> {
         let (in_write, in_flush) = (Mutex::default(), Mutex::default());
         Arc::new(Self { device: formatted(), in_write, in_flush, checkpoints: AtomicUsize::new(0) })
@@ -47,7 +47,7 @@ impl Hooked {
     }
 }
 
-impl BlockDevice for Hooked {
+impl BlockDevice for HookedDevice {
     fn len_bytes(&self) -> u64 {
         DEVICE_BYTES
     }
@@ -77,8 +77,8 @@ fn wait(until: &Receiver<()>) -> Result<(), RecvTimeoutError> {
 /// After each commit every writer checked whether a checkpoint was due, and waited for a lock that the next commit held during its flush.
 /// So all threads of the server stopped during a flush of a disk. While a frame is flushed, maintenance and `info` must return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_the_flush_of_others_commits() {
-    let device = Hooked::new();
+async fn tasks_do_not_wait_for_the_flush_of_a_commit() {
+    let device = HookedDevice::new();
     let drive = device.open(1 << 20);
     let store = bucket_of(&drive).await;
     let (done, is_done) = channel();
@@ -102,7 +102,7 @@ async fn nobody_waits_for_the_flush_of_others_commits() {
 /// the end of the merge. Here the first write of the merge does not return before checkpoints were made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checkpoints_are_made_while_tables_are_merged() {
-    let device = Hooked::new();
+    let device = HookedDevice::new();
     // Longer than 128 KiB, so that checkpoints do not merge them.
     let put = async |drive: &Drive, begins: usize, count: usize| {
         let store = store::Buckets::open(drive, "photos").await.unwrap();

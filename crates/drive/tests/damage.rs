@@ -29,7 +29,7 @@ type Regions = Vec<(&'static str, Vec<Range<u64>>)>;
 type Answers = Vec<(String, Result<Bytes>)>;
 
 /// A drive, and its expected contents.
-struct Known {
+struct Fixture {
     device: SimDevice,
     /// Versions in the versioned bucket.
     versions: Vec<(ObjectKey, String)>,
@@ -53,7 +53,7 @@ fn described() -> PutOptions {
 }
 
 /// Makes a drive with everything that a drive can hold, in two tables and, unless it was closed, partly in the log.
-async fn everything(is_closed: bool) -> Known {
+async fn full_drive(is_closed: bool) -> Fixture {
     let device = formatted();
     let drive = open_with(&device, options(false)).unwrap();
     fill(&drive).await;
@@ -73,14 +73,14 @@ async fn everything(is_closed: bool) -> Known {
     if is_closed {
         drive.close().await.unwrap();
     }
-    // Damage of the last frame cannot be told from a torn write, so the last frame holds something that is not requested.
+    // Damage of the last frame cannot be reported from a torn write, so the last frame holds something that is not requested.
     drive.create(LAST).await.unwrap();
     if is_closed {
         drive.close().await.unwrap();
     }
     drop((store, drive));
     let regions = regions(&device).await;
-    Known { device, versions, upload, regions }
+    Fixture { device, versions, upload, regions }
 }
 
 /// Makes a versioned bucket with some versions.
@@ -170,7 +170,7 @@ fn zones(drive: &Drive) -> Vec<(Range<u64>, ZoneUse)> {
 }
 
 /// Requests everything from a drive.
-async fn ask(drive: &Drive, known: &Known) -> Answers {
+async fn request_all(drive: &Drive, fixture: &Fixture) -> Answers {
     let mut asked = Answers::new();
     let said = |answer: Result<String>| answer.map(Bytes::from);
     let buckets = Buckets::list(drive).await;
@@ -215,11 +215,11 @@ async fn ask(drive: &Drive, known: &Known) -> Answers {
         asked.push(("a range".into(), read(store.get(&key(4), range).await).await));
         let uploads = store.uploads().unwrap();
         asked.push(("the uploads".into(), said(uploads.list(b"").await.map(|all| format!("{all:?}")))));
-        let parts = uploads.parts(&named("begun"), &known.upload).await;
+        let parts = uploads.parts(&named("begun"), &fixture.upload).await;
         asked.push(("the parts".into(), said(parts.map(|parts| format!("{parts:?}")))));
     }
     if let Ok(store) = Buckets::open(drive, "versioned").await {
-        for (one, id) in &known.versions {
+        for (one, id) in &fixture.versions {
             let version = GetOptions { version: Some(id.as_str().into()), ..GetOptions::default() };
             asked.push((format!("version {id} of {one}"), read(store.get(one, version).await).await));
         }
@@ -264,17 +264,17 @@ fn compare(expected: &Answers, answers: &Answers, what: &str) -> usize {
 struct Outcome {
     refused: u64,
     unanswered: u64,
-    told: u64,
+    reported: u64,
 }
 
 /// Flips bits of a region and requests everything.
 async fn flip(
-    known: &Known,
+    fixture: &Fixture,
     expected: &Answers,
     (name, ranges): &(&str, Vec<Range<u64>>),
     seed: u64,
 ) -> Outcome {
-    let (device, entropy) = (known.device.fork(), Entropy::new(seed));
+    let (device, entropy) = (fixture.device.fork(), Entropy::new(seed));
     let what = format!("{name}, seed {seed}");
     for _ in 0..1 + entropy.below(BITS_MAX) {
         let range = &ranges[entropy.below(ranges.len() as u64) as usize];
@@ -288,35 +288,36 @@ async fn flip(
             return Outcome { refused: 1, ..Outcome::default() };
         }
     };
-    let unanswered = compare(expected, &ask(&drive, known).await, &what) > 0;
+    let unanswered = compare(expected, &request_all(&drive, fixture).await, &what) > 0;
     let checked = drive.check().await.map(|checked| checked.problems);
     let scrubbed = drive.scrub(|_| ()).await.unwrap().damaged;
-    let is_told = checked.is_err() || checked.is_ok_and(|found| !found.is_empty()) || !scrubbed.is_empty();
+    let is_reported =
+        checked.is_err() || checked.is_ok_and(|found| !found.is_empty()) || !scrubbed.is_empty();
     assert!(!scrubbed.is_empty() || !unanswered, "{what}: the scrub did not report what could not be read");
-    Outcome { refused: 0, unanswered: unanswered.into(), told: is_told.into() }
+    Outcome { refused: 0, unanswered: unanswered.into(), reported: is_reported.into() }
 }
 
 async fn flips(is_closed: bool) {
-    let known = everything(is_closed).await;
-    let whole = open_with(&known.device.fork(), options(true)).unwrap();
-    let expected = ask(&whole, &known).await;
+    let fixture = full_drive(is_closed).await;
+    let whole = open_with(&fixture.device.fork(), options(true)).unwrap();
+    let expected = request_all(&whole, &fixture).await;
     drop(whole);
-    for region in &known.regions {
+    for region in &fixture.regions {
         let mut sum = Outcome::default();
         for seed in 0..FLIPS {
-            let Outcome { refused, unanswered, told } = flip(&known, &expected, region, seed).await;
+            let Outcome { refused, unanswered, reported } = flip(&fixture, &expected, region, seed).await;
             sum.refused += refused;
             sum.unanswered += unanswered;
-            sum.told += told;
+            sum.reported += reported;
         }
         println!("{}: {sum:?}", region.0);
         match region.0 {
-            "free space" => assert_eq!(sum.refused + sum.unanswered + sum.told, 0),
+            "free space" => assert_eq!(sum.refused + sum.unanswered + sum.reported, 0),
             "all of it" => {}
             // The other copy is intact, so nothing is lost.
-            "superblocks" => assert!(sum.refused < FLIPS && sum.unanswered + sum.told == 0, "{sum:?}"),
+            "superblocks" => assert!(sum.refused < FLIPS && sum.unanswered + sum.reported == 0, "{sum:?}"),
             "manifest" | "footers of tables" => assert_eq!(sum.refused, FLIPS, "{}", region.0),
-            name => assert!(sum.refused + sum.told > 0, "{name}: {sum:?}"),
+            name => assert!(sum.refused + sum.reported > 0, "{name}: {sum:?}"),
         }
     }
 }
@@ -333,13 +334,13 @@ async fn flipped_bits_of_a_drive_that_was_not_closed_are_an_error_or_change_noth
 
 /// Data on unreadable blocks is an error while they are unreadable; all other data can be read.
 #[tokio::test]
-async fn reads_that_fail_are_errors_of_what_lies_there() {
-    let known = everything(true).await;
-    let drive = open_with(&known.device, OpenOptions { index_bytes: 0, ..options(false) }).unwrap();
-    let expected = ask(&drive, &known).await;
-    for (name, ranges) in &known.regions {
-        ranges.iter().for_each(|range| known.device.fail_reads(range.clone()));
-        let unanswered = compare(&expected, &ask(&drive, &known).await, name);
+async fn failed_reads_are_errors_of_the_data_on_those_blocks() {
+    let fixture = full_drive(true).await;
+    let drive = open_with(&fixture.device, OpenOptions { index_bytes: 0, ..options(false) }).unwrap();
+    let expected = request_all(&drive, &fixture).await;
+    for (name, ranges) in &fixture.regions {
+        ranges.iter().for_each(|range| fixture.device.fail_reads(range.clone()));
+        let unanswered = compare(&expected, &request_all(&drive, &fixture).await, name);
         match *name {
             "superblocks" | "manifest" | "free space" => assert_eq!(unanswered, 0, "{name}"),
             "data of a run" | "sums of a run" => {
@@ -347,7 +348,7 @@ async fn reads_that_fail_are_errors_of_what_lies_there() {
             }
             _ => assert!(unanswered > 0, "{name}"),
         }
-        known.device.heal();
-        assert_eq!(compare(&expected, &ask(&drive, &known).await, name), 0, "{name}");
+        fixture.device.heal();
+        assert_eq!(compare(&expected, &request_all(&drive, &fixture).await, name), 0, "{name}");
     }
 }

@@ -49,7 +49,7 @@ fn one_line(error: &Error) -> String {
 }
 
 #[tokio::test]
-async fn a_superblock_that_rots_is_the_others_copy_and_both_are_damage() {
+async fn one_damaged_superblock_is_replaced_and_two_are_an_error() {
     let device = filled().await;
     device.flip(1, 0..4096);
     assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
@@ -69,7 +69,7 @@ async fn a_superblock_that_rots_is_the_others_copy_and_both_are_damage() {
 /// The power failed between the two copies of the superblock, the drive was used further, and the first copy of the next checkpoint was
 /// torn. The second copy still named a manifest whose blocks were reused.
 #[tokio::test]
-async fn a_checkpoint_cut_short_after_one_that_was_cut_short_leads_to_no_old_manifest() {
+async fn two_interrupted_checkpoints_do_not_lead_to_an_old_manifest() {
     for (first, second) in (0..40).flat_map(|first| [(first, 0), (first, 4), (first, 6), (first, 8)]) {
         let device = filled().await;
         let drive = open(&device).unwrap();
@@ -106,7 +106,7 @@ async fn flipped_bits_are_an_error_or_change_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_no_drive_is_said_to_be_none() {
+async fn devices_without_a_drive_are_refused_as_such() {
     let zeros = open(&SimDevice::new(DEVICE_BYTES)).unwrap_err();
     assert!(matches!(zeros, Error::Foreign(_)), "{zeros}");
     assert!(one_line(&zeros).contains("tenon drive format"), "{zeros}");
@@ -123,7 +123,7 @@ async fn what_is_no_drive_is_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn anothers_superblock_is_found_to_lead_nowhere() {
+async fn a_foreign_superblock_is_damage_of_the_manifest() {
     let device = filled().await;
     let another = SimDevice::new(DEVICE_BYTES);
     let as_device: Arc<dyn BlockDevice> = Arc::new(another.clone());
@@ -139,7 +139,7 @@ async fn anothers_superblock_is_found_to_lead_nowhere() {
 }
 
 #[tokio::test]
-async fn a_drive_of_a_later_version_says_so() {
+async fn a_drive_of_a_later_version_is_refused() {
     let device = filled().await;
     let mut block = vec![0; 4096];
     device.read_at(0, &mut block).unwrap();
@@ -158,7 +158,7 @@ async fn a_drive_of_a_later_version_says_so() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_cut_short_says_so() {
+async fn a_truncated_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
@@ -174,7 +174,7 @@ async fn a_file_that_was_cut_short_says_so() {
 }
 
 #[tokio::test]
-async fn after_a_write_that_failed_the_drive_is_read_until_it_is_opened_again() {
+async fn after_a_failed_write_the_drive_is_read_only() {
     for broken_flush in [false, true] {
         let device = filled().await;
         let drive = open(&device).unwrap();
@@ -211,7 +211,7 @@ fn frames_of(device: &SimDevice) -> Vec<Operation> {
 /// Damage of the last frame cannot be told from a torn write: the changes of the frame are lost, and all others are there. If the drive was
 /// closed, or another frame follows, it is damage.
 #[tokio::test]
-async fn the_last_frame_of_a_drive_that_was_not_closed_counts_as_torn_when_it_is_damaged() {
+async fn a_damaged_last_frame_of_an_unclosed_drive_counts_as_torn() {
     for is_closed in [false, true] {
         let device = filled().await;
         let drive = open(&device).unwrap();
@@ -256,7 +256,7 @@ async fn the_last_frame_of_a_drive_that_was_not_closed_counts_as_torn_when_it_is
 /// A frame longer than half of its zone begins the zone, and the frame after it begins another zone, which only the first frame names.
 /// That the log continues is detected there.
 #[tokio::test]
-async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on() {
+async fn a_damaged_frame_is_found_if_only_it_names_the_next_zone() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let group = drive.create_group("photos").await.unwrap();
@@ -292,7 +292,7 @@ async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on
 /// A frame reached the device although its flush failed. The blocks it named were freed at once, and an upload in progress overwrote them,
 /// so the next opening found wrong bytes.
 #[tokio::test]
-async fn what_a_frame_names_whose_flush_failed_is_given_to_nobody() {
+async fn blocks_named_by_a_frame_whose_flush_failed_are_not_reused() {
     const LEN: usize = 300 << 10;
     let (mut before, mut after) = (0, 0);
     for seed in 0..20 {
@@ -327,7 +327,7 @@ async fn what_a_frame_names_whose_flush_failed_is_given_to_nobody() {
 
 /// A sector became unreadable. The scrub ended there, did not name the object, and checked nothing after it.
 #[tokio::test]
-async fn a_scrub_goes_on_behind_what_cannot_be_read() {
+async fn a_scrub_continues_after_an_unreadable_sector() {
     let device = filled().await;
     let drive = open(&device).unwrap();
     let whole = drive.scrub(|_| {}).await.unwrap();
@@ -349,7 +349,7 @@ async fn a_scrub_goes_on_behind_what_cannot_be_read() {
 /// A PUT failed although its frame had reached the device. The key was missing then, so its deletion had nothing to do and was
 /// acknowledged. The next opening found the frame.
 #[tokio::test]
-async fn a_deletion_after_a_write_that_failed_is_not_acknowledged() {
+async fn a_deletion_after_a_failed_write_is_not_acknowledged() {
     let mut survived = 0;
     for seed in 0..20 {
         let device = filled().await;
@@ -373,7 +373,7 @@ async fn a_deletion_after_a_write_that_failed_is_not_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_device_that_cannot_be_read_is_an_error_and_no_more() {
+async fn an_unreadable_device_is_an_error_without_further_effects() {
     let device = filled().await;
     let drive = open(&device).unwrap();
     device.fail_reads(8192..DEVICE_BYTES);
@@ -387,7 +387,7 @@ async fn a_device_that_cannot_be_read_is_an_error_and_no_more() {
 /// An upload was completed after its caller was cancelled. Another caller deleted the object and stored another one in its blocks. The
 /// repeated completion returned the other object's bytes.
 #[tokio::test]
-async fn a_completion_that_nobody_heard_of_can_be_repeated() {
+async fn a_completion_with_a_lost_answer_can_be_repeated() {
     let device = formatted();
     let drive = open(&device).unwrap();
     drive.create("photos").await.unwrap();
@@ -419,7 +419,7 @@ async fn a_completion_that_nobody_heard_of_can_be_repeated() {
 /// Callers are cancelled at any moment. A key lock that was released at the cancellation let the next change of the key release the same
 /// blocks again.
 #[tokio::test]
-async fn callers_that_go_away_leave_the_space_as_it_is_counted() {
+async fn cancelled_callers_leave_the_space_consistent() {
     let device = formatted();
     let drive = open(&device).unwrap();
     drive.create("photos").await.unwrap();

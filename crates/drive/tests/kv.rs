@@ -60,7 +60,7 @@ async fn s325_a_pair_is_stored_retrieved_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_mode_says_what_must_be_there() {
+async fn a_store_mode_is_a_condition_on_the_key() {
     let (_drive, [group, _]) = drive_with(["one", "two-two"]).await;
     let with = |mode| StoreOptions { mode, ..PLAIN };
     let refused = group.store(b"k", "1".into(), with(StoreMode::UpdateOnly)).await;
@@ -73,7 +73,7 @@ async fn a_mode_says_what_must_be_there() {
 }
 
 #[tokio::test]
-async fn groups_are_made_listed_and_deleted_with_what_is_in_them() {
+async fn groups_are_created_listed_and_deleted_with_their_pairs() {
     let (drive, [group, _]) = drive_with(["one", "two-two"]).await;
     assert_eq!(drive.groups().await.unwrap(), ["one", "two-two"]);
     assert!(matches!(drive.create_group("one").await, Err(Error::GroupExists(_))));
@@ -113,7 +113,7 @@ async fn a_group_that_cannot_be_deleted_keeps_its_pairs() {
 }
 
 #[tokio::test]
-async fn s326_a_batch_happens_as_a_whole_or_not_at_all() {
+async fn s326_a_batch_is_applied_as_a_whole_or_not_at_all() {
     let (drive, [one, two]) = drive_with(["one", "two-two"]).await;
     one.store(b"gone", "old".into(), PLAIN).await.unwrap();
     let mut batch = Batch::default();
@@ -162,7 +162,7 @@ async fn placed(lifetime: Lifetime, len: usize) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn s327_a_hint_says_where_a_value_lies() {
+async fn s327_a_lifetime_hint_decides_where_a_value_is_stored() {
     for (lifetime, len, packed, runs) in [
         (Lifetime::Unknown, 100_000, 100_000, 0),
         (Lifetime::Unknown, 300_000, 0, 75 * 4096),
@@ -184,7 +184,7 @@ async fn s327_a_hint_says_where_a_value_lies() {
 }
 
 #[tokio::test]
-async fn a_pair_is_an_object_and_an_object_a_pair() {
+async fn pairs_are_objects_and_objects_are_pairs() {
     let (drive, [group, _]) = drive_with(["photos", "two-two"]).await;
     let bucket = Buckets::open(&drive, "photos").await.unwrap();
     group.store(b"pair", "by key".into(), PLAIN).await.unwrap();
@@ -228,7 +228,7 @@ async fn contents(groups: &[Group]) -> Model {
 }
 
 /// Runs one world: periods of operation that each end with a power cut at any moment.
-async fn live(seed: u64) {
+async fn run_world(seed: u64) {
     let entropy = Entropy::new(seed);
     let device = SimDevice::new(32 << 20);
     let as_device: Arc<dyn BlockDevice> = Arc::new(device.clone());
@@ -239,10 +239,10 @@ async fn live(seed: u64) {
     }
     drop(first);
     let mut model = Model::new();
-    for life in 0..3 {
+    for period in 0..3 {
         let drive = open(&device).unwrap();
         let groups = [drive.open_group("one").await.unwrap(), drive.open_group("two-two").await.unwrap()];
-        assert_eq!(contents(&groups).await, model, "seed {seed}, life {life}");
+        assert_eq!(contents(&groups).await, model, "seed {seed}, period {period}");
         device.cut_power_after(entropy.below(400));
         let mut doubtful = model.clone();
         loop {
@@ -278,8 +278,15 @@ async fn live(seed: u64) {
         let drive = open(&device).unwrap();
         let groups = [drive.open_group("one").await.unwrap(), drive.open_group("two-two").await.unwrap()];
         let found = contents(&groups).await;
-        assert!(found == model || found == doubtful, "seed {seed}, life {life}: a batch was applied in part");
-        assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new(), "seed {seed}, life {life}");
+        assert!(
+            found == model || found == doubtful,
+            "seed {seed}, period {period}: a batch was applied in part"
+        );
+        assert_eq!(
+            drive.check().await.unwrap().problems,
+            Vec::<String>::new(),
+            "seed {seed}, period {period}"
+        );
         model = found;
     }
 }
@@ -287,6 +294,6 @@ async fn live(seed: u64) {
 #[tokio::test]
 async fn s326_batches_are_whole_after_any_power_cut() {
     for seed in 0..12 {
-        live(seed).await;
+        run_world(seed).await;
     }
 }

@@ -6,7 +6,7 @@ use store::{Buckets, ObjectKey, PutOptions};
 
 /// A trace of a drive counted everything behind its superblocks as object data, because the drive did not tell the use of its bytes.
 #[tokio::test]
-async fn every_used_byte_has_one_use() {
+async fn every_used_byte_has_exactly_one_use() {
     let device = formatted();
     let drive = open(&device).unwrap();
     drive.create("photos").await.unwrap();

@@ -62,7 +62,7 @@ async fn s353_a_cold_object_of_less_than_a_mebibyte_takes_one_read_of_the_device
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s313_what_was_read_or_stored_lately_takes_no_read_of_the_device() {
+async fn s313_recently_read_or_stored_bytes_need_no_read_of_the_device() {
     let device = formatted();
     let drive = open_cached(&device);
     let store = bucket_of(&drive).await;
@@ -103,7 +103,7 @@ async fn s313_what_was_read_or_stored_lately_takes_no_read_of_the_device() {
 
 /// Only small objects were cached when they were stored, so the next step of a pipeline read larger ones from the device.
 #[tokio::test(flavor = "multi_thread")]
-async fn s354_what_was_just_stored_in_runs_takes_no_read_of_the_device_however_it_came() {
+async fn s354_bytes_just_stored_in_runs_are_cached_by_every_kind_of_write() {
     let device = formatted();
     let options = OpenOptions { read_cache_bytes: 4 * CACHE_BYTES, ..OpenOptions::default() };
     let drive = open_with(&device, options).unwrap();
@@ -141,7 +141,7 @@ async fn s354_what_was_just_stored_in_runs_takes_no_read_of_the_device_however_i
 
 /// Bytes of overwritten and deleted objects stayed in the cache, and left no room for those stored last.
 #[tokio::test(flavor = "multi_thread")]
-async fn s354_what_is_overwritten_or_deleted_gives_its_memory_back() {
+async fn s354_overwritten_and_deleted_bytes_leave_the_cache() {
     let device = formatted();
     let drive = open_cached(&device);
     let store = bucket_of(&drive).await;
@@ -157,7 +157,7 @@ async fn s354_what_is_overwritten_or_deleted_gives_its_memory_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s313_the_cache_never_gives_what_was_before() {
+async fn s313_the_cache_never_returns_stale_bytes() {
     let device = formatted();
     let drive = open_cached(&device);
     let store = bucket_of(&drive).await;
@@ -215,7 +215,7 @@ async fn a_scrub_reads_the_parts_of_uploads() {
 
 /// The first reader stops reading, like a client on a slow line. Later readers wait for the device, not for the first reader.
 #[tokio::test(flavor = "multi_thread")]
-async fn s314_readers_of_the_same_share_a_read_and_wait_for_no_other_reader() {
+async fn s314_concurrent_readers_share_a_read_and_do_not_wait_for_each_other() {
     let device = formatted();
     let drive = open_cached(&device);
     let store = bucket_of(&drive).await;
@@ -237,7 +237,7 @@ async fn s314_readers_of_the_same_share_a_read_and_wait_for_no_other_reader() {
 
 /// Reading a thousand objects once does not evict objects that are read repeatedly.
 #[tokio::test(flavor = "multi_thread")]
-async fn s313_what_is_read_once_does_not_displace_what_is_read_again() {
+async fn s313_a_scan_does_not_evict_what_is_read_repeatedly() {
     let device = formatted();
     let drive = open_cached(&device);
     let store = bucket_of(&drive).await;

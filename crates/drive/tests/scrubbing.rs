@@ -48,7 +48,7 @@ impl Clients {
         let mut clients = Vec::new();
         for number in 0..3 {
             let store = Buckets::open(drive, "photos").await.unwrap();
-            clients.push(tokio::spawn(live(store, number, stop.clone())));
+            clients.push(tokio::spawn(run_client(store, number, stop.clone())));
         }
         Self { stop, keeping, clients }
     }
@@ -67,7 +67,7 @@ impl Clients {
     }
 }
 
-async fn live(store: Arc<dyn ObjectStore>, number: u64, stop: Arc<AtomicBool>) -> (Model, u64) {
+async fn run_client(store: Arc<dyn ObjectStore>, number: u64, stop: Arc<AtomicBool>) -> (Model, u64) {
     let (entropy, mut model, mut did) = (Entropy::new(number), Model::new(), 0);
     while !stop.load(Ordering::Relaxed) {
         did += 1;

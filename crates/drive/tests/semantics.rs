@@ -70,7 +70,7 @@ async fn fill(store: &dyn ObjectStore, len: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s303_a_full_drive_takes_deletions_and_has_their_room_again() {
+async fn s303_a_full_drive_accepts_deletions_and_reuses_their_space() {
     for len in [100_000, 3 << 20] {
         let device = formatted();
         let drive = open(&device).unwrap();
@@ -91,7 +91,7 @@ async fn s303_a_full_drive_takes_deletions_and_has_their_room_again() {
 
 /// Each checkpoint added a table. Many nearly empty ones used up the space that deletions need.
 #[tokio::test(flavor = "multi_thread")]
-async fn s303_a_full_drive_takes_deletions_however_many_checkpoints_come_between() {
+async fn s303_a_full_drive_accepts_deletions_after_many_checkpoints() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
@@ -107,7 +107,7 @@ async fn s303_a_full_drive_takes_deletions_however_many_checkpoints_come_between
 
 /// A single unreadable zone was tried again and again, no other zone was cleaned, and small objects found no space.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zone_that_cannot_be_read_keeps_no_other_from_being_cleaned() {
+async fn an_unreadable_zone_does_not_keep_others_from_being_cleaned() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
@@ -132,7 +132,7 @@ fn is_pack(what: &ZoneUse) -> bool {
 /// Index entries counted as dead bytes, although they are a large part of small objects. So cleaning rewrote zones without a gain, and never
 /// ended on a drive with few zones.
 #[tokio::test(flavor = "multi_thread")]
-async fn zones_are_cleaned_where_that_wins_something_and_not_else() {
+async fn zones_are_cleaned_only_if_that_gains_space() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
@@ -193,7 +193,7 @@ async fn s304_opening_reads_no_object() {
 
 /// No MD5 is computed for an object without a given etag.
 #[tokio::test(flavor = "multi_thread")]
-async fn s315_an_object_is_called_as_who_stores_it_says_and_so_are_its_copies() {
+async fn s315_an_object_and_its_copies_have_the_given_etag() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
@@ -215,7 +215,7 @@ async fn s315_an_object_is_called_as_who_stores_it_says_and_so_are_its_copies() 
 }
 
 #[tokio::test]
-async fn s339_a_listing_page_by_page_reads_the_index_about_once() {
+async fn s339_a_paged_listing_reads_the_index_about_once() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let group = drive.create_group("photos").await.unwrap();
@@ -252,7 +252,7 @@ async fn s339_a_listing_page_by_page_reads_the_index_about_once() {
 
 /// Writers that are faster than tables are written wait. Filters, blocks and entries share the configured memory.
 #[tokio::test(flavor = "multi_thread")]
-async fn s348_the_index_takes_no_more_memory_than_it_may() {
+async fn s348_the_index_stays_within_its_memory_limit() {
     const INDEX_BYTES: usize = 2 << 20;
     const BATCHES: usize = 40;
     const OF_A_BATCH: usize = 1000;

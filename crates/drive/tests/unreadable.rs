@@ -33,7 +33,7 @@ async fn read(store: &dyn ObjectStore, key: &ObjectKey) -> store::Result<Vec<u8>
 /// A sector of one disk of an array was unreadable. The array read around it for ever, a scrub found nothing to repair, and the loss of
 /// another disk lost the object. Tested for data and parity.
 #[tokio::test]
-async fn s490_what_one_device_cannot_read_is_written_anew_by_a_scrub() {
+async fn s490_a_scrub_rewrites_unreadable_blocks() {
     for unreadable in 0..3 {
         let devices = filled(2, 1).await;
         for at in (2 * MIB..33 * MIB).step_by(64 << 10) {
@@ -55,7 +55,7 @@ async fn s490_what_one_device_cannot_read_is_written_anew_by_a_scrub() {
 
 /// A GET repairs the blocks that it had to compute, also if each device of a mirror fails at another place.
 #[tokio::test]
-async fn s490_a_read_writes_anew_what_it_had_to_compute() {
+async fn s490_a_read_rewrites_the_blocks_it_had_to_compute() {
     let devices = array_of(2, 1, 33 * MIB);
     let drive = drive_on(&devices, 0..3, true).unwrap();
     let store = bucket_of(&drive).await;
@@ -82,7 +82,7 @@ async fn s490_a_read_writes_anew_what_it_had_to_compute() {
 /// Two devices may be lost. One of three cannot read a sector, and another has wrong bytes in the same row. If the sector were rewritten from
 /// the wrong bytes, it would be lost for good.
 #[tokio::test]
-async fn what_a_rotten_device_says_is_not_written_over_what_another_cannot_read() {
+async fn unreadable_blocks_are_not_rewritten_from_a_damaged_device() {
     let devices = array_of(1, 2, 33 * MIB);
     let drive = drive_on(&devices, 0..3, true).unwrap();
     let store = bucket_of(&drive).await;
@@ -124,7 +124,7 @@ async fn a_device_that_fails_every_read_is_asked_last() {
 
 /// A device that fails reads and writes is excluded by the first read that would repair it, if the drive is open for writing.
 #[tokio::test]
-async fn a_device_that_fails_everything_is_left_out_by_a_read() {
+async fn a_device_that_fails_reads_and_writes_is_excluded_by_a_read() {
     let devices = filled(2, 1).await;
     let drive = drive_on(&devices, 0..3, false).unwrap();
     devices[0].break_down();
@@ -140,7 +140,7 @@ async fn a_device_that_fails_everything_is_left_out_by_a_read() {
 /// The power failed during the write of a frame, and left an unreadable sector. Unreadable sectors within 4 MiB of the log's end, or at the
 /// beginning of a free zone, prevented the opening of the drive.
 #[tokio::test]
-async fn s491_a_sector_behind_the_logs_end_that_cannot_be_read_changes_nothing() {
+async fn s491_an_unreadable_sector_behind_the_logs_end_is_no_damage() {
     let device = formatted();
     let drive = open(&device).unwrap();
     fill(&drive).await;
@@ -167,7 +167,7 @@ async fn s491_a_sector_behind_the_logs_end_that_cannot_be_read_changes_nothing()
 
 /// A device is broken if nothing of its log can be read. The log must not count as empty.
 #[tokio::test]
-async fn a_log_of_which_nothing_can_be_read_is_an_error() {
+async fn an_entirely_unreadable_log_is_an_error() {
     let device = formatted();
     fill(&open(&device).unwrap()).await;
     device.spoil(DEVICE_BYTES / 2..DEVICE_BYTES);
@@ -178,7 +178,7 @@ async fn a_log_of_which_nothing_can_be_read_is_an_error() {
 
 /// A single frame in the middle of the log was unreadable, and so was the whole drive, although index and objects were intact.
 #[tokio::test]
-async fn s492_what_is_whole_before_a_damaged_frame_can_be_read() {
+async fn s492_the_state_before_a_damaged_frame_can_be_read() {
     for is_unreadable in [false, true] {
         let device = formatted();
         let drive = open(&device).unwrap();
@@ -237,7 +237,7 @@ fn tables(drive: &Drive) -> Vec<std::ops::Range<u64>> {
 
 /// A sector of an index table was unreadable. A scrub ended there without naming anything, and the drive could not be listed.
 #[tokio::test]
-async fn s492_of_an_index_that_cannot_be_read_in_part_the_rest_is_read() {
+async fn s492_the_readable_part_of_a_damaged_index_is_used() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
@@ -344,7 +344,7 @@ async fn s493_an_unreadable_table_of_the_index_does_not_end_checkpoints() {
 
 /// Checkpoints failed and the memtable was full. Every PUT copied the memtable and went on, so the memory grew without limit.
 #[tokio::test]
-async fn s493_where_no_checkpoint_can_be_made_what_grows_is_refused_and_deletions_go_on() {
+async fn s493_without_checkpoints_growth_is_refused_and_deletions_continue() {
     let device = formatted();
     let options = OpenOptions { index_bytes: 400 << 10, ..OpenOptions::default() };
     let drive = open_with(&device, options).unwrap();

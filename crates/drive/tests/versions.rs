@@ -49,7 +49,7 @@ fn read_bytes(device: &SimDevice) -> u64 {
 
 /// Each key of a page was searched in every table, and then its versions were searched in every table once more.
 #[tokio::test]
-async fn s350_a_page_of_versions_is_one_walk_through_the_index() {
+async fn s350_a_page_of_versions_is_one_scan_of_the_index() {
     let (device, index_bytes) = drive_of_versions(500, 6).await;
     let drive =
         open_with(&device, OpenOptions { index_bytes: INDEX_BYTES, ..OpenOptions::default() }).unwrap();
@@ -86,7 +86,7 @@ async fn s350_a_page_of_versions_is_one_walk_through_the_index() {
 
 /// All versions of the key were read and decoded to find one.
 #[tokio::test]
-async fn s351_a_version_is_found_by_its_id_however_many_there_are() {
+async fn s351_finding_a_version_does_not_depend_on_their_number() {
     let (device, index_bytes) = drive_of_versions(1, 1500).await;
     let drive =
         open_with(&device, OpenOptions { index_bytes: INDEX_BYTES, ..OpenOptions::default() }).unwrap();
@@ -112,7 +112,7 @@ async fn bytes_of(store: &dyn ObjectStore, name: &ObjectKey, id: &str) -> store:
 }
 
 /// Checks that a version can be read by each kind of call and has its bytes, after other tasks had `turns` turns.
-async fn seen(store: &dyn ObjectStore, name: &ObjectKey, id: &str, way: usize, turns: usize) {
+async fn assert_version(store: &dyn ObjectStore, name: &ObjectKey, id: &str, way: usize, turns: usize) {
     for _ in 0..turns {
         tokio::task::yield_now().await;
     }
@@ -127,7 +127,7 @@ async fn seen(store: &dyn ObjectStore, name: &ObjectKey, id: &str, way: usize, t
 /// A reader of the current object got a later one, or "not found". The entries of versions move when the key is overwritten, and when the
 /// newest version is deleted.
 #[tokio::test]
-async fn s352_a_version_is_read_while_others_come_and_go() {
+async fn s352_a_version_is_read_while_others_are_added_and_removed() {
     const TURNS: usize = 40;
     let device = formatted();
     let drive = open_with(&device, OpenOptions { index_bytes: 4 << 10, ..OpenOptions::default() }).unwrap();
@@ -151,20 +151,21 @@ async fn s352_a_version_is_read_while_others_come_and_go() {
     let mut seconds = Vec::new();
     for (case, first) in cases().zip(&firsts) {
         let key = name(case);
-        seconds.push(tokio::join!(seen(&*store, &key, first, case.0, case.1), put(&key, "second")).1);
+        seconds
+            .push(tokio::join!(assert_version(&*store, &key, first, case.0, case.1), put(&key, "second")).1);
     }
     drive.close().await.unwrap();
     for ((case, first), second) in cases().zip(&firsts).zip(&seconds) {
         let key = name(case);
         let removed = versions.remove(&key, second, Removal::default());
-        tokio::join!(seen(&*store, &key, first, case.0, case.1), removed).1.unwrap();
+        tokio::join!(assert_version(&*store, &key, first, case.0, case.1), removed).1.unwrap();
     }
 }
 
 /// In a bucket with suspended versioning each PUT and DELETE read all versions of the key, under the key's lock, to find the one with the id
 /// `null`: 28 ms for 20,000 versions. The version may be at any place among them.
 #[tokio::test]
-async fn s530_a_change_of_a_suspended_bucket_reads_one_version_however_many_there_are() {
+async fn s530_a_change_of_a_suspended_bucket_reads_a_single_version() {
     const VERSIONS: usize = 1000;
     for null_lies_below in [false, true] {
         let device = formatted();

@@ -24,7 +24,7 @@ async fn writers(store: &dyn ObjectStore, count: usize, len: usize) -> Vec<Box<d
 }
 
 #[tokio::test]
-async fn s349_objects_that_come_at_the_same_time_lie_in_one_piece_each() {
+async fn s349_concurrent_streams_are_stored_contiguously() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
@@ -59,7 +59,7 @@ async fn s349_objects_that_come_at_the_same_time_lie_in_one_piece_each() {
 }
 
 #[tokio::test]
-async fn s349_what_is_given_up_takes_no_space() {
+async fn s349_abandoned_streams_take_no_space() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;
@@ -81,7 +81,7 @@ async fn s349_what_is_given_up_takes_no_space() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s190_who_sends_slowly_to_a_drive_takes_a_bounded_memory() {
+async fn s190_slow_senders_take_bounded_memory() {
     let device = formatted();
     let drive = open(&device).unwrap();
     let store = bucket_of(&drive).await;

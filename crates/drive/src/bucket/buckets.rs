@@ -9,20 +9,20 @@ use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError, Timestamp, Versioning, bucket_name};
 
 impl Drive {
-    async fn known(&self, name: &str) -> store::Result<BucketRecord> {
+    async fn existing_record(&self, name: &str) -> store::Result<BucketRecord> {
         self.bucket_record(name).await?.ok_or_else(|| StoreError::NoSuchBucket(name.to_owned()))
     }
 
     /// Returns an existing bucket.
     pub(crate) async fn bucket(&self, name: &str) -> store::Result<DriveBucket> {
-        let record = self.known(name).await?;
-        Ok(DriveBucket { shell: self.0.clone(), name: name.into(), id: record.id })
+        let record = self.existing_record(name).await?;
+        Ok(DriveBucket { frontend: self.0.clone(), name: name.into(), id: record.id })
     }
 
     /// Returns whether a bucket has no objects, versions or uploads.
     pub(crate) async fn is_empty(&self, bucket: u64) -> Result<bool> {
         for kind in [Kind::Object, Kind::Version, Kind::Upload] {
-            if !self.0.entries(IndexKey::of(kind, bucket), 1).await?.is_empty() {
+            if !self.0.entries(IndexKey::prefix(kind, bucket), 1).await?.is_empty() {
                 return Ok(false);
             }
         }
@@ -38,24 +38,24 @@ impl Buckets for Drive {
 
     async fn create(&self, name: &str) -> store::Result<()> {
         bucket_name::check(name)?;
-        let locks = vec![self.0.locks.hold_names().await];
+        let locks = vec![self.0.locks.lock_names().await];
         if self.bucket_record(name).await?.is_some() {
             return Err(bucket_name::exists(name));
         }
-        let (id, made) = (self.0.machine.next_write(), self.0.clock.now());
+        let (id, made) = (self.0.engine.next_write(), self.0.clock.now());
         let record = BucketRecord::new(id, made);
         let put = Change::Put { key: IndexKey::bucket(name).0, value: record.encode() };
         Ok(self.0.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?)
     }
 
     async fn delete(&self, name: &str) -> store::Result<()> {
-        let names = self.0.locks.hold_names().await;
-        let record = self.known(name).await?;
-        let locks = vec![names, self.0.locks.hold_whole(record.id).await];
+        let names = self.0.locks.lock_names().await;
+        let record = self.existing_record(name).await?;
+        let locks = vec![names, self.0.locks.lock_bucket(record.id).await];
         if !self.is_empty(record.id).await? {
             return Err(bucket_name::not_empty(name));
         }
-        let settings = self.0.entries(IndexKey::of(Kind::Setting, record.id), usize::MAX).await?;
+        let settings = self.0.entries(IndexKey::prefix(Kind::Setting, record.id), usize::MAX).await?;
         let gone = settings.into_iter().map(|(key, _)| key).chain([IndexKey::bucket(name)]);
         let changes = gone.map(|key| Change::Delete { key: key.0 }).collect();
         let purpose = Purpose::Frees;
@@ -69,15 +69,15 @@ impl Buckets for Drive {
     }
 
     async fn made_at(&self, name: &str) -> store::Result<Timestamp> {
-        Ok(self.known(name).await?.made)
+        Ok(self.existing_record(name).await?.made)
     }
 }
 
 impl DriveBucket {
     /// Returns the bucket's record, or `NoSuchBucket` if the bucket was deleted after it was opened.
     pub(super) async fn bucket_record(&self) -> store::Result<BucketRecord> {
-        let drive = Drive(self.shell.clone());
-        let record = drive.known(&self.name).await?;
+        let drive = Drive(self.frontend.clone());
+        let record = drive.existing_record(&self.name).await?;
         match record.id == self.id {
             true => Ok(record),
             false => Err(StoreError::NoSuchBucket(self.name.to_string())),
@@ -87,11 +87,11 @@ impl DriveBucket {
     /// Sets the bucket's versioning state. When this returns, all changes of the bucket that began before have ended, so that none of them
     /// still overwrites an object under the former state.
     pub(crate) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
-        let names = self.shell.locks.hold_names().await;
-        let locks = vec![names, self.shell.locks.hold_whole(self.id).await];
+        let names = self.frontend.locks.lock_names().await;
+        let locks = vec![names, self.frontend.locks.lock_bucket(self.id).await];
         let record = self.bucket_record().await?;
-        let record = record.with_versioning(versioning, self.shell.machine.next_write());
+        let record = record.with_versioning(versioning, self.frontend.engine.next_write());
         let put = Change::Put { key: IndexKey::bucket(&self.name).0, value: record.encode() };
-        Ok(self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?)
+        Ok(self.frontend.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?)
     }
 }

@@ -1,10 +1,10 @@
 //! Edit of a key: gathers the changes that one commit makes to a key.
 
-use super::{DriveBucket, shown};
+use super::{DriveBucket, effective_naming};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::machine::{Machine, Prepared, Purpose, Small};
-use crate::shell::{Drive, Held, Stored, decoded};
+use crate::machine::{Engine, InlinePut, Prepared, Purpose};
+use crate::shell::{Drive, KeyGuard, Stored, decoded};
 use std::ops::Bound;
 use std::sync::Arc;
 use store::{
@@ -21,56 +21,59 @@ pub(crate) struct Edit<'a> {
     /// The current object of the key.
     pub(crate) current: Option<ObjectRecord>,
     prepared: Prepared,
-    locks: Vec<Held>,
+    locks: Vec<KeyGuard>,
 }
 
 /// The entry and the record of an older version or a delete marker.
-pub(crate) type Older = (IndexKey, ObjectRecord);
+pub(crate) type OlderVersion = (IndexKey, ObjectRecord);
 
 impl DriveBucket {
     /// Begins a change of a key. `held` is the key's lock.
-    pub(crate) async fn edit<'a>(&'a self, key: &'a ObjectKey, held: Held) -> store::Result<Edit<'a>> {
+    pub(crate) async fn edit<'a>(&'a self, key: &'a ObjectKey, lock: KeyGuard) -> store::Result<Edit<'a>> {
         let state = self.state().await?;
-        let current = self.shell.record(&IndexKey::object(self.id, key)).await?;
-        let (prepared, locks) = (Prepared::default(), vec![held]);
+        let current = self.frontend.record(&IndexKey::object(self.id, key)).await?;
+        let (prepared, locks) = (Prepared::default(), vec![lock]);
         Ok(Edit { bucket: self, key, state, current, prepared, locks })
     }
 
     /// Stores a body as the current object of a key.
-    pub(crate) async fn place(
+    pub(crate) async fn put_body(
         &self,
         key: &ObjectKey,
         stored: Stored,
         description: (Attributes, Tags),
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let held = self.shell.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key, held).await?;
-        edit.check(precondition)?;
-        let placed = edit.place(stored, description).await?;
+        let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, lock).await?;
+        edit.check_precondition(precondition)?;
+        let placed = edit.set_current(stored, description).await?;
         edit.commit().await?;
         Ok(placed)
     }
 
     /// Returns the older versions of a key, newest first, at most `limit`.
-    pub(crate) async fn older(&self, key: &ObjectKey, limit: usize) -> Result<Vec<Older>> {
+    pub(crate) async fn older_versions(&self, key: &ObjectKey, limit: usize) -> Result<Vec<OlderVersion>> {
         let prefix = IndexKey::versions(self.id, key.as_bytes());
-        let found = self.shell.entries(prefix, limit).await?;
+        let found = self.frontend.entries(prefix, limit).await?;
         found.into_iter().map(|(entry, value)| Ok((entry, decoded(&value)?))).collect()
     }
 
     /// Returns the older version of a key with this id. An id that contains a write number names the entry; `null` needs a search.
-    pub(super) async fn older_called(
+    pub(super) async fn older_version(
         &self,
         key: &ObjectKey,
         id: &str,
         state: Versioning,
-    ) -> Result<Option<Older>> {
+    ) -> Result<Option<OlderVersion>> {
         let Some(write) = version_id::write_of(id) else {
-            return Ok(self.older_null(key).await?.filter(|(_, record)| is_called(record, state, id)));
+            return Ok(self
+                .older_null_version(key)
+                .await?
+                .filter(|(_, record)| has_version_id(record, state, id)));
         };
         let entry = IndexKey::version(self.id, key.as_bytes(), write);
-        let record = self.shell.record(&entry).await?.filter(|record| is_called(record, state, id));
+        let record = self.frontend.record(&entry).await?.filter(|record| has_version_id(record, state, id));
         Ok(record.map(|record| (entry, record)))
     }
 }
@@ -78,17 +81,17 @@ impl DriveBucket {
 impl DriveBucket {
     /// Returns the older version of a key with the id `null`. A key has at most one. Costs one seek in the index for each period in which
     /// the bucket was not versioned, whatever the number of versions.
-    async fn older_null(&self, key: &ObjectKey) -> Result<Option<Older>> {
-        let writes = match Drive(self.shell.clone()).bucket_record(&self.name).await? {
+    async fn older_null_version(&self, key: &ObjectKey) -> Result<Option<OlderVersion>> {
+        let writes = match Drive(self.frontend.clone()).bucket_record(&self.name).await? {
             Some(record) if record.id == self.id => record.writes_of_null(),
             _ => return Ok(None),
         };
         let (bucket, key) = (self.id, key.as_bytes().to_vec());
-        let find = move |machine: &Arc<Machine>| {
+        let find = move |engine: &Arc<Engine>| {
             let prefix = IndexKey::versions(bucket, &key);
             for writes in writes {
                 let newest = IndexKey::version(bucket, &key, *writes.end());
-                let mut scan = machine.index.scan(Bound::Included(&newest.0), &prefix.0)?;
+                let mut scan = engine.index.scan(Bound::Included(&newest.0), &prefix.0)?;
                 // The first entry suffices usually: such a period leaves at most one version of the key.
                 while let Some((entry, value)) = scan.next()? {
                     let record = decoded(value)?;
@@ -102,7 +105,7 @@ impl DriveBucket {
             }
             Ok(None)
         };
-        self.shell.blocking(find).await
+        self.frontend.blocking(find).await
     }
 }
 
@@ -112,9 +115,9 @@ impl Edit<'_> {
     }
 
     /// Checks a precondition against the current object. Fails with `PreconditionFailed`.
-    pub(super) fn check(&self, precondition: &Precondition) -> store::Result<()> {
+    pub(super) fn check_precondition(&self, precondition: &Precondition) -> store::Result<()> {
         let found = self.current.as_ref().map(|record| self.bucket.etag_of(record));
-        check(self.key, found.as_ref(), precondition)
+        check_precondition(self.key, found.as_ref(), precondition)
     }
 
     /// Returns how the id of a version stored now is formed.
@@ -127,34 +130,34 @@ impl Edit<'_> {
     }
 
     /// Stores a body as the current object.
-    pub(crate) async fn place(
+    pub(crate) async fn set_current(
         &mut self,
         stored: Stored,
         description: (Attributes, Tags),
     ) -> Result<ObjectRef> {
-        self.make_room().await?;
-        let Stored { body, small, holds, etag, known } = stored;
+        self.retire_current().await?;
+        let Stored { body, inline_bytes, holds, etag, cache_numbers } = stored;
         let (attributes, tags) = description;
-        let (write, modified) = (self.bucket.shell.machine.next_write(), self.bucket.shell.clock.now());
+        let (write, modified) = (self.bucket.frontend.engine.next_write(), self.bucket.frontend.clock.now());
         let record = ObjectRecord { write, modified, naming: self.naming(), etag, body, attributes, tags };
         let placed = self.bucket.object_ref(self.key, &record, self.state);
         self.prepared.holds.extend(holds);
         let key = self.key_of_current();
-        match small {
+        match inline_bytes {
             None => {
-                self.prepared.retain(write, &record.body, known);
-                self.put(key, &record);
+                self.prepared.retain(write, &record.body, cache_numbers);
+                self.put_entry(key, &record);
             }
-            Some(bytes) => self.prepared.small.push(Small::new(key, record, bytes)),
+            Some(bytes) => self.prepared.inline_puts.push(InlinePut::new(key, record, bytes)),
         }
         Ok(placed)
     }
 
     /// Deletes the current object. In a versioned bucket the object becomes an older version, and a delete marker is added.
-    pub(crate) async fn mark(&mut self) -> Result<Deleted> {
-        self.make_room().await?;
+    pub(crate) async fn delete_current(&mut self) -> Result<Deleted> {
+        self.retire_current().await?;
         if self.current.is_some() {
-            self.delete(self.key_of_current());
+            self.delete_entry(self.key_of_current());
         }
         let naming = self.naming();
         if naming == Naming::Unnamed {
@@ -162,20 +165,21 @@ impl Edit<'_> {
             return Ok(Deleted::default());
         }
         self.prepared.purpose = Purpose::Moves;
-        let (write, modified) = (self.bucket.shell.machine.next_write(), self.bucket.shell.clock.now());
+        let (write, modified) = (self.bucket.frontend.engine.next_write(), self.bucket.frontend.clock.now());
         let (attributes, tags) = Default::default();
-        let record = ObjectRecord { write, modified, naming, etag: None, body: Body::Mark, attributes, tags };
-        self.put(IndexKey::version(self.bucket.id, self.key.as_bytes(), write), &record);
+        let record =
+            ObjectRecord { write, modified, naming, etag: None, body: Body::DeleteMarker, attributes, tags };
+        self.put_entry(IndexKey::version(self.bucket.id, self.key.as_bytes(), write), &record);
         Ok(Deleted { version: naming.id(write, modified), is_marker: true })
     }
 
     /// Removes the current object, or makes it an older version, as the versioning state demands.
-    async fn make_room(&mut self) -> Result<()> {
+    async fn retire_current(&mut self) -> Result<()> {
         // If the current object has the id `null`, no older version has.
         let is_null = self.current.as_ref().is_some_and(|current| current.naming != Naming::Own);
         if self.state == Versioning::Suspended
             && !is_null
-            && let Some((entry, record)) = self.bucket.older_null(self.key).await?
+            && let Some((entry, record)) = self.bucket.older_null_version(self.key).await?
         {
             self.drop_version(entry, &record);
         }
@@ -186,7 +190,8 @@ impl Edit<'_> {
             Versioning::Suspended => current.naming == Naming::Own,
         };
         match stays {
-            true => self.put(IndexKey::version(self.bucket.id, self.key.as_bytes(), current.write), &current),
+            true => self
+                .put_entry(IndexKey::version(self.bucket.id, self.key.as_bytes(), current.write), &current),
             false => self.prepared.release(&current),
         }
         Ok(())
@@ -197,8 +202,8 @@ impl Edit<'_> {
         self.prepared.purpose = Purpose::Frees;
         let Some(current) = self.current.take() else { return Ok(()) };
         self.prepared.release(&current);
-        self.delete(self.key_of_current());
-        let next = self.bucket.older(self.key, 1).await?.pop();
+        self.delete_entry(self.key_of_current());
+        let next = self.bucket.older_versions(self.key, 1).await?.pop();
         self.promote(next);
         Ok(())
     }
@@ -206,7 +211,7 @@ impl Edit<'_> {
     /// Removes an older version. If that was the newest of a deleted key, the one before it may become current.
     pub(super) async fn remove_older(&mut self, entry: IndexKey, record: &ObjectRecord) -> Result<()> {
         self.prepared.purpose = Purpose::Frees;
-        let newest = self.bucket.older(self.key, 2).await?;
+        let newest = self.bucket.older_versions(self.key, 2).await?;
         let was_newest = self.current.is_none() && newest.first().is_some_and(|(first, _)| *first == entry);
         self.drop_version(entry, record);
         if was_newest {
@@ -215,29 +220,29 @@ impl Edit<'_> {
         Ok(())
     }
 
-    fn promote(&mut self, older: Option<Older>) {
-        if let Some((entry, record)) = older.filter(|(_, record)| record.body != Body::Mark) {
-            self.delete(entry);
-            self.put(self.key_of_current(), &record);
+    fn promote(&mut self, older: Option<OlderVersion>) {
+        if let Some((entry, record)) = older.filter(|(_, record)| record.body != Body::DeleteMarker) {
+            self.delete_entry(entry);
+            self.put_entry(self.key_of_current(), &record);
         }
     }
 
     fn drop_version(&mut self, entry: IndexKey, record: &ObjectRecord) {
         self.prepared.release(record);
-        self.delete(entry);
+        self.delete_entry(entry);
     }
 
     /// Adds the change that sets an entry to a record.
-    pub(super) fn put(&mut self, key: IndexKey, record: &ObjectRecord) {
+    pub(super) fn put_entry(&mut self, key: IndexKey, record: &ObjectRecord) {
         self.prepared.changes.push(Change::Put { key: key.0, value: record.encode() });
     }
 
-    pub(super) fn delete(&mut self, key: IndexKey) {
+    pub(super) fn delete_entry(&mut self, key: IndexKey) {
         self.prepared.changes.push(Change::Delete { key: key.0 });
     }
 
     /// Adds further changes to the same commit.
-    pub(super) fn with(&mut self, other: Prepared) {
+    pub(super) fn include(&mut self, other: Prepared) {
         self.prepared.extend(other);
     }
 
@@ -246,9 +251,9 @@ impl Edit<'_> {
         if self.prepared.is_empty() {
             // The deletion of a missing key changes nothing. It fails all the same after a failed write, as the next opening may find that
             // write.
-            return self.bucket.shell.machine.check_writable();
+            return self.bucket.frontend.engine.check_writable();
         }
-        self.bucket.shell.commit(self.prepared, self.locks).await
+        self.bucket.frontend.commit(self.prepared, self.locks).await
     }
 
     /// Returns the changes, to be committed by the caller.
@@ -264,21 +269,25 @@ impl Edit<'_> {
     }
 
     /// Returns whether a version has this id.
-    pub(super) fn is_called(&self, record: &ObjectRecord, id: &str) -> bool {
-        is_called(record, self.state, id)
+    pub(super) fn has_version_id(&self, record: &ObjectRecord, id: &str) -> bool {
+        has_version_id(record, self.state, id)
     }
 }
 
 /// Returns whether a version has this id, given the bucket's versioning state.
-pub(super) fn is_called(record: &ObjectRecord, state: Versioning, id: &str) -> bool {
-    let naming = match shown(record.naming, state) {
+pub(super) fn has_version_id(record: &ObjectRecord, state: Versioning, id: &str) -> bool {
+    let naming = match effective_naming(record.naming, state) {
         Naming::Unnamed => Naming::Null,
         naming => naming,
     };
     naming.id(record.write, record.modified).is_some_and(|name| *name == *id)
 }
 
-pub(super) fn check(key: &ObjectKey, found: Option<&ETag>, precondition: &Precondition) -> store::Result<()> {
+pub(super) fn check_precondition(
+    key: &ObjectKey,
+    found: Option<&ETag>,
+    precondition: &Precondition,
+) -> store::Result<()> {
     match precondition.holds(found) {
         true => Ok(()),
         false => Err(StoreError::PreconditionFailed(key.clone())),

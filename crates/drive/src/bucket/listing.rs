@@ -2,8 +2,8 @@
 
 use super::DriveBucket;
 use crate::error::{Error, Result};
-use crate::format::{Head, IndexKey, Kind};
-use crate::machine::Machine;
+use crate::format::{IndexKey, Kind, ObjectSummary};
+use crate::machine::Engine;
 use bytes::Bytes;
 use std::ops::Bound;
 use store::listing::{Scan, successor, token_after};
@@ -16,17 +16,17 @@ impl DriveBucket {
     pub(super) async fn page(&self, scan: Scan) -> store::Result<ListPage> {
         let state = self.state().await?;
         let bucket = self.clone();
-        let page = self.shell.blocking(move |machine| bucket.page_of(machine, &scan, state)).await;
+        let page = self.frontend.blocking(move |engine| bucket.page_of(engine, &scan, state)).await;
         page.map_err(StoreError::from)
     }
 
-    fn page_of(&self, machine: &Machine, scan: &Scan, state: Versioning) -> Result<ListPage> {
-        let all = IndexKey::of(Kind::Object, self.id);
-        let prefix = all.clone().then(&scan.prefix);
+    fn page_of(&self, engine: &Engine, scan: &Scan, state: Versioning) -> Result<ListPage> {
+        let all = IndexKey::prefix(Kind::Object, self.id);
+        let prefix = all.clone().append(&scan.prefix);
         let mut entries: Vec<ListEntry> = Vec::new();
         let mut from = Some(first_bound(&all, scan));
         while let Some(bound) = from.take() {
-            let mut found = machine.index.scan(bound.as_ref().map(|key| &key.0[..]), &prefix.0)?;
+            let mut found = engine.index.scan(bound.as_ref().map(|key| &key.0[..]), &prefix.0)?;
             while let Some((entry, value)) = found.next()? {
                 let key = &entry[ENTRY_PREFIX_BYTES..];
                 let folded = scan.fold(key);
@@ -41,7 +41,7 @@ impl DriveBucket {
                     });
                 }
                 if let Some(folded) = folded {
-                    from = successor(folded).map(|next| Bound::Included(all.clone().then(&next)));
+                    from = successor(folded).map(|next| Bound::Included(all.clone().append(&next)));
                     break;
                 }
             }
@@ -50,10 +50,10 @@ impl DriveBucket {
     }
 
     fn listed(&self, entry: &[u8], value: &[u8], state: Versioning) -> Result<ListEntry> {
-        let read = || Some((IndexKey::object_key(entry)?, Head::decode(value)?));
+        let read = || Some((IndexKey::object_key(entry)?, ObjectSummary::decode(value)?));
         let (key, head) = read().ok_or(Error::damaged("an object's record in the index", 0))?;
         let etag = self.etag(head.write, head.etag.as_ref());
-        let version = super::shown(head.naming, state).id(head.write, head.modified);
+        let version = super::effective_naming(head.naming, state).id(head.write, head.modified);
         let object = ObjectRef { key, etag, version, last_modified: Some(head.modified) };
         Ok(ListEntry::Object { object, size_bytes: head.len_bytes })
     }
@@ -62,7 +62,7 @@ impl DriveBucket {
 /// Returns the position at which the scan begins.
 fn first_bound(all: &IndexKey, scan: &Scan) -> Bound<IndexKey> {
     match &scan.after {
-        Some(after) if **after >= *scan.prefix => Bound::Excluded(all.clone().then(after)),
-        _ => Bound::Included(all.clone().then(&scan.prefix)),
+        Some(after) if **after >= *scan.prefix => Bound::Excluded(all.clone().append(after)),
+        _ => Bound::Included(all.clone().append(&scan.prefix)),
     }
 }

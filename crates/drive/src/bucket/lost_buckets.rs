@@ -4,21 +4,21 @@ use super::BucketRecord;
 use crate::error::Result;
 use crate::format::{IndexKey, Kind};
 use crate::index::Losses;
-use crate::machine::Machine;
+use crate::machine::Engine;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use store::Timestamp;
 
-impl Machine {
+impl Engine {
     /// Gives a name, in memory only, to each bucket that has objects and no entry. Returns one line for each. For drives that are opened
     /// with `before_damage`.
     pub(crate) fn name_lost_buckets(&self) -> Result<Vec<String>> {
         let (mut named, mut used) = (BTreeSet::new(), BTreeSet::new());
-        let mut scan = self.index.scan_whole(Bound::Unbounded, &Losses::default());
+        let mut scan = self.index.scan_readable(Bound::Unbounded, &Losses::default());
         while let Some((key, value)) = scan.next()? {
             if key.first() == Some(&(Kind::Bucket as u8)) {
                 named.extend(BucketRecord::decode(value).ok().map(|record| record.id));
-            } else if let Some((bucket, _)) = IndexKey(key.to_vec()).owner() {
+            } else if let Some((bucket, _)) = IndexKey(key.to_vec()).bucket_and_key() {
                 used.insert(bucket);
             }
         }

@@ -24,7 +24,7 @@ pub(crate) use writer::DriveWriter;
 use crate::codec::{Decoder, Encoder};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, Naming, ObjectRecord};
-use crate::shell::{Drive, Shell};
+use crate::shell::{Drive, Frontend};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -48,9 +48,9 @@ impl BucketRecord {
     fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
         to.number(self.id);
-        to.fixed(self.made.0 as u64);
+        to.fixed64(self.made.0 as u64);
         to.byte(number_of(self.versioning));
-        to.each(self.periods.iter(), |to, &(write, versioning)| {
+        to.list(self.periods.iter(), |to, &(write, versioning)| {
             to.number(write);
             to.byte(number_of(versioning));
         });
@@ -88,7 +88,7 @@ impl BucketRecord {
     fn decode(bytes: &[u8]) -> Result<Self> {
         let mut from = Decoder(bytes);
         let mut read = || {
-            let (id, made) = (from.number()?, Timestamp(from.fixed()? as i64));
+            let (id, made) = (from.number()?, Timestamp(from.fixed64()? as i64));
             let versioning = versioning_of(from.byte()?)?;
             let mut periods = Vec::new();
             // Records written before version 0.23 end here.
@@ -123,7 +123,7 @@ fn versioning_of(number: u8) -> Option<Versioning> {
 /// A bucket of a drive.
 #[derive(Clone)]
 pub(crate) struct DriveBucket {
-    pub(crate) shell: Arc<Shell>,
+    pub(crate) frontend: Arc<Frontend>,
     name: Arc<str>,
     pub(crate) id: BucketId,
 }
@@ -144,7 +144,7 @@ impl Drive {
 
 impl DriveBucket {
     fn drive_id(&self) -> u64 {
-        self.shell.machine.drive.id
+        self.frontend.engine.drive.id
     }
 
     /// Returns the given etag, or the one derived from the write number.
@@ -160,7 +160,7 @@ impl DriveBucket {
         ObjectRef {
             key: key.clone(),
             etag: self.etag_of(record),
-            version: shown(record.naming, state).id(record.write, record.modified),
+            version: effective_naming(record.naming, state).id(record.write, record.modified),
             last_modified: Some(record.modified),
         }
     }
@@ -183,7 +183,7 @@ fn etag_of_write(drive: u64, write: u64) -> ETag {
 }
 
 /// Returns how a version's id is formed in a bucket of this state: versions from before versioning have the id `null`.
-fn shown(naming: Naming, state: Versioning) -> Naming {
+fn effective_naming(naming: Naming, state: Versioning) -> Naming {
     match (naming, state) {
         (Naming::Unnamed, Versioning::Enabled | Versioning::Suspended) => Naming::Null,
         _ => naming,
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_null_version_is_looked_for_among_the_writes_that_can_have_stored_it() {
+    fn ranges_of_writes_with_null_versions_follow_from_versioning_periods() {
         let made = BucketRecord::new(7, Timestamp(1));
         assert_eq!(made.writes_of_null(), [7..=u64::MAX]);
         let enabled = made.with_versioning(Versioning::Enabled, 20);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_is_the_drives_id_and_the_writes_number() {
+    fn an_etag_consists_of_drive_id_and_write_number() {
         assert_eq!(etag_of_write(0xfe_dcba_9876_5432, 0x1b).as_str(), "00fedcba98765432000000000000001b-1");
     }
 }

@@ -1,7 +1,7 @@
 //! Multipart upload of one caller: its parts are not in the index before the upload completes.
 
 use super::DriveBucket;
-use crate::format::{Body, Extent};
+use crate::format::{Body, RunSlice};
 use crate::shell::Stored;
 use crate::space::Hold;
 use std::collections::BTreeMap;
@@ -30,14 +30,14 @@ pub(crate) struct DriveMultipart {
 /// A stored part. Cloned for a completion, so that a failed completion keeps it.
 #[derive(Debug, Clone)]
 struct Part {
-    extents: Vec<Extent>,
+    slices: Vec<RunSlice>,
     holds: Vec<Hold>,
-    known: Vec<(u64, usize)>,
+    cache_numbers: Vec<(u64, usize)>,
 }
 
 impl Part {
     fn len_bytes(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.len_bytes).sum()
+        self.slices.iter().map(|slice| slice.len_bytes).sum()
     }
 }
 
@@ -58,14 +58,14 @@ impl DriveMultipart {
 
     /// Adds or replaces a part.
     pub(crate) fn insert(&self, number: u32, stored: Stored) -> Result<()> {
-        let Body::Extents(extents) = stored.body else { return Ok(()) };
-        let part = Part { extents, holds: stored.holds, known: stored.known };
+        let Body::Runs(slices) = stored.body else { return Ok(()) };
+        let part = Part { slices, holds: stored.holds, cache_numbers: stored.cache_numbers };
         self.parts().as_mut().ok_or_else(ended)?.insert(number, part);
         Ok(())
     }
 
     /// Returns the parts in order, after checking that they can form an object.
-    fn joined(&self) -> Result<Vec<Part>> {
+    fn checked_parts(&self) -> Result<Vec<Part>> {
         let parts = self.parts();
         let parts = parts.as_ref().ok_or_else(ended)?;
         let Some((last, _)) = parts.last_key_value() else {
@@ -93,26 +93,26 @@ impl fmt::Debug for DriveMultipart {
 impl Multipart for DriveMultipart {
     async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
         part_number::check(number)?;
-        let stored = self.bucket.shell.store_in_runs(body).await?;
+        let stored = self.bucket.frontend.store_in_runs(body).await?;
         self.insert(number, stored)
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         part_number::check(number)?;
-        let stored = self.bucket.cut(from, range).await?;
+        let stored = self.bucket.copy_range(from, range).await?;
         self.insert(number, stored)
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         if let Some(object) = self.completed.get() {
-            return self.bucket.held_exactly(object).await.map(|_| object.clone());
+            return self.bucket.pinned_exact(object).await.map(|_| object.clone());
         }
-        let parts = self.joined()?;
-        let extents = parts.iter().flat_map(|part| part.extents.iter().copied()).collect();
-        let known = parts.iter().flat_map(|part| part.known.iter().copied()).collect();
+        let parts = self.checked_parts()?;
+        let slices = parts.iter().flat_map(|part| part.slices.iter().copied()).collect();
+        let cache_numbers = parts.iter().flat_map(|part| part.cache_numbers.iter().copied()).collect();
         let holds = parts.into_iter().flat_map(|part| part.holds).collect();
-        let stored = Stored { known, ..Stored::of_extents(extents, holds) };
-        let object = self.bucket.place(&self.key, stored, self.description.clone(), &precondition).await?;
+        let stored = Stored { cache_numbers, ..Stored::of_slices(slices, holds) };
+        let object = self.bucket.put_body(&self.key, stored, self.description.clone(), &precondition).await?;
         *self.parts() = None;
         Ok(self.completed.get_or_init(|| object).clone())
     }
@@ -125,31 +125,31 @@ impl Multipart for DriveMultipart {
 
 impl DriveBucket {
     /// Returns a range of an object as a body of its own. Runs get another owner, inline data is copied to a run.
-    pub(super) async fn cut(&self, from: &ObjectRef, range: Range<u64>) -> Result<Stored> {
-        let (record, pins) = self.held_exactly(from).await?;
+    pub(super) async fn copy_range(&self, from: &ObjectRef, range: Range<u64>) -> Result<Stored> {
+        let (record, pins) = self.pinned_exact(from).await?;
         let range = byte_range::inside(&from.key, range, record.body.len_bytes())?;
         match record.body {
-            Body::Extents(extents) => {
-                Ok(Stored::of_extents(extents_within(&extents, range), vec![Hold::pins(pins)]))
+            Body::Runs(slices) => {
+                Ok(Stored::of_slices(slices_within(&slices, range), vec![Hold::pins(pins)]))
             }
             body => {
-                let bytes = self.shell.read_all((record.write, body), range, pins).await?;
-                Ok(self.shell.store_in_runs(bytes.into_iter().collect()).await?)
+                let bytes = self.frontend.read_all((record.write, body), range, pins).await?;
+                Ok(self.frontend.store_in_runs(bytes.into_iter().collect()).await?)
             }
         }
     }
 }
 
-fn extents_within(extents: &[Extent], range: Range<u64>) -> Vec<Extent> {
+fn slices_within(slices: &[RunSlice], range: Range<u64>) -> Vec<RunSlice> {
     let mut begins = 0;
-    let cut = |extent: &Extent| {
-        let end = begins + extent.len_bytes;
+    let cut = |slice: &RunSlice| {
+        let end = begins + slice.len_bytes;
         let (from, to) = (range.start.clamp(begins, end) - begins, range.end.clamp(begins, end) - begins);
         begins = end;
-        let skip_bytes = extent.skip_bytes + from;
-        (from < to).then_some(Extent { skip_bytes, len_bytes: to - from, ..*extent })
+        let skip_bytes = slice.skip_bytes + from;
+        (from < to).then_some(RunSlice { skip_bytes, len_bytes: to - from, ..*slice })
     };
-    extents.iter().filter_map(cut).collect()
+    slices.iter().filter_map(cut).collect()
 }
 
 fn ended() -> StoreError {

@@ -1,7 +1,7 @@
 //! Objects of a bucket: implements `ObjectStore`.
 
 use super::DriveBucket;
-use super::edit::check;
+use super::edit::check_precondition;
 use super::multipart::DriveMultipart;
 use super::writer::DriveWriter;
 use crate::format::{Body, IndexKey, ObjectRecord};
@@ -15,49 +15,57 @@ use store::{
 };
 
 impl DriveBucket {
-    fn missing(key: &ObjectKey) -> StoreError {
+    fn not_found(key: &ObjectKey) -> StoreError {
         StoreError::NotFound(key.clone())
     }
 
     /// Returns the record of an object or version, and pins on its bytes.
-    pub(super) async fn held(&self, key: &ObjectKey, version: Option<&str>) -> Result<(ObjectRecord, Pins)> {
+    pub(super) async fn pinned_record(
+        &self,
+        key: &ObjectKey,
+        version: Option<&str>,
+    ) -> Result<(ObjectRecord, Pins)> {
         loop {
-            let named = self.named(key, version).await?;
-            let held = self.shell.held(&named.entry).await?;
-            if let Some(found) = named.still(held)? {
+            let located = self.locate(key, version).await?;
+            let pinned = self.frontend.pinned_record(&located.entry).await?;
+            if let Some(found) = located.confirm(pinned)? {
                 return Ok(found);
             }
         }
     }
 
     /// Returns the record of an object or version, and its cached bytes or pins on them.
-    pub(crate) async fn accessed(
+    pub(crate) async fn record_and_access(
         &self,
         key: &ObjectKey,
         version: Option<&str>,
     ) -> Result<(ObjectRecord, Access)> {
         loop {
-            let named = self.named(key, version).await?;
-            let found = self.shell.accessed(&named.entry).await?;
-            if let Some(found) = named.still(found)? {
+            let located = self.locate(key, version).await?;
+            let found = self.frontend.record_and_access(&located.entry).await?;
+            if let Some(found) = located.confirm(found)? {
                 return Ok(found);
             }
         }
     }
 
     /// Finds the entry of a version, or of the current object.
-    async fn named<'a>(&self, key: &'a ObjectKey, version: Option<&'a str>) -> Result<Named<'a>> {
+    async fn locate<'a>(&self, key: &'a ObjectKey, version: Option<&'a str>) -> Result<Located<'a>> {
         let Some(id) = version else {
-            return Ok(Named { key, entry: IndexKey::object(self.id, key), write: None });
+            return Ok(Located { key, entry: IndexKey::object(self.id, key), write: None });
         };
-        let (entry, record) = self.version_called(key, id).await?.ok_or_else(|| Self::missing(key))?;
-        Ok(Named { key, entry, write: Some(record.write) })
+        let (entry, record) = self.version_called(key, id).await?.ok_or_else(|| Self::not_found(key))?;
+        Ok(Located { key, entry, write: Some(record.write) })
     }
 
     /// Returns the record of the object with exactly this etag, and pins on its bytes.
-    pub(crate) async fn held_exactly(&self, object: &ObjectRef) -> Result<(ObjectRecord, Pins)> {
-        let (record, pins) = self.held(&object.key, object.version.as_deref()).await?;
-        check(&object.key, Some(&self.etag_of(&record)), &Precondition::Matches(object.etag.clone()))?;
+    pub(crate) async fn pinned_exact(&self, object: &ObjectRef) -> Result<(ObjectRecord, Pins)> {
+        let (record, pins) = self.pinned_record(&object.key, object.version.as_deref()).await?;
+        check_precondition(
+            &object.key,
+            Some(&self.etag_of(&record)),
+            &Precondition::Matches(object.etag.clone()),
+        )?;
         Ok((record, pins))
     }
 
@@ -69,41 +77,41 @@ impl DriveBucket {
         options: PutOptions,
     ) -> Result<ObjectRef> {
         let PutOptions { precondition, attributes, tags, etag } = options;
-        self.place(key, stored.called(etag), (attributes, tags), &precondition).await
+        self.put_body(key, stored.with_etag(etag), (attributes, tags), &precondition).await
     }
 
     /// Copies a body: runs get another owner, inline data is written again.
-    async fn again(&self, (write, body): (u64, Body), pins: Pins) -> Result<Stored> {
+    async fn copy_body(&self, (write, body): (u64, Body), pins: Pins) -> Result<Stored> {
         match body {
-            Body::Extents(extents) => Ok(Stored::of_extents(extents, vec![Hold::pins(pins)])),
+            Body::Runs(slices) => Ok(Stored::of_slices(slices, vec![Hold::pins(pins)])),
             body => {
                 let len = body.len_bytes();
-                let bytes = self.shell.read_all((write, body), 0..len, pins).await?;
-                Ok(self.shell.store(bytes.into_iter().collect()).await?)
+                let bytes = self.frontend.read_all((write, body), 0..len, pins).await?;
+                Ok(self.frontend.store(bytes.into_iter().collect()).await?)
             }
         }
     }
 }
 
 /// The entry in which an object or version was found.
-struct Named<'a> {
+struct Located<'a> {
     key: &'a ObjectKey,
     entry: IndexKey,
     /// The write number of the version, if a certain version was asked for.
     write: Option<u64>,
 }
 
-impl Named<'_> {
+impl Located<'_> {
     /// Checks what was read from the entry. Returns `None` if the version has moved to another entry meanwhile: a current object may have
     /// become an older version, or the reverse.
-    fn still<T>(&self, found: Option<(ObjectRecord, T)>) -> Result<Option<(ObjectRecord, T)>> {
-        let is_meant = |write| self.write.is_none_or(|meant| meant == write);
+    fn confirm<T>(&self, found: Option<(ObjectRecord, T)>) -> Result<Option<(ObjectRecord, T)>> {
+        let has_magic = |write| self.write.is_none_or(|meant| meant == write);
         match found {
-            Some((record, access)) if is_meant(record.write) => match record.body {
-                Body::Mark => Err(DriveBucket::missing(self.key)),
+            Some((record, access)) if has_magic(record.write) => match record.body {
+                Body::DeleteMarker => Err(DriveBucket::not_found(self.key)),
                 _ => Ok(Some((record, access))),
             },
-            None if self.write.is_none() => Err(DriveBucket::missing(self.key)),
+            None if self.write.is_none() => Err(DriveBucket::not_found(self.key)),
             _ => Ok(None),
         }
     }
@@ -112,7 +120,7 @@ impl Named<'_> {
 #[async_trait::async_trait]
 impl ObjectStore for DriveBucket {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let (record, access) = self.accessed(key, options.version.as_deref()).await?;
+        let (record, access) = self.record_and_access(key, options.version.as_deref()).await?;
         let meta = self.meta(key, &record, self.state().await?);
         if options.if_match.is_some_and(|etag| etag != meta.object.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
@@ -121,16 +129,16 @@ impl ObjectStore for DriveBucket {
             Some(range) => byte_range::within(key, range, meta.size_bytes)?,
             None => 0..meta.size_bytes,
         };
-        Ok(Object { meta, body: self.shell.read((record.write, record.body), range, access) })
+        Ok(Object { meta, body: self.frontend.read((record.write, record.body), range, access) })
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        let record = self.shell.record(&IndexKey::object(self.id, key)).await?;
-        Ok(self.meta(key, &record.ok_or_else(|| Self::missing(key))?, self.state().await?))
+        let record = self.frontend.record(&IndexKey::object(self.id, key)).await?;
+        Ok(self.meta(key, &record.ok_or_else(|| Self::not_found(key))?, self.state().await?))
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let stored = self.shell.store(body).await?;
+        let stored = self.frontend.store(body).await?;
         self.put_stored(key, stored, options).await
     }
 
@@ -148,32 +156,32 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        let (record, pins) = self.held_exactly(from).await?;
+        let (record, pins) = self.pinned_exact(from).await?;
         if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
             return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
         }
         let attributes = options.attributes.unwrap_or(record.attributes);
         let description = (attributes, options.tags.unwrap_or(record.tags));
-        let stored = self.again((record.write, record.body), pins).await?.called(record.etag);
-        self.place(to, stored, description, &options.precondition).await
+        let stored = self.copy_body((record.write, record.body), pins).await?.with_etag(record.etag);
+        self.put_body(to, stored, description, &options.precondition).await
     }
 
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         if from.key == *to {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
-        let (record, pins) = self.held_exactly(from).await?;
-        let stored = self.again((record.write, record.body.clone()), pins).await?;
-        let stored = stored.called(record.etag.clone()).known_as(record.write);
-        let [one, other] = self.shell.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
+        let (record, pins) = self.pinned_exact(from).await?;
+        let stored = self.copy_body((record.write, record.body.clone()), pins).await?;
+        let stored = stored.with_etag(record.etag.clone()).with_cache_number(record.write);
+        let [one, other] = self.frontend.lock_two_keys(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
         let mut target = self.edit(to, one).await?;
-        target.check(&precondition)?;
+        target.check_precondition(&precondition)?;
         let mut source = self.edit(&from.key, other).await?;
-        source.check(&Precondition::Matches(from.etag.clone()))?;
+        source.check_precondition(&Precondition::Matches(from.etag.clone()))?;
         // The bytes are the same, but tags or metadata may have changed before the lock was taken.
         let record = source.current.clone().unwrap_or(record);
-        target.place(stored, (record.attributes, record.tags)).await?;
-        source.mark().await?;
+        target.set_current(stored, (record.attributes, record.tags)).await?;
+        source.delete_current().await?;
         Ok(target.commit_with(source).await?)
     }
 
@@ -187,16 +195,16 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        let record = self.shell.record(&IndexKey::object(self.id, key)).await?;
-        Ok(record.ok_or_else(|| Self::missing(key))?.tags)
+        let record = self.frontend.record(&IndexKey::object(self.id, key)).await?;
+        Ok(record.ok_or_else(|| Self::not_found(key))?.tags)
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        let held = self.shell.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key, held).await?;
-        let mut record = edit.current.clone().ok_or_else(|| Self::missing(key))?;
+        let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, lock).await?;
+        let mut record = edit.current.clone().ok_or_else(|| Self::not_found(key))?;
         record.tags = tags;
-        edit.put(IndexKey::object(self.id, key), &record);
+        edit.put_entry(IndexKey::object(self.id, key), &record);
         Ok(edit.commit().await?)
     }
 

@@ -35,7 +35,7 @@ struct PartRecord {
 impl UploadRecord {
     fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
-        to.fixed(self.began.0 as u64);
+        to.fixed64(self.began.0 as u64);
         encode_description(&mut to, &self.attributes, &self.tags);
         to.0
     }
@@ -43,14 +43,14 @@ impl UploadRecord {
     fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let mut from = Decoder(bytes);
         let mut read = || {
-            let began = Timestamp(from.fixed()? as i64);
+            let began = Timestamp(from.fixed64()? as i64);
             let (attributes, tags) = decode_description(&mut from)?;
             Some(Self { began, attributes, tags })
         };
         read().ok_or(Error::damaged("an upload's record in the index", 0))
     }
 
-    fn shown(self, key: &ObjectKey, id: String) -> Upload {
+    fn into_upload(self, key: &ObjectKey, id: String) -> Upload {
         Upload { key: key.clone(), id, began: self.began, attributes: self.attributes }
     }
 }
@@ -84,12 +84,13 @@ impl DriveBucket {
     async fn upload(&self, key: &ObjectKey, id: &str) -> Result<(u64, UploadRecord)> {
         let missing = || StoreError::NotFound(key.clone());
         let number = number_of(id).ok_or_else(missing)?;
-        let value = self.shell.entry(&IndexKey::upload(self.id, key, number)).await?.ok_or_else(missing)?;
+        let value =
+            self.frontend.entry(&IndexKey::upload(self.id, key, number)).await?.ok_or_else(missing)?;
         Ok((number, UploadRecord::decode(&value)?))
     }
 
     async fn part_records(&self, upload: u64) -> Result<Vec<(IndexKey, PartRecord)>> {
-        let found = self.shell.entries(IndexKey::parts(self.id, upload), usize::MAX).await?;
+        let found = self.frontend.entries(IndexKey::parts(self.id, upload), usize::MAX).await?;
         let decode = |(entry, value): (IndexKey, Bytes)| Ok((entry, PartRecord::decode(&value)?));
         found.into_iter().map(decode).collect()
     }
@@ -100,7 +101,7 @@ impl DriveBucket {
         mut body: BoxStream<'_, Result<Bytes>>,
         len_bytes: Option<u64>,
     ) -> Result<Stored> {
-        let mut writer = self.shell.patient_run_writer(len_bytes)?;
+        let mut writer = self.frontend.streaming_run_writer(len_bytes)?;
         while let Some(piece) = body.try_next().await? {
             writer.push(&piece).await?;
         }
@@ -118,7 +119,7 @@ impl DriveBucket {
     }
 
     /// Prepares the removal of an upload and its parts.
-    async fn forget(&self, key: &ObjectKey, upload: u64) -> Result<Prepared> {
+    async fn prepare_removal(&self, key: &ObjectKey, upload: u64) -> Result<Prepared> {
         let mut prepared = Prepared { purpose: Purpose::Frees, ..Prepared::default() };
         for (entry, part) in self.part_records(upload).await? {
             prepared.release(&part.stored);
@@ -132,17 +133,17 @@ impl DriveBucket {
 #[async_trait::async_trait]
 impl Uploads for DriveBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
-        let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
+        let locks = vec![self.frontend.lock_key(self.id, key.as_bytes()).await];
         self.bucket_record().await?;
-        let (number, began) = (self.shell.machine.next_write(), self.shell.clock.now());
+        let (number, began) = (self.frontend.engine.next_write(), self.frontend.clock.now());
         let value = UploadRecord { began, attributes, tags }.encode();
         let put = Change::Put { key: IndexKey::upload(self.id, key, number).0, value };
-        self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?;
+        self.frontend.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?;
         Ok(format!("{number:016x}"))
     }
 
     async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
-        Ok(self.upload(key, id).await?.1.shown(key, id.to_owned()))
+        Ok(self.upload(key, id).await?.1.into_upload(key, id.to_owned()))
     }
 
     async fn put_part(
@@ -155,22 +156,22 @@ impl Uploads for DriveBucket {
     ) -> Result<Part> {
         part_number::check(number)?;
         self.upload(key, id).await?;
-        let Stored { body, holds, known, .. } = self.store_stream(body, None).await?;
+        let Stored { body, holds, cache_numbers, .. } = self.store_stream(body, None).await?;
         let note = note()?;
-        let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
+        let locks = vec![self.frontend.lock_key(self.id, key.as_bytes()).await];
         let (upload, _) = self.upload(key, id).await?;
         let entry = IndexKey::part(self.id, upload, number);
         let mut prepared = Prepared { holds, ..Prepared::default() };
-        if let Some(old) = self.shell.entry(&entry).await? {
+        if let Some(old) = self.frontend.entry(&entry).await? {
             prepared.release(&PartRecord::decode(&old)?.stored);
         }
-        let (write, modified) = (self.shell.machine.next_write(), self.shell.clock.now());
+        let (write, modified) = (self.frontend.engine.next_write(), self.frontend.clock.now());
         let (naming, (attributes, tags)) = (Naming::Unnamed, Default::default());
-        prepared.retain(write, &body, known);
+        prepared.retain(write, &body, cache_numbers);
         let stored = ObjectRecord { write, modified, naming, etag: None, body, attributes, tags };
         let record = PartRecord { note, stored };
         prepared.changes.push(Change::Put { key: entry.0, value: record.encode() });
-        self.shell.commit(prepared, locks).await?;
+        self.frontend.commit(prepared, locks).await?;
         Ok(self.part(number, &record))
     }
 
@@ -187,48 +188,49 @@ impl Uploads for DriveBucket {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> Result<ObjectRef> {
-        let held = self.shell.hold(self.id, key.as_bytes()).await;
+        let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
         let (upload, record) = self.upload(key, id).await?;
-        let mut edit: Edit<'_> = self.edit(key, held).await?;
-        edit.check(&options.precondition)?;
+        let mut edit: Edit<'_> = self.edit(key, lock).await?;
+        edit.check_precondition(&options.precondition)?;
         let parts = self.part_records(upload).await?;
-        let (mut extents, mut known, mut etags) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut slices, mut cache_numbers, mut etags) = (Vec::new(), Vec::new(), Vec::new());
         for number in numbers {
             let found = parts.iter().find(|(entry, _)| part_number(entry) == *number);
             let (_, part) = found.ok_or_else(|| {
                 StoreError::Invalid("a part does not exist: list the parts of the upload".into())
             })?;
             etags.push(self.etag(part.stored.write, None));
-            if let Body::Extents(more) = &part.stored.body {
-                extents.extend_from_slice(more);
-                known.push((part.stored.write, more.len()));
+            if let Body::Runs(more) = &part.stored.body {
+                slices.extend_from_slice(more);
+                cache_numbers.push((part.stored.write, more.len()));
             }
         }
         options.check(etags.iter())?;
         let UploadRecord { mut attributes, tags, .. } = record;
         attributes.user.extend(options.user);
-        let stored = Stored { known, ..Stored::of_extents(extents, Vec::new()).called(options.etag) };
-        let placed = edit.place(stored, (attributes, tags)).await?;
-        edit.with(self.forget(key, upload).await?);
+        let stored =
+            Stored { cache_numbers, ..Stored::of_slices(slices, Vec::new()).with_etag(options.etag) };
+        let placed = edit.set_current(stored, (attributes, tags)).await?;
+        edit.include(self.prepare_removal(key, upload).await?);
         edit.commit().await?;
         Ok(placed)
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
-        let held = self.shell.hold(self.id, key.as_bytes()).await;
+        let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
         let (upload, _) = self.upload(key, id).await?;
-        let prepared = self.forget(key, upload).await?;
-        Ok(self.shell.commit(prepared, vec![held]).await?)
+        let prepared = self.prepare_removal(key, upload).await?;
+        Ok(self.frontend.commit(prepared, vec![lock]).await?)
     }
 
     async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {
-        let entries = IndexKey::of(Kind::Upload, self.id).escaped(prefix);
+        let entries = IndexKey::prefix(Kind::Upload, self.id).append_escaped(prefix);
         let mut found = Vec::new();
-        for (entry, value) in self.shell.entries(entries, usize::MAX).await? {
+        for (entry, value) in self.frontend.entries(entries, usize::MAX).await? {
             let (key, number) =
                 IndexKey::escaped_key(&entry.0).ok_or(Error::damaged("an upload's key in the index", 0))?;
             let key = ObjectKey::new(key)?;
-            found.push(UploadRecord::decode(&value)?.shown(&key, format!("{number:016x}")));
+            found.push(UploadRecord::decode(&value)?.into_upload(&key, format!("{number:016x}")));
         }
         Ok(found)
     }

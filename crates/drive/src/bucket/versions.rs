@@ -1,11 +1,11 @@
 //! Versions of objects: implements `Versions`.
 
-use super::edit::{Edit, Older, check, is_called};
-use super::{DriveBucket, shown};
+use super::edit::{Edit, OlderVersion, check_precondition, has_version_id};
+use super::{DriveBucket, effective_naming};
 use crate::error::Error;
 use crate::format::{Body, BucketId, IndexKey, Kind, ObjectRecord};
 use crate::index;
-use crate::machine::Machine;
+use crate::machine::Engine;
 use crate::shell::decoded;
 use bytes::Bytes;
 use std::ops::Bound;
@@ -18,24 +18,24 @@ use store::{
 
 impl DriveBucket {
     fn version(&self, key: &ObjectKey, record: &ObjectRecord, is_newest: bool, state: Versioning) -> Version {
-        let id = shown(record.naming, state)
+        let id = effective_naming(record.naming, state)
             .id(record.write, record.modified)
             .unwrap_or_else(|| NULL_VERSION.into());
-        let stored = (record.body != Body::Mark).then(|| self.meta(key, record, state));
+        let stored = (record.body != Body::DeleteMarker).then(|| self.meta(key, record, state));
         Version { key: key.clone(), id, is_newest, last_modified: record.modified, stored }
     }
 
     /// Returns the newest version of a key: the current object, or a delete marker.
     async fn newest(&self, key: &ObjectKey, state: Versioning) -> Result<Option<Version>> {
         let entry = IndexKey::object(self.id, key);
-        let mut current = self.shell.record(&entry).await?;
+        let mut current = self.frontend.record(&entry).await?;
         loop {
             if let Some(record) = &current {
                 return Ok(Some(self.version(key, record, true, state)));
             }
-            let older = self.older(key, 1).await?;
+            let older = self.older_versions(key, 1).await?;
             // An older version may have become current meanwhile.
-            current = self.shell.record(&entry).await?;
+            current = self.frontend.record(&entry).await?;
             if current.is_none() {
                 return Ok(older.first().map(|(_, record)| self.version(key, record, true, state)));
             }
@@ -43,12 +43,12 @@ impl DriveBucket {
     }
 
     /// Returns all versions of a key, newest first.
-    async fn all_of(&self, key: &ObjectKey, state: Versioning) -> Result<Vec<Version>> {
+    async fn all_versions(&self, key: &ObjectKey, state: Versioning) -> Result<Vec<Version>> {
         let entry = IndexKey::object(self.id, key);
-        let mut current = self.shell.record(&entry).await?;
+        let mut current = self.frontend.record(&entry).await?;
         loop {
-            let older = self.older(key, usize::MAX).await?.into_iter().map(|(_, record)| record);
-            let now = self.shell.record(&entry).await?;
+            let older = self.older_versions(key, usize::MAX).await?.into_iter().map(|(_, record)| record);
+            let now = self.frontend.record(&entry).await?;
             if is_same_write(&current, &now) {
                 let records = newest_first(current, older);
                 return Ok(self.versions_of(key, &records, state).collect());
@@ -58,20 +58,20 @@ impl DriveBucket {
     }
 
     /// Returns the entry and the record of the version with this id.
-    pub(super) async fn version_called(&self, key: &ObjectKey, id: &str) -> Result<Option<Older>> {
+    pub(super) async fn version_called(&self, key: &ObjectKey, id: &str) -> Result<Option<OlderVersion>> {
         let state = self.state().await?;
         let entry = IndexKey::object(self.id, key);
-        let mut current = self.shell.record(&entry).await?;
+        let mut current = self.frontend.record(&entry).await?;
         loop {
-            if let Some(record) = current.as_ref().filter(|record| is_called(record, state, id)) {
+            if let Some(record) = current.as_ref().filter(|record| has_version_id(record, state, id)) {
                 return Ok(Some((entry, record.clone())));
             }
-            let older = self.older_called(key, id, state).await?;
+            let older = self.older_version(key, id, state).await?;
             if older.is_some() {
                 return Ok(older);
             }
             // The version may have become current meanwhile.
-            let now = self.shell.record(&entry).await?;
+            let now = self.frontend.record(&entry).await?;
             if is_same_write(&current, &now) {
                 return Ok(None);
             }
@@ -98,29 +98,29 @@ impl DriveBucket {
         change: impl FnOnce(&mut ObjectRecord) -> Result<()> + Send,
     ) -> Result<()> {
         version_id::check(id)?;
-        let held = self.shell.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key, held).await?;
+        let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, lock).await?;
         let missing = || StoreError::NotFound(key.clone());
-        let (entry, mut record) = self.found(&edit, key, id).await?.ok_or_else(missing)?;
-        if record.body == Body::Mark {
+        let (entry, mut record) = self.find_entry(&edit, key, id).await?.ok_or_else(missing)?;
+        if record.body == Body::DeleteMarker {
             return Err(missing());
         }
         change(&mut record)?;
-        edit.put(entry, &record);
+        edit.put_entry(entry, &record);
         Ok(edit.commit().await?)
     }
 
     /// Returns the entry and the record of a version, during an edit of its key.
-    async fn found(
+    async fn find_entry(
         &self,
         edit: &Edit<'_>,
         key: &ObjectKey,
         id: &str,
     ) -> Result<Option<(IndexKey, ObjectRecord)>> {
-        if let Some(current) = edit.current.as_ref().filter(|current| edit.is_called(current, id)) {
+        if let Some(current) = edit.current.as_ref().filter(|current| edit.has_version_id(current, id)) {
             return Ok(Some((IndexKey::object(self.id, key), current.clone())));
         }
-        Ok(self.older_called(key, id, edit.state).await?)
+        Ok(self.older_version(key, id, edit.state).await?)
     }
 
     async fn page_of_versions(&self, scan: Scan, after_version: Option<&str>) -> Result<Vec<VersionEntry>> {
@@ -129,18 +129,18 @@ impl DriveBucket {
         if let (Some(after), Some(version)) = (&scan.after, after_version)
             && let Ok(key) = ObjectKey::new(after.clone())
         {
-            let versions = self.all_of(&key, state).await?;
+            let versions = self.all_versions(&key, state).await?;
             entries.extend(version_id::after(versions, version).map(entry));
         }
         let bucket = self.clone();
-        let work = move |machine: &Arc<Machine>| bucket.versions_from(machine, &scan, state, entries);
-        Ok(self.shell.blocking(work).await?)
+        let work = move |engine: &Arc<Engine>| bucket.versions_from(engine, &scan, state, entries);
+        Ok(self.frontend.blocking(work).await?)
     }
 
     /// Appends the versions of the keys that the scan covers, up to its limit.
     fn versions_from(
         &self,
-        machine: &Machine,
+        engine: &Engine,
         scan: &Scan,
         state: Versioning,
         mut entries: Vec<VersionEntry>,
@@ -152,7 +152,7 @@ impl DriveBucket {
         while entries.len() < scan.limit
             && let Some(bound) = from.take()
         {
-            let mut keys = Keys::new(machine, self.id, &bound, &scan.prefix)?;
+            let mut keys = VersionedKeys::new(engine, self.id, &bound, &scan.prefix)?;
             while entries.len() < scan.limit
                 && let Some(key) = keys.next()
             {
@@ -183,7 +183,7 @@ fn entry(version: Version) -> VersionEntry {
 }
 
 /// The keys of a bucket that have a current object or versions, in order: two scans in parallel.
-struct Keys {
+struct VersionedKeys {
     objects: index::Scan,
     versions: index::Scan,
     /// The next unread entry of each scan.
@@ -191,22 +191,23 @@ struct Keys {
     version: Option<(ObjectKey, Bytes)>,
 }
 
-impl Keys {
-    fn new(machine: &Machine, bucket: BucketId, from: &Bound<Vec<u8>>, prefix: &[u8]) -> crate::Result<Self> {
-        let (objects, versions) = (IndexKey::of(Kind::Object, bucket), IndexKey::of(Kind::Version, bucket));
-        let current = from.as_ref().map(|key| objects.clone().then(key).0);
+impl VersionedKeys {
+    fn new(engine: &Engine, bucket: BucketId, from: &Bound<Vec<u8>>, prefix: &[u8]) -> crate::Result<Self> {
+        let (objects, versions) =
+            (IndexKey::prefix(Kind::Object, bucket), IndexKey::prefix(Kind::Version, bucket));
+        let current = from.as_ref().map(|key| objects.clone().append(key).0);
         let older = match from {
-            Bound::Included(key) => Bound::Included(versions.clone().escaped(key).0),
+            Bound::Included(key) => Bound::Included(versions.clone().append_escaped(key).0),
             // After all versions of the key: in their entries `00 01` and a number follow the key.
-            Bound::Excluded(key) => Bound::Included(versions.clone().escaped(key).then(&[0, 2]).0),
+            Bound::Excluded(key) => Bound::Included(versions.clone().append_escaped(key).append(&[0, 2]).0),
             Bound::Unbounded => Bound::Unbounded,
         };
         let scan = |from: Bound<Vec<u8>>, prefix: IndexKey| {
-            machine.index.scan(from.as_ref().map(Vec::as_slice), &prefix.0)
+            engine.index.scan(from.as_ref().map(Vec::as_slice), &prefix.0)
         };
         // Objects first: an object that is overwritten between the scans is then found among the older versions.
-        let objects = scan(current, objects.then(prefix))?;
-        let versions = scan(older, versions.escaped(prefix))?;
+        let objects = scan(current, objects.append(prefix))?;
+        let versions = scan(older, versions.append_escaped(prefix))?;
         let mut keys = Self { objects, versions, object: None, version: None };
         keys.next_object()?;
         keys.next_version()?;
@@ -290,17 +291,17 @@ impl Versions for DriveBucket {
 
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {
         version_id::check(id)?;
-        let now = self.shell.clock.now();
-        let held = self.shell.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key, held).await?;
-        let Some((entry, record)) = self.found(&edit, key, id).await? else {
-            check(key, None, &removal.precondition)?;
+        let now = self.frontend.clock.now();
+        let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, lock).await?;
+        let Some((entry, record)) = self.find_entry(&edit, key, id).await? else {
+            check_precondition(key, None, &removal.precondition)?;
             edit.commit().await?;
             return Ok(Deleted { version: Some(id.into()), is_marker: false });
         };
-        let is_marker = record.body == Body::Mark;
+        let is_marker = record.body == Body::DeleteMarker;
         let etag = (!is_marker).then(|| self.etag_of(&record));
-        check(key, etag.as_ref(), &removal.precondition)?;
+        check_precondition(key, etag.as_ref(), &removal.precondition)?;
         if Lock::of(&record.attributes).protects(now, removal.bypass_governance) {
             return Err(StoreError::Locked(key.clone()));
         }
@@ -313,10 +314,10 @@ impl Versions for DriveBucket {
     }
 
     async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted> {
-        let held = self.shell.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key, held).await?;
-        edit.check(&precondition)?;
-        let deleted = edit.mark().await?;
+        let lock = self.frontend.lock_key(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, lock).await?;
+        edit.check_precondition(&precondition)?;
+        let deleted = edit.delete_current().await?;
         edit.commit().await?;
         Ok(deleted)
     }
@@ -332,7 +333,7 @@ impl Versions for DriveBucket {
         version_id::check(id)?;
         let missing = || StoreError::NotFound(key.clone());
         let (_, record) = self.version_called(key, id).await?.ok_or_else(missing)?;
-        if record.body == Body::Mark { Err(missing()) } else { Ok(record.tags) }
+        if record.body == Body::DeleteMarker { Err(missing()) } else { Ok(record.tags) }
     }
 
     async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()> {
@@ -350,7 +351,7 @@ impl Versions for DriveBucket {
         retention: Option<Retention>,
         bypass_governance: bool,
     ) -> Result<()> {
-        let now = self.shell.clock.now();
+        let now = self.frontend.clock.now();
         self.change(key, id, |record| {
             let lock = Lock::of(&record.attributes);
             if !lock.may_become(retention, now, bypass_governance) {
@@ -381,9 +382,9 @@ mod tests {
     /// A version was listed twice, as the newest and as an older one, if its key was overwritten between the reads of the current object
     /// and of the older versions.
     #[test]
-    fn what_is_overwritten_between_two_looks_is_listed_once() {
+    fn an_object_overwritten_between_two_reads_is_listed_once() {
         let record = |write| {
-            let (modified, naming, body) = (Timestamp(1), Naming::Own, Body::Mark);
+            let (modified, naming, body) = (Timestamp(1), Naming::Own, Body::DeleteMarker);
             let (attributes, tags) = Default::default();
             ObjectRecord { write, modified, naming, etag: None, body, attributes, tags }
         };

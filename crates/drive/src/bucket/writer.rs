@@ -12,28 +12,28 @@ pub(crate) struct DriveWriter {
     key: ObjectKey,
     len_bytes: Option<u64>,
     /// Bytes that may still fit into a frame...
-    held: Payload,
+    buffered: Payload,
     /// ... and the runs that take them once they do not.
     runs: Option<RunWriter>,
 }
 
 impl DriveWriter {
     pub(crate) fn new(bucket: DriveBucket, key: ObjectKey, len_bytes: Option<u64>) -> Self {
-        Self { bucket, key, len_bytes, held: Payload::default(), runs: None }
+        Self { bucket, key, len_bytes, buffered: Payload::default(), runs: None }
     }
 }
 
 #[async_trait::async_trait]
 impl ObjectWriter for DriveWriter {
     async fn write(&mut self, piece: Bytes) -> Result<()> {
-        let shell = &self.bucket.shell;
+        let frontend = &self.bucket.frontend;
         match &mut self.runs {
             Some(runs) => runs.push(&piece).await?,
             none => {
-                self.held.push(piece);
-                if self.held.len() > shell.machine.piece_bytes_max() {
-                    let runs = none.insert(shell.patient_run_writer(self.len_bytes)?);
-                    for piece in std::mem::take(&mut self.held).pieces() {
+                self.buffered.push(piece);
+                if self.buffered.len() > frontend.engine.inline_bytes_max() {
+                    let runs = none.insert(frontend.streaming_run_writer(self.len_bytes)?);
+                    for piece in std::mem::take(&mut self.buffered).pieces() {
                         runs.push(piece).await?;
                     }
                 }
@@ -43,10 +43,10 @@ impl ObjectWriter for DriveWriter {
     }
 
     async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef> {
-        let Self { bucket, key, held, runs, .. } = *self;
+        let Self { bucket, key, buffered, runs, .. } = *self;
         let stored = match runs {
             Some(runs) => runs.finish().await?,
-            None => bucket.shell.store(held).await?,
+            None => bucket.frontend.store(buffered).await?,
         };
         bucket.put_stored(&key, stored, options).await
     }

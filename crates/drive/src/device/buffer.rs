@@ -1,7 +1,7 @@
 //! Buffers that a device can read into and write from without a copy.
 
 use super::BLOCK_BYTES;
-use super::huge_pages::Piece;
+use super::huge_pages::Chunk;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -14,23 +14,23 @@ const KEPT_BYTES_MIN: usize = 64 << 10;
 
 /// Whole blocks of memory aligned to [`BLOCK_BYTES`], as direct I/O requires. Converts to [`Bytes`] without a copy.
 pub struct Buffer {
-    memory: Memory,
+    memory: Backing,
     start: usize,
     len: usize,
 }
 
-enum Memory {
+enum Backing {
     /// Longer than the window by the alignment. Never moved or grown, so the window stays aligned.
-    Own(Vec<u8>),
+    Owned(Vec<u8>),
     /// Returned to the pool after use.
-    Lent(Piece, Weak<Shelf>),
+    Pooled(Chunk, Weak<BufferPool>),
 }
 
 impl Buffer {
     /// Makes a buffer of zeros. The length must be a multiple of [`BLOCK_BYTES`].
     pub fn zeroed(len: usize) -> Self {
         assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are not whole blocks");
-        Self::in_own(vec![0; len + ALIGNMENT], len)
+        Self::owned(vec![0; len + ALIGNMENT], len)
     }
 
     /// Joins slices, padded with zeros to whole blocks.
@@ -50,12 +50,12 @@ impl Buffer {
             memory.extend_from_slice(slice);
         }
         memory.resize(start + len, 0);
-        Self::in_own(memory, len)
+        Self::owned(memory, len)
     }
 
-    fn in_own(memory: Vec<u8>, len: usize) -> Self {
+    fn owned(memory: Vec<u8>, len: usize) -> Self {
         let start = memory.as_ptr().align_offset(ALIGNMENT);
-        Self { memory: Memory::Own(memory), start, len }
+        Self { memory: Backing::Owned(memory), start, len }
     }
 
     /// Returns whether a device can use the memory without a copy: start and length are aligned.
@@ -66,10 +66,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Memory::Lent(piece, shelf) = std::mem::replace(&mut self.memory, Memory::Own(Vec::new()))
-            && let Some(shelf) = shelf.upgrade()
+        if let Backing::Pooled(chunk, pool) = std::mem::replace(&mut self.memory, Backing::Owned(Vec::new()))
+            && let Some(pool) = pool.upgrade()
         {
-            shelf.put(piece);
+            pool.put(chunk);
         }
     }
 }
@@ -79,8 +79,8 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         let memory: &[u8] = match &self.memory {
-            Memory::Own(memory) => memory,
-            Memory::Lent(piece, _) => piece,
+            Backing::Owned(memory) => memory,
+            Backing::Pooled(chunk, _) => chunk,
         };
         &memory[self.start..self.start + self.len]
     }
@@ -89,8 +89,8 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let memory: &mut [u8] = match &mut self.memory {
-            Memory::Own(memory) => memory,
-            Memory::Lent(piece, _) => piece,
+            Backing::Owned(memory) => memory,
+            Backing::Pooled(chunk, _) => chunk,
         };
         &mut memory[self.start..self.start + self.len]
     }
@@ -117,24 +117,24 @@ impl fmt::Debug for Buffer {
 /// A pool of large buffers for reuse. Memory that is new to the process costs as much CPU time as reading a device into it, or more
 /// (docs/decisions/0044), and small pages cost as much again (docs/decisions/0057).
 #[derive(Debug, Clone)]
-pub struct Buffers(Arc<Shelf>);
+pub struct Buffers(Arc<BufferPool>);
 
 #[derive(Debug)]
-struct Shelf {
+struct BufferPool {
     keep_bytes: usize,
-    free: Mutex<Free>,
+    free: Mutex<FreeChunks>,
 }
 
 #[derive(Debug, Default)]
-struct Free {
-    pieces: Vec<Piece>,
+struct FreeChunks {
+    chunks: Vec<Chunk>,
     len_bytes: usize,
 }
 
 impl Buffers {
     /// Makes a pool that keeps at most `keep_bytes` of unused memory.
     pub fn new(keep_bytes: usize) -> Self {
-        Self(Arc::new(Shelf { keep_bytes, free: Mutex::default() }))
+        Self(Arc::new(BufferPool { keep_bytes, free: Mutex::default() }))
     }
 
     /// Takes a buffer with arbitrary contents. The length must be a multiple of [`BLOCK_BYTES`].
@@ -144,14 +144,14 @@ impl Buffers {
         }
         assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are not whole blocks");
         // Few sizes, so that a returned buffer fits the next request.
-        let piece = self.0.take(len.next_power_of_two());
-        Buffer { memory: Memory::Lent(piece, Arc::downgrade(&self.0)), start: 0, len }
+        let chunk = self.0.take(len.next_power_of_two());
+        Buffer { memory: Backing::Pooled(chunk, Arc::downgrade(&self.0)), start: 0, len }
     }
 }
 
 /// Fills a buffer from its beginning on.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub(crate) struct BufferBuilder {
     buffer: Buffer,
     filled: usize,
     row_bytes: usize,
@@ -159,13 +159,13 @@ pub(crate) struct Filling {
 
 impl Buffers {
     /// Begins a buffer with room for `capacity_bytes`, which is padded to whole rows of `row_bytes` in the end.
-    pub(crate) fn fill(&self, capacity_bytes: usize, row_bytes: u64) -> Filling {
+    pub(crate) fn fill(&self, capacity_bytes: usize, row_bytes: u64) -> BufferBuilder {
         let row_bytes = row_bytes as usize;
-        Filling { buffer: self.take(capacity_bytes.next_multiple_of(row_bytes)), filled: 0, row_bytes }
+        BufferBuilder { buffer: self.take(capacity_bytes.next_multiple_of(row_bytes)), filled: 0, row_bytes }
     }
 }
 
-impl Filling {
+impl BufferBuilder {
     /// Appends bytes. Panics if there is no room.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let end = self.filled + bytes.len();
@@ -197,7 +197,7 @@ impl Filling {
     }
 }
 
-impl Deref for Filling {
+impl Deref for BufferBuilder {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -205,23 +205,23 @@ impl Deref for Filling {
     }
 }
 
-impl Shelf {
-    fn take(&self, len: usize) -> Piece {
+impl BufferPool {
+    fn take(&self, len: usize) -> Chunk {
         let mut free = self.lock();
         loop {
-            if let Some(piece) = free.take(len) {
-                return piece;
+            if let Some(chunk) = free.take(len) {
+                return chunk;
             }
-            Piece::several(len).for_each(|piece| free.put(piece));
+            Chunk::allocate(len).for_each(|chunk| free.put(chunk));
         }
     }
 
-    fn put(&self, piece: Piece) {
-        if piece.is_alone() {
+    fn put(&self, chunk: Chunk) {
+        if chunk.has_lost_sibling() {
             return;
         }
         let mut free = self.lock();
-        free.put(piece);
+        free.put(chunk);
         let mut gone = Vec::new();
         while free.len_bytes > self.keep_bytes {
             gone.append(&mut free.take_oldest());
@@ -231,30 +231,31 @@ impl Shelf {
         drop(gone);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Free> {
+    fn lock(&self) -> MutexGuard<'_, FreeChunks> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Free {
-    fn put(&mut self, piece: Piece) {
-        self.len_bytes += piece.len();
-        self.pieces.push(piece);
+impl FreeChunks {
+    fn put(&mut self, chunk: Chunk) {
+        self.len_bytes += chunk.len();
+        self.chunks.push(chunk);
     }
 
     /// Takes the buffer that was returned last: it is still in the processor's caches.
-    fn take(&mut self, len: usize) -> Option<Piece> {
-        let found = self.pieces.iter().rposition(|piece| piece.len() == len)?;
+    fn take(&mut self, len: usize) -> Option<Chunk> {
+        let found = self.chunks.iter().rposition(|chunk| chunk.len() == len)?;
         self.len_bytes -= len;
-        Some(self.pieces.remove(found))
+        Some(self.chunks.remove(found))
     }
 
     /// Removes the oldest chunk, with all chunks of the same huge pages: they are worth keeping only together.
-    fn take_oldest(&mut self) -> Vec<Piece> {
-        let oldest = self.pieces.remove(0);
-        let mut taken: Vec<Piece> = self.pieces.extract_if(.., |piece| piece.is_beside(&oldest)).collect();
+    fn take_oldest(&mut self) -> Vec<Chunk> {
+        let oldest = self.chunks.remove(0);
+        let mut taken: Vec<Chunk> =
+            self.chunks.extract_if(.., |chunk| chunk.shares_mapping(&oldest)).collect();
         taken.push(oldest);
-        self.len_bytes -= taken.iter().map(|piece| piece.len()).sum::<usize>();
+        self.len_bytes -= taken.iter().map(|chunk| chunk.len()).sum::<usize>();
         taken
     }
 }
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn gathered_slices_are_joined_and_filled_up() {
+    fn gathered_slices_are_joined_and_padded() {
         let buffer = Buffer::gathered([&b"ab"[..], b"", b"cde"]);
         assert!(Buffer::is_aligned(&buffer));
         assert_eq!(buffer.len(), ALIGNMENT);
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_buffer_are_the_same_memory() {
+    fn bytes_of_a_buffer_share_its_memory() {
         let mut buffer = Buffer::zeroed(2 * ALIGNMENT);
         buffer[ALIGNMENT] = 7;
         let at = buffer.as_ptr();
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_when_the_last_of_its_bytes_is_gone() {
+    fn memory_is_reused_after_the_last_slice_is_dropped() {
         let buffers = Buffers::new(4 << 20);
         let buffer = buffers.take(1 << 20);
         assert!(Buffer::is_aligned(&buffer));
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_ends_in_zeros_whatever_the_memory_held_before() {
+    fn a_filled_buffer_is_padded_with_zeros() {
         let buffers = Buffers::new(4 << 20);
         buffers.take(128 << 10).fill(7);
         let mut filling = buffers.fill(100 << 10, BLOCK_BYTES);
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_memory_is_kept_than_said() {
+    fn no_more_than_the_limit_is_kept() {
         let buffers = Buffers::new(3 << 20);
         let taken: Vec<_> = (0..8).map(|_| buffers.take(1 << 20)).collect();
         drop(taken);
@@ -347,17 +348,17 @@ mod tests {
     #[test]
     fn half_a_huge_page_is_not_kept() {
         let buffers = Buffers::new(2 << 20);
-        let [one, beside_one, other, beside_other] = [(); 4].map(|()| buffers.take(1 << 20));
-        drop([one, other, beside_other]);
+        let [one, sibling_of_one, other, sibling_of_other] = [(); 4].map(|()| buffers.take(1 << 20));
+        drop([one, other, sibling_of_other]);
         assert_eq!(buffers.0.lock().len_bytes, 2 << 20);
-        drop(beside_one);
+        drop(sibling_of_one);
         assert_eq!(buffers.0.lock().len_bytes, 2 << 20);
         let again = [(); 2].map(|()| buffers.take(1 << 20));
         assert_eq!(buffers.0.lock().len_bytes, 0, "the two halves of one page are kept: {again:?}");
     }
 
     #[test]
-    fn buffers_outlive_where_they_came_from() {
+    fn buffers_outlive_their_pool() {
         let buffers = Buffers::new(1 << 20);
         let buffer = buffers.take(128 << 10);
         drop(buffers);

@@ -13,14 +13,14 @@ pub const LEN_BYTES_MIN: u64 = 8 << 20;
 type Case = (&'static str, fn(&dyn BlockDevice));
 
 const CASES: &[Case] = &[
-    ("what is written is read", what_is_written_is_read),
+    ("a read returns what was written", a_read_returns_what_was_written),
     ("a later write wins", a_later_write_wins),
-    ("neighbours stay", neighbours_stay),
+    ("neighbours are unchanged", neighbours_are_unchanged),
     ("the first and the last block", the_first_and_the_last_block),
     ("large and unaligned memory", large_and_unaligned_memory),
-    ("nothing is a range too", nothing_is_a_range_too),
+    ("an empty range is valid", an_empty_range_is_valid),
     ("beyond the end", beyond_the_end),
-    ("broken blocks", broken_blocks),
+    ("partial blocks panic", partial_blocks_panic),
     ("several at once", several_at_once),
 ];
 
@@ -36,7 +36,7 @@ pub fn run(device: &dyn BlockDevice) {
     }
 }
 
-fn what_is_written_is_read(device: &dyn BlockDevice) {
+fn a_read_returns_what_was_written(device: &dyn BlockDevice) {
     let written = pattern(device, 1, 3);
     write(device, 5, &written);
     assert_holds(device, 5, &written);
@@ -53,7 +53,7 @@ fn a_later_write_wins(device: &dyn BlockDevice) {
     assert_holds(device, 10, &pattern(device, 2, 4)[..row(device)]);
 }
 
-fn neighbours_stay(device: &dyn BlockDevice) {
+fn neighbours_are_unchanged(device: &dyn BlockDevice) {
     let (before, after) = (pattern(device, 4, 1), pattern(device, 5, 1));
     write(device, 20, &before);
     write(device, 22, &after);
@@ -82,7 +82,7 @@ fn large_and_unaligned_memory(device: &dyn BlockDevice) {
     assert_holds(device, 30, &written[1..]);
 }
 
-fn nothing_is_a_range_too(device: &dyn BlockDevice) {
+fn an_empty_range_is_valid(device: &dyn BlockDevice) {
     for at in [0, device.row_bytes(), device.len_bytes()] {
         assert!(device.read_at(at, &mut []).is_ok());
         assert!(device.write_at(at, &[]).is_ok());
@@ -104,7 +104,7 @@ fn beyond_the_end(device: &dyn BlockDevice) {
 }
 
 /// A range that is not whole blocks is a bug of the caller, so devices panic.
-fn broken_blocks(device: &dyn BlockDevice) {
+fn partial_blocks_panic(device: &dyn BlockDevice) {
     let panics = |what: &(dyn Fn() + Sync)| {
         let outcome = thread::scope(|scope| scope.spawn(what).join());
         assert!(outcome.is_err(), "a range that is not whole blocks was accepted");

@@ -96,8 +96,8 @@ impl FileDevice {
             return Err(OpenError::NoDevice(path.to_owned()));
         }
         let exclusive = if is_block_device && writes { OFlags::EXCL } else { OFlags::empty() };
-        let (file, direct) = when_free(|| match open_direct(path, access | exclusive) {
-            Err(Errno::BUSY) => Err(who_holds(path)),
+        let (file, direct) = retry_while_held(|| match open_direct(path, access | exclusive) {
+            Err(Errno::BUSY) => Err(busy_error(path)),
             opened => opened.map_err(|errno| refused("open", path, errno)),
         })?;
         lock(path, &file, writes)?;
@@ -118,7 +118,7 @@ impl FileDevice {
     }
 
     /// Returns whether memory can be passed to the kernel without a copy.
-    pub(super) fn takes(&self, memory: &[u8]) -> bool {
+    pub(super) fn accepts(&self, memory: &[u8]) -> bool {
         !self.direct || Buffer::is_aligned(memory)
     }
 }
@@ -136,7 +136,7 @@ impl BlockDevice for FileDevice {
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         check_read(self.len_bytes, at, into.len())?;
-        if self.takes(into) {
+        if self.accepts(into) {
             return self.file.read_exact_at(into, at);
         }
         let mut buffer = Buffer::zeroed(into.len().min(COPY_BYTES));
@@ -150,7 +150,7 @@ impl BlockDevice for FileDevice {
 
     fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
         check_write(self.len_bytes, at, from.len())?;
-        if self.takes(from) {
+        if self.accepts(from) {
             return self.file.write_all_at(from, at);
         }
         for (n, part) in from.chunks(COPY_BYTES).enumerate() {
@@ -180,7 +180,7 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
 }
 
 /// Returns the error for a block device that is open exclusively elsewhere: a drive holds a lock too, the kernel does not.
-fn who_holds(path: &Path) -> OpenError {
+fn busy_error(path: &Path) -> OpenError {
     let probe = || {
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
@@ -194,14 +194,14 @@ fn who_holds(path: &Path) -> OpenError {
 fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
     let how =
         if writes { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
-    when_free(|| match rustix::fs::flock(file, how) {
+    retry_while_held(|| match rustix::fs::flock(file, how) {
         Err(Errno::WOULDBLOCK) => Err(OpenError::Held(path.to_owned())),
         locked => locked.map_err(|errno| refused("lock", path, errno)),
     })
 }
 
 /// Retries for a limited time while another tenon process uses the device.
-fn when_free<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+fn retry_while_held<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let mut was_held = false;
     store::when_free(FREE_WITHIN, ask, |error| match error {
         OpenError::Held(_) => {
@@ -238,30 +238,30 @@ fn refused(doing: &'static str, path: &Path, source: impl Into<io::Error>) -> Op
 mod tests {
     use super::*;
     use crate::device::conformance;
-    use crate::device::loopback::Loop;
+    use crate::device::loopback::LoopDevice;
 
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
     }
 
     #[test]
-    fn a_file_keeps_the_rules() {
+    fn a_file_conforms() {
         let folder = folder();
         let device = FileDevice::create(&folder.path().join("drive"), conformance::LEN_BYTES_MIN).unwrap();
         conformance::run(&device);
     }
 
     #[test]
-    fn a_block_device_keeps_the_rules() {
+    fn a_block_device_conforms() {
         let folder = folder();
-        let block = Loop::new(&folder.path().join("below"), conformance::LEN_BYTES_MIN);
+        let block = LoopDevice::new(&folder.path().join("below"), conformance::LEN_BYTES_MIN);
         let device = FileDevice::open(block.path()).unwrap();
         assert_eq!(device.len_bytes(), conformance::LEN_BYTES_MIN);
         conformance::run(&device);
     }
 
     #[test]
-    fn a_file_through_the_page_cache_keeps_the_rules() {
+    fn a_file_through_the_page_cache_conforms() {
         let folder = folder();
         let path = folder.path().join("drive");
         let mut device = FileDevice::create(&path, conformance::LEN_BYTES_MIN).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_has_its_space_and_reads_as_zeros() {
+    fn a_new_file_has_reserved_space_and_reads_as_zeros() {
         use std::os::unix::fs::MetadataExt as _;
         let folder = folder();
         let path = folder.path().join("drive");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_made_anew() {
+    fn an_existing_file_is_not_replaced() {
         let folder = folder();
         let path = folder.path().join("drive");
         std::fs::write(&path, "precious").unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn space_that_is_not_there_leaves_no_file() {
+    fn a_file_without_enough_space_is_removed() {
         let folder = folder();
         let path = folder.path().join("drive");
         let error = FileDevice::create(&path, 1 << 60).unwrap_err();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn one_writes_or_several_read() {
+    fn one_writer_or_several_readers_are_allowed() {
         let folder = folder();
         let path = folder.path().join("drive");
         let writer = FileDevice::create(&path, 1 << 20).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_only_cannot_write() {
+    fn a_read_only_device_refuses_writes() {
         let folder = folder();
         let path = folder.path().join("drive");
         drop(FileDevice::create(&path, 1 << 20).unwrap());
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_block_device_is_opened_once() {
         let folder = folder();
-        let block = Loop::new(&folder.path().join("below"), 1 << 20);
+        let block = LoopDevice::new(&folder.path().join("below"), 1 << 20);
         let device = FileDevice::open(block.path()).unwrap();
         assert!(matches!(FileDevice::open(block.path()), Err(OpenError::Held(_))));
         assert!(matches!(FileDevice::open_read_only(block.path()), Err(OpenError::Held(_))));
@@ -339,9 +339,9 @@ mod tests {
 
     /// The kernel releases the device of a killed process only when it has closed its ring. Opening a block device failed at once.
     #[test]
-    fn who_is_about_to_go_is_waited_for() {
+    fn opening_waits_for_a_device_about_to_be_released() {
         let folder = folder();
-        let block = Loop::new(&folder.path().join("below"), 1 << 20);
+        let block = LoopDevice::new(&folder.path().join("below"), 1 << 20);
         let held = FileDevice::open(block.path()).unwrap();
         let goes = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(150));
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_mounted_device_is_refused() {
         let folder = folder();
-        let block = Loop::new(&folder.path().join("below"), 32 << 20);
+        let block = LoopDevice::new(&folder.path().join("below"), 32 << 20);
         let mounted = block.mount_ext4(folder.path());
         let error = FileDevice::open(block.path()).unwrap_err();
         assert!(matches!(error, OpenError::Mounted(_)), "{error}");
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_device_is_refused() {
+    fn other_kinds_of_files_are_refused() {
         let error = FileDevice::open(Path::new("/dev/null")).unwrap_err();
         assert_eq!(error.to_string(), "/dev/null is neither a block device nor a regular file");
         let error = FileDevice::open(Path::new("/nowhere/drive")).unwrap_err();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_end_is_not_used() {
+    fn a_partial_block_at_the_end_is_not_used() {
         let folder = folder();
         let path = folder.path().join("drive");
         drop(FileDevice::create(&path, (1 << 20) + 100).unwrap());

@@ -14,28 +14,28 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A part of a mapping of huge pages, owned exclusively. Dropping it returns its memory to the system, even if other chunks of the
 /// mapping are in use; those are in ordinary pages afterwards.
-pub(super) struct Piece {
-    pages: Arc<Pages>,
+pub(super) struct Chunk {
+    pages: Arc<HugePages>,
     at: usize,
     len: usize,
 }
 
-impl Piece {
+impl Chunk {
     /// Maps huge pages, zeroed, and divides them into chunks of a length, a power of two; at least one chunk. Each chunk is aligned to
     /// its length, or to a huge page if it is longer.
-    pub(super) fn several(len: usize) -> impl Iterator<Item = Self> {
+    pub(super) fn allocate(len: usize) -> impl Iterator<Item = Self> {
         assert!(len.is_power_of_two(), "huge pages cannot be divided into chunks of {len} bytes");
-        let pages = Arc::new(Pages::map(len.max(HUGE_PAGE_BYTES)));
+        let pages = Arc::new(HugePages::map(len.max(HUGE_PAGE_BYTES)));
         let count = pages.len / len;
         (0..count).map(move |n| Self { pages: pages.clone(), at: n * len, len })
     }
 
     /// Returns whether another chunk of the mapping was dropped.
-    pub(super) fn is_alone(&self) -> bool {
-        self.pages.are_broken.load(Ordering::Relaxed)
+    pub(super) fn has_lost_sibling(&self) -> bool {
+        self.pages.has_freed_chunk.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
+    pub(super) fn shares_mapping(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.pages, &other.pages)
     }
 
@@ -45,7 +45,7 @@ impl Piece {
     }
 }
 
-impl Deref for Piece {
+impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -54,28 +54,28 @@ impl Deref for Piece {
     }
 }
 
-impl DerefMut for Piece {
+impl DerefMut for Chunk {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and chunks do not overlap (`allocate`).
         unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
     }
 }
 
-impl Drop for Piece {
+impl Drop for Chunk {
     fn drop(&mut self) {
         if Arc::strong_count(&self.pages) == 1 {
             // The last chunk: all of the pages are unmapped.
             return;
         }
-        self.pages.are_broken.store(true, Ordering::Relaxed);
+        self.pages.has_freed_chunk.store(true, Ordering::Relaxed);
         // SAFETY: no other chunk has this part of the pages. If the kernel refuses, the memory is freed with the last chunk.
         let _ = unsafe { madvise(self.start().as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
     }
 }
 
-impl fmt::Debug for Piece {
+impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Piece").field("at", &self.at).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Chunk").field("at", &self.at).field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -84,20 +84,20 @@ impl fmt::Debug for Piece {
 /// A process has a limited number of mappings (`vm.max_map_count`, 65,530 by default). The kernel merges adjacent mappings of one
 /// kind, so only the used part is mapped and all of it gets the same advice. Where the limit is reached all the same, the memory comes
 /// from the heap.
-struct Pages {
+struct HugePages {
     start: NonNull<u8>,
     len: usize,
     is_mapped: bool,
     /// Whether a chunk was dropped and its memory returned to the kernel.
-    are_broken: AtomicBool,
+    has_freed_chunk: AtomicBool,
 }
 
 // SAFETY: the memory belongs to the process, and each byte to one chunk.
-unsafe impl Send for Pages {}
+unsafe impl Send for HugePages {}
 // SAFETY: as above; only the owner of a chunk changes its bytes.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for HugePages {}
 
-impl Pages {
+impl HugePages {
     fn map(len: usize) -> Self {
         let (start, is_mapped) = match map_aligned(len) {
             Some(start) => (start, true),
@@ -105,11 +105,11 @@ impl Pages {
         };
         // SAFETY: the range was just mapped or allocated. Without huge pages the memory works as well.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
-        Self { start, len, is_mapped, are_broken: AtomicBool::new(false) }
+        Self { start, len, is_mapped, has_freed_chunk: AtomicBool::new(false) }
     }
 }
 
-impl Drop for Pages {
+impl Drop for HugePages {
     fn drop(&mut self) {
         // SAFETY: no chunk is left.
         unsafe {
@@ -168,63 +168,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_have_no_byte_in_common() {
+    fn chunks_do_not_overlap() {
         for len in [64 << 10, 1 << 20, 2 << 20, 8 << 20] {
-            let mut pieces: Vec<_> = Piece::several(len).collect();
-            assert_eq!(pieces.len(), (HUGE_PAGE_BYTES / len).max(1));
-            for (n, piece) in pieces.iter_mut().enumerate() {
-                assert_eq!(piece.len(), len);
-                assert_eq!(piece.as_ptr().align_offset(len.min(HUGE_PAGE_BYTES)), 0);
-                assert!(piece.iter().all(|byte| *byte == 0));
-                piece.fill(n as u8 + 1);
+            let mut chunks: Vec<_> = Chunk::allocate(len).collect();
+            assert_eq!(chunks.len(), (HUGE_PAGE_BYTES / len).max(1));
+            for (n, chunk) in chunks.iter_mut().enumerate() {
+                assert_eq!(chunk.len(), len);
+                assert_eq!(chunk.as_ptr().align_offset(len.min(HUGE_PAGE_BYTES)), 0);
+                assert!(chunk.iter().all(|byte| *byte == 0));
+                chunk.fill(n as u8 + 1);
             }
-            for (n, piece) in pieces.iter().enumerate() {
-                assert!(piece.iter().all(|byte| *byte == n as u8 + 1));
+            for (n, chunk) in chunks.iter().enumerate() {
+                assert!(chunk.iter().all(|byte| *byte == n as u8 + 1));
             }
         }
     }
 
     /// Each chunk of 2 MiB took two mappings, so a read cache of 64 GiB reached the kernel's limit of 65,530 and the process was aborted.
     #[test]
-    fn a_piece_takes_one_mapping_at_most() {
+    fn a_chunk_takes_at_most_one_mapping() {
         let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
         let before = mappings();
-        let mut pieces: Vec<_> = (0..1000).flat_map(|_| Piece::several(HUGE_PAGE_BYTES)).collect();
-        pieces.iter_mut().for_each(|piece| piece[0] = 1);
+        let mut chunks: Vec<_> = (0..1000).flat_map(|_| Chunk::allocate(HUGE_PAGE_BYTES)).collect();
+        chunks.iter_mut().for_each(|chunk| chunk[0] = 1);
         // Other tests map and unmap memory at the same time.
         assert!(mappings() < before + 1100, "{} mappings for 1000 chunks", mappings() - before);
     }
 
     #[test]
-    fn memory_comes_from_the_heap_where_the_kernel_maps_nothing_more() {
+    fn memory_comes_from_the_heap_if_mapping_fails() {
         let start = allocate_aligned(HUGE_PAGE_BYTES);
-        let pages =
-            Pages { start, len: HUGE_PAGE_BYTES, is_mapped: false, are_broken: AtomicBool::new(false) };
-        let mut piece = Piece { pages: Arc::new(pages), at: 0, len: HUGE_PAGE_BYTES };
-        assert!(piece.iter().all(|byte| *byte == 0));
-        piece.fill(7);
+        let pages = HugePages {
+            start,
+            len: HUGE_PAGE_BYTES,
+            is_mapped: false,
+            has_freed_chunk: AtomicBool::new(false),
+        };
+        let mut chunk = Chunk { pages: Arc::new(pages), at: 0, len: HUGE_PAGE_BYTES };
+        assert!(chunk.iter().all(|byte| *byte == 0));
+        chunk.fill(7);
         assert_eq!(map_aligned(usize::MAX - 2 * HUGE_PAGE_BYTES), None);
     }
 
     #[test]
-    fn a_piece_outlives_those_beside_it() {
-        let mut pieces = Piece::several(1 << 20);
-        let (mut first, second) = (pieces.next().unwrap(), pieces.next().unwrap());
-        drop(pieces);
+    fn a_chunk_outlives_its_siblings() {
+        let mut chunks = Chunk::allocate(1 << 20);
+        let (mut first, second) = (chunks.next().unwrap(), chunks.next().unwrap());
+        drop(chunks);
         first.fill(7);
         drop(second);
         assert!(first.iter().all(|byte| *byte == 7));
     }
 
     #[test]
-    fn what_is_dropped_is_the_systems_again() {
-        let mut pieces = Piece::several(1 << 20);
-        let (mut first, mut second) = (pieces.next().unwrap(), pieces.next().unwrap());
+    fn memory_of_a_dropped_chunk_returns_to_the_system() {
+        let mut chunks = Chunk::allocate(1 << 20);
+        let (mut first, mut second) = (chunks.next().unwrap(), chunks.next().unwrap());
         first.fill(7);
         second.fill(7);
         let (pages, at) = (second.pages.clone(), second.at);
         drop(second);
-        let again = Piece { pages, at, len: 1 << 20 };
+        let again = Chunk { pages, at, len: 1 << 20 };
         assert!(again.iter().all(|byte| *byte == 0), "the memory was returned to the kernel");
     }
 }

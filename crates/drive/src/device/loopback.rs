@@ -5,9 +5,9 @@ use std::process::Command;
 
 /// A loop device that is detached on drop. Tests that need one fail where losetup(8) is not permitted.
 #[derive(Debug)]
-pub(crate) struct Loop(PathBuf);
+pub(crate) struct LoopDevice(PathBuf);
 
-impl Loop {
+impl LoopDevice {
     /// Makes a loop device over a new file, with direct I/O.
     pub(crate) fn new(below: &Path, len_bytes: u64) -> Self {
         std::fs::File::create_new(below).unwrap().set_len(len_bytes).unwrap();
@@ -29,7 +29,7 @@ impl Loop {
     }
 }
 
-impl Drop for Loop {
+impl Drop for LoopDevice {
     fn drop(&mut self) {
         run(Command::new("losetup").arg("--detach").arg(&self.0));
     }

@@ -22,11 +22,11 @@ mod verified_read;
 pub(crate) use array::fuzz_label;
 pub use array::{Array, ArrayInfo, Found, MEMBERS_MAX, MemberState, Rebuilt, Shape};
 pub use async_io::Io;
-pub(crate) use buffer::Filling;
+pub(crate) use buffer::BufferBuilder;
 pub use buffer::{Buffer, Buffers};
 pub use file::{FileDevice, OpenError};
 pub use ring::Ring;
-pub(crate) use verified_read::{read_otherwise, read_right};
+pub(crate) use verified_read::{read_reconstructed, read_verified};
 
 use std::fmt;
 use std::io;

@@ -5,19 +5,19 @@ use std::io;
 
 /// Reads blocks, and checks them with `is_right`. If they are wrong, tries the alternatives of the device and repairs the blocks. Returns
 /// false if no alternative is right.
-pub(crate) fn read_right(
+pub(crate) fn read_verified(
     device: &dyn BlockDevice,
     at: u64,
     into: &mut [u8],
     mut is_right: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<bool> {
     device.read_at(at, into)?;
-    Ok(is_right(into) || read_otherwise(device, at, into, is_right))
+    Ok(is_right(into) || read_reconstructed(device, at, into, is_right))
 }
 
 /// Reads blocks by each alternative of the device until `is_right` accepts them, then repairs them. Returns false if no alternative is
 /// right.
-pub(crate) fn read_otherwise(
+pub(crate) fn read_reconstructed(
     device: &dyn BlockDevice,
     at: u64,
     into: &mut [u8],
@@ -34,7 +34,7 @@ pub(crate) fn read_otherwise(
 
 impl Io {
     /// Like [`read_reconstructed`], for async callers. Returns `None` if no alternative is right.
-    pub(crate) async fn read_otherwise(
+    pub(crate) async fn read_reconstructed(
         &self,
         at: u64,
         len_bytes: u64,
@@ -46,7 +46,7 @@ impl Io {
         }
         let look = move || {
             let mut buffer = Buffer::zeroed(len_bytes as usize);
-            Ok(read_otherwise(&*device, at, &mut buffer, is_right).then_some(buffer))
+            Ok(read_reconstructed(&*device, at, &mut buffer, is_right).then_some(buffer))
         };
         store::blocking(look).await
     }

@@ -11,8 +11,8 @@
 //! are encoded.
 
 use super::{DriveId, Geometry, Run, blocks_of};
-use crate::codec::{Decoder, Encoder, sum};
-use crate::device::{BLOCK_BYTES, Buffer, Filling};
+use crate::codec::{Decoder, Encoder, crc32c};
+use crate::device::{BLOCK_BYTES, Buffer, BufferBuilder};
 
 /// The length of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
@@ -79,7 +79,7 @@ pub(crate) struct FrameHeader {
     pub(crate) next_zone: u64,
     /// The greatest write number assigned when the frame was written. Later writes get greater numbers.
     pub(crate) last_write: u64,
-    pub(crate) pieces_bytes: u32,
+    pub(crate) inline_bytes: u32,
     changes_bytes: u32,
     sum: u32,
     /// The approximate number of bytes of the changes that are index entries of inline objects.
@@ -91,25 +91,25 @@ impl FrameHeader {
     pub(crate) fn decode(drive: DriveId, block: &[u8]) -> Option<Self> {
         let (fields, own) = block.get(..FRAME_HEADER_BYTES)?.split_last_chunk::<4>()?;
         let mut from = Decoder(fields);
-        if from.fixed()? != drive.salt || sum(fields) != u32::from_le_bytes(*own) {
+        if from.fixed64()? != drive.salt || crc32c(fields) != u32::from_le_bytes(*own) {
             return None;
         }
-        let (number, next_zone, last_write) = (from.fixed()?, from.fixed()?, from.fixed()?);
-        let (pieces_bytes, changes_bytes) = (from.fixed32()?, from.fixed32()?);
+        let (number, next_zone, last_write) = (from.fixed64()?, from.fixed64()?, from.fixed64()?);
+        let (inline_bytes, changes_bytes) = (from.fixed32()?, from.fixed32()?);
         let (sum, entries_bytes) = (from.fixed32()?, from.fixed32()?);
-        Some(Self { number, next_zone, last_write, pieces_bytes, changes_bytes, sum, entries_bytes })
+        Some(Self { number, next_zone, last_write, inline_bytes, changes_bytes, sum, entries_bytes })
     }
 
     fn encode(&self, drive: DriveId) -> Vec<u8> {
         let mut to = Encoder(Vec::with_capacity(FRAME_HEADER_BYTES));
         for number in [drive.salt, self.number, self.next_zone, self.last_write] {
-            to.fixed(number);
+            to.fixed64(number);
         }
-        for number in [self.pieces_bytes, self.changes_bytes, self.sum, self.entries_bytes] {
+        for number in [self.inline_bytes, self.changes_bytes, self.sum, self.entries_bytes] {
             to.fixed32(number);
         }
         to.0.resize(FRAME_HEADER_BYTES - 4, 0);
-        let own = sum(&to.0);
+        let own = crc32c(&to.0);
         to.fixed32(own);
         to.0
     }
@@ -121,7 +121,7 @@ impl FrameHeader {
 
     /// Returns the length of inline data and changes, in bytes.
     pub(crate) fn content_bytes(&self) -> u64 {
-        u64::from(self.pieces_bytes) + u64::from(self.changes_bytes)
+        u64::from(self.inline_bytes) + u64::from(self.changes_bytes)
     }
 }
 
@@ -137,25 +137,25 @@ impl Geometry {
 pub(crate) struct FrameWriter {
     /// The position of the frame, in bytes from the device's beginning.
     at: u64,
-    bytes: Filling,
-    pieces_bytes: usize,
+    bytes: BufferBuilder,
+    inline_bytes: usize,
     entries_bytes: u64,
 }
 
 impl FrameWriter {
     /// Begins a frame in an empty buffer. The buffer must have room for the whole frame.
-    pub(crate) fn new(at: u64, mut bytes: Filling) -> Self {
+    pub(crate) fn new(at: u64, mut bytes: BufferBuilder) -> Self {
         bytes.push(&[0; FRAME_HEADER_BYTES]);
-        Self { at, bytes, pieces_bytes: 0, entries_bytes: 0 }
+        Self { at, bytes, inline_bytes: 0, entries_bytes: 0 }
     }
 
     /// Appends the bytes of a small object, whose index entry takes `entry_bytes` in the changes. Returns the position of the
     /// bytes on the device. Must precede all changes.
-    pub(crate) fn piece(&mut self, of: &[u8], entry_bytes: u64) -> u64 {
-        assert!(self.bytes.len() == FRAME_HEADER_BYTES + self.pieces_bytes, "inline data precedes changes");
+    pub(crate) fn push_inline(&mut self, of: &[u8], entry_bytes: u64) -> u64 {
+        assert!(self.bytes.len() == FRAME_HEADER_BYTES + self.inline_bytes, "inline data precedes changes");
         let at = self.at + self.bytes.len() as u64;
         self.bytes.push(of);
-        self.pieces_bytes = self.bytes.len() - FRAME_HEADER_BYTES;
+        self.inline_bytes = self.bytes.len() - FRAME_HEADER_BYTES;
         self.entries_bytes += entry_bytes;
         at
     }
@@ -174,13 +174,13 @@ impl FrameWriter {
         next_zone: u64,
         last_write: u64,
     ) -> (Buffer, FrameHeader) {
-        let changes_bytes = (self.bytes.len() - FRAME_HEADER_BYTES - self.pieces_bytes) as u32;
+        let changes_bytes = (self.bytes.len() - FRAME_HEADER_BYTES - self.inline_bytes) as u32;
         self.bytes.pad();
-        let sum = sum(&self.bytes[FRAME_HEADER_BYTES..]);
+        let sum = crc32c(&self.bytes[FRAME_HEADER_BYTES..]);
         let mut bytes = self.bytes.finish();
-        let (pieces_bytes, entries_bytes) = (self.pieces_bytes as u32, self.entries_bytes as u32);
+        let (inline_bytes, entries_bytes) = (self.inline_bytes as u32, self.entries_bytes as u32);
         let header =
-            FrameHeader { number, next_zone, last_write, pieces_bytes, changes_bytes, sum, entries_bytes };
+            FrameHeader { number, next_zone, last_write, inline_bytes, changes_bytes, sum, entries_bytes };
         bytes[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(drive));
         (bytes, header)
     }
@@ -198,10 +198,10 @@ impl Frame {
     pub(crate) fn decode(drive: DriveId, bytes: &[u8]) -> Option<Self> {
         let header = FrameHeader::decode(drive, bytes)?;
         let bytes = bytes.get(FRAME_HEADER_BYTES..usize::try_from(header.len_bytes()).ok()?)?;
-        if sum(bytes) != header.sum {
+        if crc32c(bytes) != header.sum {
             return None;
         }
-        let changes = bytes.get(header.pieces_bytes as usize..)?.get(..header.changes_bytes as usize)?;
+        let changes = bytes.get(header.inline_bytes as usize..)?.get(..header.changes_bytes as usize)?;
         let mut from = Decoder(changes);
         let mut changes = Vec::new();
         while !from.0.is_empty() {
@@ -220,8 +220,8 @@ mod tests {
 
     fn frame() -> (Vec<u8>, Vec<Change>) {
         let mut writer = FrameWriter::new(8192, Buffers::new(0).fill(4096, BLOCK_BYTES));
-        assert_eq!(writer.piece(b"onetwo", 20), 8192 + 64);
-        assert_eq!(writer.piece(b"three", 30), 8192 + 70);
+        assert_eq!(writer.push_inline(b"onetwo", 20), 8192 + 64);
+        assert_eq!(writer.push_inline(b"three", 30), 8192 + 70);
         let run = Run { start: 9, blocks: 2 };
         let changes = vec![
             Change::Put { key: b"k".to_vec(), value: b"v".to_vec() },
@@ -235,11 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_back() {
+    fn a_frame_decodes_to_what_was_encoded() {
         let (bytes, changes) = frame();
         assert_eq!(bytes.len() as u64, BLOCK_BYTES);
         let read = Frame::decode(DRIVE, &bytes).unwrap();
-        assert_eq!((read.header.number, read.header.next_zone, read.header.pieces_bytes), (7, 3, 11));
+        assert_eq!((read.header.number, read.header.next_zone, read.header.inline_bytes), (7, 3, 11));
         assert_eq!(read.header.entries_bytes, 50);
         assert_eq!(read.header.len_bytes(), BLOCK_BYTES);
         assert_eq!(read.changes, changes);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_seen() {
+    fn every_flipped_bit_is_detected() {
         let (bytes, _) = frame();
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();

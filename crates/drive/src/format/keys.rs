@@ -45,56 +45,56 @@ impl IndexKey {
     }
 
     /// Returns the common prefix of all keys of a kind in a bucket.
-    pub(crate) fn of(kind: Kind, bucket: BucketId) -> Self {
+    pub(crate) fn prefix(kind: Kind, bucket: BucketId) -> Self {
         let mut key = vec![kind as u8];
         key.extend(bucket.to_be_bytes());
         Self(key)
     }
 
     pub(crate) fn object(bucket: BucketId, key: &ObjectKey) -> Self {
-        Self::of(Kind::Object, bucket).then(key.as_bytes())
+        Self::prefix(Kind::Object, bucket).append(key.as_bytes())
     }
 
     pub(crate) fn setting(bucket: BucketId, name: &str) -> Self {
-        Self::of(Kind::Setting, bucket).then(name.as_bytes())
+        Self::prefix(Kind::Setting, bucket).append(name.as_bytes())
     }
 
     /// Returns the common prefix of the older versions of a key.
     pub(crate) fn versions(bucket: BucketId, key: &[u8]) -> Self {
-        Self::of(Kind::Version, bucket).escaped(key).then(&[0, 1])
+        Self::prefix(Kind::Version, bucket).append_escaped(key).append(&[0, 1])
     }
 
     /// Returns the key of the version that a write stored.
     pub(crate) fn version(bucket: BucketId, key: &[u8], write: u64) -> Self {
-        Self::versions(bucket, key).then(&(!write).to_be_bytes())
+        Self::versions(bucket, key).append(&(!write).to_be_bytes())
     }
 
     /// Returns the common prefix of the uploads of a key.
     pub(crate) fn uploads(bucket: BucketId, key: &[u8]) -> Self {
-        Self::of(Kind::Upload, bucket).escaped(key).then(&[0, 1])
+        Self::prefix(Kind::Upload, bucket).append_escaped(key).append(&[0, 1])
     }
 
     pub(crate) fn upload(bucket: BucketId, key: &ObjectKey, write: u64) -> Self {
-        Self::uploads(bucket, key.as_bytes()).then(&write.to_be_bytes())
+        Self::uploads(bucket, key.as_bytes()).append(&write.to_be_bytes())
     }
 
     /// Returns the common prefix of the parts of an upload.
     pub(crate) fn parts(bucket: BucketId, upload: u64) -> Self {
-        Self::of(Kind::Part, bucket).then(&upload.to_be_bytes())
+        Self::prefix(Kind::Part, bucket).append(&upload.to_be_bytes())
     }
 
     pub(crate) fn part(bucket: BucketId, upload: u64, number: u32) -> Self {
-        Self::parts(bucket, upload).then(&number.to_be_bytes())
+        Self::parts(bucket, upload).append(&number.to_be_bytes())
     }
 
     /// Appends bytes unchanged.
-    pub(crate) fn then(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn append(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
     /// Appends bytes, escaped for a field that is not the last.
-    pub(crate) fn escaped(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn append_escaped(mut self, bytes: &[u8]) -> Self {
         for &byte in bytes {
             self.0.push(byte);
             if byte == 0 {
@@ -105,7 +105,7 @@ impl IndexKey {
     }
 
     /// Returns the bucket and the object key of an entry of kind `Object` or `Version`.
-    pub(crate) fn owner(&self) -> Option<(BucketId, Vec<u8>)> {
+    pub(crate) fn bucket_and_key(&self) -> Option<(BucketId, Vec<u8>)> {
         let bucket = u64::from_be_bytes(*self.0.get(1..)?.first_chunk()?);
         match *self.0.first()? {
             kind if kind == Kind::Object as u8 => Some((bucket, self.0[9..].to_vec())),
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_with_zeros_come_back_in_order(mut keys in prop::collection::vec(prop::collection::vec(0u8..3, 0..6), 1..9)) {
+        fn keys_with_zeros_decode_and_keep_their_order(mut keys in prop::collection::vec(prop::collection::vec(0u8..3, 0..6), 1..9)) {
             keys.sort();
             let entries: Vec<_> = keys.iter().map(|key| IndexKey::version(7, key, 3)).collect();
             prop_assert!(entries.is_sorted());

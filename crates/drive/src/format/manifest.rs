@@ -21,7 +21,7 @@ impl TableEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Zone {
     /// Bytes of inline data written to the zone, and the approximate bytes of their index entries.
-    pub(crate) pieces_bytes: u64,
+    pub(crate) inline_bytes: u64,
     pub(crate) entries_bytes: u64,
     /// Bytes of inline data that objects still use.
     pub(crate) live_bytes: u64,
@@ -33,20 +33,20 @@ pub(crate) struct Zone {
 
 impl Zone {
     fn encode(self, to: &mut Encoder) {
-        let Self { pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = self;
-        for number in [pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes] {
+        let Self { inline_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = self;
+        for number in [inline_bytes, entries_bytes, live_bytes, last_frame, used_bytes] {
             to.number(number);
         }
     }
 
-    fn fits(&self, geometry: Geometry) -> bool {
-        self.live_bytes <= self.pieces_bytes
-            && self.pieces_bytes.max(self.used_bytes) <= geometry.zone_bytes()
+    fn is_valid(&self, geometry: Geometry) -> bool {
+        self.live_bytes <= self.inline_bytes
+            && self.inline_bytes.max(self.used_bytes) <= geometry.zone_bytes()
     }
 
     fn decode(from: &mut Decoder<'_>) -> Option<Self> {
         Some(Self {
-            pieces_bytes: from.number()?,
+            inline_bytes: from.number()?,
             entries_bytes: from.number()?,
             live_bytes: from.number()?,
             last_frame: from.number()?,
@@ -83,16 +83,16 @@ impl Manifest {
         for number in [self.next_frame, self.head_zone, self.head_at, self.next_zone, self.last_write] {
             to.number(number);
         }
-        to.each(self.tables.iter(), |to, table| {
-            to.each(table.runs.iter(), |to, run| run.encode(to));
+        to.list(self.tables.iter(), |to, table| {
+            to.list(table.runs.iter(), |to, run| run.encode(to));
             to.number(table.len_bytes);
         });
-        to.each(self.zones.iter(), |to, (number, zone)| {
+        to.list(self.zones.iter(), |to, (number, zone)| {
             to.number(*number);
             zone.encode(to);
         });
-        to.each(self.free.iter(), |to, run| run.encode(to));
-        to.each(self.shared.iter(), |to, (run, more)| {
+        to.list(self.free.iter(), |to, run| run.encode(to));
+        to.list(self.shared.iter(), |to, (run, more)| {
             run.encode(to);
             to.number((*more).into());
         });
@@ -100,8 +100,8 @@ impl Manifest {
     }
 
     /// Returns whether everything in the manifest is possible on a device of this geometry.
-    pub(crate) fn fits(&self, geometry: Geometry) -> bool {
-        let lies_inside = |run: &Run| geometry.holds(*run);
+    pub(crate) fn is_valid(&self, geometry: Geometry) -> bool {
+        let lies_inside = |run: &Run| geometry.contains(*run);
         let mut named =
             self.tables.iter().flat_map(|table| &table.runs).chain(self.shared.iter().map(|(run, _)| run));
         self.free.is_sorted_by(|one, next| one.end() < next.start)
@@ -117,7 +117,7 @@ impl Manifest {
             && self.head_at.is_multiple_of(geometry.row_bytes())
             && self.next_frame < NUMBER_END
             && self.last_write < NUMBER_END
-            && self.zones.iter().all(|(_, zone)| zone.fits(geometry))
+            && self.zones.iter().all(|(_, zone)| zone.is_valid(geometry))
             && self.no_zone_is_free(geometry)
     }
 
@@ -139,13 +139,13 @@ impl Manifest {
             head_at: from_ref.number()?,
             next_zone: from_ref.number()?,
             last_write: from_ref.number()?,
-            tables: from_ref.each(|from| {
-                let runs = from.each(Run::decode)?;
+            tables: from_ref.list(|from| {
+                let runs = from.list(Run::decode)?;
                 Some(TableEntry { runs, len_bytes: from.number()? })
             })?,
-            zones: from_ref.each(|from| Some((from.number()?, Zone::decode(from)?)))?,
-            free: from_ref.each(Run::decode)?,
-            shared: from_ref.each(|from| Some((Run::decode(from)?, from.number32()?)))?,
+            zones: from_ref.list(|from| Some((from.number()?, Zone::decode(from)?)))?,
+            free: from_ref.list(Run::decode)?,
+            shared: from_ref.list(|from| Some((Run::decode(from)?, from.number32()?)))?,
         };
         from.end(manifest)
     }

@@ -13,7 +13,7 @@ pub(crate) use frame::{Change, FRAME_HEADER_BYTES, Frame, FrameHeader, FrameWrit
 pub(crate) use keys::{BucketId, IndexKey, Kind};
 pub(crate) use manifest::{Manifest, TableEntry, Zone};
 pub(crate) use record::{
-    Body, Extent, Head, Naming, ObjectRecord, Piece, decode_description, encode_description,
+    Body, InlineData, Naming, ObjectRecord, ObjectSummary, RunSlice, decode_description, encode_description,
 };
 pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock, VERSION};
 

@@ -7,7 +7,7 @@ use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_
 
 /// Inline data: the bytes of a small object, stored in the frame that committed it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Piece {
+pub(crate) struct InlineData {
     /// Position in bytes from the device's beginning.
     pub(crate) at: u64,
     pub(crate) len: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Piece {
 
 /// A range of a run's data that belongs to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Extent {
+pub(crate) struct RunSlice {
     /// The run. Behind its data lie the checksums, one for each [`SUMMED_BYTES`].
     pub(crate) run: Run,
     /// The length of the run's whole data, in bytes.
@@ -27,7 +27,7 @@ pub(crate) struct Extent {
     pub(crate) len_bytes: u64,
 }
 
-impl Extent {
+impl RunSlice {
     /// Returns the range of all data of a run.
     pub(crate) fn whole(run: Run, data_bytes: u64) -> Self {
         Self { run, data_bytes, skip_bytes: 0, len_bytes: data_bytes }
@@ -60,31 +60,31 @@ impl Extent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
     /// In a frame of the log.
-    Piece(Piece),
+    Inline(InlineData),
     /// In runs, in this order. Empty for the empty object.
-    Extents(Vec<Extent>),
+    Runs(Vec<RunSlice>),
     /// No bytes: the record is a delete marker.
-    Mark,
+    DeleteMarker,
 }
 
 impl Body {
     pub(crate) fn len_bytes(&self) -> u64 {
         match self {
-            Self::Piece(piece) => u64::from(piece.len),
-            Self::Extents(extents) => extents.iter().map(|extent| extent.len_bytes).sum(),
-            Self::Mark => 0,
+            Self::Inline(inline) => u64::from(inline.len),
+            Self::Runs(slices) => slices.iter().map(|slice| slice.len_bytes).sum(),
+            Self::DeleteMarker => 0,
         }
     }
 
     fn encode(&self, to: &mut Encoder) {
         match self {
-            Self::Piece(piece) => {
-                to.number(piece.at);
-                to.number(piece.len.into());
-                piece.sums.iter().for_each(|&sum| to.fixed32(sum));
+            Self::Inline(inline) => {
+                to.number(inline.at);
+                to.number(inline.len.into());
+                inline.sums.iter().for_each(|&sum| to.fixed32(sum));
             }
-            Self::Extents(extents) => to.each(extents.iter(), |to, extent| extent.encode(to)),
-            Self::Mark => {}
+            Self::Runs(slices) => to.list(slices.iter(), |to, slice| slice.encode(to)),
+            Self::DeleteMarker => {}
         }
     }
 
@@ -95,23 +95,23 @@ impl Body {
                 let sums = u64::from(len).div_ceil(SUMMED_BYTES);
                 let sums = (0..sums).map(|_| from.fixed32()).collect::<Option<_>>()?;
                 at.checked_add(len.into())?.checked_next_multiple_of(SUMMED_BYTES)?;
-                Some(Self::Piece(Piece { at, len, sums }))
+                Some(Self::Inline(InlineData { at, len, sums }))
             }
             1 => {
-                let extents = from.each(Extent::decode)?;
-                extents.iter().try_fold(0u64, |len, extent| len.checked_add(extent.len_bytes))?;
-                Some(Self::Extents(extents))
+                let slices = from.list(RunSlice::decode)?;
+                slices.iter().try_fold(0u64, |len, slice| len.checked_add(slice.len_bytes))?;
+                Some(Self::Runs(slices))
             }
-            2 => Some(Self::Mark),
+            2 => Some(Self::DeleteMarker),
             _ => None,
         }
     }
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Piece(_) => 0,
-            Self::Extents(_) => 1,
-            Self::Mark => 2,
+            Self::Inline(_) => 0,
+            Self::Runs(_) => 1,
+            Self::DeleteMarker => 2,
         }
     }
 }
@@ -143,13 +143,13 @@ pub(crate) struct ObjectRecord {
 
 /// The leading fields of a record, which suffice for a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct ObjectSummary {
     pub(crate) write: u64,
     pub(crate) modified: Timestamp,
     pub(crate) naming: Naming,
     pub(crate) etag: Option<ETag>,
     pub(crate) len_bytes: u64,
-    pub(crate) is_mark: bool,
+    pub(crate) is_delete_marker: bool,
 }
 
 const DESCRIBED: u8 = 1 << 4;
@@ -163,7 +163,7 @@ impl ObjectRecord {
         let mut to = Encoder(Vec::with_capacity(64));
         to.byte(flags | self.body.kind() | (self.naming as u8) << 2);
         to.number(self.write);
-        to.fixed(self.modified.0 as u64);
+        to.fixed64(self.modified.0 as u64);
         to.number(self.body.len_bytes());
         if let Some(etag) = &self.etag {
             to.bytes(etag.as_str().as_bytes());
@@ -186,7 +186,7 @@ impl ObjectRecord {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
-        let (flags, head) = Head::read(&mut from)?;
+        let (flags, head) = ObjectSummary::read(&mut from)?;
         let body = Body::decode(flags & 3, &mut from)?;
         if body.len_bytes() != head.len_bytes {
             return None;
@@ -195,12 +195,12 @@ impl ObjectRecord {
             0 => Default::default(),
             _ => decode_description(&mut from)?,
         };
-        let Head { write, modified, naming, etag, .. } = head;
+        let ObjectSummary { write, modified, naming, etag, .. } = head;
         from.end(Self { write, modified, naming, etag, body, attributes, tags })
     }
 }
 
-impl Head {
+impl ObjectSummary {
     /// Decodes the beginning of a record.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         Some(Self::read(&mut Decoder(bytes))?.1)
@@ -214,14 +214,15 @@ impl Head {
             2 => Naming::Own,
             _ => return None,
         };
-        let (write, modified) = (from.number()?, Timestamp(from.fixed()? as i64));
+        let (write, modified) = (from.number()?, Timestamp(from.fixed64()? as i64));
         let len_bytes = from.number()?;
         let etag = match flags & ETAG_GIVEN {
             0 => None,
             _ => Some(ETag::new(from.text()?)),
         };
-        let is_mark = flags & 3 == 2;
-        (flags >> 6 == 0).then_some((flags, Self { write, modified, naming, etag, len_bytes, is_mark }))
+        let is_delete_marker = flags & 3 == 2;
+        (flags >> 6 == 0)
+            .then_some((flags, Self { write, modified, naming, etag, len_bytes, is_delete_marker }))
     }
 }
 
@@ -240,7 +241,7 @@ pub(crate) fn encode_description(to: &mut Encoder, attributes: &Attributes, tags
     to.optional(attributes.content_type.as_deref());
     to.optional(attributes.storage_class.as_deref());
     for map in [&attributes.system, &attributes.user, tags] {
-        to.each(map.iter(), |to, (name, value)| {
+        to.list(map.iter(), |to, (name, value)| {
             to.bytes(name.as_bytes());
             to.bytes(value.as_bytes());
         });
@@ -255,6 +256,6 @@ pub(crate) fn decode_description(from: &mut Decoder<'_>) -> Option<(Attributes, 
 }
 
 fn decode_map(from: &mut Decoder<'_>) -> Option<BTreeMap<String, String>> {
-    let pairs = from.each(|from| Some((from.text()?.to_owned(), from.text()?.to_owned())))?;
+    let pairs = from.list(|from| Some((from.text()?.to_owned(), from.text()?.to_owned())))?;
     Some(pairs.into_iter().collect())
 }

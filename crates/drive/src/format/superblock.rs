@@ -4,7 +4,7 @@
 //! flushes, so that one copy is intact at any time. If both are, the one of the later generation counts.
 
 use super::Run;
-use crate::codec::{Decoder, Encoder, sum};
+use crate::codec::{Decoder, Encoder, crc32c};
 use crate::device::BLOCK_BYTES;
 
 /// The length of one copy; zeros fill the rest of its row.
@@ -52,12 +52,12 @@ impl Geometry {
     }
 
     /// Rounds a number of blocks up to whole rows.
-    pub(crate) fn in_rows(&self, blocks: u64) -> u64 {
+    pub(crate) fn round_up_to_rows(&self, blocks: u64) -> u64 {
         blocks.next_multiple_of(self.row_blocks)
     }
 
     /// Returns whether a run lies on the device and consists of whole rows.
-    pub(crate) fn holds(&self, run: Run) -> bool {
+    pub(crate) fn contains(&self, run: Run) -> bool {
         run.end() <= self.blocks && [run.start, run.blocks].iter().all(|n| n.is_multiple_of(self.row_blocks))
     }
 
@@ -92,33 +92,33 @@ pub(crate) struct Superblock {
 impl Superblock {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut to = Encoder(MAGIC.to_vec());
-        to.fixed(self.drive.id);
-        to.fixed(self.drive.salt);
+        to.fixed64(self.drive.id);
+        to.fixed64(self.drive.salt);
         for number in [self.geometry.blocks, self.geometry.zone_blocks, self.generation] {
-            to.fixed(number);
+            to.fixed64(number);
         }
         for number in [self.manifest.start, self.manifest.blocks, self.manifest_bytes] {
-            to.fixed(number);
+            to.fixed64(number);
         }
         to.fixed32(self.manifest_sum);
         to.fixed32(self.geometry.row_blocks as u32);
         to.0.resize(SUPERBLOCK_BYTES as usize - 4, 0);
-        let sum = sum(&to.0);
+        let sum = crc32c(&to.0);
         to.fixed32(sum);
         to.0
     }
 
     pub(crate) fn decode(block: &[u8]) -> Option<Self> {
         let (fields, stored) = block.split_last_chunk::<4>()?;
-        if sum(fields) != u32::from_le_bytes(*stored) {
+        if crc32c(fields) != u32::from_le_bytes(*stored) {
             return None;
         }
         let mut from = Decoder(fields.strip_prefix(&MAGIC)?);
-        let drive = DriveId { id: from.fixed()?, salt: from.fixed()? };
-        let (blocks, zone_blocks) = (from.fixed()?, from.fixed()?);
-        let generation = from.fixed()?;
-        let manifest = Run { start: from.fixed()?, blocks: from.fixed()? };
-        let (manifest_bytes, manifest_sum) = (from.fixed()?, from.fixed32()?);
+        let drive = DriveId { id: from.fixed64()?, salt: from.fixed64()? };
+        let (blocks, zone_blocks) = (from.fixed64()?, from.fixed64()?);
+        let generation = from.fixed64()?;
+        let manifest = Run { start: from.fixed64()?, blocks: from.fixed64()? };
+        let (manifest_bytes, manifest_sum) = (from.fixed64()?, from.fixed32()?);
         // Drives formatted before rows were introduced have a zero here.
         let row_blocks = u64::from(from.fixed32()?).max(1);
         let geometry = Geometry { blocks, zone_blocks, row_blocks };
@@ -127,20 +127,20 @@ impl Superblock {
             && geometry.zone_blocks.is_multiple_of(row_blocks)
             && manifest.len_bytes_checked()? <= MANIFEST_BYTES_MAX
             && manifest.start.checked_add(manifest.blocks).is_some()
-            && geometry.holds(manifest)
+            && geometry.contains(manifest)
             && manifest_bytes <= manifest.blocks * BLOCK_BYTES;
         fits.then_some(Self { drive, geometry, generation, manifest, manifest_bytes, manifest_sum })
     }
 
     /// Returns whether a block begins like a superblock of any version.
-    pub(crate) fn is_meant(block: &[u8]) -> bool {
+    pub(crate) fn has_magic(block: &[u8]) -> bool {
         block.starts_with(&MAGIC[..7])
     }
 
     /// Returns the version of an intact superblock whose version is not [`VERSION`].
-    pub(crate) fn foreign_version(block: &[u8]) -> Option<u8> {
+    pub(crate) fn other_version(block: &[u8]) -> Option<u8> {
         let (fields, stored) = block.split_last_chunk::<4>()?;
-        let is_whole = Self::is_meant(block) && sum(fields) == u32::from_le_bytes(*stored);
+        let is_whole = Self::has_magic(block) && crc32c(fields) == u32::from_le_bytes(*stored);
         fields.get(7).copied().filter(|version| is_whole && *version != VERSION)
     }
 }

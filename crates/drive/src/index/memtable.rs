@@ -14,19 +14,19 @@ const CHUNK: usize = 256;
 
 /// Entries in memory, newer than all tables. An empty value is a deletion.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct Memtable {
     entries: RwLock<BTreeMap<Bytes, Bytes>>,
     len_bytes: AtomicUsize,
 }
 
-impl Memory {
+impl Memtable {
     pub(crate) fn insert(&self, key: Bytes, value: Bytes) {
         self.len_bytes.fetch_add(key.len() + value.len() + ENTRY_BYTES, Ordering::Relaxed);
         self.entries.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
     }
 
     /// Adds the entries of an older memtable whose keys are not in this one.
-    pub(crate) fn fill(&self, older: &Self) {
+    pub(crate) fn add_missing_from(&self, older: &Self) {
         let mut more_bytes = 0;
         let older = older.entries.read().unwrap_or_else(PoisonError::into_inner);
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
@@ -58,24 +58,24 @@ impl Memory {
 
 /// Iterates over the entries in order. Entries inserted behind the current position meanwhile are not seen.
 #[derive(Debug)]
-pub(crate) struct MemoryCursor {
-    memory: Arc<Memory>,
+pub(crate) struct MemtableCursor {
+    memtable: Arc<Memtable>,
     from: Bound<Bytes>,
     /// Copied entries, the next one last.
     chunk: Vec<(Bytes, Bytes)>,
     current: (Bytes, Bytes),
 }
 
-impl MemoryCursor {
-    pub(crate) fn new(memory: Arc<Memory>, from: Bound<Bytes>) -> Self {
-        Self { memory, from, chunk: Vec::new(), current: Default::default() }
+impl MemtableCursor {
+    pub(crate) fn new(memtable: Arc<Memtable>, from: Bound<Bytes>) -> Self {
+        Self { memtable, from, chunk: Vec::new(), current: Default::default() }
     }
 }
 
-impl sst::Sorted for MemoryCursor {
+impl sst::Sorted for MemtableCursor {
     fn advance(&mut self) -> sst::Result<bool> {
         if self.chunk.is_empty() {
-            self.chunk = self.memory.chunk(self.from.as_ref().map(|key| &key[..]));
+            self.chunk = self.memtable.chunk(self.from.as_ref().map(|key| &key[..]));
             self.chunk.reverse();
         }
         let Some(next) = self.chunk.pop() else { return Ok(false) };

@@ -15,18 +15,18 @@ pub(crate) use table::{IndexTable, TableSink, TableSource};
 use crate::error::{Error, Result};
 use bytes::Bytes;
 pub(crate) use memtable::ENTRY_BYTES;
-use memtable::{Memory, MemoryCursor};
-pub(crate) use salvage::{Losses, WholeCursor};
+use memtable::{Memtable, MemtableCursor};
+pub(crate) use salvage::{Losses, SalvageCursor};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
-use table::OfDevice;
+use table::DeviceCause;
 
 /// A version of the index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
-    memory: Arc<Memory>,
+    memtable: Arc<Memtable>,
     /// The memtable that a checkpoint is writing.
-    frozen: Option<Arc<Memory>>,
+    frozen: Option<Arc<Memtable>>,
     /// The tables, newest first.
     pub(crate) tables: Vec<Arc<IndexTable>>,
 }
@@ -59,7 +59,7 @@ impl Index {
     /// Returns the value of a key if that needs no read from the device. The outer `None` means unknown.
     pub(crate) fn get_in_memory(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let view = self.view();
-        let value = view.in_memory(key).or_else(|| view.in_kept_parts(key))?;
+        let value = view.in_memory(key).or_else(|| view.in_cached_blocks(key))?;
         Some((!value.is_empty()).then_some(value))
     }
 
@@ -67,19 +67,19 @@ impl Index {
     pub(crate) fn insert(&self, key: Vec<u8>, value: Vec<u8>) {
         // Drops spare capacity.
         let [key, value] = [key, value].map(|bytes| Bytes::from(bytes.into_boxed_slice()));
-        self.view().memory.insert(key, value);
+        self.view().memtable.insert(key, value);
     }
 
     /// Returns the approximate memory of the memtable.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.view().memory.len_bytes()
+    pub(crate) fn memtable_bytes(&self) -> usize {
+        self.view().memtable.len_bytes()
     }
 
     /// Returns the approximate memory of the whole index: memtables, cached blocks, and what each open table keeps.
     pub(crate) fn len_bytes(&self) -> usize {
         let view = self.view();
         let tables: usize = view.tables.iter().map(|table| table.kept_bytes()).sum();
-        self.memory_bytes() + self.frozen_bytes() as usize + self.cache.len_bytes() as usize + tables
+        self.memtable_bytes() + self.frozen_bytes() as usize + self.cache.len_bytes() as usize + tables
     }
 
     /// Iterates over the entries with a prefix, from a key on.
@@ -88,33 +88,39 @@ impl Index {
     }
 
     /// Like [`scan`](Self::scan), but skips unreadable parts of tables and adds them to `losses`.
-    pub(crate) fn scan_whole(&self, from: Bound<&[u8]>, losses: &Losses) -> Scan {
-        self.scan_by(from, &[], |table| Cursor::Whole(WholeCursor::new(table.clone(), from, losses.clone())))
+    pub(crate) fn scan_readable(&self, from: Bound<&[u8]>, losses: &Losses) -> Scan {
+        self.scan_by(from, &[], |table| {
+            Cursor::Salvage(SalvageCursor::new(table.clone(), from, losses.clone()))
+        })
     }
 
     fn scan_by(&self, from: Bound<&[u8]>, prefix: &[u8], of: impl Fn(&Arc<IndexTable>) -> Cursor) -> Scan {
         let view = self.view();
         let owned = from.map(Bytes::copy_from_slice);
-        let memories = std::iter::once(&view.memory).chain(&view.frozen);
+        let memories = std::iter::once(&view.memtable).chain(&view.frozen);
         let memories =
-            memories.map(|memory| Cursor::Memory(MemoryCursor::new(memory.clone(), owned.clone())));
+            memories.map(|memory| Cursor::Memtable(MemtableCursor::new(memory.clone(), owned.clone())));
         let merge = sst::Merge::new(memories.chain(view.tables.iter().map(of)));
         Scan { merge, prefix: prefix.to_vec() }
     }
 
     /// Rotates the memtable: later inserts go to a new one, and the old one is written as a table. No inserts may run at the same time.
-    pub(crate) fn freeze(&self) {
+    pub(crate) fn rotate_memtable(&self) {
         self.publish(|view| {
             assert!(view.frozen.is_none(), "only one checkpoint runs at a time");
-            View { memory: Arc::default(), frozen: Some(view.memory.clone()), tables: view.tables.clone() }
+            View {
+                memtable: Arc::default(),
+                frozen: Some(view.memtable.clone()),
+                tables: view.tables.clone(),
+            }
         });
     }
 
     /// Iterates over the frozen entries and those of these tables, deletions included.
-    pub(crate) fn frozen_and(&self, tables: &[Arc<IndexTable>]) -> sst::Merge<Cursor> {
+    pub(crate) fn scan_frozen_and(&self, tables: &[Arc<IndexTable>]) -> sst::Merge<Cursor> {
         let view = self.view();
-        let memory = |frozen: &Arc<Memory>| MemoryCursor::new(frozen.clone(), Bound::Unbounded);
-        let frozen = view.frozen.iter().map(|frozen| Cursor::Memory(memory(frozen)));
+        let memory = |frozen: &Arc<Memtable>| MemtableCursor::new(frozen.clone(), Bound::Unbounded);
+        let frozen = view.frozen.iter().map(|frozen| Cursor::Memtable(memory(frozen)));
         let tables = tables.iter().map(|table| Cursor::Table(table.scan(Bound::Unbounded)));
         sst::Merge::new(frozen.chain(tables))
     }
@@ -125,18 +131,18 @@ impl Index {
     }
 
     /// Replaces the frozen memtable and the tables merged with it by the new table, or by none if it would be empty.
-    pub(crate) fn thaw(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
+    pub(crate) fn install_flushed(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
         self.publish(|view| {
             let tables = new.into_iter().chain(view.tables_without(old)).collect();
-            View { memory: view.memory.clone(), frozen: None, tables }
+            View { memtable: view.memtable.clone(), frozen: None, tables }
         });
     }
 
     /// Undoes a rotation: the frozen entries return to the memtable. No inserts may run at the same time.
-    pub(crate) fn unfreeze(&self) {
+    pub(crate) fn undo_rotation(&self) {
         self.publish(|view| {
             if let Some(frozen) = &view.frozen {
-                view.memory.fill(frozen);
+                view.memtable.add_missing_from(frozen);
             }
             View { frozen: None, ..view.clone() }
         });
@@ -168,12 +174,12 @@ impl View {
     }
 
     fn in_memory(&self, key: &[u8]) -> Option<Bytes> {
-        self.memory.get(key).or_else(|| self.frozen.as_ref()?.get(key))
+        self.memtable.get(key).or_else(|| self.frozen.as_ref()?.get(key))
     }
 
     /// Returns the value according to the tables, empty if there is none, or `None` if that needs a read. Damage is reported by readers
     /// only.
-    fn in_kept_parts(&self, key: &[u8]) -> Option<Bytes> {
+    fn in_cached_blocks(&self, key: &[u8]) -> Option<Bytes> {
         for table in &self.tables {
             if let Some(value) = table.get_kept(key).ok()?? {
                 return Some(value);
@@ -187,7 +193,7 @@ impl View {
             return Ok((!value.is_empty()).then_some(value));
         }
         for table in &self.tables {
-            if let Some(value) = table.get(key).map_err(of_table)? {
+            if let Some(value) = table.get(key).map_err(table_error)? {
                 return Ok((!value.is_empty()).then_some(value));
             }
         }
@@ -196,16 +202,18 @@ impl View {
 }
 
 /// Converts an error of a table.
-pub(crate) fn of_table(error: sst::Error) -> Error {
+pub(crate) fn table_error(error: sst::Error) -> Error {
     match error {
         sst::Error::Corrupt { what, at } => Error::DamagedIndex { what, at },
-        sst::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<OfDevice>()) {
-            Some(OfDevice { at, is_read: true, reason }) => {
-                Error::UnreadIndex { at: *at, reason: reason.clone() }
+        sst::Error::Io(error) => {
+            match error.get_ref().and_then(|inner| inner.downcast_ref::<DeviceCause>()) {
+                Some(DeviceCause { at, is_read: true, reason }) => {
+                    Error::UnreadIndex { at: *at, reason: reason.clone() }
+                }
+                Some(DeviceCause { at, reason, .. }) => Error::Device { at: *at, reason: reason.clone() },
+                None => Error::Device { at: 0, reason: error.to_string() },
             }
-            Some(OfDevice { at, reason, .. }) => Error::Device { at: *at, reason: reason.clone() },
-            None => Error::Device { at: 0, reason: error.to_string() },
-        },
+        }
         error => Error::Unfit(error.to_string()),
     }
 }
@@ -213,34 +221,34 @@ pub(crate) fn of_table(error: sst::Error) -> Error {
 /// A cursor over entries in memory or in a table.
 #[derive(Debug)]
 pub(crate) enum Cursor {
-    Memory(MemoryCursor),
+    Memtable(MemtableCursor),
     Table(sst::Cursor<TableSource>),
     /// Skips unreadable parts of the table.
-    Whole(WholeCursor),
+    Salvage(SalvageCursor),
 }
 
 impl sst::Sorted for Cursor {
     fn advance(&mut self) -> sst::Result<bool> {
         match self {
-            Self::Memory(cursor) => cursor.advance(),
+            Self::Memtable(cursor) => cursor.advance(),
             Self::Table(cursor) => cursor.advance(),
-            Self::Whole(cursor) => cursor.advance(),
+            Self::Salvage(cursor) => cursor.advance(),
         }
     }
 
     fn key(&self) -> &[u8] {
         match self {
-            Self::Memory(cursor) => cursor.key(),
+            Self::Memtable(cursor) => cursor.key(),
             Self::Table(cursor) => cursor.key(),
-            Self::Whole(cursor) => cursor.key(),
+            Self::Salvage(cursor) => cursor.key(),
         }
     }
 
     fn value(&self) -> &Bytes {
         match self {
-            Self::Memory(cursor) => cursor.value(),
+            Self::Memtable(cursor) => cursor.value(),
             Self::Table(cursor) => cursor.value(),
-            Self::Whole(cursor) => cursor.value(),
+            Self::Salvage(cursor) => cursor.value(),
         }
     }
 }
@@ -256,7 +264,7 @@ impl Scan {
     /// Returns the next entry; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<(&[u8], &Bytes)>> {
         loop {
-            if !self.merge.advance().map_err(of_table)? || !self.merge.key().starts_with(&self.prefix) {
+            if !self.merge.advance().map_err(table_error)? || !self.merge.key().starts_with(&self.prefix) {
                 return Ok(None);
             }
             if !self.merge.value().is_empty() {

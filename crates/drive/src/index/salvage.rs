@@ -1,6 +1,6 @@
 //! Salvage: reads the intact entries of a table that is damaged in part.
 
-use super::{Index, IndexTable, Memory, TableSource, View, of_table};
+use super::{Index, IndexTable, Memtable, TableSource, View, table_error};
 use crate::format::IndexKey;
 use bytes::Bytes;
 use sst::Sorted as _;
@@ -29,7 +29,7 @@ impl Losses {
 
 /// Iterates over the readable entries of a table.
 #[derive(Debug)]
-pub(crate) struct WholeCursor {
+pub(crate) struct SalvageCursor {
     table: Arc<IndexTable>,
     cursor: sst::Cursor<TableSource>,
     /// The last key returned, or the start of the iteration.
@@ -37,7 +37,7 @@ pub(crate) struct WholeCursor {
     losses: Losses,
 }
 
-impl WholeCursor {
+impl SalvageCursor {
     pub(crate) fn new(table: Arc<IndexTable>, from: Bound<&[u8]>, losses: Losses) -> Self {
         let last = match from {
             Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
@@ -47,7 +47,7 @@ impl WholeCursor {
     }
 }
 
-impl sst::Sorted for WholeCursor {
+impl sst::Sorted for SalvageCursor {
     fn advance(&mut self) -> sst::Result<bool> {
         loop {
             match self.cursor.advance() {
@@ -63,7 +63,7 @@ impl sst::Sorted for WholeCursor {
                         Some(bound) => format!("up to {}", name_of(bound)),
                         None => "up to the end of the table".to_owned(),
                     };
-                    self.losses.add(format!("{}; the entries {until} are unknown", of_table(error)));
+                    self.losses.add(format!("{}; the entries {until} are unknown", table_error(error)));
                     let Some(bound) = resumed else { return Ok(false) };
                     self.cursor = self.table.scan_part(Bound::Included(&bound));
                 }
@@ -82,7 +82,7 @@ impl sst::Sorted for WholeCursor {
 
 /// Returns how messages name an entry.
 fn name_of(key: &[u8]) -> String {
-    match IndexKey(key.to_vec()).owner() {
+    match IndexKey(key.to_vec()).bucket_and_key() {
         Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
         None => format!("the entry '{}'", key.escape_ascii()),
     }
@@ -91,12 +91,12 @@ fn name_of(key: &[u8]) -> String {
 impl Index {
     /// Makes an index of the readable entries of tables, which are given newest first. Entries of damaged tables are loaded into memory,
     /// so that no lookup reads a damaged block. Adds the unreadable parts to `losses`.
-    pub(crate) fn of_whole_entries(
+    pub(crate) fn salvage(
         tables: Vec<Arc<IndexTable>>,
         cache: Arc<sst::Cache>,
         losses: &mut Vec<String>,
     ) -> Self {
-        let memory = Memory::default();
+        let memory = Memtable::default();
         let mut whole: Vec<Arc<IndexTable>> = Vec::new();
         for table in tables {
             if table.verify().is_ok() {
@@ -104,7 +104,7 @@ impl Index {
                 continue;
             }
             let told = Losses::default();
-            let mut cursor = WholeCursor::new(table.clone(), Bound::Unbounded, told.clone());
+            let mut cursor = SalvageCursor::new(table.clone(), Bound::Unbounded, told.clone());
             let mut read = 0;
             while let Ok(true) = cursor.advance() {
                 read += 1;
@@ -120,7 +120,7 @@ impl Index {
                 table.entries()
             ));
         }
-        let view = View { memory: Arc::new(memory), frozen: None, tables: whole };
+        let view = View { memtable: Arc::new(memory), frozen: None, tables: whole };
         Self { view: RwLock::new(Arc::new(view)), cache }
     }
 }

@@ -3,7 +3,7 @@
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{Run, TableEntry};
-use crate::space::{Loose, SharedSpace, lock};
+use crate::space::{Reservation, SharedSpace, lock};
 use bytes::Bytes;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -33,14 +33,14 @@ pub(crate) struct TableSource {
 /// The cause of a failed read or write of a table, with the position on the device, wrapped in an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
-pub(super) struct OfDevice {
+pub(super) struct DeviceCause {
     /// Position in bytes from the device's beginning.
     pub(super) at: u64,
     pub(super) is_read: bool,
     pub(super) reason: String,
 }
 
-impl OfDevice {
+impl DeviceCause {
     fn error(at: u64, is_read: bool, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), Self { at, is_read, reason: error.to_string() })
     }
@@ -91,7 +91,7 @@ impl Drop for TableSource {
     fn drop(&mut self) {
         if !self.is_named.load(Ordering::Acquire) {
             let mut space = lock(&self.space);
-            self.runs.iter().for_each(|&run| space.give_back(run));
+            self.runs.iter().for_each(|&run| space.free_reserved(run));
         }
     }
 }
@@ -140,7 +140,7 @@ impl TableSource {
         let mut done = 0;
         for (place, len) in places(&self.runs, first, end) {
             let read = read(place, &mut buffer[done..done + len]);
-            read.map_err(|error| OfDevice::error(place, true, &error))?;
+            read.map_err(|error| DeviceCause::error(place, true, &error))?;
             done += len;
         }
         Ok(buffer)
@@ -171,7 +171,7 @@ fn places(runs: &[Run], first: u64, end: u64) -> impl Iterator<Item = (u64, usiz
 pub(crate) struct TableSink {
     device: Arc<dyn BlockDevice>,
     space: SharedSpace,
-    runs: Vec<Loose>,
+    runs: Vec<Reservation>,
     waiting: Vec<u8>,
     written: u64,
     row_bytes: usize,
@@ -182,7 +182,7 @@ pub(crate) struct TableSink {
 impl TableSink {
     /// Reserves room for a table of at most `len_bytes_max`.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, space: SharedSpace, len_bytes_max: u64) -> Result<Self> {
-        let runs = Loose::allocate_for_index(&space, len_bytes_max.div_ceil(BLOCK_BYTES).max(1))?;
+        let runs = Reservation::allocate_for_index(&space, len_bytes_max.div_ceil(BLOCK_BYTES).max(1))?;
         let row_bytes = device.row_bytes() as usize;
         let write_bytes = WRITE_BYTES.next_multiple_of(row_bytes);
         let waiting = Vec::with_capacity(write_bytes);
@@ -209,11 +209,11 @@ impl TableSink {
 
     fn write_waiting(&mut self) -> io::Result<()> {
         let waiting = Buffer::gathered([&self.waiting[..]]);
-        let runs: Vec<Run> = self.runs.iter().map(Loose::run).collect();
+        let runs: Vec<Run> = self.runs.iter().map(Reservation::run).collect();
         let mut done = 0;
         for (place, len) in places(&runs, self.written, self.written + waiting.len() as u64) {
             let written = self.device.write_at(place, &waiting[done..done + len]);
-            written.map_err(|error| OfDevice::error(place, false, &error))?;
+            written.map_err(|error| DeviceCause::error(place, false, &error))?;
             done += len;
         }
         if done < waiting.len() {

@@ -2,7 +2,7 @@
 
 use super::{Error, Group, Lifetime, Result, StoreMode, StoreOptions, key_of};
 use crate::machine::{Prepared, Purpose};
-use crate::shell::{Drive, Held, Shell, Stored};
+use crate::shell::{Drive, Frontend, KeyGuard, Stored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{ObjectKey, Payload};
@@ -67,7 +67,7 @@ impl Drive {
     pub async fn execute(&self, batch: Batch) -> Result<()> {
         let mut keys = BTreeSet::new();
         for Change { group, key, .. } in &batch.0 {
-            if !Arc::ptr_eq(&group.0.shell, &self.0) {
+            if !Arc::ptr_eq(&group.0.frontend, &self.0) {
                 return Err(Error::AnotherDrive);
             }
             if !keys.insert((group.0.id, key)) {
@@ -83,12 +83,12 @@ impl Drive {
     }
 }
 
-impl Shell {
+impl Frontend {
     /// Checks the length before anything is written. Only values that go into the log count here; the whole frame is checked
     /// before the commit.
     fn check_length(&self, batch: &Batch) -> Result<()> {
         let in_log = |change: &Change| match &change.kind {
-            Kind::Store(value, options) if value.len() <= options.lifetime.piece_bytes_max(&self.machine) => {
+            Kind::Store(value, options) if value.len() <= options.lifetime.inline_bytes_max(&self.engine) => {
                 value.len()
             }
             Kind::Store(..) | Kind::Delete => 0,
@@ -97,7 +97,7 @@ impl Shell {
     }
 
     fn check_frame(&self, frame_bytes: u64) -> Result<()> {
-        let frame_bytes_max = self.machine.frame_bytes_max();
+        let frame_bytes_max = self.engine.frame_bytes_max();
         match frame_bytes <= frame_bytes_max {
             true => Ok(()),
             false => Err(Error::BatchTooLong { frame_bytes, frame_bytes_max }),
@@ -110,8 +110,8 @@ impl Shell {
         let (mode, stored) = match kind {
             Kind::Delete => (StoreMode::Post, None),
             Kind::Store(value, StoreOptions { mode, lifetime }) => {
-                let piece_bytes_max = Lifetime::piece_bytes_max(lifetime, &self.machine);
-                (mode, Some(self.store_as(value, piece_bytes_max).await?))
+                let inline_bytes_max = Lifetime::inline_bytes_max(lifetime, &self.engine);
+                (mode, Some(self.store_as(value, inline_bytes_max).await?))
             }
         };
         Ok(Written { group, key, mode, stored })
@@ -119,10 +119,10 @@ impl Shell {
 
     async fn commit_all(&self, written: Vec<Written>) -> Result<()> {
         let keys = written.iter().map(|change| (change.group.0.id, change.key.as_bytes()));
-        let locks = self.hold_all(keys).await;
+        let locks = self.lock_keys(keys).await;
         let mut all = Prepared { purpose: Purpose::Frees, ..Prepared::default() };
         for Written { group, key, mode, stored } in written {
-            let mut edit = group.0.edit(&key, Held::default()).await?;
+            let mut edit = group.0.edit(&key, KeyGuard::default()).await?;
             let shown = || key.as_bytes().escape_ascii().to_string();
             match (mode, &edit.current) {
                 (StoreMode::UpdateOnly, None) => return Err(Error::KeyNotExist(shown())),
@@ -130,8 +130,8 @@ impl Shell {
                 _ => {}
             }
             match stored {
-                Some(stored) => drop(edit.place(stored, Default::default()).await?),
-                None => drop(edit.mark().await?),
+                Some(stored) => drop(edit.set_current(stored, Default::default()).await?),
+                None => drop(edit.delete_current().await?),
             }
             all.extend(edit.into_prepared());
         }

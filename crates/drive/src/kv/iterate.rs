@@ -3,7 +3,7 @@
 use super::Result;
 use crate::bucket::DriveBucket;
 use crate::error::Error;
-use crate::format::{Head, IndexKey, Kind};
+use crate::format::{IndexKey, Kind, ObjectSummary};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::vec;
@@ -33,7 +33,7 @@ pub struct Iterate {
 
 impl Iterate {
     pub(super) fn new(bucket: DriveBucket, prefix: &[u8]) -> Self {
-        let prefix = IndexKey::of(Kind::Object, bucket.id).then(prefix);
+        let prefix = IndexKey::prefix(Kind::Object, bucket.id).append(prefix);
         let from = Bound::Included(prefix.0.clone());
         Self { bucket, prefix, from, found: Vec::new().into_iter() }
     }
@@ -42,7 +42,7 @@ impl Iterate {
     pub async fn next(&mut self) -> Result<Option<Pair>> {
         if self.found.as_slice().is_empty() {
             let from = self.from.clone();
-            let found = self.bucket.shell.entries_from(from, self.prefix.clone(), PAIRS_AT_ONCE).await?;
+            let found = self.bucket.frontend.entries_from(from, self.prefix.clone(), PAIRS_AT_ONCE).await?;
             if let Some((last, _)) = found.last() {
                 self.from = Bound::Excluded(last.0.clone());
             }
@@ -53,7 +53,7 @@ impl Iterate {
 }
 
 fn pair((entry, value): (IndexKey, Bytes)) -> Result<Pair> {
-    let read = || Some((IndexKey::object_key(&entry.0)?, Head::decode(&value)?));
+    let read = || Some((IndexKey::object_key(&entry.0)?, ObjectSummary::decode(&value)?));
     let (key, head) = read().ok_or(Error::damaged("an object's record in the index", 0))?;
     Ok(Pair { key: Bytes::copy_from_slice(key.as_bytes()), value_bytes: head.len_bytes })
 }

@@ -57,7 +57,7 @@ pub use iterate::{Iterate, Pair};
 
 use crate::bucket::DriveBucket;
 use crate::format::{IndexKey, Kind};
-use crate::machine::Machine;
+use crate::machine::Engine;
 use crate::shell::Drive;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -113,10 +113,10 @@ pub enum Lifetime {
 
 impl Lifetime {
     /// Returns the longest value that is stored in the log.
-    fn piece_bytes_max(self, core: &Machine) -> u64 {
+    fn inline_bytes_max(self, engine: &Engine) -> u64 {
         match self {
-            Self::Unknown => core.piece_bytes_max(),
-            Self::Short => core.piece_bytes_end(),
+            Self::Unknown => engine.inline_bytes_max(),
+            Self::Short => engine.inline_bytes_limit(),
             Self::Long => crate::device::BLOCK_BYTES - 1,
         }
     }
@@ -163,7 +163,7 @@ impl Drive {
             Versioning::Enabled | Versioning::Suspended => &[Kind::Version, Kind::Upload, Kind::Object],
         };
         for &kind in kinds {
-            if !self.0.entries(IndexKey::of(kind, group.0.id), 1).await?.is_empty() {
+            if !self.0.entries(IndexKey::prefix(kind, group.0.id), 1).await?.is_empty() {
                 return Err(bucket_name::not_empty(name).into());
             }
         }
@@ -183,14 +183,14 @@ impl Group {
     /// Reads the value of a key from an offset on, as much as the buffer takes. An offset beyond the value's end is
     /// [`Error::OffsetInvalid`].
     pub async fn retrieve(&self, key: &[u8], offset: u64, into: &mut [u8]) -> Result<Retrieved> {
-        let (record, access) = self.0.accessed(&key_of(key)?, None).await.map_err(Error::of(key))?;
+        let (record, access) = self.0.record_and_access(&key_of(key)?, None).await.map_err(Error::of(key))?;
         let value_bytes = record.body.len_bytes();
         if offset > value_bytes {
             return Err(Error::OffsetInvalid { offset, value_bytes });
         }
         let range = offset..value_bytes.min(offset + into.len() as u64);
         let mut filled_bytes = 0;
-        let mut pieces = pin!(self.0.shell.read((record.write, record.body), range, access));
+        let mut pieces = pin!(self.0.frontend.read((record.write, record.body), range, access));
         while let Some(piece) = pieces.try_next().await? {
             into[filled_bytes..filled_bytes + piece.len()].copy_from_slice(&piece);
             filled_bytes += piece.len();
@@ -200,9 +200,9 @@ impl Group {
 
     /// Returns the whole value of a key.
     pub async fn retrieve_all(&self, key: &[u8]) -> Result<Bytes> {
-        let (record, access) = self.0.accessed(&key_of(key)?, None).await.map_err(Error::of(key))?;
+        let (record, access) = self.0.record_and_access(&key_of(key)?, None).await.map_err(Error::of(key))?;
         let len = record.body.len_bytes();
-        let pieces = self.0.shell.read((record.write, record.body), 0..len, access);
+        let pieces = self.0.frontend.read((record.write, record.body), 0..len, access);
         Ok(pieces.try_collect::<Vec<_>>().await?.into_iter().collect::<Payload>().to_bytes())
     }
 
@@ -218,7 +218,7 @@ impl Group {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
             let entry = IndexKey::object(self.0.id, &key_of(key)?);
-            found.push(self.0.shell.entry(&entry).await?.is_some());
+            found.push(self.0.frontend.entry(&entry).await?.is_some());
         }
         Ok(found)
     }
@@ -248,7 +248,7 @@ impl Group {
     }
 
     fn drive(&self) -> Drive {
-        Drive(self.0.shell.clone())
+        Drive(self.0.frontend.clone())
     }
 }
 

@@ -1,12 +1,12 @@
 //! Check: verifies that every index entry is valid, and that every block is counted as the entries use it.
 
-use super::Machine;
+use super::Engine;
 use crate::codec::Decoder;
 use crate::error::Result;
 use crate::format::{BucketId, IndexKey, Kind, ObjectRecord};
 use crate::index::Losses;
 use crate::pool::Membership;
-use crate::space::{Named, lock};
+use crate::space::{References, lock};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -33,12 +33,12 @@ pub struct Checked {
 #[derive(Default)]
 struct Walk {
     checked: Checked,
-    named: Named,
+    references: References,
     buckets: BTreeSet<BucketId>,
     uploads: BTreeSet<u64>,
 }
 
-impl Machine {
+impl Engine {
     /// Compares the index with the space. Commits and checkpoints wait meanwhile. The bytes of objects are not read. If the index is
     /// damaged in part, counts the readable entries only.
     pub(crate) fn check(&self) -> Result<Checked> {
@@ -47,13 +47,13 @@ impl Machine {
         let _no_commit = self.log();
         let mut walk = Walk::default();
         let losses = Losses::default();
-        let mut scan = self.index.scan_whole(Bound::Unbounded, &losses);
+        let mut scan = self.index.scan_readable(Bound::Unbounded, &losses);
         while let Some((key, value)) = scan.next()? {
             if walk.entry(key, value, self.geometry.zone_bytes()).is_none() {
                 walk.checked.problems.push(format!("the entry '{}' is invalid", key.escape_ascii()));
             }
         }
-        let Walk { mut checked, named, uploads, .. } = walk;
+        let Walk { mut checked, references, uploads, .. } = walk;
         if !(damaged.is_empty() && losses.is_empty() && self.losses.is_empty()) {
             // Blocks that only a lost entry refers to are not free, so the space cannot be compared with a part of the index.
             checked.problems = [self.losses.clone(), damaged, losses.lines()].concat();
@@ -62,12 +62,12 @@ impl Machine {
         let orphans =
             uploads.iter().map(|upload| format!("upload {upload:016x} has parts, but does not exist"));
         checked.problems.extend(orphans);
-        let (census, problems) = lock(&self.space).census(&named);
+        let (counts, problems) = lock(&self.space).audit(&references);
         checked.problems.extend(problems);
-        checked.free_blocks = census.free_blocks;
-        checked.object_blocks = census.named_blocks;
-        checked.held_blocks = census.held_blocks;
-        checked.zone_blocks = census.zone_blocks;
+        checked.free_blocks = counts.free_blocks;
+        checked.object_blocks = counts.named_blocks;
+        checked.held_blocks = counts.held_blocks;
+        checked.zone_blocks = counts.zone_blocks;
         Ok(checked)
     }
 }
@@ -92,12 +92,12 @@ impl Walk {
         match kind {
             _ if kind == Kind::Object as u8 || kind == Kind::Version as u8 => {
                 self.checked.objects += 1;
-                self.named.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
+                self.references.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
             }
             _ if kind == Kind::Part as u8 => {
                 self.checked.parts += 1;
                 self.uploads.insert(u64::from_be_bytes(*rest.first_chunk()?));
-                self.named.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
+                self.references.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
             }
             _ if kind == Kind::Upload as u8 => {
                 self.uploads.remove(&IndexKey::escaped_key(key)?.1);

@@ -1,12 +1,12 @@
 //! Checkpoint: writes the memtable as a table, and moves the superblock to the log position after its entries.
 
-use super::{Machine, Root, TABLE_BYTES_MIN, table_bytes_max};
-use crate::codec::sum;
+use super::{Engine, Root, TABLE_BYTES_MIN, table_bytes_max};
+use crate::codec::crc32c;
 use crate::device::{BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{MANIFEST_BYTES_MAX, Manifest, Superblock, blocks_of};
-use crate::index::{IndexTable, TableSink, of_table};
-use crate::space::{Loose, lock};
+use crate::index::{IndexTable, TableSink, table_error};
+use crate::space::{Reservation, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,21 +21,21 @@ const SHORT_BYTES: u64 = TABLE_BYTES_MIN / 2;
 const FAILED_CHECKPOINTS_MAX: u32 = 3;
 
 /// The table of a checkpoint, if it has any entries, and the short tables that were merged into it.
-struct Made {
+struct BuiltTable {
     table: Option<Arc<IndexTable>>,
     short: Vec<Arc<IndexTable>>,
 }
 
-impl Machine {
+impl Engine {
     /// Returns whether memtable or log are long enough for a checkpoint. The limits allow for as much again while the table is written.
-    pub(crate) fn wants_checkpoint(&self) -> bool {
+    pub(crate) fn needs_checkpoint(&self) -> bool {
         let log_bytes_max = LOG_BYTES_MAX.min(self.geometry.zones() * self.geometry.zone_bytes() / 16);
-        self.index.memory_bytes() > self.options.index_bytes / 4 || self.log_bytes() > log_bytes_max
+        self.index.memtable_bytes() > self.options.index_bytes / 4 || self.log_bytes() > log_bytes_max
     }
 
     /// Returns whether the entries that are in no table take all memory allowed for them.
     pub(crate) fn is_memory_full(&self) -> bool {
-        let taken_bytes = self.index.memory_bytes() as u64 + self.index.frozen_bytes();
+        let taken_bytes = self.index.memtable_bytes() as u64 + self.index.frozen_bytes();
         taken_bytes > self.options.index_bytes as u64 / 2
     }
 
@@ -48,7 +48,7 @@ impl Machine {
         match &made {
             Ok(()) => self.failed_checkpoints.store(0, Ordering::Relaxed),
             Err(error) => {
-                self.log().since_bytes += log_bytes;
+                self.log().bytes_since_checkpoint += log_bytes;
                 // A full drive already refuses changes that grow.
                 if !matches!(error, Error::Full) {
                     self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -60,21 +60,21 @@ impl Machine {
 
     /// Returns whether checkpoints fail again and again, so that memory and log would grow without limit.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.failed_checkpoints.load(Ordering::Relaxed) >= FAILED_CHECKPOINTS_MAX && self.wants_checkpoint()
+        self.failed_checkpoints.load(Ordering::Relaxed) >= FAILED_CHECKPOINTS_MAX && self.needs_checkpoint()
     }
 
     /// Makes a checkpoint, and sets `log_bytes` to the length of the log that it covers.
     fn make_checkpoint(&self, root: &mut Root, log_bytes: &mut u64) -> Result<()> {
-        let mut manifest = self.freeze(log_bytes)?;
-        let Made { table, short } = match self.table_of_frozen() {
+        let mut manifest = self.begin_checkpoint(log_bytes)?;
+        let BuiltTable { table, short } = match self.build_frozen_table() {
             Ok(made) => made,
             Err(error) => {
                 let _log = self.log();
-                self.index.unfreeze();
+                self.index.undo_rotation();
                 return Err(error);
             }
         };
-        self.index.thaw(&short, table);
+        self.index.install_flushed(&short, table);
         root.retiring.extend(short);
         let tables = self.index.view().tables.clone();
         manifest.tables = tables.iter().map(|table| table.source().entry()).collect();
@@ -82,53 +82,53 @@ impl Machine {
         let run = self.write_manifest(&bytes)?.keep();
         let old = std::mem::replace(&mut root.superblock.manifest, run);
         root.superblock.manifest_bytes = bytes.len() as u64;
-        root.superblock.manifest_sum = sum(&bytes);
+        root.superblock.manifest_sum = crc32c(&bytes);
         root.superblock.generation += 1;
         write_superblock(&*self.device, &root.superblock, [0, 1], |at| self.flush(at))
             .map_err(|error| self.fail(error))?;
         root.retiring.drain(..).for_each(|table| table.source().set_named(false));
         tables.iter().for_each(|table| table.source().set_named(true));
         let mut log = self.log();
-        log.since = manifest.next_frame;
+        log.checkpoint_frame = manifest.next_frame;
         let mut space = lock(&self.space);
-        space.give_back(old);
-        space.needs_from(manifest.next_frame);
-        self.keep_for_checkpoint(&mut space, 0);
+        space.free_reserved(old);
+        space.set_needed_frame(manifest.next_frame);
+        self.reserve_for_checkpoint(&mut space, 0);
         space.free_dead_zones();
         Ok(())
     }
 
     /// Rotates the memtable, and returns the manifest of this moment, without tables.
-    fn freeze(&self, log_bytes: &mut u64) -> Result<Manifest> {
+    fn begin_checkpoint(&self, log_bytes: &mut u64) -> Result<Manifest> {
         let mut log = self.log();
         // Checked under the log's lock: a frame that failed in the meantime may name blocks that count as free here.
         self.check_writable()?;
-        self.index.freeze();
+        self.index.rotate_memtable();
         let last_write = self.last_write.load(Ordering::Relaxed);
         let mut manifest =
-            Manifest { next_frame: log.frame, head_at: log.at, last_write, ..Manifest::default() };
-        *log_bytes = std::mem::take(&mut log.since_bytes);
-        lock(&self.space).describe(&mut manifest);
+            Manifest { next_frame: log.next_frame, head_at: log.head_at, last_write, ..Manifest::default() };
+        *log_bytes = std::mem::take(&mut log.bytes_since_checkpoint);
+        lock(&self.space).write_to_manifest(&mut manifest);
         Ok(manifest)
     }
 
     /// Builds a table of the rotated memtable and of the short tables below it.
-    fn table_of_frozen(&self) -> Result<Made> {
+    fn build_frozen_table(&self) -> Result<BuiltTable> {
         let tables = self.index.view().tables.clone();
-        let short = &tables[..count_short(&lengths_of_whole(&tables))];
-        match self.table_with(short, short.len() == tables.len()) {
+        let short = &tables[..count_short(&mergeable_lengths(&tables))];
+        match self.build_table_with(short, short.len() == tables.len()) {
             // Entries in memory become durable all the same. Reads of the damaged tables, and a scrub, report the lost entries.
             Err(error) if error.is_of_index() && !short.is_empty() => {
                 tracing::warn!(%error, "a table of the index is damaged and was left out of the checkpoint: scrub the drive");
                 mark_damaged(short);
-                Ok(Made { table: self.table_with(&[], false)?, short: Vec::new() })
+                Ok(BuiltTable { table: self.build_table_with(&[], false)?, short: Vec::new() })
             }
-            table => Ok(Made { table: table?, short: short.to_vec() }),
+            table => Ok(BuiltTable { table: table?, short: short.to_vec() }),
         }
     }
 
-    fn table_with(&self, short: &[Arc<IndexTable>], is_all: bool) -> Result<Option<Arc<IndexTable>>> {
-        self.build_table(self.index.frozen_and(short), self.index.frozen_bytes(), is_all)
+    fn build_table_with(&self, short: &[Arc<IndexTable>], is_all: bool) -> Result<Option<Arc<IndexTable>>> {
+        self.build_table(self.index.scan_frozen_and(short), self.index.frozen_bytes(), is_all)
     }
 
     /// Writes a table of entries. `entries_bytes` is the most that they take, short tables not counted. Returns `None` if there are none.
@@ -155,12 +155,12 @@ impl Machine {
         drops_deletions: bool,
     ) -> Result<Option<Arc<IndexTable>>> {
         let mut writer = sst::Writer::new(sink, sst::Options::default());
-        while entries.advance().map_err(of_table)? {
+        while entries.advance().map_err(table_error)? {
             if !(drops_deletions && entries.value().is_empty()) {
-                writer.add(entries.key(), entries.value()).map_err(of_table)?;
+                writer.add(entries.key(), entries.value()).map_err(table_error)?;
             }
         }
-        let (sink, summary) = writer.finish().map_err(of_table)?;
+        let (sink, summary) = writer.finish().map_err(table_error)?;
         if summary.entries == 0 {
             return Ok(None);
         }
@@ -168,15 +168,15 @@ impl Machine {
         let id = self.last_table.fetch_add(1, Ordering::Relaxed);
         match IndexTable::open(source, id, self.index.cache().clone()) {
             Ok(table) => Ok(Some(Arc::new(table))),
-            Err(error) => Err(of_table(error)),
+            Err(error) => Err(table_error(error)),
         }
     }
 
-    fn write_manifest(&self, bytes: &[u8]) -> Result<Loose> {
+    fn write_manifest(&self, bytes: &[u8]) -> Result<Reservation> {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX - self.geometry.row_bytes() {
             return Err(Error::Unfit("the drive is too fragmented: its manifest would be too long".into()));
         }
-        let run = Loose::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
+        let run = Reservation::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
         let at = run.run().at();
         let written = self.device.write_at(at, &Buffer::in_rows(self.geometry.row_bytes(), [bytes]));
         written.map_err(|error| self.fail(Error::device(at)(error)))?;
@@ -186,7 +186,7 @@ impl Machine {
 }
 
 /// Returns the lengths of the newest tables, up to the first that cannot be merged because it is damaged or being compacted.
-pub(super) fn lengths_of_whole(tables: &[Arc<IndexTable>]) -> Vec<u64> {
+pub(super) fn mergeable_lengths(tables: &[Arc<IndexTable>]) -> Vec<u64> {
     let is_free = |table: &&Arc<IndexTable>| !table.source().is_damaged() && !table.source().is_merging();
     let whole = tables.iter().take_while(is_free);
     whole.map(|table| table.source().len()).collect()

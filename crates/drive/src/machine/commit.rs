@@ -1,13 +1,13 @@
 //! Commit: makes several changes durable by one write and one flush, and then visible.
 
-use super::{Log, Machine};
+use super::{Engine, Log};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::format::{
-    Body, Change, Extent, FRAME_HEADER_BYTES, FrameHeader, FrameWriter, IndexKey, ObjectRecord, blocks_of,
+    Body, Change, FRAME_HEADER_BYTES, FrameHeader, FrameWriter, IndexKey, ObjectRecord, RunSlice, blocks_of,
 };
 use crate::index::ENTRY_BYTES;
-use crate::space::{Hold, Space, ZONES_OF_DELETIONS, lock};
+use crate::space::{DELETION_ZONES, Hold, Space, lock};
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
@@ -31,29 +31,29 @@ pub(crate) enum Purpose {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     /// Objects whose bytes go into the frame, each with its own key.
-    pub(crate) small: Vec<Small>,
+    pub(crate) inline_puts: Vec<InlinePut>,
     pub(crate) changes: Vec<Change>,
     /// Guards to keep until the commit is done. They cover runs named by the changes, whose data is written but not flushed.
     pub(crate) holds: Vec<Hold>,
     pub(crate) purpose: Purpose,
     /// Cached bytes that get the number of their write.
-    pub(crate) named: Vec<Named>,
+    pub(crate) rekeys: Vec<CacheRekey>,
     /// Writes whose bytes are no longer in use, and their bodies: their cached bytes can be dropped.
-    pub(crate) gone: Vec<(u64, Body)>,
+    pub(crate) dropped: Vec<(u64, Body)>,
 }
 
 /// Bytes of runs that are cached under temporary numbers, and get the number of a write when that is committed.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct CacheRekey {
     pub(crate) write: u64,
-    pub(crate) extents: Vec<Extent>,
+    pub(crate) slices: Vec<RunSlice>,
     /// The numbers the bytes are cached under, each with the number of runs it applies to, in order. 0: the bytes are not cached.
-    pub(crate) before: Vec<(u64, usize)>,
+    pub(crate) old_numbers: Vec<(u64, usize)>,
 }
 
 /// An object whose bytes go into the frame.
 #[derive(Debug)]
-pub(crate) struct Small {
+pub(crate) struct InlinePut {
     pub(crate) key: IndexKey,
     /// A record with an inline body. The commit sets the position in it.
     pub(crate) record: ObjectRecord,
@@ -64,38 +64,38 @@ pub(crate) struct Small {
 
 impl Prepared {
     pub(crate) fn is_empty(&self) -> bool {
-        self.small.is_empty() && self.changes.is_empty()
+        self.inline_puts.is_empty() && self.changes.is_empty()
     }
 
     /// Adds a committed owner of the body. Its bytes are cached under these numbers ([`CacheRekey::old_numbers`]).
-    pub(crate) fn retain(&mut self, write: u64, body: &Body, before: Vec<(u64, usize)>) {
-        if let Body::Extents(extents) = body {
-            self.changes.extend(extents.iter().map(|extent| Change::Retain(extent.run)));
-            debug_assert_eq!(before.iter().map(|(_, runs)| runs).sum::<usize>(), extents.len());
-            self.named.push(Named { write, extents: extents.clone(), before });
+    pub(crate) fn retain(&mut self, write: u64, body: &Body, old_numbers: Vec<(u64, usize)>) {
+        if let Body::Runs(slices) = body {
+            self.changes.extend(slices.iter().map(|slice| Change::Retain(slice.run)));
+            debug_assert_eq!(old_numbers.iter().map(|(_, runs)| runs).sum::<usize>(), slices.len());
+            self.rekeys.push(CacheRekey { write, slices: slices.clone(), old_numbers });
         }
     }
 
     /// Removes a committed record as an owner of its body.
     pub(crate) fn release(&mut self, record: &ObjectRecord) {
-        self.gone.push((record.write, record.body.clone()));
+        self.dropped.push((record.write, record.body.clone()));
         match &record.body {
-            Body::Piece(piece) => self.changes.push(Change::Dead { at: piece.at, len: piece.len }),
-            Body::Extents(extents) => {
-                self.changes.extend(extents.iter().map(|extent| Change::Release(extent.run)));
+            Body::Inline(inline) => self.changes.push(Change::Dead { at: inline.at, len: inline.len }),
+            Body::Runs(slices) => {
+                self.changes.extend(slices.iter().map(|slice| Change::Release(slice.run)));
             }
-            Body::Mark => {}
+            Body::DeleteMarker => {}
         }
     }
 
     /// Adds all of another set of changes.
     pub(crate) fn extend(&mut self, other: Self) {
-        self.small.extend(other.small);
+        self.inline_puts.extend(other.inline_puts);
         self.changes.extend(other.changes);
         self.holds.extend(other.holds);
         self.purpose = self.purpose.max(other.purpose);
-        self.named.extend(other.named);
-        self.gone.extend(other.gone);
+        self.rekeys.extend(other.rekeys);
+        self.dropped.extend(other.dropped);
     }
 
     /// Refuses entries that are too long for a table of the index, as every later checkpoint would fail.
@@ -115,19 +115,19 @@ impl Prepared {
 
     /// Returns the most bytes that the changes take in a frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
-        let small: u64 = self.small.iter().map(|small| small.frame_bytes).sum();
-        small + self.changes.iter().map(change_bytes).sum::<u64>()
+        let inline_puts: u64 = self.inline_puts.iter().map(|put| put.frame_bytes).sum();
+        inline_puts + self.changes.iter().map(change_bytes).sum::<u64>()
     }
 
     /// Returns the approximate bytes that the changes add to the memtable.
     fn index_bytes(&self) -> u64 {
-        let entries = (self.changes.len() + self.small.len()) as u64;
-        let pieces: u64 = self.small.iter().map(|small| small.record.body.len_bytes()).sum();
-        self.frame_bytes() - pieces + entries * ENTRY_BYTES as u64
+        let entries = (self.changes.len() + self.inline_puts.len()) as u64;
+        let inline_bytes: u64 = self.inline_puts.iter().map(|put| put.record.body.len_bytes()).sum();
+        self.frame_bytes() - inline_bytes + entries * ENTRY_BYTES as u64
     }
 }
 
-impl Small {
+impl InlinePut {
     pub(crate) fn new(key: IndexKey, record: ObjectRecord, bytes: Bytes) -> Self {
         let entry = key.0.len() + record.encode().len();
         let frame_bytes = record.body.len_bytes() + entry as u64 + CHANGE_BYTES;
@@ -135,7 +135,7 @@ impl Small {
     }
 
     /// Returns the write number and the bytes.
-    pub(crate) fn stored(&self) -> (u64, Bytes) {
+    pub(crate) fn write_and_bytes(&self) -> (u64, Bytes) {
         (self.record.write, self.bytes.clone())
     }
 }
@@ -150,35 +150,35 @@ fn change_bytes(change: &Change) -> u64 {
 }
 
 /// The demands of a batch on the space.
-struct Taking {
+struct SpaceDemand {
     purpose: Purpose,
     /// Whether the batch writes bytes of objects. Then its zone is not free after the next checkpoint.
-    has_pieces: bool,
+    has_inline: bool,
     /// The bytes that the batch adds to the memtable.
     index_bytes: u64,
 }
 
-impl Taking {
+impl SpaceDemand {
     fn of(batch: &[Prepared]) -> Self {
         let purpose = batch.iter().map(|prepared| prepared.purpose).max().unwrap_or_default();
-        let has_pieces = batch.iter().any(|prepared| !prepared.small.is_empty());
-        Self { purpose, has_pieces, index_bytes: batch.iter().map(Prepared::index_bytes).sum() }
+        let has_inline = batch.iter().any(|prepared| !prepared.inline_puts.is_empty());
+        Self { purpose, has_inline, index_bytes: batch.iter().map(Prepared::index_bytes).sum() }
     }
 
     /// Returns whether the index still has room for a checkpoint after this batch, plus what the purpose must leave. Deleting everything in
     /// the index takes about as many bytes as the index has.
-    fn fits(&self, space: &Space, index_bytes: u64) -> bool {
+    fn is_admissible(&self, space: &Space, index_bytes: u64) -> bool {
         let left = match self.purpose {
             Purpose::Frees => 0,
             Purpose::Moves => index_bytes / 2,
             Purpose::Grows => index_bytes,
         };
-        space.has_for_index(blocks_of(left))
+        space.has_room_for_index(blocks_of(left))
     }
 }
 
 /// The position of a new frame.
-struct Place {
+struct FramePlace {
     /// Bytes from the device's beginning.
     at: u64,
     /// Bytes from the zone's beginning.
@@ -188,30 +188,30 @@ struct Place {
     advances: bool,
 }
 
-impl Machine {
+impl Engine {
     /// Makes all changes durable, then visible. After [`Error::Full`] (the log has no room) or [`Error::Stuck`] (the index cannot grow)
     /// nothing has changed, and the batch is as it was.
     pub(crate) fn commit(&self, batch: &mut Vec<Prepared>) -> Result<()> {
         self.check_writable()?;
-        let taking = Taking::of(batch);
-        if taking.purpose != Purpose::Frees && self.is_stuck() {
+        let demand = SpaceDemand::of(batch);
+        if demand.purpose != Purpose::Frees && self.is_stuck() {
             return Err(Error::Stuck("checkpoints fail one after the other".into()));
         }
         let mut log = self.log();
         let len_bytes_max = FRAME_HEADER_BYTES as u64 + batch.iter().map(Prepared::frame_bytes).sum::<u64>();
-        let place = self.place(&log, len_bytes_max, &taking)?;
+        let place = self.place(&log, len_bytes_max, &demand)?;
         let memory = self.buffers.fill(len_bytes_max as usize, self.geometry.row_bytes());
         let mut frame = FrameWriter::new(place.at, memory);
         let mut changes = Vec::new();
         let mut held = Vec::new();
         for prepared in batch.drain(..) {
-            for small in prepared.small {
-                changes.push(put_small(&mut frame, small));
+            for put in prepared.inline_puts {
+                changes.push(encode_inline(&mut frame, put));
             }
             changes.extend(prepared.changes);
             held.push(prepared.holds);
         }
-        if !self.fits(&changes) {
+        if !self.can_apply(&changes) {
             // Once written, a frame that contradicts the space could never be replayed: the drive could not be opened again.
             let what =
                 "the changes contradict the state of the space and were not written: run 'tenon drive check'";
@@ -219,14 +219,14 @@ impl Machine {
         }
         changes.iter().for_each(|change| frame.change(change));
         let last_write = self.last_write.load(Ordering::Relaxed);
-        let (rows, header) = frame.finish(self.drive, log.frame, place.next_zone, last_write);
+        let (rows, header) = frame.finish(self.drive, log.next_frame, place.next_zone, last_write);
         let names_runs = changes.iter().any(|change| matches!(change, Change::Retain(_)));
         if let Err(error) = self.write_frame(&place, &rows, names_runs) {
             // The frame may be on the device all the same, so the blocks it names must not be allocated until the drive is opened again.
             std::mem::forget(held);
             return Err(self.fail(error));
         }
-        self.wrote(&mut log, &place, &header);
+        self.record_frame(&mut log, &place, &header);
         let applied = self.apply(changes);
         drop(held);
         match applied {
@@ -238,37 +238,42 @@ impl Machine {
         }
     }
 
-    fn place(&self, log: &Log, len_bytes_max: u64, taking: &Taking) -> Result<Place> {
+    fn place(&self, log: &Log, len_bytes_max: u64, demand: &SpaceDemand) -> Result<FramePlace> {
         let zone_bytes = self.geometry.zone_bytes();
         if len_bytes_max > zone_bytes {
             return Err(Error::Unfit(format!("a change of {len_bytes_max} bytes is longer than a zone")));
         }
-        let advances = log.at + len_bytes_max > zone_bytes;
+        let advances = log.head_at + len_bytes_max > zone_bytes;
         let index_bytes = self.index_bytes();
         let zones_reserved = self.zones_reserved_beside(index_bytes);
         let mut space = lock(&self.space);
-        self.keep_for_checkpoint(&mut space, taking.index_bytes);
-        if !taking.fits(&space, index_bytes) {
+        self.reserve_for_checkpoint(&mut space, demand.index_bytes);
+        if !demand.is_admissible(&space, index_bytes) {
             return Err(Error::Full);
         }
-        if taking.has_pieces && space.log_zones() < ZONES_OF_DELETIONS + u64::from(advances) {
+        if demand.has_inline && space.log_zones_left() < DELETION_ZONES + u64::from(advances) {
             return Err(Error::Full);
         }
         if !advances {
-            let at = self.geometry.zone_at(space.head()) + log.at;
-            return Ok(Place { at, in_zone: log.at, next_zone: space.next(), advances: false });
+            let at = self.geometry.zone_at(space.head_zone()) + log.head_at;
+            return Ok(FramePlace {
+                at,
+                in_zone: log.head_at,
+                next_zone: space.next_zone(),
+                advances: false,
+            });
         }
         // Several writers may have passed `has_room_for` with the same free zone, so this check is more lenient by one zone.
-        if taking.has_pieces && taking.purpose == Purpose::Grows && space.free_zones() < zones_reserved {
+        if demand.has_inline && demand.purpose == Purpose::Grows && space.free_zones() < zones_reserved {
             return Err(Error::Full);
         }
         let next_zone = space.take_zone()?;
-        let at = self.geometry.zone_at(space.next());
-        Ok(Place { at, in_zone: 0, next_zone, advances: true })
+        let at = self.geometry.zone_at(space.next_zone());
+        Ok(FramePlace { at, in_zone: 0, next_zone, advances: true })
     }
 
     /// Writes a frame. The data of its runs is flushed first, so that no frame refers to data that is not durable.
-    fn write_frame(&self, place: &Place, rows: &Buffer, names_runs: bool) -> Result<()> {
+    fn write_frame(&self, place: &FramePlace, rows: &Buffer, names_runs: bool) -> Result<()> {
         if names_runs {
             self.flush(place.at)?;
         }
@@ -276,24 +281,24 @@ impl Machine {
         self.flush(place.at)
     }
 
-    fn wrote(&self, log: &mut Log, place: &Place, header: &FrameHeader) {
+    fn record_frame(&self, log: &mut Log, place: &FramePlace, header: &FrameHeader) {
         let len_bytes = self.geometry.frame_bytes(header);
         let mut space = lock(&self.space);
         if place.advances {
             space.advance(place.next_zone);
-            log.grown.log_bytes += self.geometry.zone_bytes() - log.at;
+            log.growth.log_bytes += self.geometry.zone_bytes() - log.head_at;
         }
-        log.grown.log_bytes += len_bytes;
-        log.grown.content_bytes += header.content_bytes();
-        log.at = place.in_zone + len_bytes;
-        log.since_bytes += len_bytes;
-        space.wrote(header, log.at);
-        log.frame += 1;
+        log.growth.log_bytes += len_bytes;
+        log.growth.content_bytes += header.content_bytes();
+        log.head_at = place.in_zone + len_bytes;
+        log.bytes_since_checkpoint += len_bytes;
+        space.record_frame(header, log.head_at);
+        log.next_frame += 1;
     }
 
     /// Returns whether the space admits these changes. Nothing is changed.
-    pub(super) fn fits(&self, changes: &[Change]) -> bool {
-        lock(&self.space).fits(changes)
+    pub(super) fn can_apply(&self, changes: &[Change]) -> bool {
+        lock(&self.space).can_apply(changes)
     }
 
     /// Applies changes to the index first, then to the space: a reader that has pinned blocks looks at the index again to see whether they
@@ -311,7 +316,7 @@ impl Machine {
         let fits = of_space.into_iter().all(|change| match change {
             Change::Retain(run) => space.retain(run),
             Change::Release(run) => space.release(run),
-            Change::Dead { at, len } => space.dead(at, len),
+            Change::Dead { at, len } => space.mark_dead(at, len),
             Change::Put { .. } | Change::Delete { .. } => true,
         });
         space.free_dead_zones();
@@ -319,11 +324,11 @@ impl Machine {
     }
 }
 
-fn put_small(frame: &mut FrameWriter, small: Small) -> Change {
-    let Small { key, mut record, bytes, frame_bytes } = small;
-    let at = frame.piece(&bytes, frame_bytes - bytes.len() as u64);
-    if let Body::Piece(piece) = &mut record.body {
-        piece.at = at;
+fn encode_inline(frame: &mut FrameWriter, put: InlinePut) -> Change {
+    let InlinePut { key, mut record, bytes, frame_bytes } = put;
+    let at = frame.push_inline(&bytes, frame_bytes - bytes.len() as u64);
+    if let Body::Inline(inline) = &mut record.body {
+        inline.at = at;
     }
     Change::Put { key: key.0, value: record.encode() }
 }

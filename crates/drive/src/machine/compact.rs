@@ -1,7 +1,7 @@
 //! Compaction: merges tables of the index, so that lookups and listings read few of them.
 
-use super::checkpoint::{lengths_of_whole, mark_damaged};
-use super::{Machine, table_bytes_max};
+use super::checkpoint::{mark_damaged, mergeable_lengths};
+use super::{Engine, table_bytes_max};
 use crate::error::Result;
 use crate::format::blocks_of;
 use crate::index::{IndexTable, TableSink};
@@ -23,7 +23,7 @@ struct Compaction {
     sink: TableSink,
 }
 
-impl Machine {
+impl Engine {
     /// Merges several tables into one, if enough of them are of similar size; returns false if not. The blocks of the old tables become
     /// free with the next checkpoint. Checkpoints continue meanwhile.
     pub(crate) fn compact(&self) -> Result<bool> {
@@ -51,14 +51,14 @@ impl Machine {
     fn begin_compaction(&self) -> Result<Option<Compaction>> {
         let _no_checkpoint = self.root();
         let tables = self.index.view().tables.clone();
-        let lengths = lengths_of_whole(&tables);
+        let lengths = mergeable_lengths(&tables);
         let Some(count) = worth_merging(&lengths) else { return Ok(None) };
         let merged_bytes = lengths[..count].iter().sum();
         {
             // The room for a checkpoint stays free. More tables are better than a drive that refuses deletions.
             let mut space = lock(&self.space);
-            self.keep_for_checkpoint(&mut space, 0);
-            if !space.has_for_index(blocks_of(table_bytes_max(merged_bytes))) {
+            self.reserve_for_checkpoint(&mut space, 0);
+            if !space.has_room_for_index(blocks_of(table_bytes_max(merged_bytes))) {
                 return Ok(None);
             }
         }

@@ -1,11 +1,11 @@
 //! Formatting: makes an empty drive of a device.
 
-use super::Machine;
-use crate::codec::sum;
+use super::Engine;
+use crate::codec::crc32c;
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, Geometry, Manifest, Superblock, blocks_of};
-use crate::space::{Space, ZONES_RESERVED};
+use crate::space::{LOG_RESERVE_ZONES, Space};
 use std::sync::Arc;
 use store::Entropy;
 
@@ -22,12 +22,12 @@ const ZONE_BYTES_MIN: u64 = 1 << 20;
 const ZONE_BYTES_MAX: u64 = 64 << 20;
 
 /// The number of zones to aim for when a zone length is chosen.
-const ZONES_AIMED: u64 = 256;
+const ZONES_TARGET: u64 = 256;
 
 /// The fewest zones of a drive.
-const ZONES_MIN: u64 = ZONES_RESERVED + 12;
+const ZONES_MIN: u64 = LOG_RESERVE_ZONES + 12;
 
-impl Machine {
+impl Engine {
     /// Formats a device. Its previous contents are lost.
     pub(crate) fn format(
         device: &Arc<dyn BlockDevice>,
@@ -39,7 +39,7 @@ impl Machine {
         let mut space = Space::new(geometry);
         space.begin_log()?;
         let mut manifest = Manifest { next_frame: 1, ..Manifest::default() };
-        space.describe(&mut manifest);
+        space.write_to_manifest(&mut manifest);
         let bytes = manifest.encode();
         let (run, _) = space.allocate_one_for_index(blocks_of(bytes.len() as u64))?;
         let superblock = Superblock {
@@ -48,7 +48,7 @@ impl Machine {
             generation: 1,
             manifest: run,
             manifest_bytes: bytes.len() as u64,
-            manifest_sum: sum(&bytes),
+            manifest_sum: crc32c(&bytes),
         };
         let write = |at: u64, bytes: &[u8]| {
             device.write_at(at, &Buffer::in_rows(geometry.row_bytes(), [bytes])).map_err(Error::device(at))
@@ -65,8 +65,8 @@ impl Machine {
 
 fn geometry(device: &dyn BlockDevice, options: FormatOptions) -> Result<Geometry> {
     let len_bytes = device.len_bytes();
-    let aimed = (len_bytes / ZONES_AIMED).max(1);
-    let fitting = (1 << aimed.ilog2()).clamp(ZONE_BYTES_MIN, ZONE_BYTES_MAX);
+    let target = (len_bytes / ZONES_TARGET).max(1);
+    let fitting = (1 << target.ilog2()).clamp(ZONE_BYTES_MIN, ZONE_BYTES_MAX);
     let zone_bytes = options.zone_bytes.unwrap_or(fitting);
     if !zone_bytes.is_power_of_two() || zone_bytes < ZONE_BYTES_MIN {
         return Err(Error::Unfit(format!(

@@ -1,6 +1,6 @@
 //! Layout: the use of each byte of the device, for tools that trace requests to the device.
 
-use super::Machine;
+use super::Engine;
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::{Body, Geometry, Kind, ObjectRecord, Run, blocks_of};
@@ -39,11 +39,11 @@ impl Drive {
     /// Returns everything that is in use, ordered by position; the rest is free. Blocks while the whole index is read, and stops
     /// commits meanwhile.
     pub fn layout(&self) -> Result<Vec<Area>> {
-        self.0.machine.layout()
+        self.0.engine.layout()
     }
 }
 
-impl Machine {
+impl Engine {
     fn layout(&self) -> Result<Vec<Area>> {
         let root = self.root();
         let _no_commit = self.log();
@@ -75,8 +75,8 @@ impl Machine {
             }
             let record = ObjectRecord::of_entry(key, value);
             let record = record.ok_or_else(|| Error::damaged("an object's record in the index", 0))?;
-            if let Body::Extents(extents) = record.body {
-                runs.extend(extents.iter().map(|extent| (extent.run, extent.data_bytes)));
+            if let Body::Runs(slices) = record.body {
+                runs.extend(slices.iter().map(|slice| (slice.run, slice.data_bytes)));
             }
         }
         Ok(runs)

@@ -2,33 +2,33 @@
 //!
 //! Owns the copy of the log's state that async tasks read. They must not wait for the lock, as its holder waits for the device.
 
-use super::Machine;
+use super::Engine;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The position of the next frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Log {
-    pub(super) frame: u64,
+    pub(super) next_frame: u64,
     /// Bytes from the beginning of the head zone.
-    pub(super) at: u64,
+    pub(super) head_at: u64,
     /// The first frame after the last checkpoint, and the bytes of frames written since.
-    pub(super) since: u64,
-    pub(super) since_bytes: u64,
+    pub(super) checkpoint_frame: u64,
+    pub(super) bytes_since_checkpoint: u64,
     /// Growth since the drive was opened.
-    pub(super) grown: Grown,
+    pub(super) growth: LogGrowth,
 }
 
 /// Growth of the log.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Grown {
+pub(crate) struct LogGrowth {
     /// Bytes of the log, padding at the ends of frames and zones included.
     pub(super) log_bytes: u64,
     /// Bytes of frames without padding.
     pub(super) content_bytes: u64,
 }
 
-impl Grown {
+impl LogGrowth {
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             log_bytes: self.log_bytes - before.log_bytes,
@@ -37,7 +37,7 @@ impl Grown {
     }
 
     /// Returns the log bytes of some content, with a proportional share of the padding.
-    pub(crate) fn log_bytes_of(&self, content_bytes: u64) -> u64 {
+    pub(crate) fn share_of(&self, content_bytes: u64) -> u64 {
         (content_bytes as f64 * self.log_bytes as f64 / self.content_bytes.max(1) as f64) as u64
     }
 }
@@ -86,7 +86,7 @@ impl Drop for LogGuard<'_> {
     }
 }
 
-impl Machine {
+impl Engine {
     /// Locks the log. Blocks while a frame is written and flushed, so async tasks must not call this.
     pub(super) fn log(&self) -> LogGuard<'_> {
         let held = self.log.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,23 +99,23 @@ impl Machine {
     }
 
     /// Returns the growth of the log since the drive was opened.
-    pub(crate) fn log_grown(&self) -> Grown {
-        self.published_log().grown
+    pub(crate) fn log_growth(&self) -> LogGrowth {
+        self.published_log().growth
     }
 
     /// Returns how many bytes of the log a recovery would read.
     pub(crate) fn log_bytes(&self) -> u64 {
-        self.published_log().since_bytes
+        self.published_log().bytes_since_checkpoint
     }
 
     /// Returns the bytes left in the head zone.
     pub(crate) fn room_in_head(&self) -> u64 {
-        self.geometry.zone_bytes() - self.published_log().at
+        self.geometry.zone_bytes() - self.published_log().head_at
     }
 
     /// Returns whether anything was committed since the last checkpoint.
     pub(crate) fn is_dirty(&self) -> bool {
         let log = self.published_log();
-        log.frame != log.since
+        log.next_frame != log.checkpoint_frame
     }
 }

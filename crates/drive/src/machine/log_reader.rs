@@ -2,7 +2,7 @@
 //!
 //! An unreadable row counts as a row without a frame, like a torn row. The frames behind tell whether that is the log's end or damage.
 
-use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, read_otherwise};
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, read_reconstructed};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const BROKEN_BYTES_MIN: usize = 1 << 20;
 
 /// An intact frame that was found behind the apparent end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Later {
+pub(super) struct LaterFrame {
     pub(super) number: u64,
     /// Position in bytes from the device's beginning.
     pub(super) at: u64,
@@ -40,20 +40,20 @@ impl LogReader {
     }
 
     /// Limits reads to the first `readable_bytes` of a zone. Frames may be written behind them meanwhile.
-    pub(super) fn up_to(self, readable_bytes: u64) -> Self {
+    pub(super) fn limit_to(self, readable_bytes: u64) -> Self {
         Self { readable_bytes, ..self }
     }
 
     /// Returns the intact frame at a position of a zone, if there is one. Tries to reconstruct a damaged frame.
     pub(crate) fn frame(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
-        match self.frame_as_it_is(zone, from)? {
-            None if self.device.ways() > 0 => self.frame_otherwise(zone, from),
+        match self.read_frame(zone, from)? {
+            None if self.device.ways() > 0 => self.reconstruct_frame(zone, from),
             frame => Ok(frame),
         }
     }
 
     /// Reads a damaged frame by each alternative of the device. The frame's length is known only after its header was read intact.
-    fn frame_otherwise(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
+    fn reconstruct_frame(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
         let (at, left) = (self.geometry.zone_at(zone) + from, self.readable_bytes.saturating_sub(from));
         for way in 0..self.device.ways() {
             let mut first = Buffer::zeroed(left.min(BLOCK_BYTES) as usize);
@@ -69,7 +69,7 @@ impl LogReader {
                 frame = Frame::decode(drive, bytes);
                 frame.is_some()
             };
-            if read_otherwise(&*device, at, &mut buffer, &mut is_right) {
+            if read_reconstructed(&*device, at, &mut buffer, &mut is_right) {
                 tracing::warn!(
                     zone,
                     from,
@@ -82,7 +82,7 @@ impl LogReader {
         Ok(None)
     }
 
-    fn frame_as_it_is(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
+    fn read_frame(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
         if from >= self.readable_bytes {
             return Ok(None);
         }
@@ -98,14 +98,14 @@ impl LogReader {
     }
 
     /// Returns the first intact frame of this number or a later one, from a position of a zone on.
-    pub(super) fn later_frame(&mut self, zone: u64, from: u64, number: u64) -> Result<Option<Later>> {
+    pub(super) fn later_frame(&mut self, zone: u64, from: u64, number: u64) -> Result<Option<LaterFrame>> {
         let mut at = from;
         while at < self.geometry.zone_bytes() {
             let header = FrameHeader::decode(self.drive, self.bytes(zone, at, FRAME_HEADER_BYTES as u64)?);
             if let Some(header) = header.filter(|header| header.number >= number)
-                && self.frame_as_it_is(zone, at)?.is_some()
+                && self.read_frame(zone, at)?.is_some()
             {
-                return Ok(Some(Later { number: header.number, at: self.geometry.zone_at(zone) + at }));
+                return Ok(Some(LaterFrame { number: header.number, at: self.geometry.zone_at(zone) + at }));
             }
             at += self.geometry.row_bytes();
         }
@@ -113,7 +113,7 @@ impl LogReader {
     }
 
     /// Returns the intact frame at the beginning of a zone, if its number is greater than `number`.
-    pub(super) fn opens_with_later(&mut self, zone: u64, number: u64) -> Result<Option<Later>> {
+    pub(super) fn later_frame_at_start(&mut self, zone: u64, number: u64) -> Result<Option<LaterFrame>> {
         let mut block = Buffer::zeroed(BLOCK_BYTES as usize);
         let at = self.geometry.zone_at(zone);
         if self.device.read_at(at, &mut block).is_err() && self.device.read_at(at, &mut block).is_err() {
@@ -121,8 +121,8 @@ impl LogReader {
         }
         let header = FrameHeader::decode(self.drive, &block).filter(|header| header.number > number);
         let Some(header) = header else { return Ok(None) };
-        let is_whole = self.frame_as_it_is(zone, 0)?.is_some();
-        Ok(is_whole.then_some(Later { number: header.number, at }))
+        let is_whole = self.read_frame(zone, 0)?.is_some();
+        Ok(is_whole.then_some(LaterFrame { number: header.number, at }))
     }
 
     /// Returns bytes of a zone, as far as the zone goes. Unreadable rows are zeros.
@@ -133,7 +133,7 @@ impl LogReader {
             let left = self.readable_bytes.saturating_sub(from);
             let wanted = len.max(WINDOW_BYTES).min(left).next_multiple_of(BLOCK_BYTES);
             self.window = Buffer::zeroed(0);
-            self.window = self.window_of(at, wanted as usize)?;
+            self.window = self.read_window(at, wanted as usize)?;
             self.window_at = at;
         }
         let start = (at - self.window_at) as usize;
@@ -142,7 +142,7 @@ impl LogReader {
     }
 
     /// Reads bytes by one read or, if that fails, row by row.
-    fn window_of(&self, at: u64, len: usize) -> Result<Buffer> {
+    fn read_window(&self, at: u64, len: usize) -> Result<Buffer> {
         let mut window = Buffer::zeroed(len);
         if self.device.read_at(at, &mut window).is_ok() {
             return Ok(window);

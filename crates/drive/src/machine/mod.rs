@@ -19,7 +19,7 @@ mod open;
 mod verify;
 
 pub use check::Checked;
-pub(crate) use commit::{Named, Prepared, Purpose, Small};
+pub(crate) use commit::{CacheRekey, InlinePut, Prepared, Purpose};
 pub use format_device::FormatOptions;
 pub use layout::{Area, Use};
 pub(crate) use log_reader::LogReader;
@@ -28,7 +28,7 @@ use crate::device::{BlockDevice, Buffers};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, FRAME_HEADER_BYTES, Geometry, Superblock, blocks_of};
 use crate::index::{Index, IndexTable};
-use crate::space::{SharedSpace, Space, ZONES_RESERVED, lock};
+use crate::space::{LOG_RESERVE_ZONES, SharedSpace, Space, lock};
 use log::{Log, SharedLog};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -40,15 +40,15 @@ const FRAME_BYTES_MAX: u64 = 4 << 20;
 const TABLE_BYTES_MIN: u64 = 256 << 10;
 
 /// The longest object that is stored in a frame by default, in bytes, if zones are long enough.
-const PIECE_BYTES_MAX: u64 = 256 << 10;
+const INLINE_BYTES_MAX: u64 = 256 << 10;
 
 /// The longest object that is stored in a frame if it is expected to be short-lived, in bytes.
-const PIECE_BYTES_END: u64 = 1 << 20;
+const INLINE_BYTES_LIMIT: u64 = 1 << 20;
 
 /// Size of the buffer pool for reads and writes: the size of the read cache divided by the first number, within these bounds in bytes.
-const BUFFERS_KEPT_PART: u64 = 4;
-const BUFFERS_KEPT_BYTES_MIN: u64 = 64 << 20;
-const BUFFERS_KEPT_BYTES_MAX: u64 = 256 << 20;
+const BUFFER_POOL_DIVISOR: u64 = 4;
+const BUFFER_POOL_BYTES_MIN: u64 = 64 << 20;
+const BUFFER_POOL_BYTES_MAX: u64 = 256 << 20;
 
 /// Options for opening a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +66,9 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    fn buffers_kept_bytes(&self) -> usize {
-        let part_bytes = self.read_cache_bytes / BUFFERS_KEPT_PART;
-        part_bytes.clamp(BUFFERS_KEPT_BYTES_MIN, BUFFERS_KEPT_BYTES_MAX) as usize
+    fn buffer_pool_bytes(&self) -> usize {
+        let part_bytes = self.read_cache_bytes / BUFFER_POOL_DIVISOR;
+        part_bytes.clamp(BUFFER_POOL_BYTES_MIN, BUFFER_POOL_BYTES_MAX) as usize
     }
 }
 
@@ -80,7 +80,7 @@ impl Default for OpenOptions {
 
 /// The state of an open drive, and the steps that change it.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct Engine {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) drive: DriveId,
     pub(crate) geometry: Geometry,
@@ -111,20 +111,20 @@ struct Root {
     retiring: Vec<Arc<IndexTable>>,
 }
 
-impl Machine {
+impl Engine {
     /// Returns a new write number, greater than all before.
     pub(crate) fn next_write(&self) -> u64 {
         self.last_write.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Returns the longest object that is stored in a frame by default, in bytes.
-    pub(crate) fn piece_bytes_max(&self) -> u64 {
-        PIECE_BYTES_MAX.min(self.piece_bytes_end())
+    pub(crate) fn inline_bytes_max(&self) -> u64 {
+        INLINE_BYTES_MAX.min(self.inline_bytes_limit())
     }
 
     /// Returns the longest object that may be stored in a frame at all, in bytes.
-    pub(crate) fn piece_bytes_end(&self) -> u64 {
-        PIECE_BYTES_END.min(self.geometry.zone_bytes() / 8)
+    pub(crate) fn inline_bytes_limit(&self) -> u64 {
+        INLINE_BYTES_LIMIT.min(self.geometry.zone_bytes() / 8)
     }
 
     /// Returns the zones that objects must leave free: for the log, and for a checkpoint and a compaction of the whole index.
@@ -135,25 +135,28 @@ impl Machine {
     /// Like `zones_reserved`, for an index of this length.
     fn zones_reserved_beside(&self, index_bytes: u64) -> u64 {
         let rewritten_bytes = 2 * index_bytes + 2 * TABLE_BYTES_MIN;
-        ZONES_RESERVED + rewritten_bytes.div_ceil(self.geometry.zone_bytes())
+        LOG_RESERVE_ZONES + rewritten_bytes.div_ceil(self.geometry.zone_bytes())
     }
 
     /// Returns the length of the index, in tables and in memory.
     fn index_bytes(&self) -> u64 {
         let tables: u64 = self.index.view().tables.iter().map(|table| table.source().len()).sum();
-        tables + self.index.memory_bytes() as u64
+        tables + self.index.memtable_bytes() as u64
     }
 
     /// Keeps the blocks that a checkpoint may need if the memtable grew by `more` bytes.
-    fn keep_for_checkpoint(&self, space: &mut Space, more: u64) {
-        let memory_bytes = self.index.memory_bytes() as u64 + self.index.frozen_bytes() + more;
-        let in_rows = |bytes| self.geometry.in_rows(blocks_of(bytes));
-        space.keep_for_index(in_rows(table_bytes_max(memory_bytes)) + in_rows(space.manifest_bytes_max()));
+    fn reserve_for_checkpoint(&self, space: &mut Space, more: u64) {
+        let memtable_bytes = self.index.memtable_bytes() as u64 + self.index.frozen_bytes() + more;
+        let in_rows = |bytes| self.geometry.round_up_to_rows(blocks_of(bytes));
+        space.set_checkpoint_blocks(
+            in_rows(table_bytes_max(memtable_bytes)) + in_rows(space.manifest_bytes_max()),
+        );
     }
 
     /// Returns whether zones are few and a checkpoint is likely to free one.
-    pub(crate) fn wants_relief(&self) -> bool {
-        self.log_bytes() >= self.geometry.zone_bytes() && lock(&self.space).log_zones() < ZONES_RESERVED
+    pub(crate) fn needs_zone_from_checkpoint(&self) -> bool {
+        self.log_bytes() >= self.geometry.zone_bytes()
+            && lock(&self.space).log_zones_left() < LOG_RESERVE_ZONES
     }
 
     /// Returns the most bytes that are committed together.

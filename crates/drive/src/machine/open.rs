@@ -1,31 +1,31 @@
 //! Opening: reads superblock, manifest and tables, and replays the log.
 
 use super::checkpoint::write_superblock;
-use super::log::{Grown, Log, SharedLog};
-use super::log_reader::{Later, LogReader};
-use super::{Machine, OpenOptions, Root};
-use crate::codec::sum;
-use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_right};
+use super::log::{Log, LogGrowth, SharedLog};
+use super::log_reader::{LaterFrame, LogReader};
+use super::{Engine, OpenOptions, Root};
+use crate::codec::crc32c;
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_verified};
 use crate::error::{Error, Result};
 use crate::format::{Frame, Manifest, NUMBER_END, SUPERBLOCK_BYTES, Superblock, VERSION};
-use crate::index::{Index, IndexTable, TableSource, of_table};
+use crate::index::{Index, IndexTable, TableSource, table_error};
 use crate::space::{SharedSpace, Space, lock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Free zones that are searched for a continuation of the log behind an unreadable frame.
-const ZONES_LOOKED_AT: usize = 16;
+const ZONES_SEARCHED: usize = 16;
 
 /// The outcome of a replay of the log.
 #[derive(Debug, Default)]
-struct Replayed {
+struct ReplayOutcome {
     /// Position and length of the last frame, in bytes; `None` if there is none.
     last: Option<(u64, u64)>,
     /// The damage that ended the replay before the log's end.
     loss: Option<String>,
 }
 
-impl Machine {
+impl Engine {
     /// Opens a drive. All acknowledged changes are there, and no unfinished ones.
     pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         // Writes to a damaged drive could overwrite objects that can still be saved.
@@ -33,13 +33,13 @@ impl Machine {
         let superblock = read_superblock(&*device)?;
         let manifest = read_manifest(&*device, &superblock)?;
         let (drive, geometry) = (superblock.drive, superblock.geometry);
-        let space: SharedSpace = Arc::new(Mutex::new(Space::of(geometry, &manifest)));
+        let space: SharedSpace = Arc::new(Mutex::new(Space::from_manifest(geometry, &manifest)));
         let cache = Arc::new(sst::Cache::new(options.index_bytes as u64 / 2));
         let (mut tables, mut losses) = (Vec::new(), Vec::new());
         for (id, entry) in manifest.tables.iter().enumerate() {
             let source = TableSource::new(device.clone(), entry, space.clone());
             source.set_named(true);
-            let opened = IndexTable::open(source, id as u64, cache.clone()).map_err(of_table);
+            let opened = IndexTable::open(source, id as u64, cache.clone()).map_err(table_error);
             match opened {
                 Ok(table) => tables.push(Arc::new(table)),
                 Err(error) if options.before_damage => losses.push(format!(
@@ -53,24 +53,24 @@ impl Machine {
         let frame = manifest.next_frame;
         let table_count = manifest.tables.len() as u64;
         let index = match options.before_damage {
-            true => Index::of_whole_entries(tables, cache, &mut losses),
+            true => Index::salvage(tables, cache, &mut losses),
             false => Index::new(tables, cache),
         };
-        let mut machine = Self {
+        let mut engine = Self {
             device,
             drive,
             geometry,
             space,
             last_table: AtomicU64::new(table_count),
             index,
-            buffers: Buffers::new(options.buffers_kept_bytes()),
+            buffers: Buffers::new(options.buffer_pool_bytes()),
             options,
             log: SharedLog::new(Log {
-                frame,
-                at: manifest.head_at,
-                since: frame,
-                since_bytes: 0,
-                grown: Grown::default(),
+                next_frame: frame,
+                head_at: manifest.head_at,
+                checkpoint_frame: frame,
+                bytes_since_checkpoint: 0,
+                growth: LogGrowth::default(),
             }),
             root: Mutex::new(Root { superblock, retiring: Vec::new() }),
             compacting: Mutex::default(),
@@ -81,29 +81,29 @@ impl Machine {
             failed_checkpoints: AtomicU32::new(0),
         };
         // As at the end of the checkpoint, because the next frame may be in a zone that was freed then.
-        lock(&machine.space).free_dead_zones();
-        let Replayed { last, loss } = machine.replay()?;
-        machine.losses.extend(loss);
+        lock(&engine.space).free_dead_zones();
+        let ReplayOutcome { last, loss } = engine.replay()?;
+        engine.losses.extend(loss);
         if options.before_damage {
-            if !machine.losses.is_empty() {
-                let lost = machine.name_lost_buckets()?;
-                machine.losses.extend(lost);
+            if !engine.losses.is_empty() {
+                let lost = engine.name_lost_buckets()?;
+                engine.losses.extend(lost);
             }
-            return Ok(machine);
+            return Ok(engine);
         }
-        machine.claim_index(&manifest)?;
-        lock(&machine.space).set_aside();
+        engine.claim_index(&manifest)?;
+        lock(&engine.space).begin_log_reserve();
         if !options.read_only {
-            machine.make_found_durable(last)?;
+            engine.make_recovered_durable(last)?;
         }
-        Ok(machine)
+        Ok(engine)
     }
 
     /// Makes the recovered state durable. It may come from writes whose flush failed or never happened, and a later flush does not make
     /// them durable. So they are written again. Among frames this applies only to the last, as it was written when all before it were
     /// durable. Among superblocks it applies to either copy: the copy that is not in force is written first, so that an intact one that is
     /// in force exists at any time.
-    fn make_found_durable(&self, last_frame: Option<(u64, u64)>) -> Result<()> {
+    fn make_recovered_durable(&self, last_frame: Option<(u64, u64)>) -> Result<()> {
         if let Some((at, len_bytes)) = last_frame {
             let row_bytes = self.geometry.row_bytes();
             let mut frame = Buffer::zeroed(len_bytes.next_multiple_of(row_bytes) as usize);
@@ -111,7 +111,7 @@ impl Machine {
             // The frame is verified before it is written, or a read error of one device would spread to all. The rest of the last row is
             // padding, which need not be readable.
             let is_right = |bytes: &[u8]| Frame::decode(self.drive, bytes).is_some();
-            if !read_right(&*self.device, at, content, is_right).map_err(Error::device(at))? {
+            if !read_verified(&*self.device, at, content, is_right).map_err(Error::device(at))? {
                 return Err(Error::damaged("the last frame of the log", at));
             }
             self.device.write_at(at, &frame).map_err(Error::device(at))?;
@@ -123,24 +123,24 @@ impl Machine {
     }
 
     /// Replays the frames that follow the checkpoint.
-    fn replay(&self) -> Result<Replayed> {
+    fn replay(&self) -> Result<ReplayOutcome> {
         let mut log = self.log();
-        let mut replayed = Replayed::default();
+        let mut replayed = ReplayOutcome::default();
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
         loop {
             let (head, next) = {
                 let space = lock(&self.space);
-                (space.head(), space.next())
+                (space.head_zone(), space.next_zone())
             };
-            let here = reader.frame(head, log.at)?.filter(|frame| frame.header.number == log.frame);
+            let here = reader.frame(head, log.head_at)?.filter(|frame| frame.header.number == log.next_frame);
             let (frame, advances) = match here {
                 Some(frame) => (frame, false),
-                None => match reader.frame(next, 0)?.filter(|frame| frame.header.number == log.frame) {
+                None => match reader.frame(next, 0)?.filter(|frame| frame.header.number == log.next_frame) {
                     Some(frame) => (frame, true),
                     None => {
-                        let later = self.later_frame(&mut reader, &log, [(head, log.at), (next, 0)])?;
+                        let later = self.later_frame(&mut reader, &log, [(head, log.head_at), (next, 0)])?;
                         replayed.loss =
-                            later.map(|later| self.damage_before(&log, head, later)).transpose()?;
+                            later.map(|later| self.report_damage(&log, head, later)).transpose()?;
                         return Ok(replayed);
                     }
                 },
@@ -166,18 +166,18 @@ impl Machine {
         if advances {
             fits = space.claim_zone(header.next_zone);
             space.advance(header.next_zone);
-            log.at = 0;
+            log.head_at = 0;
         }
-        let at = self.geometry.zone_at(space.head()) + log.at;
+        let at = self.geometry.zone_at(space.head_zone()) + log.head_at;
         let len_bytes = self.geometry.frame_bytes(&header);
-        log.at += len_bytes;
-        log.since_bytes += len_bytes;
-        space.wrote(&header, log.at);
+        log.head_at += len_bytes;
+        log.bytes_since_checkpoint += len_bytes;
+        space.record_frame(&header, log.head_at);
         drop(space);
-        log.frame += 1;
+        log.next_frame += 1;
         self.last_write.fetch_max(header.last_write, Ordering::Relaxed);
         fits &= header.last_write < NUMBER_END;
-        if !(fits && self.fits(&changes) && self.apply(changes)) {
+        if !(fits && self.can_apply(&changes) && self.apply(changes)) {
             return Err(Error::damaged("a frame of the log, which contradicts earlier frames,", at));
         }
         Ok(at)
@@ -191,15 +191,15 @@ impl Machine {
         reader: &mut LogReader,
         log: &Log,
         places: [(u64, u64); 2],
-    ) -> Result<Option<Later>> {
+    ) -> Result<Option<LaterFrame>> {
         for (zone, from) in places {
-            if let Some(later) = reader.later_frame(zone, from, log.frame)? {
+            if let Some(later) = reader.later_frame(zone, from, log.next_frame)? {
                 return Ok(Some(later));
             }
         }
-        let zones = lock(&self.space).last_whole_zones(ZONES_LOOKED_AT);
+        let zones = lock(&self.space).last_free_zones(ZONES_SEARCHED);
         for zone in zones {
-            if let Some(later) = reader.opens_with_later(zone, log.frame)? {
+            if let Some(later) = reader.later_frame_at_start(zone, log.next_frame)? {
                 return Ok(Some(later));
             }
         }
@@ -207,10 +207,10 @@ impl Machine {
     }
 
     /// Reports that the log continues behind an unreadable frame: as an error or, with `before_damage`, as a loss.
-    fn damage_before(&self, log: &Log, head: u64, later: Later) -> Result<String> {
-        let at = self.geometry.zone_at(head) + log.at;
+    fn report_damage(&self, log: &Log, head: u64, later: LaterFrame) -> Result<String> {
+        let at = self.geometry.zone_at(head) + log.head_at;
         tracing::error!(
-            frame = log.frame,
+            frame = log.next_frame,
             at,
             later = later.number,
             later_at = later.at,
@@ -219,10 +219,10 @@ impl Machine {
         if !self.options.before_damage {
             return Err(Error::damaged("a frame of the log", at));
         }
-        let commits = (later.number + 1).saturating_sub(log.frame);
+        let commits = (later.number + 1).saturating_sub(log.next_frame);
         Ok(format!(
             "damaged: frame {} of the log at byte {at}; this and later commits, at least {commits}, are left out; frame {} at byte {} is intact",
-            log.frame, later.number, later.at
+            log.next_frame, later.number, later.at
         ))
     }
 
@@ -232,7 +232,7 @@ impl Machine {
         let of_tables = manifest.tables.iter().flat_map(|table| &table.runs);
         let mut space = lock(&self.space);
         for &run in of_tables.chain([&own]) {
-            if !space.claim_loose(run) {
+            if !space.reserve_claimed(run) {
                 return Err(Error::damaged("the manifest, which uses some blocks twice,", own.at()));
             }
         }
@@ -250,7 +250,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut failed = None;
     for (at, row) in [(0, &mut *first), (row_bytes, &mut *second)] {
         let is_whole = |row: &[u8]| Superblock::decode(&row[..SUPERBLOCK_BYTES as usize]).is_some();
-        let read = read_right(device, at, row, is_whole);
+        let read = read_verified(device, at, row, is_whole);
         // A copy that cannot be read counts as torn. The other copy is there for that.
         if let Err(error) = read.and_then(|is_right| if is_right { Ok(()) } else { device.read_at(at, row) })
         {
@@ -280,12 +280,12 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 
 /// Returns the error for a device without a valid superblock.
 fn no_superblock(copies: [&[u8]; 2]) -> Error {
-    if let Some(version) = copies.into_iter().find_map(Superblock::foreign_version) {
+    if let Some(version) = copies.into_iter().find_map(Superblock::other_version) {
         return Error::Unfit(format!(
             "the drive has format version {version}, but this Tenon supports version {VERSION}: use the Tenon that wrote it, or a newer one"
         ));
     }
-    match copies.into_iter().any(Superblock::is_meant) {
+    match copies.into_iter().any(Superblock::has_magic) {
         true => Error::damaged("both superblocks", 0),
         false => Error::Foreign("the device has no superblock".into()),
     }
@@ -302,8 +302,10 @@ fn read_manifest(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Ma
     let at = superblock.manifest.at();
     let mut buffer = Buffer::zeroed(superblock.manifest.len_bytes() as usize);
     let len = superblock.manifest_bytes as usize;
-    let is_right = |bytes: &[u8]| sum(&bytes[..len]) == superblock.manifest_sum;
-    let is_whole = read_right(device, at, &mut buffer, is_right).map_err(Error::device(at))?;
+    let is_right = |bytes: &[u8]| crc32c(&bytes[..len]) == superblock.manifest_sum;
+    let is_whole = read_verified(device, at, &mut buffer, is_right).map_err(Error::device(at))?;
     let manifest = is_whole.then(|| Manifest::decode(&buffer[..len])).flatten();
-    manifest.filter(|manifest| manifest.fits(superblock.geometry)).ok_or(Error::damaged("the manifest", at))
+    manifest
+        .filter(|manifest| manifest.is_valid(superblock.geometry))
+        .ok_or(Error::damaged("the manifest", at))
 }

@@ -2,12 +2,12 @@
 //!
 //! Each call is one step of a scrub. Commits, checkpoints and compactions continue between and during the steps.
 
-use super::{LogReader, Machine};
+use super::{Engine, LogReader};
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::Run;
-use crate::index::{IndexTable, of_table};
-use crate::space::{Guarded, Pins, lock};
+use crate::index::{IndexTable, table_error};
+use crate::space::{Pins, ScrubGuard, lock};
 use std::sync::Arc;
 
 /// Rows scrubbed by one step.
@@ -15,14 +15,14 @@ const ROWS_AT_ONCE: u64 = 256;
 
 /// The outcome of one step of a scrub.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
+pub(crate) struct ScrubStep {
     /// Bytes of data read.
     pub(crate) bytes: u64,
     /// Damaged and unreadable blocks that could not be repaired, one line each.
     pub(crate) damaged: Vec<String>,
 }
 
-impl Machine {
+impl Engine {
     /// Returns the tables of the index. Their blocks are kept as long as the caller holds them.
     pub(crate) fn tables(&self) -> Vec<Arc<IndexTable>> {
         self.index.view().tables.clone()
@@ -34,9 +34,9 @@ impl Machine {
     }
 
     /// Verifies a table.
-    pub(crate) fn verify_table(&self, table: &IndexTable) -> Step {
-        let damaged = table.verify().map_err(of_table).err().map(|error| error.to_string());
-        Step { bytes: table.source().len(), damaged: damaged.into_iter().collect() }
+    pub(crate) fn verify_table(&self, table: &IndexTable) -> ScrubStep {
+        let damaged = table.verify().map_err(table_error).err().map(|error| error.to_string());
+        ScrubStep { bytes: table.source().len(), damaged: damaged.into_iter().collect() }
     }
 
     /// Returns the zones that have frames.
@@ -45,12 +45,12 @@ impl Machine {
     }
 
     /// Verifies the frames of a pack zone.
-    pub(crate) fn verify_frames(&self, zone: u64) -> Step {
+    pub(crate) fn verify_frames(&self, zone: u64) -> ScrubStep {
         let mut pins = Pins::new(&self.space);
         pins.zone(zone);
-        let Some(entry) = lock(&self.space).zone(zone) else { return Step::default() };
+        let Some(entry) = lock(&self.space).zone(zone) else { return ScrubStep::default() };
         let reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
-        let mut reader = reader.up_to(entry.used_bytes);
+        let mut reader = reader.limit_to(entry.used_bytes);
         let (mut at, mut damaged) = (0, Vec::new());
         while at < entry.used_bytes {
             match reader.frame(zone, at) {
@@ -66,30 +66,30 @@ impl Machine {
                 }
             }
         }
-        Step { bytes: entry.used_bytes, damaged }
+        ScrubStep { bytes: entry.used_bytes, damaged }
     }
 
     /// Makes the devices read and repair all they hold of some rows with objects and frames, from a block on. Parity is repaired only
     /// if the data `is_right`. Returns the block where the next step begins, or `None` after the last step.
-    pub(crate) fn scrub_objects_from(&self, from: u64, is_right: bool) -> Result<Option<(u64, Step)>> {
-        let Some(guarded) = Guarded::next(&self.space, from, ROWS_AT_ONCE) else { return Ok(None) };
+    pub(crate) fn scrub_objects_from(&self, from: u64, is_right: bool) -> Result<Option<(u64, ScrubStep)>> {
+        let Some(guarded) = ScrubGuard::next(&self.space, from, ROWS_AT_ONCE) else { return Ok(None) };
         let step = self.scrub_rows_of(guarded.runs(), is_right)?;
         Ok(Some((guarded.end(), step)))
     }
 
     /// Makes the devices read and repair all they hold of a table, as `scrub_objects_from` does.
-    pub(crate) fn scrub_table(&self, table: &IndexTable, is_right: bool) -> Result<Step> {
+    pub(crate) fn scrub_table(&self, table: &IndexTable, is_right: bool) -> Result<ScrubStep> {
         self.scrub_rows_of(&table.source().entry().runs, is_right)
     }
 
     /// Makes the devices read and repair all they hold of the superblocks and the manifest. Checkpoints wait meanwhile.
-    pub(crate) fn scrub_root(&self, is_right: bool) -> Result<Step> {
+    pub(crate) fn scrub_root(&self, is_right: bool) -> Result<ScrubStep> {
         let root = self.root();
         self.scrub_rows_of(&[self.geometry.superblocks(), root.superblock.manifest], is_right)
     }
 
-    fn scrub_rows_of(&self, runs: &[Run], is_right: bool) -> Result<Step> {
-        let mut step = Step::default();
+    fn scrub_rows_of(&self, runs: &[Run], is_right: bool) -> Result<ScrubStep> {
+        let mut step = ScrubStep::default();
         let len_bytes_max = ROWS_AT_ONCE * self.geometry.row_bytes();
         for run in runs {
             let end = run.end() * BLOCK_BYTES;

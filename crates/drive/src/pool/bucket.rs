@@ -1,7 +1,7 @@
 //! A bucket of a pool: consists of the bucket of that name on each drive.
 
-use super::placement_lock::Stay;
-use super::{Pool, placement, to_the_end};
+use super::placement_lock::PlacementLock;
+use super::{Pool, placement, run_detached};
 use crate::bucket::DriveBucket;
 use crate::format::IndexKey;
 use std::fmt;
@@ -18,20 +18,20 @@ pub(super) struct PoolBucket {
     pub(super) pool: Pool,
     pub(super) name: Arc<str>,
     /// The bucket on each drive, by drive number; `None` if the drive is missing.
-    pub(super) parts: Vec<Option<DriveBucket>>,
+    pub(super) buckets: Vec<Option<DriveBucket>>,
 }
 
 /// A write of a key in progress, and the key's home drive.
-pub(super) struct Writing {
-    stay: Stay,
+pub(super) struct KeyWrite {
+    placement: PlacementLock,
     pub(super) home: usize,
     _names: OwnedRwLockReadGuard<()>,
 }
 
-impl Writing {
+impl KeyWrite {
     /// Keeps only the placement lock, for longer than a call.
-    pub(super) fn into_stay(self) -> Stay {
-        self.stay
+    pub(super) fn into_placement(self) -> PlacementLock {
+        self.placement
     }
 }
 
@@ -43,40 +43,40 @@ impl fmt::Debug for PoolBucket {
 
 impl PoolBucket {
     /// Returns the bucket on a drive.
-    pub(super) fn part(&self, number: usize) -> Result<&DriveBucket> {
-        let part = self.parts.get(number).and_then(Option::as_ref);
-        part.ok_or_else(|| self.pool.missing(number))
+    pub(super) fn bucket_on(&self, number: usize) -> Result<&DriveBucket> {
+        let part = self.buckets.get(number).and_then(Option::as_ref);
+        part.ok_or_else(|| self.pool.missing_drive(number))
     }
 
     /// Returns the bucket on each drive that is present.
-    pub(super) fn here(&self) -> impl Iterator<Item = (usize, &DriveBucket)> {
-        self.parts.iter().enumerate().filter_map(|(number, part)| Some((number, part.as_ref()?)))
+    pub(super) fn present(&self) -> impl Iterator<Item = (usize, &DriveBucket)> {
+        self.buckets.iter().enumerate().filter_map(|(number, part)| Some((number, part.as_ref()?)))
     }
 
     /// Returns the bucket on all drives; `Unavailable` if a drive is missing.
     pub(super) fn all(&self) -> Result<Vec<&DriveBucket>> {
-        (0..self.parts.len()).map(|number| self.part(number)).collect()
+        (0..self.buckets.len()).map(|number| self.bucket_on(number)).collect()
     }
 
     /// Returns the bucket on the first drive that is present. Its settings are authoritative.
     pub(super) fn first(&self) -> Result<&DriveBucket> {
-        self.here().next().map(|(_, part)| part).ok_or_else(|| self.pool.missing(0))
+        self.present().next().map(|(_, part)| part).ok_or_else(|| self.pool.missing_drive(0))
     }
 
     /// Returns the drive that has the current object of a key. Indexes that can answer from memory are asked first: the filters of
     /// most other drives exclude the key.
     pub(super) async fn current(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let mut unsure = Vec::new();
-        for (number, part) in self.here() {
-            match part.shell.machine.index.get_in_memory(&IndexKey::object(part.id, key).0) {
+        for (number, part) in self.present() {
+            match part.frontend.engine.index.get_in_memory(&IndexKey::object(part.id, key).0) {
                 Some(Some(_)) => return Ok(Some(number)),
                 Some(None) => {}
                 None => unsure.push((number, part)),
             }
         }
-        let mut failed = self.pool.complete().err();
+        let mut failed = self.pool.check_all_present().err();
         for (number, part) in unsure {
-            match part.shell.entry(&IndexKey::object(part.id, key)).await {
+            match part.frontend.entry(&IndexKey::object(part.id, key)).await {
                 Ok(Some(_)) => return Ok(Some(number)),
                 Ok(None) => {}
                 Err(error) => failed = Some(error.into()),
@@ -89,8 +89,8 @@ impl PoolBucket {
     pub(super) async fn home(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let current = self.current(key).await;
         if !matches!(current, Ok(Some(_))) && self.first()?.state().await? != Versioning::Never {
-            for (number, part) in self.here() {
-                if !part.older(key, 1).await?.is_empty() {
+            for (number, part) in self.present() {
+                if !part.older_versions(key, 1).await?.is_empty() {
                     return Ok(Some(number));
                 }
             }
@@ -101,12 +101,12 @@ impl PoolBucket {
     }
 
     /// Returns the bucket on the drive that has a version, or the current object.
-    pub(super) async fn existing(&self, key: &ObjectKey, version: Option<&str>) -> Result<&DriveBucket> {
-        self.part(self.place_of(key, version).await?)
+    pub(super) async fn bucket_of(&self, key: &ObjectKey, version: Option<&str>) -> Result<&DriveBucket> {
+        self.bucket_on(self.drive_of(key, version).await?)
     }
 
     /// Returns the number of the drive that has a version, or the current object.
-    pub(super) async fn place_of(&self, key: &ObjectKey, version: Option<&str>) -> Result<usize> {
+    pub(super) async fn drive_of(&self, key: &ObjectKey, version: Option<&str>) -> Result<usize> {
         let home = match version {
             None => self.current(key).await?,
             Some(_) => self.home(key).await?,
@@ -115,25 +115,25 @@ impl PoolBucket {
     }
 
     /// Begins a write of a key. A new key is placed on the drive `near`, or on a drive with room for `len_bytes`.
-    pub(super) async fn writing(
+    pub(super) async fn begin_write(
         &self,
         key: &ObjectKey,
         near: Option<usize>,
         len_bytes: u64,
-    ) -> Result<Writing> {
+    ) -> Result<KeyWrite> {
         let names = self.pool.0.names.clone().read_owned().await;
-        let stay = self.pool.0.stays.begin(&self.name, key);
+        let placement = self.pool.0.placement_locks.acquire(&self.name, key);
         let find = async {
             match self.home(key).await? {
                 Some(home) => Ok(home),
                 None => {
-                    self.check_none_in_doubt()?;
-                    Ok(near.unwrap_or_else(|| self.drawn(key, len_bytes)))
+                    self.check_all_writable()?;
+                    Ok(near.unwrap_or_else(|| self.choose_drive(key, len_bytes)))
                 }
             }
         };
-        let home = stay.home(find).await?;
-        Ok(Writing { stay, home, _names: names })
+        let home = placement.home(find).await?;
+        Ok(KeyWrite { placement, home, _names: names })
     }
 
     /// Changes a key on its home drive. The change runs to its end even if the caller is cancelled.
@@ -147,9 +147,9 @@ impl PoolBucket {
         T: Send + 'static,
         Work: Future<Output = Result<T>> + Send + 'static,
     {
-        let writing = self.writing(key, None, len_bytes).await?;
-        let work = work(self.part(writing.home)?.clone());
-        to_the_end(async move {
+        let writing = self.begin_write(key, None, len_bytes).await?;
+        let work = work(self.bucket_on(writing.home)?.clone());
+        run_detached(async move {
             let done = work.await;
             drop(writing);
             done
@@ -158,19 +158,19 @@ impl PoolBucket {
     }
 
     /// Fails if a drive does not accept writes: an unacknowledged write may be on its device, so it is unknown which keys it has.
-    fn check_none_in_doubt(&self) -> Result<()> {
-        for (_, part) in self.here() {
-            part.shell.machine.check_writable()?;
+    fn check_all_writable(&self) -> Result<()> {
+        for (_, part) in self.present() {
+            part.frontend.engine.check_writable()?;
         }
         Ok(())
     }
 
-    fn drawn(&self, key: &ObjectKey, len_bytes: u64) -> usize {
-        let free: Vec<u64> = self.parts.iter().map(|part| part.as_ref().map_or(0, free_bytes)).collect();
-        placement::drawn(placement::die(&self.name, key.as_bytes()), &free, len_bytes)
+    fn choose_drive(&self, key: &ObjectKey, len_bytes: u64) -> usize {
+        let free: Vec<u64> = self.buckets.iter().map(|part| part.as_ref().map_or(0, free_bytes)).collect();
+        placement::choose(placement::hash_of(&self.name, key.as_bytes()), &free, len_bytes)
     }
 }
 
 fn free_bytes(part: &DriveBucket) -> u64 {
-    part.shell.available_bytes()
+    part.frontend.available_bytes()
 }

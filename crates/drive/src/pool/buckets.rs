@@ -13,7 +13,7 @@ use store::{Buckets, ObjectStore, Result, Settings, StoreError, Timestamp, bucke
 
 impl Pool {
     fn first(&self) -> Result<&Drive> {
-        self.here().next().map(|(_, drive)| drive).ok_or_else(|| self.missing(0))
+        self.present().next().map(|(_, drive)| drive).ok_or_else(|| self.missing_drive(0))
     }
 
     async fn bucket(&self, name: &str) -> Result<PoolBucket> {
@@ -24,26 +24,26 @@ impl Pool {
                 None => None,
             });
         }
-        Ok(PoolBucket { pool: self.clone(), name: name.into(), parts })
+        Ok(PoolBucket { pool: self.clone(), name: name.into(), buckets: parts })
     }
 
     /// Creates missing buckets and copies settings, so that all drives agree. Requires that all drives are present and unused.
-    pub(super) async fn mend(&self) -> Result<()> {
+    pub(super) async fn repair_buckets(&self) -> Result<()> {
         let mut names = BTreeSet::new();
-        for (_, drive) in self.here() {
+        for (_, drive) in self.present() {
             names.extend(Buckets::list(drive).await?);
         }
         for name in names {
-            self.make(&name).await?;
+            self.create_where_missing(&name).await?;
         }
         Ok(())
     }
 
     /// Creates a bucket where it is missing, and copies its settings from the first drive. Returns the number of buckets created.
-    async fn make(&self, name: &str) -> Result<usize> {
+    async fn create_where_missing(&self, name: &str) -> Result<usize> {
         let mut made = 0;
         let mut parts = Vec::new();
-        for (_, drive) in self.here() {
+        for (_, drive) in self.present() {
             match drive.bucket(name).await {
                 Err(StoreError::NoSuchBucket(_)) => {
                     Buckets::create(drive, name).await?;
@@ -55,7 +55,7 @@ impl Pool {
         }
         if let Some((first, others)) = parts.split_first() {
             for other in others {
-                follow(first, other).await?;
+                copy_settings(first, other).await?;
             }
         }
         Ok(made)
@@ -63,7 +63,7 @@ impl Pool {
 }
 
 /// Copies versioning and settings of a bucket from the first drive to another.
-async fn follow(first: &DriveBucket, other: &DriveBucket) -> Result<()> {
+async fn copy_settings(first: &DriveBucket, other: &DriveBucket) -> Result<()> {
     let versioning = first.state().await?;
     if other.state().await? != versioning {
         other.set_versioning(versioning).await?;
@@ -86,8 +86,8 @@ impl Buckets for Pool {
     async fn create(&self, name: &str) -> Result<()> {
         bucket_name::check(name)?;
         let _names = self.0.names.write().await;
-        self.complete()?;
-        match self.make(name).await? {
+        self.check_all_present()?;
+        match self.create_where_missing(name).await? {
             0 => Err(bucket_name::exists(name)),
             _ => Ok(()),
         }
@@ -95,9 +95,9 @@ impl Buckets for Pool {
 
     async fn delete(&self, name: &str) -> Result<()> {
         let _names = self.0.names.write().await;
-        self.complete()?;
+        self.check_all_present()?;
         let mut found = Vec::new();
-        for (_, drive) in self.here() {
+        for (_, drive) in self.present() {
             match drive.bucket(name).await {
                 Err(StoreError::NoSuchBucket(_)) => {}
                 part => found.push((drive, part?)),

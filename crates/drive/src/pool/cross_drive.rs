@@ -12,34 +12,34 @@ pub(super) async fn copy(
     to: &ObjectKey,
     options: CopyOptions,
 ) -> Result<ObjectRef> {
-    let (record, pins) = source.held_exactly(from).await?;
+    let (record, pins) = source.pinned_exact(from).await?;
     let (len_bytes, etag, tags) = (record.body.len_bytes(), record.etag, record.tags);
     let attributes = options.attributes.unwrap_or(record.attributes);
     let description = (attributes, options.tags.unwrap_or(tags));
     let body = (record.write, record.body);
-    let stored = match len_bytes <= target.shell.machine.piece_bytes_max() {
+    let stored = match len_bytes <= target.frontend.engine.inline_bytes_max() {
         true => {
-            let bytes = source.shell.read_all(body, 0..len_bytes, pins).await?;
-            target.shell.store(bytes.into_iter().collect()).await?
+            let bytes = source.frontend.read_all(body, 0..len_bytes, pins).await?;
+            target.frontend.store(bytes.into_iter().collect()).await?
         }
         false => {
-            let bytes = source.shell.read(body, 0..len_bytes, Access::Held(pins));
+            let bytes = source.frontend.read(body, 0..len_bytes, Access::Pinned(pins));
             target.store_stream(bytes, Some(len_bytes)).await?
         }
     };
-    target.place(to, stored.called(etag), description, &options.precondition).await
+    target.put_body(to, stored.with_etag(etag), description, &options.precondition).await
 }
 
 /// Stores a range of an object as a body of its own on another drive.
-pub(super) async fn cut(
+pub(super) async fn copy_range(
     source: &DriveBucket,
     from: &ObjectRef,
     range: std::ops::Range<u64>,
     target: &DriveBucket,
 ) -> Result<Stored> {
-    let (record, pins) = source.held_exactly(from).await?;
+    let (record, pins) = source.pinned_exact(from).await?;
     let range = store::byte_range::inside(&from.key, range, record.body.len_bytes())?;
     let len_bytes = range.end - range.start;
-    let bytes = source.shell.read((record.write, record.body), range, Access::Held(pins));
+    let bytes = source.frontend.read((record.write, record.body), range, Access::Pinned(pins));
     target.store_stream(bytes, Some(len_bytes)).await
 }

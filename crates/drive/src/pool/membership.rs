@@ -30,14 +30,14 @@ impl Membership {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
-        to.fixed(self.pool);
-        to.each(self.drives.iter(), |to, &id| to.fixed(id));
+        to.fixed64(self.pool);
+        to.list(self.drives.iter(), |to, &id| to.fixed64(id));
         to.0
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
-        let (pool, drives) = (from.fixed()?, from.each(Decoder::fixed)?);
+        let (pool, drives) = (from.fixed64()?, from.list(Decoder::fixed64)?);
         from.end(Self { pool, drives })
     }
 }
@@ -45,7 +45,7 @@ impl Membership {
 impl Drive {
     /// Returns the id of the drive.
     pub fn id(&self) -> u64 {
-        self.0.machine.drive.id
+        self.0.engine.drive.id
     }
 
     /// Returns the pool that the drive belongs to.
@@ -56,7 +56,7 @@ impl Drive {
     }
 
     pub(super) async fn set_membership(&self, membership: &Membership) -> Result<()> {
-        let locks = vec![self.0.locks.hold_names().await];
+        let locks = vec![self.0.locks.lock_names().await];
         let put = Change::Put { key: IndexKey::membership().0, value: membership.encode() };
         // Needs as little space as a deletion, and must succeed on a full drive: pools are enlarged when their drives are full.
         let purpose = Purpose::Frees;
@@ -116,7 +116,7 @@ fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Resul
 }
 
 /// Returns the membership in force according to all drives.
-pub(super) async fn agreed(drives: &[Drive]) -> Result<Membership> {
+pub(super) async fn agree_on_membership(drives: &[Drive]) -> Result<Membership> {
     let found = memberships(drives).await?;
     let longest = longest(&found);
     let longest =

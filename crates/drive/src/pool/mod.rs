@@ -28,7 +28,7 @@ pub use membership::{Membership, join};
 
 use crate::error::{Error, Result};
 use crate::shell::Drive;
-use placement_lock::{Stay, Stays};
+use placement_lock::{PlacementLock, PlacementLocks};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,9 +53,9 @@ pub struct Pool(Arc<Drives>);
 struct Drives {
     /// The drives by number, as in the membership; `None` if a drive is missing.
     drives: Vec<Option<Drive>>,
-    stays: Stays,
+    placement_locks: PlacementLocks,
     /// The placement locks of uploads: an upload's key keeps its home as long as the upload exists.
-    uploads: Mutex<HashMap<UploadKey, Stay>>,
+    uploads: Mutex<HashMap<UploadKey, PlacementLock>>,
     /// Held shared by changes of keys, exclusively by changes of buckets and settings.
     names: Arc<RwLock<()>>,
 }
@@ -69,7 +69,7 @@ impl Pool {
     ///
     /// Errors: [`Error::Unfit`] if the drives belong to different pools, or if some are missing without [`PoolOptions::degraded`].
     pub async fn open(drives: Vec<Drive>, options: PoolOptions) -> Result<Self> {
-        let membership = membership::agreed(&drives).await?;
+        let membership = membership::agree_on_membership(&drives).await?;
         let mut ordered: Vec<Option<Drive>> = vec![None; membership.drives.len()];
         for drive in drives {
             let number = membership.number_of(drive.id()).ok_or_else(|| membership::foreign(drive.id()))?;
@@ -77,24 +77,24 @@ impl Pool {
         }
         let pool = Self(Arc::new(Drives {
             drives: ordered,
-            stays: Stays::default(),
+            placement_locks: PlacementLocks::default(),
             uploads: Mutex::default(),
             names: Arc::default(),
         }));
         pool.check_complete(&membership, options)?;
-        if pool.here().all(|(_, drive)| drive.0.machine.check_writable().is_ok()) {
-            pool.inform(&membership).await?;
-            if pool.complete().is_ok() {
-                pool.mend().await.map_err(unfit)?;
+        if pool.present().all(|(_, drive)| drive.0.engine.check_writable().is_ok()) {
+            pool.store_membership(&membership).await?;
+            if pool.check_all_present().is_ok() {
+                pool.repair_buckets().await.map_err(unfit)?;
             }
         }
-        pool.stays_of_uploads().await.map_err(unfit)?;
+        pool.lock_upload_homes().await.map_err(unfit)?;
         Ok(pool)
     }
 
     /// Returns the drives that are present, with their numbers.
     pub fn drives(&self) -> Vec<(usize, Drive)> {
-        self.here().map(|(number, drive)| (number, drive.clone())).collect()
+        self.present().map(|(number, drive)| (number, drive.clone())).collect()
     }
 
     /// Returns the number of drives of the pool, missing ones included.
@@ -102,19 +102,19 @@ impl Pool {
         self.0.drives.len()
     }
 
-    fn here(&self) -> impl Iterator<Item = (usize, &Drive)> {
+    fn present(&self) -> impl Iterator<Item = (usize, &Drive)> {
         self.0.drives.iter().enumerate().filter_map(|(number, drive)| Some((number, drive.as_ref()?)))
     }
 
     /// Fails with `Unavailable` if a drive is missing.
-    fn complete(&self) -> store::Result<()> {
+    fn check_all_present(&self) -> store::Result<()> {
         match self.0.drives.iter().position(Option::is_none) {
             None => Ok(()),
-            Some(number) => Err(self.missing(number)),
+            Some(number) => Err(self.missing_drive(number)),
         }
     }
 
-    fn missing(&self, number: usize) -> StoreError {
+    fn missing_drive(&self, number: usize) -> StoreError {
         StoreError::Unavailable(format!(
             "drive {} of {} of the pool is missing",
             number + 1,
@@ -138,8 +138,8 @@ impl Pool {
     }
 
     /// Stores the membership on drives that do not have it.
-    async fn inform(&self, membership: &Membership) -> Result<()> {
-        for (_, drive) in self.here() {
+    async fn store_membership(&self, membership: &Membership) -> Result<()> {
+        for (_, drive) in self.present() {
             if drive.membership().await?.as_ref() != Some(membership) {
                 drive.set_membership(membership).await?;
             }
@@ -149,7 +149,7 @@ impl Pool {
 }
 
 impl Drives {
-    fn uploads(&self) -> MutexGuard<'_, HashMap<UploadKey, Stay>> {
+    fn uploads(&self) -> MutexGuard<'_, HashMap<UploadKey, PlacementLock>> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -166,7 +166,7 @@ fn unfit(error: StoreError) -> Error {
 }
 
 /// Runs work to its end even if the caller is cancelled.
-async fn to_the_end<T: Send + 'static>(
+async fn run_detached<T: Send + 'static>(
     work: impl Future<Output = store::Result<T>> + Send + 'static,
 ) -> store::Result<T> {
     let done = tokio::spawn(work).await;

@@ -1,8 +1,8 @@
-//! Multipart upload of one caller: its parts are stored on the key's home, which stays locked meanwhile.
+//! Multipart upload of one caller: its parts are stored on the key's home. The placement stays locked meanwhile.
 
 use super::bucket::PoolBucket;
-use super::placement_lock::Stay;
-use super::{cross_drive, to_the_end};
+use super::placement_lock::PlacementLock;
+use super::{cross_drive, run_detached};
 use crate::bucket::{DriveBucket, DriveMultipart};
 use std::fmt;
 use std::ops::Range;
@@ -13,12 +13,12 @@ pub(super) struct PoolMultipart {
     pub(super) bucket: PoolBucket,
     pub(super) home: usize,
     pub(super) inner: Arc<DriveMultipart>,
-    pub(super) stay: Arc<Stay>,
+    pub(super) placement: Arc<PlacementLock>,
 }
 
 impl PoolMultipart {
     fn target(&self) -> Result<&DriveBucket> {
-        self.bucket.part(self.home)
+        self.bucket.bucket_on(self.home)
     }
 }
 
@@ -36,20 +36,21 @@ impl Multipart for PoolMultipart {
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         part_number::check(number)?;
-        let source = self.bucket.place_of(&from.key, from.version.as_deref()).await?;
+        let source = self.bucket.drive_of(&from.key, from.version.as_deref()).await?;
         if source == self.home {
             return self.inner.copy_part(number, from, range).await;
         }
-        let stored = cross_drive::cut(self.bucket.part(source)?, from, range, self.target()?).await?;
+        let stored =
+            cross_drive::copy_range(self.bucket.bucket_on(source)?, from, range, self.target()?).await?;
         self.inner.insert(number, stored)
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         let names = self.bucket.pool.0.names.clone().read_owned().await;
-        let (inner, stay) = (self.inner.clone(), self.stay.clone());
-        to_the_end(async move {
+        let (inner, placement) = (self.inner.clone(), self.placement.clone());
+        run_detached(async move {
             let completed = inner.complete(precondition).await;
-            drop((stay, names));
+            drop((placement, names));
             completed
         })
         .await

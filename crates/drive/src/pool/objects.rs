@@ -3,7 +3,7 @@
 use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::multipart::PoolMultipart;
 use super::writer::PoolWriter;
-use super::{cross_drive, to_the_end};
+use super::{cross_drive, run_detached};
 use crate::bucket::{DriveBucket, DriveMultipart, DriveWriter};
 use std::sync::Arc;
 use store::{
@@ -15,12 +15,12 @@ use store::{
 #[async_trait::async_trait]
 impl ObjectStore for PoolBucket {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let part = self.existing(key, options.version.as_deref()).await?;
+        let part = self.bucket_of(key, options.version.as_deref()).await?;
         ObjectStore::get(part, key, options).await
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        self.existing(key, None).await?.head(key).await
+        self.bucket_of(key, None).await?.head(key).await
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
@@ -30,10 +30,10 @@ impl ObjectStore for PoolBucket {
     }
 
     async fn writer(&self, key: &ObjectKey, len_bytes: Option<u64>) -> Result<Option<Box<dyn ObjectWriter>>> {
-        let writing = self.writing(key, None, len_bytes.unwrap_or(UNKNOWN_BYTES)).await?;
-        let inner = DriveWriter::new(self.part(writing.home)?.clone(), key.clone(), len_bytes);
-        let (inner, stay) = (Box::new(inner), writing.into_stay());
-        Ok(Some(Box::new(PoolWriter { bucket: self.clone(), inner, stay })))
+        let writing = self.begin_write(key, None, len_bytes.unwrap_or(UNKNOWN_BYTES)).await?;
+        let inner = DriveWriter::new(self.bucket_on(writing.home)?.clone(), key.clone(), len_bytes);
+        let (inner, placement) = (Box::new(inner), writing.into_placement());
+        Ok(Some(Box::new(PoolWriter { bucket: self.clone(), inner, placement })))
     }
 
     async fn multipart(
@@ -42,21 +42,21 @@ impl ObjectStore for PoolBucket {
         attributes: Attributes,
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
-        let writing = self.writing(key, None, UNKNOWN_BYTES).await?;
+        let writing = self.begin_write(key, None, UNKNOWN_BYTES).await?;
         let home = writing.home;
-        let inner = DriveMultipart::new(self.part(home)?.clone(), key.clone(), (attributes, tags));
-        let (inner, stay) = (Arc::new(inner), Arc::new(writing.into_stay()));
-        Ok(Arc::new(PoolMultipart { bucket: self.clone(), home, inner, stay }))
+        let inner = DriveMultipart::new(self.bucket_on(home)?.clone(), key.clone(), (attributes, tags));
+        let (inner, placement) = (Arc::new(inner), Arc::new(writing.into_placement()));
+        Ok(Arc::new(PoolMultipart { bucket: self.clone(), home, inner, placement }))
     }
 
     /// Copies to the drive of the source, where no data is moved, unless the target key has another home.
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        let number = self.place_of(&from.key, from.version.as_deref()).await?;
-        let source = self.part(number)?.clone();
-        let writing = self.writing(to, Some(number), 0).await?;
-        let target = self.part(writing.home)?.clone();
+        let number = self.drive_of(&from.key, from.version.as_deref()).await?;
+        let source = self.bucket_on(number)?.clone();
+        let writing = self.begin_write(to, Some(number), 0).await?;
+        let target = self.bucket_on(writing.home)?.clone();
         let (from, to) = (from.clone(), to.clone());
-        to_the_end(async move {
+        run_detached(async move {
             let copied = match writing.home == number {
                 true => target.copy(&from, &to, options).await,
                 false => cross_drive::copy(&source, &from, &target, &to, options).await,
@@ -69,14 +69,14 @@ impl ObjectStore for PoolBucket {
 
     /// Renames atomically if both keys can be on one drive. If the target key has another home, copies and then removes the source.
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let number = self.place_of(&from.key, from.version.as_deref()).await?;
-        let writing = self.writing(to, Some(number), 0).await?;
+        let number = self.drive_of(&from.key, from.version.as_deref()).await?;
+        let writing = self.begin_write(to, Some(number), 0).await?;
         if writing.home != number {
             drop(writing);
             return rename_by_copy(self, from, to, precondition).await;
         }
-        let (part, from, to) = (self.part(number)?.clone(), from.clone(), to.clone());
-        to_the_end(async move {
+        let (part, from, to) = (self.bucket_on(number)?.clone(), from.clone(), to.clone());
+        run_detached(async move {
             let renamed = part.rename(&from, &to, precondition).await;
             drop(writing);
             renamed
@@ -93,7 +93,7 @@ impl ObjectStore for PoolBucket {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        ObjectStore::tags(self.existing(key, None).await?, key).await
+        ObjectStore::tags(self.bucket_of(key, None).await?, key).await
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {

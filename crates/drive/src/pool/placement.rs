@@ -6,10 +6,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Returns the number of the drive for a new key, given the free bytes of each drive. If no drive has room, returns the one with most.
-pub(super) fn drawn(die: u64, free_bytes: &[u64], needed_bytes: u64) -> usize {
+pub(super) fn choose(hash: u64, free_bytes: &[u64], needed_bytes: u64) -> usize {
     let weight = |&free: &u64| if free > needed_bytes { u128::from(free) } else { 0 };
     let total: u128 = free_bytes.iter().map(weight).sum();
-    let mut left = (u128::from(die) * total) >> 64;
+    let mut left = (u128::from(hash) * total) >> 64;
     for (place, free) in free_bytes.iter().enumerate() {
         match left.checked_sub(weight(free)) {
             Some(rest) => left = rest,
@@ -21,7 +21,7 @@ pub(super) fn drawn(die: u64, free_bytes: &[u64], needed_bytes: u64) -> usize {
 }
 
 /// Returns the hash of a key.
-pub(super) fn die(bucket: &str, key: &[u8]) -> u64 {
+pub(super) fn hash_of(bucket: &str, key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (bucket, key).hash(&mut hasher);
     hasher.finish()
@@ -32,10 +32,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drives_are_drawn_as_likely_as_their_share_of_what_is_free() {
+    fn drives_are_chosen_in_proportion_to_free_space() {
         let mut counts = [0; 3];
         for number in 0..6000 {
-            counts[drawn(die("photos", format!("key-{number}").as_bytes()), &[100, 200, 300], 0)] += 1;
+            counts[choose(hash_of("photos", format!("key-{number}").as_bytes()), &[100, 200, 300], 0)] += 1;
         }
         for (count, expected) in counts.into_iter().zip([1000, 2000, 3000]) {
             assert!(expected - 150 < count && count < expected + 150, "{counts:?}");
@@ -43,11 +43,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_on_a_drive_goes_to_another() {
-        for die in [0, u64::MAX / 2, u64::MAX] {
-            assert_eq!(drawn(die, &[50, 90, 70], 80), 1);
-            assert_eq!(drawn(die, &[50, 60, 90], 100), 2);
-            assert_eq!(drawn(die, &[0, 0], 0), 1);
+    fn drives_without_room_are_not_chosen() {
+        for hash in [0, u64::MAX / 2, u64::MAX] {
+            assert_eq!(choose(hash, &[50, 90, 70], 80), 1);
+            assert_eq!(choose(hash, &[50, 60, 90], 100), 2);
+            assert_eq!(choose(hash, &[0, 0], 0), 1);
         }
     }
 }

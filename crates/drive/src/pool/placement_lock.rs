@@ -9,40 +9,40 @@ use store::ObjectKey;
 use tokio::sync::OnceCell;
 
 /// A bucket's name and a key in it.
-type Named = (Arc<str>, ObjectKey);
+type BucketKey = (Arc<str>, ObjectKey);
 
 /// All placement locks of a pool.
 #[derive(Debug, Default)]
-pub(super) struct Stays(Arc<Mutex<HashMap<Named, Settled>>>);
+pub(super) struct PlacementLocks(Arc<Mutex<HashMap<BucketKey, SharedHome>>>);
 
 /// The state shared by all locks of a key.
 #[derive(Debug, Default)]
-struct Settled {
+struct SharedHome {
     count: usize,
     home: Arc<OnceCell<usize>>,
 }
 
 /// A lock on a key's placement, until it is dropped. Several writers may hold locks of the same key.
 #[derive(Debug)]
-pub(super) struct Stay {
-    stays: Arc<Mutex<HashMap<Named, Settled>>>,
-    named: Named,
+pub(super) struct PlacementLock {
+    locks: Arc<Mutex<HashMap<BucketKey, SharedHome>>>,
+    bucket_key: BucketKey,
     home: Arc<OnceCell<usize>>,
 }
 
-impl Stays {
+impl PlacementLocks {
     /// Acquires a lock. The home may not be known yet.
-    pub(super) fn begin(&self, bucket: &Arc<str>, key: &ObjectKey) -> Stay {
-        let named = (bucket.clone(), key.clone());
-        let mut stays = lock(&self.0);
-        let settled = stays.entry(named.clone()).or_default();
-        settled.count += 1;
-        let home = settled.home.clone();
-        Stay { stays: self.0.clone(), named, home }
+    pub(super) fn acquire(&self, bucket: &Arc<str>, key: &ObjectKey) -> PlacementLock {
+        let bucket_key = (bucket.clone(), key.clone());
+        let mut locks = lock(&self.0);
+        let shared = locks.entry(bucket_key.clone()).or_default();
+        shared.count += 1;
+        let home = shared.home.clone();
+        PlacementLock { locks: self.0.clone(), bucket_key, home }
     }
 }
 
-impl Stay {
+impl PlacementLock {
     /// Returns the key's home. The first caller determines it by `find`.
     pub(super) async fn home(
         &self,
@@ -52,17 +52,17 @@ impl Stay {
     }
 }
 
-impl Drop for Stay {
+impl Drop for PlacementLock {
     fn drop(&mut self) {
-        let mut stays = lock(&self.stays);
-        let Some(settled) = stays.get_mut(&self.named) else { return };
-        settled.count -= 1;
-        if settled.count == 0 {
-            stays.remove(&self.named);
+        let mut locks = lock(&self.locks);
+        let Some(shared) = locks.get_mut(&self.bucket_key) else { return };
+        shared.count -= 1;
+        if shared.count == 0 {
+            locks.remove(&self.bucket_key);
         }
     }
 }
 
-fn lock(stays: &Mutex<HashMap<Named, Settled>>) -> MutexGuard<'_, HashMap<Named, Settled>> {
-    stays.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(locks: &Mutex<HashMap<BucketKey, SharedHome>>) -> MutexGuard<'_, HashMap<BucketKey, SharedHome>> {
+    locks.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 //! number of its drive, as two hexadecimal digits.
 
 use super::bucket::{PoolBucket, UNKNOWN_BYTES};
-use super::{Pool, UploadKey, to_the_end};
+use super::{Pool, UploadKey, run_detached};
 use crate::bucket::DriveBucket;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -14,15 +14,15 @@ use store::{
 
 impl Pool {
     /// Acquires placement locks for all uploads in progress.
-    pub(super) async fn stays_of_uploads(&self) -> Result<()> {
-        for (number, drive) in self.here() {
+    pub(super) async fn lock_upload_homes(&self) -> Result<()> {
+        for (number, drive) in self.present() {
             for name in Buckets::list(drive).await? {
                 let name: Arc<str> = name.into();
                 for upload in Uploads::list(&drive.bucket(&name).await?, b"").await? {
-                    let stay = self.0.stays.begin(&name, &upload.key);
-                    stay.home(async { Ok(number) }).await?;
+                    let placement = self.0.placement_locks.acquire(&name, &upload.key);
+                    placement.home(async { Ok(number) }).await?;
                     let named = (name.clone(), upload.key, id_on(number, &upload.id));
-                    self.0.uploads().insert(named, stay);
+                    self.0.uploads().insert(named, placement);
                 }
             }
         }
@@ -32,11 +32,11 @@ impl Pool {
 
 impl PoolBucket {
     /// Returns the drive of an upload, and the upload's id on that drive.
-    fn part_with<'a>(&self, key: &ObjectKey, id: &'a str) -> Result<(&DriveBucket, &'a str)> {
+    fn bucket_with<'a>(&self, key: &ObjectKey, id: &'a str) -> Result<(&DriveBucket, &'a str)> {
         let missing = || StoreError::NotFound(key.clone());
         let (place, id) = id.split_at_checked(2).ok_or_else(missing)?;
-        let number = (0..self.parts.len()).find(|&number| prefix(number) == place);
-        Ok((self.part(number.ok_or_else(missing)?)?, id))
+        let number = (0..self.buckets.len()).find(|&number| prefix(number) == place);
+        Ok((self.bucket_on(number.ok_or_else(missing)?)?, id))
     }
 
     fn named(&self, key: &ObjectKey, id: &str) -> UploadKey {
@@ -51,7 +51,7 @@ impl PoolBucket {
     ) -> Result<T> {
         let names = self.pool.0.names.clone().read_owned().await;
         let pool = self.pool.clone();
-        to_the_end(async move {
+        run_detached(async move {
             let ended = work.await;
             if matches!(ended, Ok(_) | Err(StoreError::NotFound(_))) {
                 pool.0.uploads().remove(&named);
@@ -66,18 +66,18 @@ impl PoolBucket {
 #[async_trait::async_trait]
 impl Uploads for PoolBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
-        let writing = self.writing(key, None, UNKNOWN_BYTES).await?;
-        let (bucket, part, key) = (self.clone(), self.part(writing.home)?.clone(), key.clone());
-        to_the_end(async move {
+        let writing = self.begin_write(key, None, UNKNOWN_BYTES).await?;
+        let (bucket, part, key) = (self.clone(), self.bucket_on(writing.home)?.clone(), key.clone());
+        run_detached(async move {
             let id = id_on(writing.home, &part.begin(&key, attributes, tags).await?);
-            bucket.pool.0.uploads().insert(bucket.named(&key, &id), writing.into_stay());
+            bucket.pool.0.uploads().insert(bucket.named(&key, &id), writing.into_placement());
             Ok(id)
         })
         .await
     }
 
     async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
-        let (part, inner) = self.part_with(key, id)?;
+        let (part, inner) = self.bucket_with(key, id)?;
         Ok(Upload { id: id.to_owned(), ..Uploads::find(part, key, inner).await? })
     }
 
@@ -89,12 +89,12 @@ impl Uploads for PoolBucket {
         body: BoxStream<'_, Result<Bytes>>,
         note: PartNote<'_>,
     ) -> Result<Part> {
-        let (part, id) = self.part_with(key, id)?;
+        let (part, id) = self.bucket_with(key, id)?;
         part.put_part(key, id, number, body, note).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
-        let (part, id) = self.part_with(key, id)?;
+        let (part, id) = self.bucket_with(key, id)?;
         part.parts(key, id).await
     }
 
@@ -106,14 +106,14 @@ impl Uploads for PoolBucket {
         options: CompleteOptions,
     ) -> Result<ObjectRef> {
         let named = self.named(key, id);
-        let (part, id) = self.part_with(key, id)?;
+        let (part, id) = self.bucket_with(key, id)?;
         let (part, key, id, numbers) = (part.clone(), key.clone(), id.to_owned(), numbers.to_vec());
         self.end(named, async move { Uploads::complete(&part, &key, &id, &numbers, options).await }).await
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
         let named = self.named(key, id);
-        let (part, id) = self.part_with(key, id)?;
+        let (part, id) = self.bucket_with(key, id)?;
         let (part, key, id) = (part.clone(), key.clone(), id.to_owned());
         self.end(named, async move { Uploads::abort(&part, &key, &id).await }).await
     }

@@ -24,7 +24,7 @@ impl Versions for PoolBucket {
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
         id.map_or(Ok(()), version_id::check)?;
         // The newest version may be a delete marker, which is no object. An id makes the search include versions.
-        let part = self.existing(key, id.or(Some(store::NULL_VERSION))).await?;
+        let part = self.bucket_of(key, id.or(Some(store::NULL_VERSION))).await?;
         Versions::find(part, key, id).await
     }
 
@@ -44,7 +44,7 @@ impl Versions for PoolBucket {
 
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
         version_id::check(id)?;
-        Versions::tags(self.existing(key, Some(id)).await?, key, id).await
+        Versions::tags(self.bucket_of(key, Some(id)).await?, key, id).await
     }
 
     async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Streaming writer for an object: stores bytes on the key's home as they arrive. The placement stays locked meanwhile.
 
 use super::bucket::PoolBucket;
-use super::placement_lock::Stay;
-use super::to_the_end;
+use super::placement_lock::PlacementLock;
+use super::run_detached;
 use crate::bucket::DriveWriter;
 use bytes::Bytes;
 use std::fmt;
@@ -11,7 +11,7 @@ use store::{ObjectRef, ObjectWriter, PutOptions, Result};
 pub(super) struct PoolWriter {
     pub(super) bucket: PoolBucket,
     pub(super) inner: Box<DriveWriter>,
-    pub(super) stay: Stay,
+    pub(super) placement: PlacementLock,
 }
 
 impl fmt::Debug for PoolWriter {
@@ -28,10 +28,10 @@ impl ObjectWriter for PoolWriter {
 
     async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef> {
         let names = self.bucket.pool.0.names.clone().read_owned().await;
-        let Self { inner, stay, .. } = *self;
-        to_the_end(async move {
+        let Self { inner, placement, .. } = *self;
+        run_detached(async move {
             let stored = inner.finish(options).await;
-            drop((stay, names));
+            drop((placement, names));
             stored
         })
         .await

@@ -1,8 +1,8 @@
 //! Group commit: the first waiting task commits for all tasks that queued while the device was busy.
 
-use super::Held;
+use super::KeyGuard;
 use crate::error::{Error, Result};
-use crate::machine::{Machine, Prepared, Purpose};
+use crate::machine::{Engine, Prepared, Purpose};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -15,25 +15,25 @@ pub(super) struct Committer {
 }
 
 #[derive(Debug, Default)]
-struct Queue(Mutex<Waiters>);
+struct Queue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
-struct Waiters {
-    waiting: VecDeque<Waiting>,
+struct QueueState {
+    waiting: VecDeque<QueuedCommit>,
     last: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedCommit {
     number: u64,
     prepared: Prepared,
-    answer: Answer,
+    answer: CommitReply,
 }
 
 /// The channel for the outcome, and the key locks held until it is known.
 #[derive(Debug)]
-struct Answer {
-    locks: Vec<Held>,
+struct CommitReply {
+    locks: Vec<KeyGuard>,
     done: oneshot::Sender<Result<()>>,
 }
 
@@ -42,76 +42,76 @@ impl Committer {
     /// and the locks are held until that is decided.
     pub(super) async fn commit(
         &self,
-        machine: &Arc<Machine>,
+        engine: &Arc<Engine>,
         prepared: Prepared,
-        locks: Vec<Held>,
+        locks: Vec<KeyGuard>,
     ) -> Result<()> {
         let (done, mut answer) = oneshot::channel();
-        let _place = self.queue.push(prepared, Answer { locks, done });
+        let _ticket = self.queue.push(prepared, CommitReply { locks, done });
         // Lets other tasks queue their changes for the same commit.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
-            answered = &mut answer => return answered.unwrap_or_else(|_| Err(given_up())),
+            answered = &mut answer => return answered.unwrap_or_else(|_| Err(aborted())),
             turn = self.turn.clone().lock_owned() => {
-                let (machine, queue) = (machine.clone(), self.queue.clone());
+                let (engine, queue) = (engine.clone(), self.queue.clone());
                 // Runs to its end even if this task is cancelled, because other tasks wait for the outcome.
                 let ended = store::blocking(move || {
-                    queue.commit(&machine);
+                    queue.commit(&engine);
                     drop(turn);
                     Ok(())
                 });
                 if ended.await.is_err() {
-                    return Err(given_up());
+                    return Err(aborted());
                 }
             }
         }
-        answer.await.unwrap_or_else(|_| Err(given_up()))
+        answer.await.unwrap_or_else(|_| Err(aborted()))
     }
 }
 
 /// A place in the queue. Dropping it withdraws the changes, unless a commit has taken them.
-struct Place<'a> {
+struct QueueTicket<'a> {
     queue: &'a Queue,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
         self.queue.lock().waiting.retain(|waiting| waiting.number != self.number);
     }
 }
 
 impl Queue {
-    fn push(&self, prepared: Prepared, answer: Answer) -> Place<'_> {
-        let mut waiters = self.lock();
-        waiters.last += 1;
-        let number = waiters.last;
-        waiters.waiting.push_back(Waiting { number, prepared, answer });
-        Place { queue: self, number }
+    fn push(&self, prepared: Prepared, answer: CommitReply) -> QueueTicket<'_> {
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        state.waiting.push_back(QueuedCommit { number, prepared, answer });
+        QueueTicket { queue: self, number }
     }
 
     /// Commits all queued changes, in as few frames as possible.
-    fn commit(&self, machine: &Machine) {
+    fn commit(&self, engine: &Engine) {
         loop {
             let (mut batch, answers): (Vec<_>, Vec<_>) = self
-                .take(machine.frame_bytes_fitting())
+                .take(engine.frame_bytes_fitting())
                 .into_iter()
                 .map(|waiting| (waiting.prepared, waiting.answer))
                 .unzip();
             if batch.is_empty() {
                 return;
             }
-            if machine.wants_relief()
-                && let Err(error) = machine.checkpoint()
+            if engine.needs_zone_from_checkpoint()
+                && let Err(error) = engine.checkpoint()
             {
                 tracing::warn!(%error, "the log is nearly full and a checkpoint failed");
             }
-            let outcome = machine.commit(&mut batch);
+            let outcome = engine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {
                 // One by one: changes that free space may succeed where others do not.
                 Err(Error::Full | Error::Stuck(_)) => {
-                    batch.into_iter().map(|one| commit_one(machine, one)).collect()
+                    batch.into_iter().map(|one| commit_one(engine, one)).collect()
                 }
                 outcome => answers.iter().map(|_| outcome.clone()).collect(),
             };
@@ -122,26 +122,26 @@ impl Queue {
     }
 
     /// Takes changes from the front of the queue, up to `len_bytes_max` bytes of a frame, but at least one.
-    fn take(&self, len_bytes_max: u64) -> Vec<Waiting> {
-        let mut waiters = self.lock();
+    fn take(&self, len_bytes_max: u64) -> Vec<QueuedCommit> {
+        let mut state = self.lock();
         let mut taken = Vec::new();
         let mut len_bytes = 0;
-        while let Some(next) = waiters.waiting.front() {
+        while let Some(next) = state.waiting.front() {
             len_bytes += next.prepared.frame_bytes();
             if !taken.is_empty() && len_bytes > len_bytes_max {
                 break;
             }
-            taken.extend(waiters.waiting.pop_front());
+            taken.extend(state.waiting.pop_front());
         }
         taken
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiters> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Answer {
+impl CommitReply {
     fn give(self, outcome: Result<()>) {
         drop(self.locks);
         // The receiver is gone if the caller was cancelled.
@@ -150,18 +150,18 @@ impl Answer {
 }
 
 /// Commits one change. If it frees space and the drive is full, makes a checkpoint first, which frees the zones without live bytes.
-fn commit_one(machine: &Machine, one: Prepared) -> Result<()> {
+fn commit_one(engine: &Engine, one: Prepared) -> Result<()> {
     let frees = one.purpose == Purpose::Frees;
     let mut batch = vec![one];
-    match machine.commit(&mut batch) {
+    match engine.commit(&mut batch) {
         Err(Error::Full) if frees => {
-            machine.checkpoint()?;
-            machine.commit(&mut batch)
+            engine.checkpoint()?;
+            engine.commit(&mut batch)
         }
         outcome => outcome,
     }
 }
 
-fn given_up() -> Error {
+fn aborted() -> Error {
     Error::Failed("a commit was aborted".into())
 }

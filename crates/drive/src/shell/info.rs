@@ -1,6 +1,6 @@
 //! Status of a drive, for `tenon drive info` and `tenon drive map`.
 
-use super::{Drive, Shell};
+use super::{Drive, Frontend};
 use crate::space::lock;
 
 /// The state of a drive at a moment. Lengths are in bytes.
@@ -57,41 +57,41 @@ pub enum ZoneUse {
     },
 }
 
-impl Shell {
+impl Frontend {
     /// Returns the free space for objects, in bytes.
     pub(crate) fn available_bytes(&self) -> u64 {
-        let zones_reserved = self.machine.zones_reserved();
-        lock(&self.machine.space).available_blocks(zones_reserved) * crate::device::BLOCK_BYTES
+        let zones_reserved = self.engine.zones_reserved();
+        lock(&self.engine.space).available_blocks(zones_reserved) * crate::device::BLOCK_BYTES
     }
 }
 
 impl Drive {
     /// Returns the state of the drive.
     pub fn info(&self) -> Info {
-        let machine = &self.0.machine;
+        let engine = &self.0.engine;
         let tables =
-            machine.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
-        let log_bytes = machine.log_bytes();
+            engine.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
+        let log_bytes = engine.log_bytes();
         let available_bytes = self.0.available_bytes();
-        let space = lock(&machine.space);
+        let space = lock(&engine.space);
         Info {
-            id: machine.drive.id,
-            len_bytes: machine.geometry.blocks * crate::device::BLOCK_BYTES,
-            zone_bytes: machine.geometry.zone_bytes(),
+            id: engine.drive.id,
+            len_bytes: engine.geometry.blocks * crate::device::BLOCK_BYTES,
+            zone_bytes: engine.geometry.zone_bytes(),
             available_bytes,
             free_run_bytes_max: space.free().longest().map_or(0, |run| run.len_bytes()),
             pack_zones: space.zones().count() as u64,
             pack_live_bytes: space.zones().map(|(_, zone)| zone.live_bytes).sum(),
             tables,
-            index_memory_bytes: machine.index.len_bytes() as u64,
+            index_memory_bytes: engine.index.len_bytes() as u64,
             log_bytes,
         }
     }
 
     /// Returns the use of each zone, ordered by position.
     pub fn map(&self) -> Vec<ZoneUse> {
-        let geometry = self.0.machine.geometry;
-        let space = lock(&self.0.machine.space);
+        let geometry = self.0.engine.geometry;
+        let space = lock(&self.0.engine.space);
         let mut free_bytes = vec![0; geometry.zones() as usize];
         for run in space.free().runs() {
             for zone in run.start / geometry.zone_blocks..=(run.end() - 1) / geometry.zone_blocks {
@@ -107,7 +107,7 @@ impl Drive {
                 used_bytes => ZoneUse::Runs { used_bytes },
             })
             .collect();
-        space.spares().iter().for_each(|&zone| map[zone as usize] = ZoneUse::Free);
+        space.log_reserve().iter().for_each(|&zone| map[zone as usize] = ZoneUse::Free);
         for (zone, entry) in space.zones() {
             map[zone as usize] = ZoneUse::Pack { live_bytes: entry.live_bytes };
         }

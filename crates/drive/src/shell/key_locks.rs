@@ -22,7 +22,7 @@ pub(crate) struct KeyLocks {
 /// Locks held until a change is committed, even if its caller is cancelled.
 #[derive(Debug, Default)]
 #[expect(dead_code, reason = "they are held, not used")]
-pub(crate) struct Held {
+pub(crate) struct KeyGuard {
     bucket: Option<OwnedRwLockReadGuard<()>>,
     whole: Option<OwnedRwLockWriteGuard<()>>,
     key: Option<OwnedMutexGuard<()>>,
@@ -40,52 +40,52 @@ impl Default for KeyLocks {
 
 impl KeyLocks {
     /// Locks a key.
-    pub(crate) async fn hold(&self, bucket: u64, key: &[u8]) -> Held {
+    pub(crate) async fn lock_key(&self, bucket: u64, key: &[u8]) -> KeyGuard {
         let bucket_held = self.bucket(bucket).read_owned().await;
-        let key = self.keys[place(bucket, key)].clone().lock_owned().await;
-        Held { bucket: Some(bucket_held), key: Some(key), ..Held::default() }
+        let key = self.keys[slot(bucket, key)].clone().lock_owned().await;
+        KeyGuard { bucket: Some(bucket_held), key: Some(key), ..KeyGuard::default() }
     }
 
     /// Locks two keys of a bucket.
-    pub(crate) async fn hold_both(&self, bucket: u64, keys: [&[u8]; 2]) -> [Held; 2] {
-        let [one, other] = keys.map(|key| place(bucket, key));
+    pub(crate) async fn lock_two_keys(&self, bucket: u64, keys: [&[u8]; 2]) -> [KeyGuard; 2] {
+        let [one, other] = keys.map(|key| slot(bucket, key));
         let bucket_held = self.bucket(bucket).read_owned().await;
         let first = self.keys[one.min(other)].clone().lock_owned().await;
         let second =
             if one == other { None } else { Some(self.keys[one.max(other)].clone().lock_owned().await) };
         [
-            Held { bucket: Some(bucket_held), key: Some(first), ..Held::default() },
-            Held { key: second, ..Held::default() },
+            KeyGuard { bucket: Some(bucket_held), key: Some(first), ..KeyGuard::default() },
+            KeyGuard { key: second, ..KeyGuard::default() },
         ]
     }
 
     /// Locks keys of several buckets.
-    pub(crate) async fn hold_all(
+    pub(crate) async fn lock_keys(
         &self,
         keys: impl Iterator<Item = (u64, &[u8])> + Clone + Send,
-    ) -> Vec<Held> {
+    ) -> Vec<KeyGuard> {
         let buckets: BTreeSet<u64> = keys.clone().map(|(bucket, _)| bucket % BUCKET_LOCKS as u64).collect();
-        let places: BTreeSet<usize> = keys.map(|(bucket, key)| place(bucket, key)).collect();
-        let mut held = Vec::with_capacity(buckets.len() + places.len());
+        let slots: BTreeSet<usize> = keys.map(|(bucket, key)| slot(bucket, key)).collect();
+        let mut held = Vec::with_capacity(buckets.len() + slots.len());
         for bucket in buckets {
             let bucket = Some(self.bucket(bucket).read_owned().await);
-            held.push(Held { bucket, ..Held::default() });
+            held.push(KeyGuard { bucket, ..KeyGuard::default() });
         }
-        for place in places {
-            let key = Some(self.keys[place].clone().lock_owned().await);
-            held.push(Held { key, ..Held::default() });
+        for slot in slots {
+            let key = Some(self.keys[slot].clone().lock_owned().await);
+            held.push(KeyGuard { key, ..KeyGuard::default() });
         }
         held
     }
 
     /// Locks the set of buckets and their properties.
-    pub(crate) async fn hold_names(&self) -> Held {
-        Held { key: Some(self.names.clone().lock_owned().await), ..Held::default() }
+    pub(crate) async fn lock_names(&self) -> KeyGuard {
+        KeyGuard { key: Some(self.names.clone().lock_owned().await), ..KeyGuard::default() }
     }
 
     /// Locks all keys of a bucket.
-    pub(crate) async fn hold_whole(&self, bucket: u64) -> Held {
-        Held { whole: Some(self.bucket(bucket).write_owned().await), ..Held::default() }
+    pub(crate) async fn lock_bucket(&self, bucket: u64) -> KeyGuard {
+        KeyGuard { whole: Some(self.bucket(bucket).write_owned().await), ..KeyGuard::default() }
     }
 
     fn bucket(&self, bucket: u64) -> Arc<RwLock<()>> {
@@ -93,7 +93,7 @@ impl KeyLocks {
     }
 }
 
-fn place(bucket: u64, key: &[u8]) -> usize {
+fn slot(bucket: u64, key: &[u8]) -> usize {
     let mut hasher = DefaultHasher::new();
     (bucket, key).hash(&mut hasher);
     (hasher.finish() % LOCKS as u64) as usize

@@ -16,7 +16,7 @@ mod scrub;
 mod write;
 
 pub use info::{Info, ZoneUse};
-pub(crate) use key_locks::{Held, KeyLocks};
+pub(crate) use key_locks::{KeyGuard, KeyLocks};
 pub(crate) use read::Access;
 pub(crate) use run_writer::RunWriter;
 pub use scrub::{Pace, Scrubbed};
@@ -25,11 +25,11 @@ pub(crate) use write::Stored;
 use crate::device::{Array, BlockDevice, Buffer, Io};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, ObjectRecord};
-use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared, Purpose, Small};
+use crate::machine::{Engine, FormatOptions, InlinePut, OpenOptions, Prepared, Purpose};
 use crate::space::Pins;
 use bytes::Bytes;
 use committer::Committer;
-use read_cache::{ReadCache, Stretch};
+use read_cache::{CachedRange, ReadCache};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -38,10 +38,10 @@ use tokio::sync::{Notify, Semaphore};
 
 /// An open drive. Clones share it.
 #[derive(Clone)]
-pub struct Drive(pub(crate) Arc<Shell>);
+pub struct Drive(pub(crate) Arc<Frontend>);
 
-pub(crate) struct Shell {
-    pub(crate) machine: Arc<Machine>,
+pub(crate) struct Frontend {
+    pub(crate) engine: Arc<Engine>,
     /// For reading and writing data. Commits go through the engine.
     io: Io,
     /// `None` if disabled.
@@ -50,21 +50,21 @@ pub(crate) struct Shell {
     pub(crate) clock: Arc<dyn Clock>,
     committer: Committer,
     /// Notified when maintenance may be due.
-    grown: Notify,
+    maintenance_due: Notify,
     /// Held while zones are cleaned.
-    keeping: tokio::sync::Mutex<()>,
+    cleaning_lock: tokio::sync::Mutex<()>,
     /// Held while a checkpoint is made, so that tasks wait for it without blocking a thread.
-    checkpointing: tokio::sync::Mutex<()>,
+    checkpoint_lock: tokio::sync::Mutex<()>,
     /// Held while the drive is scrubbed; the value is the number of blocks repaired before the last scrub ended.
-    scrubbing: tokio::sync::Mutex<u64>,
+    scrub_lock: tokio::sync::Mutex<u64>,
     /// Permits for buffers of writers that wait for bytes from clients.
-    places: Arc<Semaphore>,
+    buffer_permits: Arc<Semaphore>,
 }
 
 impl Drive {
     /// Formats a device as a drive; its previous contents are lost. Blocks.
     pub fn format(device: &Arc<dyn BlockDevice>, options: FormatOptions, entropy: &Entropy) -> Result<()> {
-        Machine::format(device, options, entropy)
+        Engine::format(device, options, entropy)
     }
 
     /// Opens a drive. Blocks while the log is read: up to 512 MiB, nothing after [`close`](Self::close).
@@ -72,24 +72,25 @@ impl Drive {
     /// Errors: [`Error::Foreign`] if the device holds no drive, [`Error::Damaged`] if the drive is damaged.
     pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let io = io.into();
-        let machine = Arc::new(Machine::open(io.device(), options)?);
+        let engine = Arc::new(Engine::open(io.device(), options)?);
         let cache = ReadCache::new(options.read_cache_bytes).map(Arc::new);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
-        let (grown, places) = (Notify::new(), Arc::new(Semaphore::new(run_writer::PLACES)));
-        let [keeping, checkpointing] = [(); 2].map(tokio::sync::Mutex::new);
-        let scrubbing = tokio::sync::Mutex::default();
-        Ok(Self(Arc::new(Shell {
-            machine,
+        let (maintenance_due, buffer_permits) =
+            (Notify::new(), Arc::new(Semaphore::new(run_writer::BUFFER_PERMITS)));
+        let [cleaning_lock, checkpoint_lock] = [(); 2].map(tokio::sync::Mutex::new);
+        let scrub_lock = tokio::sync::Mutex::default();
+        Ok(Self(Arc::new(Frontend {
+            engine,
             io,
             cache,
             locks,
             clock,
             committer,
-            grown,
-            keeping,
-            checkpointing,
-            scrubbing,
-            places,
+            maintenance_due,
+            cleaning_lock,
+            checkpoint_lock,
+            scrub_lock,
+            buffer_permits,
         })))
     }
 }
@@ -105,30 +106,30 @@ impl Drive {
 
     /// Returns the losses of an opening with [`OpenOptions::before_damage`], one line each; none if the drive is intact.
     pub fn losses(&self) -> &[String] {
-        &self.0.machine.losses
+        &self.0.engine.losses
     }
 }
 
 impl fmt::Debug for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drive").field("machine", &self.0.machine).finish_non_exhaustive()
+        f.debug_struct("Drive").field("engine", &self.0.engine).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Shell {
+impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shell").field("machine", &self.machine).finish_non_exhaustive()
+        f.debug_struct("Frontend").field("engine", &self.engine).finish_non_exhaustive()
     }
 }
 
-impl Shell {
+impl Frontend {
     /// Runs work that blocks on the device, on a thread for blocking calls.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Arc<Machine>) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&Arc<Engine>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let machine = self.machine.clone();
-        let done = store::blocking(move || Ok(work(&machine))).await;
+        let engine = self.engine.clone();
+        let done = store::blocking(move || Ok(work(&engine))).await;
         // On a single-threaded runtime the work ran in place. Yielding lets other tasks run here, as they do in production.
         tokio::task::yield_now().await;
         done.unwrap_or_else(|error| Err(Error::Failed(format!("a call was aborted: {error}"))))
@@ -136,66 +137,66 @@ impl Shell {
 
     /// Reads blocks from a position on.
     async fn read_blocks(&self, at: u64, len_bytes: u64) -> Result<Buffer> {
-        let buffer = self.machine.buffers.take(len_bytes as usize);
+        let buffer = self.engine.buffers.take(len_bytes as usize);
         self.io.read(at, buffer).await.map_err(Error::device(at))
     }
 
     /// Waits until the log has room, then locks a key.
-    pub(crate) async fn hold(&self, bucket: BucketId, key: &[u8]) -> Held {
-        self.relieve().await;
-        self.locks.hold(bucket, key).await
+    pub(crate) async fn lock_key(&self, bucket: BucketId, key: &[u8]) -> KeyGuard {
+        self.wait_for_room().await;
+        self.locks.lock_key(bucket, key).await
     }
 
     /// Waits until the log has room, then locks keys of several buckets.
-    pub(crate) async fn hold_all(
+    pub(crate) async fn lock_keys(
         &self,
         keys: impl Iterator<Item = (BucketId, &[u8])> + Clone + Send,
-    ) -> Vec<Held> {
-        self.relieve().await;
-        self.locks.hold_all(keys).await
+    ) -> Vec<KeyGuard> {
+        self.wait_for_room().await;
+        self.locks.lock_keys(keys).await
     }
 
     /// Waits until the log has room, then locks two keys of a bucket.
-    pub(crate) async fn hold_both(&self, bucket: BucketId, keys: [&[u8]; 2]) -> [Held; 2] {
-        self.relieve().await;
-        self.locks.hold_both(bucket, keys).await
+    pub(crate) async fn lock_two_keys(&self, bucket: BucketId, keys: [&[u8]; 2]) -> [KeyGuard; 2] {
+        self.wait_for_room().await;
+        self.locks.lock_two_keys(bucket, keys).await
     }
 
     /// Makes changes durable and visible. `locks` are the locks of the changed keys.
-    pub(crate) async fn commit(&self, mut prepared: Prepared, locks: Vec<Held>) -> Result<()> {
+    pub(crate) async fn commit(&self, mut prepared: Prepared, locks: Vec<KeyGuard>) -> Result<()> {
         prepared.check_lengths()?;
-        let small = match prepared.purpose {
-            Purpose::Grows => prepared.small.iter().map(Small::stored).collect(),
+        let inline_writes = match prepared.purpose {
+            Purpose::Grows => prepared.inline_puts.iter().map(InlinePut::write_and_bytes).collect(),
             Purpose::Moves | Purpose::Frees => Vec::new(),
         };
-        let named = std::mem::take(&mut prepared.named);
-        let gone = std::mem::take(&mut prepared.gone);
-        let committed = self.committer.commit(&self.machine, prepared, locks).await;
+        let rekeys = std::mem::take(&mut prepared.rekeys);
+        let dropped = std::mem::take(&mut prepared.dropped);
+        let committed = self.committer.commit(&self.engine, prepared, locks).await;
         if matches!(committed, Err(Error::Stuck(_))) {
             // Wakes maintenance, which retries the checkpoint.
-            self.grown.notify_one();
+            self.maintenance_due.notify_one();
         }
         committed?;
         if let Some(cache) = &self.cache {
-            for (write, bytes) in small {
-                cache.insert(Stretch::piece(write, bytes.len() as u32), bytes);
+            for (write, bytes) in inline_writes {
+                cache.insert(CachedRange::inline(write, bytes.len() as u32), bytes);
             }
-            named.iter().for_each(|named| cache.rename(named));
-            gone.iter().for_each(|(write, body)| cache.forget(*write, body));
+            rekeys.iter().for_each(|rekey| cache.rekey(rekey));
+            dropped.iter().for_each(|(write, body)| cache.remove(*write, body));
         }
-        if self.machine.wants_checkpoint() || self.wants_cleaning() {
-            self.grown.notify_one();
+        if self.engine.needs_checkpoint() || self.needs_cleaning() {
+            self.maintenance_due.notify_one();
         }
         Ok(())
     }
 
     /// Returns the value of an index entry.
     pub(crate) async fn entry(&self, key: &IndexKey) -> Result<Option<Bytes>> {
-        if let Some(known) = self.machine.index.get_in_memory(&key.0) {
+        if let Some(known) = self.engine.index.get_in_memory(&key.0) {
             return Ok(known);
         }
         let key = key.0.clone();
-        self.blocking(move |machine| machine.index.get(&key)).await
+        self.blocking(move |engine| engine.index.get(&key)).await
     }
 
     /// Returns the first entries with a prefix, at most `limit`.
@@ -210,8 +211,8 @@ impl Shell {
         prefix: IndexKey,
         limit: usize,
     ) -> Result<Vec<(IndexKey, Bytes)>> {
-        let gather = move |machine: &Arc<Machine>| {
-            let mut scan = machine.index.scan(from.as_ref().map(Vec::as_slice), &prefix.0)?;
+        let gather = move |engine: &Arc<Engine>| {
+            let mut scan = engine.index.scan(from.as_ref().map(Vec::as_slice), &prefix.0)?;
             let mut found = Vec::new();
             while found.len() < limit
                 && let Some((key, value)) = scan.next()?
@@ -229,11 +230,11 @@ impl Shell {
     }
 
     /// Returns the record of an object or a part, and pins on its bytes: they are not overwritten while the pins exist.
-    pub(crate) async fn held(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Pins)>> {
+    pub(crate) async fn pinned_record(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Pins)>> {
         let mut found = self.entry(key).await?;
         while let Some(value) = found {
             let record = ObjectRecord::of_entry(&key.0, &value).ok_or_else(damaged_record)?;
-            let mut pins = Pins::new(&self.machine.space);
+            let mut pins = Pins::new(&self.engine.space);
             pins.body(&record.body);
             // Before they were pinned the blocks may have been reused. If the entry is unchanged now, they were not.
             found = self.entry(key).await?;
@@ -245,13 +246,13 @@ impl Shell {
     }
 
     /// Returns an object's record, and its cached bytes or pins on them.
-    pub(crate) async fn accessed(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Access)>> {
+    pub(crate) async fn record_and_access(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Access)>> {
         let Some(record) = self.record(key).await? else { return Ok(None) };
-        if let Some(bytes) = self.kept(record.write, &record.body) {
-            return Ok(Some((record, Access::Kept(bytes))));
+        if let Some(bytes) = self.cached(record.write, &record.body) {
+            return Ok(Some((record, Access::Cached(bytes))));
         }
-        let held = self.held(key).await?;
-        Ok(held.map(|(record, pins)| (record, Access::Held(pins))))
+        let pinned = self.pinned_record(key).await?;
+        Ok(pinned.map(|(record, pins)| (record, Access::Pinned(pins))))
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Small objects are read and cached as a whole, larger ones in ranges of whole checksums.
 
-use super::Shell;
-use super::read_cache::{KEPT_BYTES_MAX, ReadCache, Stretch, alone};
-use crate::codec::sum;
+use super::Frontend;
+use super::read_cache::{CACHED_BYTES_MAX, CachedRange, ReadCache, copy_if_short};
+use crate::codec::crc32c;
 use crate::device::{BLOCK_BYTES, Buffer};
 use crate::error::{Error, Result};
-use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
+use crate::format::{Body, InlineData, RunSlice, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
 use crate::space::Pins;
 use bytes::Bytes;
 use futures_util::future::try_join;
@@ -20,30 +20,30 @@ use store::StoreError;
 use tokio::sync::OnceCell;
 
 /// Length of one read, and the number of reads in flight for one reader.
-const READ_BYTES: u64 = KEPT_BYTES_MAX;
+const READ_BYTES: u64 = CACHED_BYTES_MAX;
 const READS_AT_ONCE: usize = 2;
 
 /// Access to an object's bytes.
 #[derive(Debug)]
 pub(crate) enum Access {
     /// All bytes, from the cache.
-    Kept(Bytes),
+    Cached(Bytes),
     /// Pins on the bytes, to read them from the device.
-    Held(Pins),
+    Pinned(Pins),
 }
 
 /// The state shared by the reads of one body.
 #[derive(Debug, Clone)]
 struct Reader {
-    shell: Arc<Shell>,
+    frontend: Arc<Frontend>,
     /// The cache, and the write number of the body in it; `None` to read the device itself.
-    kept: Option<(Arc<ReadCache>, u64)>,
+    cache: Option<(Arc<ReadCache>, u64)>,
     pins: Arc<Pins>,
 }
 
 /// One read of a body.
 #[derive(Debug, Clone)]
-struct Step {
+struct ReadStep {
     source: Source,
     /// The index of the source in the body.
     number: u32,
@@ -54,25 +54,25 @@ struct Step {
 /// Data with a checksum for each [`SUMMED_BYTES`].
 #[derive(Debug, Clone)]
 enum Source {
-    Piece(Arc<Piece>),
-    Extent(Arc<(Extent, OnceCell<Vec<u32>>)>),
+    Inline(Arc<InlineData>),
+    Run(Arc<(RunSlice, OnceCell<Vec<u32>>)>),
 }
 
 impl Source {
     fn len_bytes(&self) -> u64 {
         match self {
-            Self::Piece(piece) => piece.len.into(),
-            Self::Extent(extent) => extent.0.data_bytes,
+            Self::Inline(inline) => inline.len.into(),
+            Self::Run(slice) => slice.0.data_bytes,
         }
     }
 }
 
-impl Step {
+impl ReadStep {
     /// Returns the range to read: whole checksums or, for small objects that are cached, all of the object.
-    fn stretch(&self, is_kept: bool) -> Range<u64> {
+    fn range_to_read(&self, is_cached: bool) -> Range<u64> {
         let len = self.source.len_bytes();
         match self.source {
-            Source::Piece(_) if is_kept => 0..len,
+            Source::Inline(_) if is_cached => 0..len,
             _ => {
                 let from = self.range.start / SUMMED_BYTES * SUMMED_BYTES;
                 from..self.range.end.next_multiple_of(SUMMED_BYTES).min(len)
@@ -81,11 +81,11 @@ impl Step {
     }
 }
 
-impl Shell {
+impl Frontend {
     /// Returns an object's bytes, if all are cached.
-    pub(crate) fn kept(&self, write: u64, body: &Body) -> Option<Bytes> {
-        let Body::Piece(piece) = body else { return None };
-        self.cache.as_ref()?.get(&Stretch::piece(write, piece.len))
+    pub(crate) fn cached(&self, write: u64, body: &Body) -> Option<Bytes> {
+        let Body::Inline(inline) = body else { return None };
+        self.cache.as_ref()?.get(&CachedRange::inline(write, inline.len))
     }
 
     /// Reads a range of a body. The range must lie in the body. Pins are held until the stream is dropped.
@@ -96,34 +96,34 @@ impl Shell {
         access: Access,
     ) -> BoxStream<'static, store::Result<Bytes>> {
         match access {
-            Access::Kept(bytes) => {
+            Access::Cached(bytes) => {
                 let bytes = bytes.slice(range.start as usize..range.end as usize);
                 stream::iter((!bytes.is_empty()).then_some(Ok(bytes))).boxed()
             }
-            Access::Held(pins) => self.read_as(Some(write), body, range, pins),
+            Access::Pinned(pins) => self.read_stream(Some(write), body, range, pins),
         }
     }
 
     /// Reads a whole body from the device, without the cache.
-    pub(crate) fn read_past_cache(
+    pub(crate) fn read_uncached(
         self: &Arc<Self>,
         body: Body,
         pins: Pins,
     ) -> BoxStream<'static, store::Result<Bytes>> {
         let range = 0..body.len_bytes();
-        self.read_as(None, body, range, pins)
+        self.read_stream(None, body, range, pins)
     }
 
-    fn read_as(
+    fn read_stream(
         self: &Arc<Self>,
         write: Option<u64>,
         body: Body,
         range: Range<u64>,
         pins: Pins,
     ) -> BoxStream<'static, store::Result<Bytes>> {
-        let kept = self.cache.clone().zip(write);
-        let reader = Reader { shell: self.clone(), kept, pins: Arc::new(pins) };
-        let read = move |step: Step| {
+        let cache = self.cache.clone().zip(write);
+        let reader = Reader { frontend: self.clone(), cache, pins: Arc::new(pins) };
+        let read = move |step: ReadStep| {
             let reader = reader.clone();
             async move { reader.step(step).await.map_err(StoreError::from) }
         };
@@ -137,37 +137,37 @@ impl Shell {
         range: Range<u64>,
         pins: Pins,
     ) -> store::Result<Vec<Bytes>> {
-        self.read(body, range, Access::Held(pins)).try_collect().await
+        self.read(body, range, Access::Pinned(pins)).try_collect().await
     }
 }
 
 impl Reader {
-    async fn step(self, step: Step) -> Result<Bytes> {
-        let stretch = step.stretch(self.kept.is_some());
-        let (from, to) = (step.range.start - stretch.start, step.range.end - stretch.start);
-        let bytes = match self.kept.clone() {
-            Some((cache, write)) => self.kept_or_read(cache, write, step, stretch).await?,
-            None => self.shell.read_stretch(&step.source, stretch).await?,
+    async fn step(self, step: ReadStep) -> Result<Bytes> {
+        let range = step.range_to_read(self.cache.is_some());
+        let (from, to) = (step.range.start - range.start, step.range.end - range.start);
+        let bytes = match self.cache.clone() {
+            Some((cache, write)) => self.read_through_cache(cache, write, step, range).await?,
+            None => self.frontend.read_range(&step.source, range).await?,
         };
         Ok(bytes.slice(from as usize..to as usize))
     }
 
-    async fn kept_or_read(
+    async fn read_through_cache(
         self,
         cache: Arc<ReadCache>,
         write: u64,
-        step: Step,
+        step: ReadStep,
         range: Range<u64>,
     ) -> Result<Bytes> {
         let len = (range.end - range.start) as u32;
-        let stretch = Stretch { write, source: step.number, len, from: range.start };
-        if let Some(bytes) = cache.get(&stretch) {
+        let cached_range = CachedRange { write, source: step.number, len, from: range.start };
+        if let Some(bytes) = cache.get(&cached_range) {
             return Ok(bytes);
         }
         let mut read = Box::pin(async move {
-            let Self { shell, pins, .. } = self;
-            let read = async { shell.read_stretch(&step.source, range).await.map(alone) };
-            let bytes = cache.get_or_read(&stretch, read).await;
+            let Self { frontend, pins, .. } = self;
+            let read = async { frontend.read_range(&step.source, range).await.map(copy_if_short) };
+            let bytes = cache.get_or_read(&cached_range, read).await;
             drop(pins);
             bytes
         });
@@ -182,58 +182,60 @@ impl Reader {
     }
 }
 
-impl Shell {
+impl Frontend {
     /// Reads a range of a source's data. The range covers whole checksums, or ends with the data.
-    async fn read_stretch(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
+    async fn read_range(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
         match source {
-            Source::Piece(piece) => {
-                let blocks = self.blocks(piece.at, &range).await?;
-                self.right(blocks, sums_from(&piece.sums, &range)).await
+            Source::Inline(inline) => {
+                let blocks = self.blocks(inline.at, &range).await?;
+                self.verify_or_reconstruct(blocks, sums_from(&inline.sums, &range)).await
             }
-            Source::Extent(extent) => {
-                let (extent, sums) = &**extent;
-                self.check_inside(extent)?;
-                match self.read_extent(extent, sums, &range).await {
-                    Err(error @ Error::Damaged { .. }) => self.extent_otherwise(extent, range, error).await,
+            Source::Run(slice) => {
+                let (slice, sums) = &**slice;
+                self.check_inside(slice)?;
+                match self.read_slice(slice, sums, &range).await {
+                    Err(error @ Error::Damaged { .. }) => self.reconstruct_slice(slice, range, error).await,
                     read => read,
                 }
             }
         }
     }
 
-    fn check_inside(&self, extent: &Extent) -> Result<()> {
-        match extent.run.end() <= self.machine.geometry.blocks {
+    fn check_inside(&self, slice: &RunSlice) -> Result<()> {
+        match slice.run.end() <= self.engine.geometry.blocks {
             true => Ok(()),
             false => {
                 let what = "an object's record, whose data would lie beyond the device's end,";
-                Err(Error::damaged(what, extent.run.at()))
+                Err(Error::damaged(what, slice.run.at()))
             }
         }
     }
 
     /// Reads a range of a run, and concurrently its checksums unless they were read before. A short run takes a single read.
-    async fn read_extent(
+    async fn read_slice(
         &self,
-        extent: &Extent,
+        slice: &RunSlice,
         sums: &OnceCell<Vec<u32>>,
         range: &Range<u64>,
     ) -> Result<Bytes> {
-        let at = extent.run.at();
-        let run_bytes = run_blocks_of(extent.data_bytes) * BLOCK_BYTES;
-        if run_bytes <= KEPT_BYTES_MAX && *range == (0..extent.data_bytes) && !sums.initialized() {
+        let at = slice.run.at();
+        let run_bytes = run_blocks_of(slice.data_bytes) * BLOCK_BYTES;
+        if run_bytes <= CACHED_BYTES_MAX && *range == (0..slice.data_bytes) && !sums.initialized() {
             let buffer = self.read_blocks(at, run_bytes).await?;
-            let sums = sums_in(&buffer[(extent.sums_at() - at) as usize..], extent);
-            return self.right(Blocks { at, buffer, data: 0..extent.data_bytes as usize }, &sums).await;
+            let sums = sums_in(&buffer[(slice.sums_at() - at) as usize..], slice);
+            return self
+                .verify_or_reconstruct(Blocks { at, buffer, data: 0..slice.data_bytes as usize }, &sums)
+                .await;
         }
-        let sums = sums.get_or_try_init(|| self.read_sums(extent));
+        let sums = sums.get_or_try_init(|| self.read_sums(slice));
         let (sums, blocks) = try_join(sums, self.blocks(at, range)).await?;
-        self.right(blocks, sums_from(sums, range)).await
+        self.verify_or_reconstruct(blocks, sums_from(sums, range)).await
     }
 
     /// Reads the checksums of a run.
-    async fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
-        let blocks = sum_blocks_of(extent.data_bytes);
-        Ok(sums_in(&self.read_blocks(extent.sums_at(), blocks * BLOCK_BYTES).await?, extent))
+    async fn read_sums(&self, slice: &RunSlice) -> Result<Vec<u32>> {
+        let blocks = sum_blocks_of(slice.data_bytes);
+        Ok(sums_in(&self.read_blocks(slice.sums_at(), blocks * BLOCK_BYTES).await?, slice))
     }
 
     /// Reads the blocks that contain a range of a source's data.
@@ -246,17 +248,21 @@ impl Shell {
 
     /// Returns the bytes of the range, verified. Those that do not match their checksums are reconstructed, checksum by checksum, as
     /// another device may be wrong for each.
-    async fn right(&self, Blocks { at, mut buffer, data }: Blocks, sums: &[u32]) -> Result<Bytes> {
+    async fn verify_or_reconstruct(
+        &self,
+        Blocks { at, mut buffer, data }: Blocks,
+        sums: &[u32],
+    ) -> Result<Bytes> {
         let begins = data.clone().step_by(SUMMED_BYTES as usize).zip(sums);
         let wrong: Vec<_> = begins
             .map(|(from, sum)| (from..data.end.min(from + SUMMED_BYTES as usize), *sum))
-            .filter(|(range, sum)| !are_right(&buffer[range.clone()], &[*sum]))
+            .filter(|(range, sum)| !match_sums(&buffer[range.clone()], &[*sum]))
             .collect();
         for (range, sum) in wrong {
             let first = range.start as u64 / BLOCK_BYTES * BLOCK_BYTES;
             let len_bytes = (range.end as u64).next_multiple_of(BLOCK_BYTES) - first;
             let of_blocks = range.start - first as usize..range.end - first as usize;
-            let found = self.data_otherwise(at + first, len_bytes, of_blocks.clone(), &[sum]).await?;
+            let found = self.reconstruct_data(at + first, len_bytes, of_blocks.clone(), &[sum]).await?;
             buffer[range].copy_from_slice(&found[of_blocks]);
         }
         Ok(Bytes::from(buffer).slice(data))
@@ -272,8 +278,8 @@ struct Blocks {
 }
 
 /// Decodes the checksums of a run, which these blocks begin with.
-pub(super) fn sums_in(blocks: &[u8], extent: &Extent) -> Vec<u32> {
-    let count = extent.data_bytes.div_ceil(SUMMED_BYTES) as usize;
+pub(super) fn sums_in(blocks: &[u8], slice: &RunSlice) -> Vec<u32> {
+    let count = slice.data_bytes.div_ceil(SUMMED_BYTES) as usize;
     blocks.as_chunks::<4>().0.iter().take(count).map(|sum| u32::from_le_bytes(*sum)).collect()
 }
 
@@ -283,12 +289,12 @@ pub(super) fn sums_from<'a>(sums: &'a [u32], range: &Range<u64>) -> &'a [u32] {
 }
 
 /// Returns whether data matches its checksums.
-pub(super) fn are_right(data: &[u8], sums: &[u32]) -> bool {
-    data.chunks(SUMMED_BYTES as usize).zip(sums).all(|(chunk, wanted)| sum(chunk) == *wanted)
+pub(super) fn match_sums(data: &[u8], sums: &[u32]) -> bool {
+    data.chunks(SUMMED_BYTES as usize).zip(sums).all(|(chunk, wanted)| crc32c(chunk) == *wanted)
 }
 
 /// Returns the reads for a range of a body. None of them crosses a multiple of [`READ_BYTES`].
-fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = Step> + Send {
+fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = ReadStep> + Send {
     let mut begins = 0;
     sources(body).zip(0..).flat_map(move |((source, of_source), number)| {
         let len = of_source.end - of_source.start;
@@ -297,7 +303,7 @@ fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = Step> + Send {
         begins += len;
         let firsts = std::iter::successors(Some(from), |at| Some((at / READ_BYTES + 1) * READ_BYTES));
         let firsts = firsts.take_while(move |&at| at < to);
-        firsts.map(move |at| Step {
+        firsts.map(move |at| ReadStep {
             source: source.clone(),
             number,
             range: at..to.min((at / READ_BYTES + 1) * READ_BYTES),
@@ -307,18 +313,18 @@ fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = Step> + Send {
 
 /// Returns the sources of a body, and the range of each that belongs to the body.
 fn sources(body: Body) -> impl Iterator<Item = (Source, Range<u64>)> + Send {
-    let (piece, extents) = match body {
-        Body::Piece(piece) => (Some(piece), Vec::new()),
-        Body::Extents(extents) => (None, extents),
-        Body::Mark => (None, Vec::new()),
+    let (inline, slices) = match body {
+        Body::Inline(inline) => (Some(inline), Vec::new()),
+        Body::Runs(slices) => (None, slices),
+        Body::DeleteMarker => (None, Vec::new()),
     };
-    let piece = piece.map(|piece| {
-        let range = 0..piece.len.into();
-        (Source::Piece(Arc::new(piece)), range)
+    let inline = inline.map(|inline| {
+        let range = 0..inline.len.into();
+        (Source::Inline(Arc::new(inline)), range)
     });
-    let extents = extents.into_iter().map(|extent| {
-        let range = extent.skip_bytes..extent.skip_bytes + extent.len_bytes;
-        (Source::Extent(Arc::new((extent, OnceCell::new()))), range)
+    let slices = slices.into_iter().map(|slice| {
+        let range = slice.skip_bytes..slice.skip_bytes + slice.len_bytes;
+        (Source::Run(Arc::new((slice, OnceCell::new()))), range)
     });
-    piece.into_iter().chain(extents)
+    inline.into_iter().chain(slices)
 }

@@ -5,8 +5,8 @@
 //! happens to the blocks. Bytes that are still being stored have a temporary number, and get the number of their write at the commit.
 
 use crate::error::Result;
-use crate::format::{Body, Extent};
-use crate::machine::Named;
+use crate::format::{Body, RunSlice};
+use crate::machine::CacheRekey;
 use bytes::Bytes;
 use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{OptionsBuilder, Weighter, sync};
@@ -15,21 +15,21 @@ use std::fmt;
 use std::hash::BuildHasherDefault;
 
 /// The most bytes of one entry.
-pub(super) const KEPT_BYTES_MAX: u64 = 1 << 20;
+pub(super) const CACHED_BYTES_MAX: u64 = 1 << 20;
 
 /// Memory of an entry beyond its bytes.
 const OVERHEAD_BYTES: u64 = 256;
 
 /// Limits of the number and size of shards: an entry must be smaller than a shard, and few shards suffice for few threads.
 const SHARDS_MAX: u64 = 16;
-const SHARD_BYTES_MIN: u64 = 32 * KEPT_BYTES_MAX;
+const SHARD_BYTES_MIN: u64 = 32 * CACHED_BYTES_MAX;
 
 /// The expected average length of an entry.
-const STRETCH_BYTES: u64 = 64 << 10;
+const ENTRY_BYTES_EXPECTED: u64 = 64 << 10;
 
 /// The key of an entry: the write that stored an object, and a range of the object's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Stretch {
+pub(super) struct CachedRange {
     pub(super) write: u64,
     /// The index of the slice among those of the object's body; 0 for inline data.
     pub(super) source: u32,
@@ -37,17 +37,17 @@ pub(super) struct Stretch {
     pub(super) from: u64,
 }
 
-impl Stretch {
+impl CachedRange {
     /// Returns the range of all inline data of an object.
-    pub(super) fn piece(write: u64, len: u32) -> Self {
+    pub(super) fn inline(write: u64, len: u32) -> Self {
         Self { write, source: 0, len, from: 0 }
     }
 
     /// Returns the ranges in which one of an object's runs is read, from its beginning to its end.
-    fn of_run(write: u64, source: u32, extent: &Extent) -> impl Iterator<Item = Self> {
-        let len_bytes = extent.data_bytes;
-        (0..len_bytes).step_by(KEPT_BYTES_MAX as usize).map(move |from| {
-            let len = KEPT_BYTES_MAX.min(len_bytes - from) as u32;
+    fn of_run(write: u64, source: u32, slice: &RunSlice) -> impl Iterator<Item = Self> {
+        let len_bytes = slice.data_bytes;
+        (0..len_bytes).step_by(CACHED_BYTES_MAX as usize).map(move |from| {
+            let len = CACHED_BYTES_MAX.min(len_bytes - from) as u32;
             Self { write, source, len, from }
         })
     }
@@ -55,47 +55,47 @@ impl Stretch {
 
 /// A bounded cache of objects' bytes. Bytes that are read again stay longer than bytes that are read once, so a scan does not evict
 /// them. Its contents follow from the calls alone, without a clock.
-pub(super) struct ReadCache(sync::Cache<Stretch, Bytes, Weigh, BuildHasherDefault<Spread>>);
+pub(super) struct ReadCache(sync::Cache<CachedRange, Bytes, ByteWeighter, BuildHasherDefault<Spread>>);
 
 impl ReadCache {
     /// Makes a cache of at most `bytes`; `None` for 0.
     pub(super) fn new(bytes: u64) -> Option<Self> {
         let options = OptionsBuilder::new()
             .shards((bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX) as usize)
-            .estimated_items_capacity((bytes / STRETCH_BYTES) as usize)
+            .estimated_items_capacity((bytes / ENTRY_BYTES_EXPECTED) as usize)
             .weight_capacity(bytes)
             .build()
             .ok()?;
         let (hasher, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
-        (bytes > 0).then(|| Self(sync::Cache::with_options(options, Weigh, hasher, lifecycle)))
+        (bytes > 0).then(|| Self(sync::Cache::with_options(options, ByteWeighter, hasher, lifecycle)))
     }
 
-    pub(super) fn get(&self, stretch: &Stretch) -> Option<Bytes> {
-        self.0.get(stretch)
+    pub(super) fn get(&self, range: &CachedRange) -> Option<Bytes> {
+        self.0.get(range)
     }
 
     /// Adds bytes that were not in the cache. They must own their memory: it stays as long as the entry.
-    pub(super) fn insert(&self, stretch: Stretch, bytes: Bytes) {
-        self.0.insert(stretch, bytes);
+    pub(super) fn insert(&self, range: CachedRange, bytes: Bytes) {
+        self.0.insert(range, bytes);
     }
 
     /// Adds bytes that are written to a run, if readers will ask for exactly this range.
-    pub(super) fn insert_data(&self, stretch: Stretch, bytes: Bytes) {
-        let is_read_at_once = stretch.from.is_multiple_of(KEPT_BYTES_MAX) && stretch.len > 0;
-        if is_read_at_once && u64::from(stretch.len) <= KEPT_BYTES_MAX {
-            self.insert(stretch, alone(bytes));
+    pub(super) fn insert_data(&self, range: CachedRange, bytes: Bytes) {
+        let is_read_at_once = range.from.is_multiple_of(CACHED_BYTES_MAX) && range.len > 0;
+        if is_read_at_once && u64::from(range.len) <= CACHED_BYTES_MAX {
+            self.insert(range, copy_if_short(bytes));
         }
     }
 
     /// Moves cached bytes of runs to the number of the write that was committed.
-    pub(super) fn rename(&self, named: &Named) {
-        let numbers = named
-            .before
+    pub(super) fn rekey(&self, rekey: &CacheRekey) {
+        let numbers = rekey
+            .old_numbers
             .iter()
             .flat_map(|&(number, runs)| (0_u32..).take(runs).map(move |run| (number, run)));
-        for ((number, run), (source, extent)) in numbers.zip((0..).zip(&named.extents)) {
-            let after = Stretch::of_run(named.write, source, extent);
-            for (before, after) in Stretch::of_run(number, run, extent).zip(after) {
+        for ((number, run), (source, slice)) in numbers.zip((0..).zip(&rekey.slices)) {
+            let after = CachedRange::of_run(rekey.write, source, slice);
+            for (before, after) in CachedRange::of_run(number, run, slice).zip(after) {
                 if let Some((_, bytes)) = self.0.remove(&before) {
                     self.insert(after, bytes);
                 }
@@ -104,15 +104,15 @@ impl ReadCache {
     }
 
     /// Drops the bytes of a write whose object was removed.
-    pub(super) fn forget(&self, write: u64, body: &Body) {
+    pub(super) fn remove(&self, write: u64, body: &Body) {
         match body {
-            Body::Piece(piece) => drop(self.0.remove(&Stretch::piece(write, piece.len))),
-            Body::Extents(extents) => {
-                for (source, extent) in (0..).zip(extents) {
-                    Stretch::of_run(write, source, extent).for_each(|stretch| drop(self.0.remove(&stretch)));
+            Body::Inline(inline) => drop(self.0.remove(&CachedRange::inline(write, inline.len))),
+            Body::Runs(slices) => {
+                for (source, slice) in (0..).zip(slices) {
+                    CachedRange::of_run(write, source, slice).for_each(|range| drop(self.0.remove(&range)));
                 }
             }
-            Body::Mark => {}
+            Body::DeleteMarker => {}
         }
     }
 
@@ -120,16 +120,16 @@ impl ReadCache {
     /// complete even if its caller is cancelled.
     pub(super) async fn get_or_read(
         &self,
-        stretch: &Stretch,
+        range: &CachedRange,
         read: impl Future<Output = Result<Bytes>>,
     ) -> Result<Bytes> {
-        self.0.get_or_insert_async(stretch, read).await
+        self.0.get_or_insert_async(range, read).await
     }
 }
 
 /// Copies short bytes to memory of their own, as they may be a part of a much longer buffer.
-pub(super) fn alone(bytes: Bytes) -> Bytes {
-    if (bytes.len() as u64) < KEPT_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes }
+pub(super) fn copy_if_short(bytes: Bytes) -> Bytes {
+    if (bytes.len() as u64) < CACHED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
 impl fmt::Debug for ReadCache {
@@ -139,10 +139,10 @@ impl fmt::Debug for ReadCache {
 }
 
 #[derive(Debug, Clone)]
-struct Weigh;
+struct ByteWeighter;
 
-impl Weighter<Stretch, Bytes> for Weigh {
-    fn weight(&self, _: &Stretch, bytes: &Bytes) -> u64 {
+impl Weighter<CachedRange, Bytes> for ByteWeighter {
+    fn weight(&self, _: &CachedRange, bytes: &Bytes) -> u64 {
         bytes.len() as u64 + OVERHEAD_BYTES
     }
 }

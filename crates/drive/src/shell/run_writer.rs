@@ -1,14 +1,14 @@
 //! Run writer: writes a stream of bytes into runs. Bytes are copied to aligned memory and summed while they are in the processor's
 //! cache, and written as soon as a buffer is full.
 
-use super::read_cache::{KEPT_BYTES_MAX, Stretch};
-use super::{Shell, Stored};
-use crate::codec::Sum;
-use crate::device::{BLOCK_BYTES, Filling};
+use super::read_cache::{CACHED_BYTES_MAX, CachedRange};
+use super::{Frontend, Stored};
+use crate::codec::Crc32c;
+use crate::device::{BLOCK_BYTES, BufferBuilder};
 use crate::error::{Error, Result};
-use crate::format::{Extent, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
-use crate::machine::Machine;
-use crate::space::{Hold, Loose, Pins};
+use crate::format::{RunSlice, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
+use crate::machine::Engine;
+use crate::space::{Hold, Pins, Reservation};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Length of one write to a run, in bytes: also the length of one request to the device, of one read, and of one cache entry.
-const WRITE_BYTES: u64 = KEPT_BYTES_MAX;
+const WRITE_BYTES: u64 = CACHED_BYTES_MAX;
 
 /// Writes of one writer in flight while the next buffer is filled.
 const WRITES_UNDER_WAY: usize = 2;
@@ -34,55 +34,58 @@ const RUN_BYTES_MAX: u64 = 64 << 20;
 const RUN_BLOCKS_MIN: u64 = 17;
 
 /// Buffers of streaming writers filled or written at the same time, 1 MiB each, slightly more on an array.
-pub(super) const PLACES: usize = 64;
+pub(super) const BUFFER_PERMITS: usize = 64;
 
 /// Longest wait for a buffer. Other writers release theirs once they have sent 1 MiB.
-const PLACE_WITHIN: Duration = Duration::from_secs(60);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Writes bytes into runs. If it is dropped, the runs are freed once its writes have ended.
 pub(crate) struct RunWriter {
-    shell: Arc<Shell>,
+    frontend: Arc<Frontend>,
     /// Expected number of bytes; 0 if unknown.
-    bytes_to_come: u64,
+    expected_bytes: u64,
     /// The temporary number of the bytes in the read cache, until a write is committed.
     number: u64,
     /// Permits for buffers; `None` for a writer whose bytes are in memory already.
-    places: Option<Arc<Semaphore>>,
+    buffer_permits: Option<Arc<Semaphore>>,
     open: Option<OpenRun>,
-    extents: Vec<Extent>,
-    runs: Vec<Loose>,
+    slices: Vec<RunSlice>,
+    runs: Vec<Reservation>,
     under_way: VecDeque<JoinHandle<Result<()>>>,
 }
 
 /// The run being written, from its beginning on.
 struct OpenRun {
-    run: Loose,
+    run: Reservation,
     data_bytes_max: u64,
     data_bytes: u64,
     sums: Sums,
     written_bytes: u64,
-    filling: Option<(Filling, Option<OwnedSemaphorePermit>)>,
+    filling: Option<(BufferBuilder, Option<OwnedSemaphorePermit>)>,
 }
 
-impl Shell {
+impl Frontend {
     /// Makes a writer for bytes that are in memory already.
     pub(super) fn run_writer(self: &Arc<Self>, len_bytes: u64) -> Result<RunWriter> {
-        self.machine.check_writable()?;
+        self.engine.check_writable()?;
         Ok(RunWriter {
-            shell: self.clone(),
-            bytes_to_come: len_bytes,
-            number: self.machine.next_write(),
-            places: None,
+            frontend: self.clone(),
+            expected_bytes: len_bytes,
+            number: self.engine.next_write(),
+            buffer_permits: None,
             open: None,
-            extents: Vec::new(),
+            slices: Vec::new(),
             runs: Vec::new(),
             under_way: VecDeque::new(),
         })
     }
 
     /// Makes a writer for bytes that arrive at any speed. The memory of all such writers together is bounded.
-    pub(crate) fn patient_run_writer(self: &Arc<Self>, len_bytes: Option<u64>) -> Result<RunWriter> {
-        Ok(RunWriter { places: Some(self.places.clone()), ..self.run_writer(len_bytes.unwrap_or(0))? })
+    pub(crate) fn streaming_run_writer(self: &Arc<Self>, len_bytes: Option<u64>) -> Result<RunWriter> {
+        Ok(RunWriter {
+            buffer_permits: Some(self.buffer_permits.clone()),
+            ..self.run_writer(len_bytes.unwrap_or(0))?
+        })
     }
 }
 
@@ -92,7 +95,7 @@ impl RunWriter {
         while !bytes.is_empty() {
             let open = match &mut self.open {
                 Some(open) => open,
-                none => none.insert(self.shell.machine.open_run(self.bytes_to_come)?),
+                none => none.insert(self.frontend.engine.open_run(self.expected_bytes)?),
             };
             let room = open.data_bytes_max - open.data_bytes;
             let (now, later) = bytes.split_at(room.min(bytes.len() as u64) as usize);
@@ -111,9 +114,9 @@ impl RunWriter {
     /// Writes the rest and returns the stored bytes, which a commit has yet to name.
     pub(crate) async fn finish(mut self) -> Result<Stored> {
         self.close_run().await?;
-        self.settle(0).await?;
-        let hold = Hold::runs(self.runs, &self.shell.machine.space);
-        Ok(Stored::of_extents(self.extents, vec![hold]).known_as(self.number))
+        self.wait_for_writes(0).await?;
+        let hold = Hold::runs(self.runs, &self.frontend.engine.space);
+        Ok(Stored::of_slices(self.slices, vec![hold]).with_cache_number(self.number))
     }
 
     /// Writes the checksums behind the data of the open run, and frees the rest of the run.
@@ -126,8 +129,8 @@ impl RunWriter {
         self.write_out().await?;
         if let Some(OpenRun { mut run, data_bytes, .. }) = self.open.take() {
             run.trim(run_blocks_of(data_bytes));
-            self.bytes_to_come = self.bytes_to_come.saturating_sub(data_bytes);
-            self.extents.push(Extent::whole(run.run(), data_bytes));
+            self.expected_bytes = self.expected_bytes.saturating_sub(data_bytes);
+            self.slices.push(RunSlice::whole(run.run(), data_bytes));
             self.runs.push(run);
         }
         Ok(())
@@ -141,10 +144,10 @@ impl RunWriter {
             let (filling, _) = match &mut open.filling {
                 Some(filling) => filling,
                 none => {
-                    let place = place(self.places.as_ref()).await?;
+                    let permit = acquire_permit(self.buffer_permits.as_ref()).await?;
                     none.insert((
-                        self.shell.machine.filling(open.run.run().blocks, open.written_bytes),
-                        place,
+                        self.frontend.engine.next_buffer(open.run.run().blocks, open.written_bytes),
+                        permit,
                     ))
                 }
             };
@@ -162,30 +165,30 @@ impl RunWriter {
     /// Starts writing the current buffer. The write runs to its end even if the writer is dropped; until then the run is pinned.
     async fn write_out(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let Some((filling, place)) = open.filling.take() else { return Ok(()) };
+        let Some((filling, permit)) = open.filling.take() else { return Ok(()) };
         let buffer = Bytes::from(filling.finish());
         let (from, len) = (open.written_bytes, buffer.len() as u64);
         let at = open.run.run().at() + from;
         open.written_bytes += len;
-        if let Some(cache) = &self.shell.cache {
+        if let Some(cache) = &self.frontend.cache {
             // Behind the data lie the checksums, which are not cached.
             let data = buffer.slice(..open.data_bytes.saturating_sub(from).min(len) as usize);
-            let (write, source) = (self.number, self.extents.len() as u32);
-            cache.insert_data(Stretch { write, source, len: data.len() as u32, from }, data);
+            let (write, source) = (self.number, self.slices.len() as u32);
+            cache.insert_data(CachedRange { write, source, len: data.len() as u32, from }, data);
         }
-        let mut pins = Pins::new(&self.shell.machine.space);
+        let mut pins = Pins::new(&self.frontend.engine.space);
         pins.run(open.run.run());
-        let io = self.shell.io.clone();
+        let io = self.frontend.io.clone();
         self.under_way.push_back(tokio::spawn(async move {
             let written = io.write(at, &[buffer]).await;
-            drop((pins, place));
+            drop((pins, permit));
             written.map_err(Error::device(at))
         }));
-        self.settle(WRITES_UNDER_WAY).await
+        self.wait_for_writes(WRITES_UNDER_WAY).await
     }
 
     /// Waits until at most `writes` are in flight.
-    async fn settle(&mut self, writes: usize) -> Result<()> {
+    async fn wait_for_writes(&mut self, writes: usize) -> Result<()> {
         while self.under_way.len() > writes
             && let Some(first) = self.under_way.pop_front()
         {
@@ -202,7 +205,7 @@ impl RunWriter {
 struct Sums {
     done: Vec<u8>,
     /// The checksum of the bytes since the last multiple of [`SUMMED_BYTES`], and their number.
-    next: (Sum, u64),
+    next: (Crc32c, u64),
 }
 
 impl Sums {
@@ -233,26 +236,28 @@ impl Sums {
 }
 
 /// Waits for a buffer permit, if the writer needs one.
-async fn place(places: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>> {
-    let Some(places) = places else { return Ok(None) };
-    match timeout(PLACE_WITHIN, places.clone().acquire_owned()).await {
-        Ok(Ok(place)) => Ok(Some(place)),
+async fn acquire_permit(buffer_permits: Option<&Arc<Semaphore>>) -> Result<Option<OwnedSemaphorePermit>> {
+    let Some(buffer_permits) = buffer_permits else { return Ok(None) };
+    match timeout(PERMIT_TIMEOUT, buffer_permits.clone().acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(Some(permit)),
         _ => Err(Error::Busy),
     }
 }
 
 impl fmt::Debug for RunWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunWriter").field("extents", &self.extents).finish_non_exhaustive()
+        f.debug_struct("RunWriter").field("slices", &self.slices).finish_non_exhaustive()
     }
 }
 
-impl Machine {
+impl Engine {
     /// Reserves a run for the expected bytes, or for the first of them.
-    fn open_run(&self, bytes_to_come: u64) -> Result<OpenRun> {
-        let wanted_bytes = if bytes_to_come == 0 { UNKNOWN_BYTES } else { bytes_to_come.min(RUN_BYTES_MAX) };
+    fn open_run(&self, expected_bytes: u64) -> Result<OpenRun> {
+        let wanted_bytes =
+            if expected_bytes == 0 { UNKNOWN_BYTES } else { expected_bytes.min(RUN_BYTES_MAX) };
         let wanted = run_blocks_of(wanted_bytes);
-        let run = Loose::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted), self.zones_reserved())?;
+        let run =
+            Reservation::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted), self.zones_reserved())?;
         let data_bytes_max = data_bytes_in(run.run().blocks).min(wanted_bytes);
         Ok(OpenRun {
             run,
@@ -265,7 +270,7 @@ impl Machine {
     }
 
     /// Returns a buffer for the next write to a run, in whole rows.
-    fn filling(&self, run_blocks: u64, written_bytes: u64) -> Filling {
+    fn next_buffer(&self, run_blocks: u64, written_bytes: u64) -> BufferBuilder {
         let row_bytes = self.geometry.row_bytes();
         let step = WRITE_BYTES.next_multiple_of(row_bytes);
         let left = run_blocks * BLOCK_BYTES - written_bytes;
@@ -285,13 +290,13 @@ fn data_bytes_in(blocks: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::sum;
+    use crate::codec::crc32c;
 
     #[test]
-    fn sums_are_the_same_however_the_bytes_come() {
+    fn checksums_do_not_depend_on_how_bytes_are_split() {
         let bytes: Vec<u8> = (0..3 * SUMMED_BYTES + 1000).map(|at| (at % 251) as u8).collect();
         let expected: Vec<u8> =
-            bytes.chunks(SUMMED_BYTES as usize).flat_map(|chunk| sum(chunk).to_le_bytes()).collect();
+            bytes.chunks(SUMMED_BYTES as usize).flat_map(|chunk| crc32c(chunk).to_le_bytes()).collect();
         for step in [1, 1000, 65_535, 65_536, 65_537, 1 << 20] {
             let mut sums = Sums::default();
             bytes.chunks(step).for_each(|piece| sums.push(piece));
@@ -301,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_holds_what_it_is_said_to() {
+    fn a_run_holds_exactly_its_computed_capacity() {
         for blocks in [2, 3, 17, 18, 1025, 1026, 16_384, 16_386, 20_000] {
             let data_bytes = data_bytes_in(blocks);
             assert!(run_blocks_of(data_bytes) <= blocks, "{blocks}");

@@ -1,10 +1,10 @@
 //! Scrub: reads everything on the drive and compares it with its checksums, to find damage before the data is needed.
 
-use super::{Drive, Shell};
+use super::{Drive, Frontend};
 use crate::error::Result;
 use crate::format::{Body, IndexKey, Kind};
 use crate::index::Losses;
-use crate::machine::Machine;
+use crate::machine::Engine;
 use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -33,51 +33,51 @@ pub trait Pace: Send + Sync {
 }
 
 /// No limit.
-struct AtOnce;
+struct Unlimited;
 
 #[async_trait::async_trait]
-impl Pace for AtOnce {
+impl Pace for Unlimited {
     async fn after(&self, _: u64) {}
 }
 
 impl Drive {
     /// Scrubs as fast as the devices allow: see [`scrub_at`](Self::scrub_at).
     pub async fn scrub(&self, progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
-        self.scrub_at(&AtOnce, progress).await
+        self.scrub_at(&Unlimited, progress).await
     }
 
     /// Reads everything, at a limited pace. Reports damaged and unreadable data and continues. Rewrites what can be computed from other
     /// devices, unless the drive is open read-only. The drive may be used meanwhile: objects stored after the scrub has passed their place
     /// are not read. `progress` is called repeatedly with the outcome so far.
     pub async fn scrub_at(&self, pace: &dyn Pace, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
-        let shell = &self.0;
-        let mut mended_before = shell.scrubbing.lock().await;
+        let frontend = &self.0;
+        let mut mended_before = frontend.scrub_lock.lock().await;
         let mut scrubbed = Scrubbed::default();
-        for table in shell.machine.tables() {
-            let step = shell.blocking(move |machine| Ok(machine.verify_table(&table))).await?;
+        for table in frontend.engine.tables() {
+            let step = frontend.blocking(move |engine| Ok(engine.verify_table(&table))).await?;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
         }
-        for zone in shell.machine.pack_zones() {
-            let step = shell.blocking(move |machine| Ok(machine.verify_frames(zone))).await?;
+        for zone in frontend.engine.pack_zones() {
+            let step = frontend.blocking(move |engine| Ok(engine.verify_frames(zone))).await?;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
         }
         let losses = Losses::default();
-        shell.scrub_objects(&losses, pace, &mut scrubbed, &mut progress).await?;
+        frontend.scrub_objects(&losses, pace, &mut scrubbed, &mut progress).await?;
         scrubbed.damaged.extend(losses.lines());
         // Parity is recomputed only if all data is intact. Unreadable sectors are rewritten in any case.
         let is_right = scrubbed.damaged.is_empty();
-        if shell.machine.device.ways() > 0 {
-            shell.scrub_rows(is_right, pace, &mut scrubbed).await?;
+        if frontend.engine.device.ways() > 0 {
+            frontend.scrub_rows(is_right, pace, &mut scrubbed).await?;
         }
-        let mended = shell.machine.device.mended();
+        let mended = frontend.engine.device.mended();
         scrubbed.mended = mended - std::mem::replace(&mut *mended_before, mended);
         Ok(scrubbed)
     }
 }
 
-impl Shell {
+impl Frontend {
     /// Reads what each device holds of everything in use, parity included.
     async fn scrub_rows(
         self: &Arc<Self>,
@@ -85,22 +85,22 @@ impl Shell {
         pace: &dyn Pace,
         scrubbed: &mut Scrubbed,
     ) -> Result<()> {
-        let root = self.blocking(move |machine| machine.scrub_root(is_right)).await?;
+        let root = self.blocking(move |engine| engine.scrub_root(is_right)).await?;
         scrubbed.damaged.extend(root.damaged);
-        for table in self.machine.tables() {
-            let step = self.blocking(move |machine| machine.scrub_table(&table, is_right)).await?;
+        for table in self.engine.tables() {
+            let step = self.blocking(move |engine| engine.scrub_table(&table, is_right)).await?;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
         }
         let mut from = 0;
         while let Some((next, step)) =
-            self.blocking(move |machine| machine.scrub_objects_from(from, is_right)).await?
+            self.blocking(move |engine| engine.scrub_objects_from(from, is_right)).await?
         {
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
             from = next;
         }
-        self.blocking(|machine| machine.flush_scrubbed()).await
+        self.blocking(|engine| engine.flush_scrubbed()).await
     }
 
     async fn scrub_objects(
@@ -113,8 +113,8 @@ impl Shell {
         let mut from: Bound<Vec<u8>> = Bound::Unbounded;
         loop {
             let losses = losses.clone();
-            let gather = move |machine: &Arc<Machine>| {
-                let mut scan = machine.index.scan_whole(from.as_ref().map(Vec::as_slice), &losses);
+            let gather = move |engine: &Arc<Engine>| {
+                let mut scan = engine.index.scan_readable(from.as_ref().map(Vec::as_slice), &losses);
                 let mut found = Vec::new();
                 while found.len() < ENTRIES_AT_ONCE
                     && let Some((key, _)) = scan.next()?
@@ -143,7 +143,7 @@ impl Shell {
             return;
         }
         if let Err(error) = self.scrub_object(&key, scrubbed).await {
-            let whose = match key.owner() {
+            let whose = match key.bucket_and_key() {
                 Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
                 None => "a part of an upload".to_owned(),
             };
@@ -152,12 +152,12 @@ impl Shell {
     }
 
     async fn scrub_object(self: &Arc<Self>, key: &IndexKey, scrubbed: &mut Scrubbed) -> store::Result<()> {
-        let Some((record, pins)) = self.held(key).await? else { return Ok(()) };
-        if matches!(record.body, Body::Mark) {
+        let Some((record, pins)) = self.pinned_record(key).await? else { return Ok(()) };
+        if matches!(record.body, Body::DeleteMarker) {
             return Ok(());
         }
         scrubbed.objects += 1;
-        let read = self.read_past_cache(record.body, pins).try_for_each(|bytes| {
+        let read = self.read_uncached(record.body, pins).try_for_each(|bytes| {
             scrubbed.bytes += bytes.len() as u64;
             std::future::ready(Ok(()))
         });

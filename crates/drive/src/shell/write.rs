@@ -1,11 +1,11 @@
 //! Storing: small objects go into the frame that commits them, others into runs.
 
-use super::Shell;
-use super::maintenance::WON_MIN;
-use crate::codec::sum;
+use super::Frontend;
+use super::maintenance::GAIN_DIVISOR;
+use crate::codec::crc32c;
 use crate::error::{Error, Result};
-use crate::format::{Body, Extent, Piece, SUMMED_BYTES};
-use crate::machine::Machine;
+use crate::format::{Body, InlineData, RunSlice, SUMMED_BYTES};
+use crate::machine::Engine;
 use crate::space::{Hold, lock};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -16,56 +16,56 @@ use store::{ETag, Payload};
 pub(crate) struct Stored {
     pub(crate) body: Body,
     /// The bytes, if they go into the frame.
-    pub(crate) small: Option<Bytes>,
+    pub(crate) inline_bytes: Option<Bytes>,
     /// Guards on the runs, until a commit names them.
     pub(crate) holds: Vec<Hold>,
     /// The etag, if it is not derived from the write number.
     pub(crate) etag: Option<ETag>,
     /// The numbers under which the bytes of the runs are cached, each with the number of runs it applies to, in order; 0: not cached.
-    pub(crate) known: Vec<(u64, usize)>,
+    pub(crate) cache_numbers: Vec<(u64, usize)>,
 }
 
 impl Stored {
     /// Sets the etag.
-    pub(crate) fn called(self, etag: Option<ETag>) -> Self {
+    pub(crate) fn with_etag(self, etag: Option<ETag>) -> Self {
         Self { etag, ..self }
     }
 
     /// Sets the number under which the bytes of all runs are cached.
-    pub(crate) fn known_as(self, write: u64) -> Self {
-        let runs = self.known.iter().map(|(_, runs)| runs).sum();
-        Self { known: vec![(write, runs)], ..self }
+    pub(crate) fn with_cache_number(self, write: u64) -> Self {
+        let runs = self.cache_numbers.iter().map(|(_, runs)| runs).sum();
+        Self { cache_numbers: vec![(write, runs)], ..self }
     }
 
-    pub(crate) fn of_extents(extents: Vec<Extent>, holds: Vec<Hold>) -> Self {
-        let known = vec![(0, extents.len())];
-        Self { body: Body::Extents(extents), small: None, holds, etag: None, known }
+    pub(crate) fn of_slices(slices: Vec<RunSlice>, holds: Vec<Hold>) -> Self {
+        let cache_numbers = vec![(0, slices.len())];
+        Self { body: Body::Runs(slices), inline_bytes: None, holds, etag: None, cache_numbers }
     }
 
     /// Stores bytes in the frame. They are copied to memory of their own, as they may be cached and receive buffers are longer.
-    fn small(bytes: &Payload) -> Self {
+    fn inline(bytes: &Payload) -> Self {
         let joined = Bytes::from(bytes.pieces().concat());
-        let sums = joined.chunks(SUMMED_BYTES as usize).map(sum).collect();
-        let body = Body::Piece(Piece { at: 0, len: joined.len() as u32, sums });
-        Self { body, small: Some(joined), holds: Vec::new(), etag: None, known: Vec::new() }
+        let sums = joined.chunks(SUMMED_BYTES as usize).map(crc32c).collect();
+        let body = Body::Inline(InlineData { at: 0, len: joined.len() as u32, sums });
+        Self { body, inline_bytes: Some(joined), holds: Vec::new(), etag: None, cache_numbers: Vec::new() }
     }
 }
 
-impl Shell {
+impl Frontend {
     /// Stores an object's bytes, in a frame or in runs by their length.
     pub(crate) async fn store(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
-        let piece_bytes_max = self.machine.piece_bytes_max();
-        self.store_as(bytes, piece_bytes_max).await
+        let inline_bytes_max = self.engine.inline_bytes_max();
+        self.store_as(bytes, inline_bytes_max).await
     }
 
     /// Stores bytes, in a frame if they have at most `inline_bytes_max`, else in runs.
-    pub(crate) async fn store_as(self: &Arc<Self>, bytes: Payload, piece_bytes_max: u64) -> Result<Stored> {
-        self.machine.check_writable()?;
+    pub(crate) async fn store_as(self: &Arc<Self>, bytes: Payload, inline_bytes_max: u64) -> Result<Stored> {
+        self.engine.check_writable()?;
         match bytes.len() {
-            0 => Ok(Stored::of_extents(Vec::new(), Vec::new())),
-            len if len <= piece_bytes_max => {
-                self.make_room(len).await?;
-                Ok(Stored::small(&bytes))
+            0 => Ok(Stored::of_slices(Vec::new(), Vec::new())),
+            len if len <= inline_bytes_max => {
+                self.ensure_log_room(len).await?;
+                Ok(Stored::inline(&bytes))
             }
             _ => self.store_in_runs(bytes).await,
         }
@@ -81,10 +81,10 @@ impl Shell {
     }
 
     /// Cleans zones while the log has no room for a small object. Fails with [`Error::Full`] if cleaning gains nothing.
-    async fn make_room(&self, len: u64) -> Result<()> {
-        while !self.machine.has_room_for(len) {
-            let _one_at_a_time = self.keeping.lock().await;
-            if !self.machine.has_room_for(len) && !self.clean_one(WON_MIN).await? {
+    async fn ensure_log_room(&self, len: u64) -> Result<()> {
+        while !self.engine.has_room_for(len) {
+            let _one_at_a_time = self.cleaning_lock.lock().await;
+            if !self.engine.has_room_for(len) && !self.clean_one(GAIN_DIVISOR).await? {
                 return Err(Error::Full);
             }
         }
@@ -92,7 +92,7 @@ impl Shell {
     }
 }
 
-impl Machine {
+impl Engine {
     /// Returns whether the log has room for a small object, and beyond that for changes that free space.
     fn has_room_for(&self, len: u64) -> bool {
         lock(&self.space).free_zones() > self.zones_reserved()

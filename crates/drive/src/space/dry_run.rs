@@ -8,15 +8,15 @@ use crate::format::{Change, Run};
 /// How to undo a change.
 enum Undo {
     /// The run was reserved by this allocation.
-    Loose(Run, Allocation),
+    Reserved(Run, Allocation),
     /// The run was pending free, or free.
-    Doomed(Run),
+    PendingFree(Run),
     Free(Run),
     /// A shared run has one owner more, or less.
     SharedMore(Run),
     SharedLess(Run),
     /// The run had a single owner and became pending free, or free.
-    FreedToDoomed(Run),
+    BecamePendingFree(Run),
     Freed(Run),
     /// Inline data of a zone became unused.
     Dead {
@@ -29,10 +29,10 @@ enum Undo {
 impl Space {
     /// Returns whether [`retain`](Self::retain), [`release`](Self::release) and [`mark_dead`](Self::mark_dead) would succeed for all
     /// changes, in order. The space is the same afterwards.
-    pub(crate) fn fits(&mut self, changes: &[Change]) -> bool {
+    pub(crate) fn can_apply(&mut self, changes: &[Change]) -> bool {
         let mut done = Vec::with_capacity(changes.len());
         let fits = changes.iter().all(|change| {
-            let undo = self.tried(change);
+            let undo = self.try_change(change);
             let fits = undo.is_some();
             done.extend(undo);
             fits
@@ -42,19 +42,20 @@ impl Space {
     }
 
     /// Applies a change. Returns `None`, and changes nothing, if the change contradicts the space.
-    fn tried(&mut self, change: &Change) -> Option<Undo> {
+    fn try_change(&mut self, change: &Change) -> Option<Undo> {
         match *change {
             Change::Put { .. } | Change::Delete { .. } => Some(Undo::Nothing),
             Change::Dead { at, len } => {
-                self.dead(at, len).then_some(Undo::Dead { zone: at / self.geometry.zone_bytes(), len })
+                self.mark_dead(at, len).then_some(Undo::Dead { zone: at / self.geometry.zone_bytes(), len })
             }
             Change::Retain(run) => {
-                let loose = self.loose.get(&run.start).filter(|(blocks, _)| *blocks == run.blocks);
-                let undo = if let Some(&(_, allocation)) = loose {
-                    Undo::Loose(run, allocation)
-                } else if self.doomed.get(&run.start) == Some(&run.blocks) {
-                    Undo::Doomed(run)
-                } else if self.free.holds(run) {
+                let reservations =
+                    self.reservations.get(&run.start).filter(|(blocks, _)| *blocks == run.blocks);
+                let undo = if let Some(&(_, allocation)) = reservations {
+                    Undo::Reserved(run, allocation)
+                } else if self.pending_free.get(&run.start) == Some(&run.blocks) {
+                    Undo::PendingFree(run)
+                } else if self.free.contains(run) {
                     Undo::Free(run)
                 } else {
                     Undo::SharedMore(run)
@@ -64,11 +65,11 @@ impl Space {
             Change::Release(run) => {
                 let undo = if let Some(&(shared, _)) = self.shared.get(&run.start) {
                     Undo::SharedLess(shared)
-                } else if self.doomed.contains_key(&run.start) {
+                } else if self.pending_free.contains_key(&run.start) {
                     // The run has no owner any more.
                     return None;
-                } else if self.is_held(run) {
-                    Undo::FreedToDoomed(run)
+                } else if self.must_stay_taken(run) {
+                    Undo::BecamePendingFree(run)
                 } else {
                     Undo::Freed(run)
                 };
@@ -79,17 +80,19 @@ impl Space {
 
     fn undo(&mut self, undo: Undo) {
         match undo {
-            Undo::Loose(run, allocation) => drop(self.loose.insert(run.start, (run.blocks, allocation))),
-            Undo::Doomed(run) => drop(self.doomed.insert(run.start, run.blocks)),
+            Undo::Reserved(run, allocation) => {
+                self.reservations.insert(run.start, (run.blocks, allocation));
+            }
+            Undo::PendingFree(run) => drop(self.pending_free.insert(run.start, run.blocks)),
             Undo::Free(run) => drop(self.free.insert(run)),
             Undo::SharedMore(run) => drop(self.release(run)),
             Undo::SharedLess(run) => self.shared.entry(run.start).or_insert((run, 0)).1 += 1,
-            Undo::FreedToDoomed(run) => drop(self.doomed.remove(&run.start)),
+            Undo::BecamePendingFree(run) => drop(self.pending_free.remove(&run.start)),
             Undo::Freed(run) => drop(self.free.remove(run)),
             Undo::Dead { zone, len } => {
                 self.zones.entry(zone).and_modify(|entry| entry.live_bytes += u64::from(len));
                 if self.zones.get(&zone).is_some_and(|entry| entry.live_bytes > 0) {
-                    self.empty.remove(&zone);
+                    self.dead_candidates.remove(&zone);
                 }
             }
             Undo::Nothing => {}
@@ -105,21 +108,21 @@ mod tests {
     /// A commit released blocks that were free already. That was noticed when its frame was on the device, and the drive could not be
     /// opened again. The dry run notices it before, and leaves the space exactly as it was.
     #[test]
-    fn s494_a_trial_finds_a_contradiction_and_leaves_the_space_as_it_was() {
+    fn s494_a_dry_run_finds_contradictions_and_leaves_the_space_unchanged() {
         let mut space = Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 });
         space.begin_log().unwrap();
         let run = |start, blocks| Run { start, blocks };
         let (owned, _) = space.allocate(8, 8, 0).unwrap();
         let (shared, _) = space.allocate(4, 4, 0).unwrap();
         let (pinned, _) = space.allocate(4, 4, 0).unwrap();
-        let (loose, _) = space.allocate(2, 2, 0).unwrap();
+        let (reservations, _) = space.allocate(2, 2, 0).unwrap();
         for run in [owned, shared, shared, pinned] {
             assert!(space.retain(run));
         }
         space.pin(pinned.start);
-        let head = space.head();
-        space.zones.insert(head, Zone { live_bytes: 100, pieces_bytes: 100, ..Zone::default() });
-        space.empty.remove(&head);
+        let head = space.head_zone();
+        space.zones.insert(head, Zone { live_bytes: 100, inline_bytes: 100, ..Zone::default() });
+        space.dead_candidates.remove(&head);
         let before = format!("{space:?}");
         let dead = |len| Change::Dead { at: head * 256 * 4096, len };
         let free = run(3000, 5);
@@ -130,7 +133,14 @@ mod tests {
             (vec![Change::Retain(free), Change::Release(free)], true),
             (vec![Change::Release(shared), Change::Release(shared)], true),
             (vec![Change::Release(shared), Change::Release(shared), Change::Release(shared)], false),
-            (vec![Change::Retain(loose), Change::Retain(loose), Change::Release(loose)], true),
+            (
+                vec![
+                    Change::Retain(reservations),
+                    Change::Retain(reservations),
+                    Change::Release(reservations),
+                ],
+                true,
+            ),
             (vec![Change::Release(pinned), Change::Retain(pinned)], true),
             (vec![Change::Release(pinned), Change::Release(pinned)], false),
             (vec![Change::Retain(run(4090, 100))], false),
@@ -139,7 +149,7 @@ mod tests {
             (vec![Change::Delete { key: b"k".to_vec() }], true),
         ];
         for (changes, fits) in cases {
-            assert_eq!(space.fits(&changes), fits, "{changes:?}");
+            assert_eq!(space.can_apply(&changes), fits, "{changes:?}");
             assert_eq!(format!("{space:?}"), before, "{changes:?}");
         }
     }

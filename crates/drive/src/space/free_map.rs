@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// A set of blocks, kept as the fewest possible runs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Extents {
+pub(crate) struct FreeMap {
     by_start: BTreeMap<u64, u64>,
     /// Pairs of length and start.
     by_len: BTreeSet<(u64, u64)>,
@@ -18,14 +18,14 @@ pub(crate) struct Extents {
     whole_zones: u64,
 }
 
-impl Extents {
+impl FreeMap {
     /// Makes a map of these runs.
-    pub(crate) fn of(zone_blocks: u64, runs: impl IntoIterator<Item = Run>) -> Self {
-        let mut extents = Self { zone_blocks, ..Self::default() };
+    pub(crate) fn new(zone_blocks: u64, runs: impl IntoIterator<Item = Run>) -> Self {
+        let mut map = Self { zone_blocks, ..Self::default() };
         runs.into_iter().for_each(|run| {
-            extents.insert(run);
+            map.insert(run);
         });
-        extents
+        map
     }
 
     /// Returns the number of zones of which all blocks are in the map.
@@ -35,7 +35,7 @@ impl Extents {
 
     /// Returns the zones of which all blocks are in the map, the last first.
     pub(crate) fn last_zones(&self) -> impl Iterator<Item = u64> {
-        let runs = self.with_zones.iter().rev().filter_map(|start| self.around(*start));
+        let runs = self.with_zones.iter().rev().filter_map(|start| self.run_at(*start));
         runs.flat_map(|run| self.zones_of(run).rev())
     }
 
@@ -73,13 +73,13 @@ impl Extents {
     }
 
     /// Returns the shortest run of at least `blocks`, the first of several.
-    pub(crate) fn best(&self, blocks: u64) -> Option<Run> {
+    pub(crate) fn best_fit(&self, blocks: u64) -> Option<Run> {
         self.by_len.range((blocks, 0)..).next().map(|&(blocks, start)| Run { start, blocks })
     }
 
     /// Returns whether all blocks of a run are in the map.
-    pub(crate) fn holds(&self, run: Run) -> bool {
-        self.around(run.start).is_some_and(|found| run.end() <= found.end())
+    pub(crate) fn contains(&self, run: Run) -> bool {
+        self.run_at(run.start).is_some_and(|found| run.end() <= found.end())
     }
 
     /// Adds a run. Returns false, and adds nothing, if a block of the run is in the map.
@@ -107,7 +107,7 @@ impl Extents {
 
     /// Removes a run. Returns false, and removes nothing, if a block of the run is not in the map.
     pub(crate) fn remove(&mut self, run: Run) -> bool {
-        let Some(found) = self.around(run.start).filter(|found| run.end() <= found.end()) else {
+        let Some(found) = self.run_at(run.start).filter(|found| run.end() <= found.end()) else {
             return false;
         };
         self.drop_run(found);
@@ -128,11 +128,11 @@ impl Extents {
 
     /// Returns the end of the run that contains a block.
     pub(crate) fn end_of_run_at(&self, block: u64) -> Option<u64> {
-        self.around(block).map(|run| run.end())
+        self.run_at(block).map(|run| run.end())
     }
 
     /// Returns the run that contains a block.
-    fn around(&self, block: u64) -> Option<Run> {
+    fn run_at(&self, block: u64) -> Option<Run> {
         let (&start, &blocks) = self.by_start.range(..=block).next_back()?;
         (block < start + blocks).then_some(Run { start, blocks })
     }
@@ -167,31 +167,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_a_set_of_blocks(steps in prop::collection::vec((any::<bool>(), 0u64..60, 1u64..9), 0..60)) {
+        fn a_free_map_equals_a_set_of_blocks(steps in prop::collection::vec((any::<bool>(), 0u64..60, 1u64..9), 0..60)) {
             let mut model = BTreeSet::new();
-            let mut extents = Extents::of(4, []);
+            let mut map = FreeMap::new(4, []);
             for (inserts, start, blocks) in steps {
                 let run = Run { start, blocks };
                 let held = (start..run.end()).filter(|block| model.contains(block)).count() as u64;
-                prop_assert_eq!(extents.holds(run), held == blocks);
+                prop_assert_eq!(map.contains(run), held == blocks);
                 if inserts {
-                    prop_assert_eq!(extents.insert(run), held == 0);
+                    prop_assert_eq!(map.insert(run), held == 0);
                     if held == 0 { model.extend(start..run.end()); }
                 } else {
-                    prop_assert_eq!(extents.remove(run), held == blocks);
+                    prop_assert_eq!(map.remove(run), held == blocks);
                     if held == blocks { model.retain(|block| !(start..run.end()).contains(block)); }
                 }
-                prop_assert_eq!(extents.blocks(), model.len() as u64);
-                let listed: Vec<u64> = extents.runs().flat_map(|run| run.start..run.end()).collect();
+                prop_assert_eq!(map.blocks(), model.len() as u64);
+                let listed: Vec<u64> = map.runs().flat_map(|run| run.start..run.end()).collect();
                 prop_assert_eq!(listed, model.iter().copied().collect::<Vec<_>>());
-                let joined = extents.runs().zip(extents.runs().skip(1)).all(|(one, next)| one.end() < next.start);
+                let joined = map.runs().zip(map.runs().skip(1)).all(|(one, next)| one.end() < next.start);
                 prop_assert!(joined);
                 let is_whole = |zone: &u64| (4 * zone..4 * zone + 4).all(|block| model.contains(&block));
                 let whole: Vec<u64> = (0..20).rev().filter(is_whole).collect();
-                prop_assert_eq!(extents.whole_zones(), whole.len() as u64);
-                prop_assert_eq!(extents.last_zones().collect::<Vec<_>>(), whole);
-                let best = extents.best(3).map(|run| run.blocks);
-                prop_assert_eq!(best, extents.runs().map(|run| run.blocks).filter(|&blocks| blocks >= 3).min());
+                prop_assert_eq!(map.whole_zones(), whole.len() as u64);
+                prop_assert_eq!(map.last_zones().collect::<Vec<_>>(), whole);
+                let best_fit = map.best_fit(3).map(|run| run.blocks);
+                prop_assert_eq!(best_fit, map.runs().map(|run| run.blocks).filter(|&blocks| blocks >= 3).min());
             }
         }
     }

@@ -12,22 +12,22 @@ mod free_map;
 mod reservation;
 mod scrub_guard;
 
-pub(crate) use audit::Named;
-pub(crate) use free_map::Extents;
-pub(crate) use reservation::{Hold, Loose, Pins, SharedSpace, lock};
-pub(crate) use scrub_guard::Guarded;
+pub(crate) use audit::References;
+pub(crate) use free_map::FreeMap;
+pub(crate) use reservation::{Hold, Pins, Reservation, SharedSpace, lock};
+pub(crate) use scrub_guard::ScrubGuard;
 
 use crate::error::{Error, Result};
 use crate::format::{FrameHeader, Geometry, Manifest, Run, Zone};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Zones that only the log may take, so that deletions remain possible on a full drive.
-pub(crate) const ZONES_RESERVED: u64 = 4;
+pub(crate) const LOG_RESERVE_ZONES: u64 = 4;
 
 /// Of the reserved zones, the number that must remain when bytes of objects are written, moved objects included. A zone without bytes of
 /// objects is free after the next checkpoint, unless it is the head or the next zone. Deletions write no such bytes, so with two zones
 /// more than those they can always continue.
-pub(crate) const ZONES_OF_DELETIONS: u64 = 2;
+pub(crate) const DELETION_ZONES: u64 = 2;
 
 /// The number of an allocation, counted since the drive was opened.
 pub(crate) type Allocation = u64;
@@ -35,9 +35,9 @@ pub(crate) type Allocation = u64;
 impl Zone {
     /// Returns the bytes that cleaning would gain: the used bytes, less the live bytes and their index entries, which are written again.
     /// Padding of frames is not counted.
-    pub(crate) fn won_bytes(&self) -> u64 {
+    pub(crate) fn reclaimable_bytes(&self) -> u64 {
         let live_entries_bytes =
-            self.entries_bytes.saturating_mul(self.live_bytes) / self.pieces_bytes.max(1);
+            self.entries_bytes.saturating_mul(self.live_bytes) / self.inline_bytes.max(1);
         self.used_bytes.saturating_sub(self.live_bytes.saturating_add(live_entries_bytes))
     }
 }
@@ -45,35 +45,35 @@ impl Zone {
 #[derive(Debug)]
 pub(crate) struct Space {
     geometry: Geometry,
-    free: Extents,
+    free: FreeMap,
     /// Length and allocation number of runs that are allocated but that nothing committed refers to, by start.
-    loose: BTreeMap<u64, (u64, Allocation)>,
+    reservations: BTreeMap<u64, (u64, Allocation)>,
     last_allocation: Allocation,
     /// Length of runs without owner that are still being read, by start.
-    doomed: BTreeMap<u64, u64>,
+    pending_free: BTreeMap<u64, u64>,
     /// Runs with more than one owner, by start, and the number of additional owners.
     shared: HashMap<u64, (Run, u32)>,
     /// Number of readers, by start of the zone or run.
     pins: HashMap<u64, u32>,
     /// The blocks that a scrub compares at the moment.
-    guarded: Option<Run>,
+    scrubbed: Option<Run>,
     zones: BTreeMap<u64, Zone>,
     /// Candidates for freeing: contains all zones without live bytes, and perhaps others.
-    empty: BTreeSet<u64>,
+    dead_candidates: BTreeSet<u64>,
     /// Zones that could not be cleaned. They are left alone until the drive is opened again.
     uncleanable: BTreeSet<u64>,
     /// Free zones set aside for the log. Runs are not allocated from them, so they stay whole.
-    spares: Vec<u64>,
+    log_reserve: Vec<u64>,
     /// Blocks that the next checkpoint may need. The log leaves them free.
-    kept_for_index: u64,
+    checkpoint_blocks: u64,
     /// Whether zones are set aside; false until the free blocks are known.
-    sets_aside: bool,
+    has_log_reserve: bool,
     /// The zone that the log is written to, and the zone in which it continues.
-    head: u64,
-    next: u64,
+    head_zone: u64,
+    next_zone: u64,
     /// The zone after the next, as named by a frame that is being written. Stays set after a failed write, because the frame may be
     /// on the device.
-    coming: Option<u64>,
+    announced: Option<u64>,
     /// The first frame that a recovery would read. A zone whose last frame is this or a later one is not freed.
     needed_frame: u64,
 }
@@ -84,52 +84,52 @@ impl Space {
         let start = geometry.superblocks().end();
         let all = Run { start, blocks: geometry.blocks - start };
         let manifest = Manifest { free: vec![all], ..Manifest::default() };
-        Self::of(geometry, &manifest)
+        Self::from_manifest(geometry, &manifest)
     }
 
     /// Makes the space that a manifest describes.
-    pub(crate) fn of(geometry: Geometry, manifest: &Manifest) -> Self {
+    pub(crate) fn from_manifest(geometry: Geometry, manifest: &Manifest) -> Self {
         Self {
             geometry,
-            free: Extents::of(geometry.zone_blocks, manifest.free.iter().copied()),
-            loose: BTreeMap::new(),
+            free: FreeMap::new(geometry.zone_blocks, manifest.free.iter().copied()),
+            reservations: BTreeMap::new(),
             last_allocation: 0,
-            doomed: BTreeMap::new(),
+            pending_free: BTreeMap::new(),
             shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
             pins: HashMap::new(),
-            guarded: None,
+            scrubbed: None,
             zones: manifest.zones.iter().copied().collect(),
-            empty: manifest
+            dead_candidates: manifest
                 .zones
                 .iter()
                 .filter(|(_, entry)| entry.live_bytes == 0)
                 .map(|&(zone, _)| zone)
                 .collect(),
             uncleanable: BTreeSet::new(),
-            spares: Vec::new(),
-            kept_for_index: 0,
-            sets_aside: false,
-            head: manifest.head_zone,
-            next: manifest.next_zone,
-            coming: None,
+            log_reserve: Vec::new(),
+            checkpoint_blocks: 0,
+            has_log_reserve: false,
+            head_zone: manifest.head_zone,
+            next_zone: manifest.next_zone,
+            announced: None,
             needed_frame: manifest.next_frame,
         }
     }
 
     /// Writes the committed state of the blocks into a manifest.
-    pub(crate) fn describe(&self, manifest: &mut Manifest) {
+    pub(crate) fn write_to_manifest(&self, manifest: &mut Manifest) {
         let mut free = self.free.clone();
-        let loose = self.loose.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
-        let doomed = self.doomed.iter().map(|(&start, &blocks)| Run { start, blocks });
-        let spares = self.spares.iter().map(|&zone| self.zone_run(zone));
-        for run in loose.chain(doomed).chain(spares) {
+        let reservations = self.reservations.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
+        let pending_free = self.pending_free.iter().map(|(&start, &blocks)| Run { start, blocks });
+        let log_reserve = self.log_reserve.iter().map(|&zone| self.zone_run(zone));
+        for run in reservations.chain(pending_free).chain(log_reserve) {
             free.insert(run);
         }
         manifest.free = free.runs().collect();
         manifest.shared = self.shared.values().copied().collect();
         manifest.shared.sort_unstable();
         manifest.zones = self.zones.iter().map(|(&number, &zone)| (number, zone)).collect();
-        (manifest.head_zone, manifest.next_zone) = (self.head, self.next);
+        (manifest.head_zone, manifest.next_zone) = (self.head_zone, self.next_zone);
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -144,41 +144,41 @@ impl Space {
     /// Allocates a run of `blocks`, in whole rows, for an object that must leave `zones_left` zones free. If no run is that long, allocates
     /// the longest one, provided that it has at least `least` blocks.
     pub(crate) fn allocate(&mut self, blocks: u64, least: u64, zones_left: u64) -> Result<(Run, Allocation)> {
-        let (blocks, least) = (self.geometry.in_rows(blocks), self.geometry.in_rows(least));
-        let found = match self.free.best(blocks) {
+        let (blocks, least) = (self.geometry.round_up_to_rows(blocks), self.geometry.round_up_to_rows(least));
+        let found = match self.free.best_fit(blocks) {
             Some(found) => Run { blocks, ..found },
             None => self.free.longest().filter(|longest| longest.blocks >= least).ok_or(Error::Full)?,
         };
         if found.blocks > self.available_blocks(zones_left) {
             return Err(Error::Full);
         }
-        let allocation = self.take_loose(found);
+        let allocation = self.reserve(found);
         if self.free_zones() < zones_left {
-            self.give_back(found);
-            return self.allocate_beside_zones(blocks, least);
+            self.free_reserved(found);
+            return self.allocate_outside_zones(blocks, least);
         }
         Ok((found, allocation))
     }
 
     /// Allocates a run outside whole free zones.
-    fn allocate_beside_zones(&mut self, blocks: u64, least: u64) -> Result<(Run, Allocation)> {
+    fn allocate_outside_zones(&mut self, blocks: u64, least: u64) -> Result<(Run, Allocation)> {
         let found = self.free.longest_below(self.geometry.zone_blocks).filter(|found| found.blocks >= least);
         let found = found.ok_or(Error::Full)?;
         let run = Run { blocks: found.blocks.min(blocks), ..found };
-        Ok((run, self.take_loose(run)))
+        Ok((run, self.reserve(run)))
     }
 
     /// Allocates one run for the index. May use the blocks that objects must leave free.
     pub(crate) fn allocate_one_for_index(&mut self, blocks: u64) -> Result<(Run, Allocation)> {
-        let blocks = self.geometry.in_rows(blocks);
-        let found = self.free.best(blocks).ok_or(Error::Full)?;
+        let blocks = self.geometry.round_up_to_rows(blocks);
+        let found = self.free.best_fit(blocks).ok_or(Error::Full)?;
         let run = Run { blocks, ..found };
-        Ok((run, self.take_loose(run)))
+        Ok((run, self.reserve(run)))
     }
 
     /// Allocates blocks for the index in as many runs as needed. May use the blocks that objects must leave free.
     pub(crate) fn allocate_for_index(&mut self, blocks: u64) -> Result<Vec<(Run, Allocation)>> {
-        let blocks = self.geometry.in_rows(blocks);
+        let blocks = self.geometry.round_up_to_rows(blocks);
         if self.free.blocks() < blocks {
             return Err(Error::Full);
         }
@@ -187,7 +187,7 @@ impl Space {
         while left > 0 {
             let found = self.best_for_index(left).ok_or(Error::Full)?;
             let run = Run { blocks: found.blocks.min(left), ..found };
-            runs.push((run, self.take_loose(run)));
+            runs.push((run, self.reserve(run)));
             left -= run.blocks;
         }
         Ok(runs)
@@ -196,25 +196,25 @@ impl Space {
     /// Returns the best free run for the index. While zones are few, prefers runs that contain no whole zone.
     fn best_for_index(&self, blocks: u64) -> Option<Run> {
         let between = || self.free.longest_below(self.geometry.zone_blocks);
-        let scarce = if self.free_zones() <= 2 * ZONES_RESERVED { between() } else { None };
-        scarce.or_else(|| self.free.best(blocks)).or_else(|| self.free.longest())
+        let scarce = if self.free_zones() <= 2 * LOG_RESERVE_ZONES { between() } else { None };
+        scarce.or_else(|| self.free.best_fit(blocks)).or_else(|| self.free.longest())
     }
 
-    fn take_loose(&mut self, run: Run) -> Allocation {
+    fn reserve(&mut self, run: Run) -> Allocation {
         assert!(self.free.remove(run), "the allocated run was free");
         self.last_allocation += 1;
-        self.loose.insert(run.start, (run.blocks, self.last_allocation));
+        self.reservations.insert(run.start, (run.blocks, self.last_allocation));
         self.last_allocation
     }
 
     /// Frees the end of a reserved run, after the rows that contain `blocks`.
     pub(crate) fn trim(&mut self, run: Run, blocks: u64) -> Run {
-        let blocks = self.geometry.in_rows(blocks);
-        let loose = self.loose.get_mut(&run.start).filter(|(held, _)| *held == run.blocks);
-        let fits = loose.is_some() && blocks > 0 && blocks <= run.blocks;
+        let blocks = self.geometry.round_up_to_rows(blocks);
+        let reservations = self.reservations.get_mut(&run.start).filter(|(held, _)| *held == run.blocks);
+        let fits = reservations.is_some() && blocks > 0 && blocks <= run.blocks;
         assert!(fits, "the run is reserved");
         if blocks < run.blocks {
-            loose.into_iter().for_each(|(held, _)| *held = blocks);
+            reservations.into_iter().for_each(|(held, _)| *held = blocks);
             assert!(
                 self.free.insert(Run { start: run.start + blocks, blocks: run.blocks - blocks }),
                 "the end of a reserved run is not free"
@@ -224,37 +224,37 @@ impl Space {
     }
 
     /// Frees an allocated run, unless a commit took it over.
-    pub(crate) fn drop_loose(&mut self, run: Run, allocation: Allocation) {
-        if self.loose.get(&run.start).is_some_and(|(_, of)| *of == allocation) {
-            self.give_back(run);
+    pub(crate) fn drop_reservation(&mut self, run: Run, allocation: Allocation) {
+        if self.reservations.get(&run.start).is_some_and(|(_, of)| *of == allocation) {
+            self.free_reserved(run);
         }
     }
 
     /// Frees a reserved run. It becomes available once no write to it is in flight.
-    pub(crate) fn give_back(&mut self, run: Run) {
-        if self.loose.remove(&run.start).is_some() {
+    pub(crate) fn free_reserved(&mut self, run: Run) {
+        if self.reservations.remove(&run.start).is_some() {
             self.free_run(run);
         }
     }
 
     /// Reserves a run of the manifest or of a table. Returns false if it is not free. For `open`, after the replay of the log.
-    pub(crate) fn claim_loose(&mut self, run: Run) -> bool {
-        let is_free = self.free.holds(run);
+    pub(crate) fn reserve_claimed(&mut self, run: Run) -> bool {
+        let is_free = self.free.contains(run);
         if is_free {
-            self.take_loose(run);
+            self.reserve(run);
         }
         is_free
     }
 
     /// Adds a committed owner to a run. Returns false if that is impossible.
     pub(crate) fn retain(&mut self, run: Run) -> bool {
-        if !self.geometry.holds(run) {
+        if !self.geometry.contains(run) {
             return false;
         }
-        if self.loose.get(&run.start).is_some_and(|(blocks, _)| *blocks == run.blocks) {
-            self.loose.remove(&run.start);
-        } else if self.doomed.get(&run.start) == Some(&run.blocks) {
-            self.doomed.remove(&run.start);
+        if self.reservations.get(&run.start).is_some_and(|(blocks, _)| *blocks == run.blocks) {
+            self.reservations.remove(&run.start);
+        } else if self.pending_free.get(&run.start) == Some(&run.blocks) {
+            self.pending_free.remove(&run.start);
         } else if !self.free.remove(run) {
             self.shared.entry(run.start).or_insert((run, 0)).1 += 1;
         }
@@ -263,7 +263,7 @@ impl Space {
 
     /// Removes a committed owner from a run. Returns false if the run has none or is not on the device.
     pub(crate) fn release(&mut self, run: Run) -> bool {
-        if !self.geometry.holds(run) {
+        if !self.geometry.contains(run) {
             return false;
         }
         match self.shared.get_mut(&run.start) {
@@ -275,8 +275,8 @@ impl Space {
     }
 
     fn free_run(&mut self, run: Run) -> bool {
-        match self.is_held(run) {
-            true => self.doomed.insert(run.start, run.blocks).is_none(),
+        match self.must_stay_taken(run) {
+            true => self.pending_free.insert(run.start, run.blocks).is_none(),
             false => self.free.insert(run),
         }
     }
@@ -290,9 +290,9 @@ impl Space {
         *readers -= 1;
         if *readers == 0 {
             self.pins.remove(&start);
-            let doomed = self.doomed.get(&start).map(|&blocks| Run { start, blocks });
-            if let Some(run) = doomed.filter(|&run| !self.is_held(run)) {
-                self.doomed.remove(&start);
+            let pending_free = self.pending_free.get(&start).map(|&blocks| Run { start, blocks });
+            if let Some(run) = pending_free.filter(|&run| !self.must_stay_taken(run)) {
+                self.pending_free.remove(&start);
                 self.free.insert(run);
             }
             let zone = start / self.geometry.zone_blocks;
@@ -305,12 +305,12 @@ impl Space {
 
     // Zones.
 
-    pub(crate) fn head(&self) -> u64 {
-        self.head
+    pub(crate) fn head_zone(&self) -> u64 {
+        self.head_zone
     }
 
-    pub(crate) fn next(&self) -> u64 {
-        self.next
+    pub(crate) fn next_zone(&self) -> u64 {
+        self.next_zone
     }
 
     pub(crate) fn zones(&self) -> impl Iterator<Item = (u64, Zone)> {
@@ -322,95 +322,98 @@ impl Space {
     }
 
     /// Sets the number of blocks that the next checkpoint may need.
-    pub(crate) fn keep_for_index(&mut self, blocks: u64) {
-        self.kept_for_index = blocks;
+    pub(crate) fn set_checkpoint_blocks(&mut self, blocks: u64) {
+        self.checkpoint_blocks = blocks;
     }
 
     /// Returns whether the index can take `blocks` in addition to those kept for the next checkpoint.
-    pub(crate) fn has_for_index(&self, blocks: u64) -> bool {
-        self.free.blocks() >= self.kept_for_index + blocks
+    pub(crate) fn has_room_for_index(&self, blocks: u64) -> bool {
+        self.free.blocks() >= self.checkpoint_blocks + blocks
     }
 
     /// Returns the greatest length of a manifest of this space, in bytes.
     pub(crate) fn manifest_bytes_max(&self) -> u64 {
         // An upper bound, as the manifest joins adjacent free runs. A varint takes at most ten bytes.
-        let runs = self.free.runs_count() + 2 * self.loose.len() + self.doomed.len() + self.spares.len();
+        let runs = self.free.runs_count()
+            + 2 * self.reservations.len()
+            + self.pending_free.len()
+            + self.log_reserve.len();
         let runs = runs + 2 * self.shared.len();
         (runs as u64 * 2 + self.zones.len() as u64 * 6 + 16) * 10
     }
 
     /// Returns the number of zones that the log can take and still leave the blocks that the next checkpoint may need.
-    pub(crate) fn log_zones(&self) -> u64 {
-        let left = self.free.blocks().saturating_sub(self.kept_for_index) / self.geometry.zone_blocks;
-        self.free.whole_zones().min(left) + self.spares.len() as u64
+    pub(crate) fn log_zones_left(&self) -> u64 {
+        let left = self.free.blocks().saturating_sub(self.checkpoint_blocks) / self.geometry.zone_blocks;
+        self.free.whole_zones().min(left) + self.log_reserve.len() as u64
     }
 
     /// Returns the number of entirely free zones.
     pub(crate) fn free_zones(&self) -> u64 {
-        self.free.whole_zones() + self.spares.len() as u64
+        self.free.whole_zones() + self.log_reserve.len() as u64
     }
 
     /// Returns the number of free blocks, zones set aside for the log included.
     fn free_blocks(&self) -> u64 {
-        self.free.blocks() + self.spares.len() as u64 * self.geometry.zone_blocks
+        self.free.blocks() + self.log_reserve.len() as u64 * self.geometry.zone_blocks
     }
 
     /// Returns the free zones set aside for the log.
-    pub(crate) fn spares(&self) -> &[u64] {
-        &self.spares
+    pub(crate) fn log_reserve(&self) -> &[u64] {
+        &self.log_reserve
     }
 
     /// Begins to set zones aside for the log.
-    pub(crate) fn set_aside(&mut self) {
-        self.sets_aside = true;
-        self.fill_spares();
+    pub(crate) fn begin_log_reserve(&mut self) {
+        self.has_log_reserve = true;
+        self.refill_log_reserve();
     }
 
-    fn fill_spares(&mut self) {
-        while self.sets_aside
-            && (self.spares.len() as u64) < ZONES_RESERVED
-            && let Some(zone) = self.zone_beside_index()
+    fn refill_log_reserve(&mut self) {
+        while self.has_log_reserve
+            && (self.log_reserve.len() as u64) < LOG_RESERVE_ZONES
+            && let Some(zone) = self.spare_zone()
         {
             assert!(self.free.remove(self.zone_run(zone)), "the zone is free");
-            self.spares.push(zone);
+            self.log_reserve.push(zone);
         }
     }
 
     /// Returns the last free zone, if the index can spare it. While the log has enough zones, the index keeps the very last free zone:
     /// a manifest is one run.
-    fn zone_beside_index(&self) -> Option<u64> {
-        let is_spare = self.has_for_index(self.geometry.zone_blocks);
+    fn spare_zone(&self) -> Option<u64> {
+        let is_spare = self.has_room_for_index(self.geometry.zone_blocks);
         let is_last = self.free.whole_zones() == 1;
-        let is_needed = (self.spares.len() as u64) < ZONES_OF_DELETIONS;
+        let is_needed = (self.log_reserve.len() as u64) < DELETION_ZONES;
         self.free.last_zones().next().filter(|_| is_spare && (!is_last || is_needed))
     }
 
     /// Returns the last free zones, at most `count`.
-    pub(crate) fn last_whole_zones(&self, count: usize) -> Vec<u64> {
+    pub(crate) fn last_free_zones(&self, count: usize) -> Vec<u64> {
         self.free.last_zones().take(count).collect()
     }
 
     /// Allocates the first zones of the log. For `format`.
     pub(crate) fn begin_log(&mut self) -> Result<()> {
-        self.head = self.take_zone()?;
-        self.next = self.take_zone()?;
+        self.head_zone = self.take_zone()?;
+        self.next_zone = self.take_zone()?;
         Ok(())
     }
 
     /// Allocates the zone after the log's next: the last free one, far from where runs begin.
     pub(crate) fn take_zone(&mut self) -> Result<u64> {
-        let zone = match self.zone_beside_index() {
+        let zone = match self.spare_zone() {
             Some(last) => {
                 assert!(self.claim_zone(last), "the zone is free");
                 last
             }
             None => {
-                let spare = self.spares.pop().ok_or(Error::Full)?;
+                let spare = self.log_reserve.pop().ok_or(Error::Full)?;
                 self.begin_zone(spare);
                 spare
             }
         };
-        self.coming = Some(zone);
+        self.announced = Some(zone);
         Ok(zone)
     }
 
@@ -425,63 +428,63 @@ impl Space {
 
     fn begin_zone(&mut self, zone: u64) {
         self.zones.insert(zone, Zone::default());
-        self.empty.insert(zone);
+        self.dead_candidates.insert(zone);
     }
 
     /// Moves the log's head to the next zone, and sets the zone after it.
     pub(crate) fn advance(&mut self, next: u64) {
-        self.head = self.next;
-        self.next = next;
-        self.coming = None;
+        self.head_zone = self.next_zone;
+        self.next_zone = next;
+        self.announced = None;
     }
 
     /// Records that a frame was written to the head zone, of which `used_bytes` are used now.
-    pub(crate) fn wrote(&mut self, header: &FrameHeader, used_bytes: u64) {
-        let pieces_bytes = u64::from(header.pieces_bytes);
-        let zone = self.zones.entry(self.head).or_default();
+    pub(crate) fn record_frame(&mut self, header: &FrameHeader, used_bytes: u64) {
+        let inline_bytes = u64::from(header.inline_bytes);
+        let zone = self.zones.entry(self.head_zone).or_default();
         zone.last_frame = header.number;
         zone.used_bytes = used_bytes;
-        zone.pieces_bytes += pieces_bytes;
+        zone.inline_bytes += inline_bytes;
         zone.entries_bytes += u64::from(header.entries_bytes);
-        zone.live_bytes += pieces_bytes;
+        zone.live_bytes += inline_bytes;
         match zone.live_bytes {
-            0 => self.empty.insert(self.head),
-            _ => self.empty.remove(&self.head),
+            0 => self.dead_candidates.insert(self.head_zone),
+            _ => self.dead_candidates.remove(&self.head_zone),
         };
     }
 
     /// Records that `len` bytes of inline data in the zone at a position are unused. Returns false if the zone has fewer live bytes.
-    pub(crate) fn dead(&mut self, at: u64, len: u32) -> bool {
+    pub(crate) fn mark_dead(&mut self, at: u64, len: u32) -> bool {
         let number = at / self.geometry.zone_bytes();
         let zone = self.zones.get_mut(&number);
         let left = zone.as_ref().and_then(|zone| zone.live_bytes.checked_sub(len.into()));
         if let (Some(zone), Some(left)) = (zone, left) {
             zone.live_bytes = left;
             if left == 0 {
-                self.empty.insert(number);
+                self.dead_candidates.insert(number);
             }
         }
         left.is_some()
     }
 
     /// Sets the first frame that a recovery would read: the changes of all earlier frames are in durable tables.
-    pub(crate) fn needs_from(&mut self, frame: u64) {
+    pub(crate) fn set_needed_frame(&mut self, frame: u64) {
         self.needed_frame = frame;
     }
 
     /// Frees the zones that have no live bytes and that no recovery needs.
     pub(crate) fn free_dead_zones(&mut self) {
         let entry = |&zone: &u64| Some((zone, *self.zones.get(&zone)?));
-        let empty = self.empty.iter().filter_map(entry);
-        let zones: Vec<_> = empty.filter(|&(zone, entry)| self.is_dead(zone, entry)).collect();
+        let dead_candidates = self.dead_candidates.iter().filter_map(entry);
+        let zones: Vec<_> = dead_candidates.filter(|&(zone, entry)| self.is_dead(zone, entry)).collect();
         zones.into_iter().for_each(|(zone, entry)| self.free_if_dead(zone, entry));
-        self.fill_spares();
+        self.refill_log_reserve();
     }
 
     fn free_if_dead(&mut self, zone: u64, entry: Zone) {
         if self.is_dead(zone, entry) {
             self.zones.remove(&zone);
-            self.empty.remove(&zone);
+            self.dead_candidates.remove(&zone);
             self.uncleanable.remove(&zone);
             if !self.free.insert(self.zone_run(zone)) {
                 // Only a crafted frame can cause this. Blocks in doubt are not allocated.
@@ -491,30 +494,30 @@ impl Space {
     }
 
     fn is_dead(&self, zone: u64, entry: Zone) -> bool {
-        entry.live_bytes == 0 && self.may_be_cleaned(zone, entry) && !self.is_held(self.zone_run(zone))
+        entry.live_bytes == 0 && self.is_cleanable(zone, entry) && !self.must_stay_taken(self.zone_run(zone))
     }
 
     /// Returns whether the log is past a zone and a recovery does not need it.
-    fn may_be_cleaned(&self, zone: u64, entry: Zone) -> bool {
-        let is_of_log = zone == self.head || zone == self.next || Some(zone) == self.coming;
+    fn is_cleanable(&self, zone: u64, entry: Zone) -> bool {
+        let is_of_log = zone == self.head_zone || zone == self.next_zone || Some(zone) == self.announced;
         !is_of_log && entry.last_frame < self.needed_frame
     }
 
     /// Returns the zone whose cleaning would gain most.
-    pub(crate) fn worth_most(&self) -> Option<(u64, Zone)> {
+    pub(crate) fn best_zone_to_clean(&self) -> Option<(u64, Zone)> {
         let candidates = self.zones().filter(|&(zone, entry)| {
-            self.may_be_cleaned(zone, entry) && entry.live_bytes > 0 && !self.uncleanable.contains(&zone)
+            self.is_cleanable(zone, entry) && entry.live_bytes > 0 && !self.uncleanable.contains(&zone)
         });
-        candidates.max_by_key(|(_, entry)| entry.won_bytes())
+        candidates.max_by_key(|(_, entry)| entry.reclaimable_bytes())
     }
 
     /// Excludes a zone from cleaning, because an attempt failed.
-    pub(crate) fn leave_uncleaned(&mut self, zone: u64) {
+    pub(crate) fn mark_uncleanable(&mut self, zone: u64) {
         self.uncleanable.insert(zone);
     }
 
     /// Returns the free blocks.
-    pub(crate) fn free(&self) -> &Extents {
+    pub(crate) fn free(&self) -> &FreeMap {
         &self.free
     }
 
@@ -530,17 +533,17 @@ mod tests {
 
     /// A reader of a zone's former contents freed the zone while a commit was taking it.
     #[test]
-    fn a_zone_that_a_frame_is_about_to_name_is_not_free_when_its_last_reader_goes() {
+    fn an_announced_zone_is_not_freed_by_its_last_reader() {
         let mut space = Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 });
         space.begin_log().unwrap();
-        space.needs_from(2);
-        let coming = space.take_zone().unwrap();
-        let is_taken = |space: &Space| space.zones().any(|(zone, _)| zone == coming);
-        space.pin(space.zone_run(coming).start);
-        space.unpin(space.zone_run(coming).start);
+        space.set_needed_frame(2);
+        let announced = space.take_zone().unwrap();
+        let is_taken = |space: &Space| space.zones().any(|(zone, _)| zone == announced);
+        space.pin(space.zone_run(announced).start);
+        space.unpin(space.zone_run(announced).start);
         space.free_dead_zones();
         assert!(is_taken(&space));
-        space.advance(coming);
+        space.advance(announced);
         space.free_dead_zones();
         assert!(is_taken(&space));
     }
@@ -548,34 +551,34 @@ mod tests {
     /// Every commit searched all zones of the log for dead ones while it held the locks of log and space: 12.7 ms on a drive of 160,000
     /// zones. Now a commit visits only zones without live bytes, and whole free zones are counted without a search.
     #[test]
-    fn a_commit_looks_at_zones_without_anything_alive_only() {
+    fn a_commit_visits_only_zones_without_live_bytes() {
         const ZONES: u64 = 20_000;
         let geometry = Geometry { blocks: ZONES * 256, zone_blocks: 256, row_blocks: 1 };
         let live =
-            Zone { last_frame: 1, used_bytes: 100, live_bytes: 10, pieces_bytes: 20, entries_bytes: 5 };
+            Zone { last_frame: 1, used_bytes: 100, live_bytes: 10, inline_bytes: 20, entries_bytes: 5 };
         let zones: Vec<_> = (1..ZONES - 10).map(|zone| (zone, live)).collect();
         let start = (ZONES - 10) * 256;
         let free = vec![Run { start, blocks: 10 * 256 }];
         let (head_zone, next_zone) = (1, 2);
         let manifest = Manifest { zones, free, head_zone, next_zone, next_frame: 2, ..Manifest::default() };
-        let mut space = Space::of(geometry, &manifest);
-        assert_eq!((space.free_zones(), space.empty.len()), (10, 0));
+        let mut space = Space::from_manifest(geometry, &manifest);
+        assert_eq!((space.free_zones(), space.dead_candidates.len()), (10, 0));
         let at = |zone: u64| zone * geometry.zone_bytes();
         for zone in [7, 9_000, ZONES - 11] {
-            assert!(space.dead(at(zone), 4));
-            assert!(space.empty.is_empty());
-            assert!(space.dead(at(zone), 6));
-            assert_eq!(space.empty.len(), 1);
+            assert!(space.mark_dead(at(zone), 4));
+            assert!(space.dead_candidates.is_empty());
+            assert!(space.mark_dead(at(zone), 6));
+            assert_eq!(space.dead_candidates.len(), 1);
             space.free_dead_zones();
-            assert!(space.empty.is_empty());
+            assert!(space.dead_candidates.is_empty());
         }
         assert_eq!(space.free_zones(), 13);
         // A dead zone that is the log's head is freed only after the log has moved on.
-        assert!(space.dead(at(1), 10));
+        assert!(space.mark_dead(at(1), 10));
         space.free_dead_zones();
-        assert_eq!((space.free_zones(), space.empty.len()), (13, 1));
-        let coming = space.take_zone().unwrap();
-        space.advance(coming);
+        assert_eq!((space.free_zones(), space.dead_candidates.len()), (13, 1));
+        let announced = space.take_zone().unwrap();
+        space.advance(announced);
         space.free_dead_zones();
         assert_eq!(space.free_zones(), 13);
         assert!(space.zones().all(|(zone, _)| zone != 1));
@@ -583,7 +586,7 @@ mod tests {
 
     /// A crafted frame made more blocks free than the device has.
     #[test]
-    fn what_lies_beyond_the_device_is_neither_taken_nor_given_back() {
+    fn runs_beyond_the_device_are_neither_retained_nor_released() {
         let geometry = Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 };
         let mut space = Space::new(geometry);
         let free = space.free().blocks();

@@ -14,13 +14,13 @@ pub(crate) fn lock(space: &Mutex<Space>) -> MutexGuard<'_, Space> {
 }
 
 /// A reserved run that nothing committed refers to. Dropping a reservation frees the run, unless a commit took it over.
-pub(crate) struct Loose {
+pub(crate) struct Reservation {
     run: Run,
     allocation: Allocation,
     space: SharedSpace,
 }
 
-impl Loose {
+impl Reservation {
     fn new(space: &SharedSpace, (run, allocation): (Run, Allocation)) -> Self {
         Self { run, allocation, space: space.clone() }
     }
@@ -59,13 +59,13 @@ impl Loose {
     }
 }
 
-impl Drop for Loose {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        lock(&self.space).drop_loose(self.run, self.allocation);
+        lock(&self.space).drop_reservation(self.run, self.allocation);
     }
 }
 
-impl fmt::Debug for Loose {
+impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.run.fmt(f)
     }
@@ -87,9 +87,9 @@ impl Pins {
     pub(crate) fn body(&mut self, body: &Body) {
         let geometry = lock(&self.space).geometry();
         let starts: Vec<u64> = match body {
-            Body::Piece(piece) => vec![piece.at / geometry.zone_bytes() * geometry.zone_blocks],
-            Body::Extents(extents) => extents.iter().map(|extent| extent.run.start).collect(),
-            Body::Mark => Vec::new(),
+            Body::Inline(inline) => vec![inline.at / geometry.zone_bytes() * geometry.zone_blocks],
+            Body::Runs(slices) => slices.iter().map(|slice| slice.run.start).collect(),
+            Body::DeleteMarker => Vec::new(),
         };
         self.add(starts);
     }
@@ -127,15 +127,17 @@ impl fmt::Debug for Pins {
 
 /// Guards that a commit keeps until it is done, for the blocks it refers to. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Hold(#[expect(dead_code, reason = "it is held, not used")] Arc<(Vec<Loose>, Option<Pins>)>);
+pub(crate) struct Hold(
+    #[expect(dead_code, reason = "it is held, not used")] Arc<(Vec<Reservation>, Option<Pins>)>,
+);
 
 impl Hold {
     /// Holds newly written runs. The pins keep them from reuse even if a commit that named them is undone by another commit: a caller
     /// that missed the first outcome may commit them again.
-    pub(crate) fn runs(loose: Vec<Loose>, space: &SharedSpace) -> Self {
+    pub(crate) fn runs(reservations: Vec<Reservation>, space: &SharedSpace) -> Self {
         let mut pins = Pins::new(space);
-        pins.add(loose.iter().map(|loose| loose.run.start).collect());
-        Self(Arc::new((loose, Some(pins))))
+        pins.add(reservations.iter().map(|reservations| reservations.run.start).collect());
+        Self(Arc::new((reservations, Some(pins))))
     }
 
     /// Holds blocks that another object owns too.

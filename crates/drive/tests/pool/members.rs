@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
+async fn s344_keys_that_may_be_on_a_missing_drive_are_unavailable() {
     let devices = joined(&[80, 128, 256]).await;
     let pool = open(&devices).await.unwrap();
     let store = photos(&pool).await;
@@ -53,7 +53,7 @@ async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
 
 /// A key that one drive cannot read may be found on another drive. If no drive has it, it is not known to be missing.
 #[tokio::test(flavor = "multi_thread")]
-async fn s344_a_drive_that_fails_does_not_hide_what_others_have() {
+async fn s344_a_failing_drive_does_not_hide_keys_of_others() {
     let devices = joined(&[80, 128, 256]).await;
     let pool = open(&devices).await.unwrap();
     let store = photos(&pool).await;
@@ -68,7 +68,7 @@ async fn s344_a_drive_that_fails_does_not_hide_what_others_have() {
     let options = OpenOptions { index_bytes: 0, read_cache_bytes: 0, ..OpenOptions::default() };
     let open =
         |device: &SimDevice| Drive::open(Arc::new(device.clone()), options, Arc::new(SystemClock)).unwrap();
-    let pool = Pool::open(devices.iter().map(open).collect(), WHOLE).await.unwrap();
+    let pool = Pool::open(devices.iter().map(open).collect(), COMPLETE).await.unwrap();
     let store = photos(&pool).await;
     devices[2].fail_reads(0..256 * MIB);
     for (name, home) in &homes {

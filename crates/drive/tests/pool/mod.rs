@@ -19,7 +19,7 @@ use store::{
 };
 
 const MIB: u64 = 1 << 20;
-const WHOLE: PoolOptions = PoolOptions { degraded: false };
+const COMPLETE: PoolOptions = PoolOptions { degraded: false };
 const DEGRADED: PoolOptions = PoolOptions { degraded: true };
 
 /// Returns devices of these lengths, each with a drive.
@@ -48,7 +48,7 @@ async fn joined(lengths_mib: &[u64]) -> Vec<SimDevice> {
 }
 
 async fn open(devices: &[SimDevice]) -> drive::Result<Pool> {
-    Pool::open(drives(devices), WHOLE).await
+    Pool::open(drives(devices), COMPLETE).await
 }
 
 /// Makes a pool of three unequal drives.
@@ -190,7 +190,7 @@ async fn s340_new_keys_go_to_drives_by_their_share_of_what_is_free() {
 
 /// Three unequal drives hold about their total capacity. Existing keys are not stored elsewhere.
 #[tokio::test(flavor = "multi_thread")]
-async fn s340_s341_unequal_drives_get_full_together() {
+async fn s340_s341_unequal_drives_become_full_at_the_same_time() {
     let pool = open(&joined(&[32, 48, 96]).await).await.unwrap();
     let store = photos(&pool).await;
     let available =
@@ -223,14 +223,14 @@ async fn s340_s341_unequal_drives_get_full_together() {
 }
 
 /// Makes a pool in which uploads are placed on the only drive with room for a long object, and other objects on any drive.
-async fn with_two_draws() -> Pool {
+async fn pool_with_one_roomy_drive() -> Pool {
     open(&joined(&[56, 56, 96]).await).await.unwrap()
 }
 
 /// Every writer of a new key determines a home, and several do so at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn s341_who_writes_a_new_key_at_the_same_time_has_one_home() {
-    let pool = with_two_draws().await;
+async fn s341_concurrent_writers_of_a_new_key_get_one_home() {
+    let pool = pool_with_one_roomy_drive().await;
     let store = photos(&pool).await;
     for round in 0..40 {
         let name = format!("key-{round}");
@@ -259,8 +259,8 @@ async fn s341_who_writes_a_new_key_at_the_same_time_has_one_home() {
 
 /// A change continues after its caller was cancelled. The next writer of the key must not choose another home meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn s341_a_write_that_nobody_waits_for_keeps_its_home() {
-    let pool = with_two_draws().await;
+async fn s341_a_cancelled_write_keeps_its_home() {
+    let pool = pool_with_one_roomy_drive().await;
     let store = photos(&pool).await;
     for round in 0..200 {
         let name = format!("key-{round}");
@@ -277,7 +277,7 @@ async fn s341_a_write_that_nobody_waits_for_keeps_its_home() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s341_uploads_and_versions_are_where_their_key_is() {
+async fn s341_uploads_and_versions_are_on_the_home_of_their_key() {
     let devices = joined(&[80, 128, 256]).await;
     let pool = open(&devices).await.unwrap();
     let store = photos(&pool).await;
@@ -320,7 +320,7 @@ async fn s341_uploads_and_versions_are_where_their_key_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s342_copies_and_renames_reach_from_drive_to_drive() {
+async fn s342_copies_and_renames_work_across_drives() {
     let pool = three().await.unwrap();
     let store = photos(&pool).await;
     for (number, len) in [10, 70_000, 300_000, 20 << 20].into_iter().enumerate() {
@@ -358,7 +358,7 @@ async fn s342_copies_and_renames_reach_from_drive_to_drive() {
 // Listings.
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s343_pages_of_any_length_have_every_key_once_and_in_order() {
+async fn s343_pages_of_any_length_list_every_key_once_and_in_order() {
     let pool = three().await.unwrap();
     let store = photos(&pool).await;
     let mut keys: Vec<String> = (0..60).map(|n| format!("{}/{}", n % 7, n)).collect();
@@ -401,7 +401,7 @@ async fn listed_versions(store: &dyn ObjectStore, delimiter: Option<u8>, limit: 
 }
 
 #[tokio::test]
-async fn a_check_knows_what_a_pool_leaves_on_a_drive() {
+async fn a_check_accepts_the_entries_of_a_pool() {
     let pool = three().await.unwrap();
     put(&*photos(&pool).await, "key", "x").await.unwrap();
     for (_, drive) in pool.drives() {

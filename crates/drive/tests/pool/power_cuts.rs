@@ -4,7 +4,7 @@ use super::*;
 
 /// Power cuts at every moment while drives join: either the former drives are a pool as before, or all drives are.
 #[tokio::test]
-async fn s346_joining_is_cut_short_and_repeated() {
+async fn s346_interrupted_joining_is_repeated() {
     for (cut, operations) in (0..3).flat_map(|cut| (0..5).map(move |operations| (cut, operations))) {
         let devices = joined(&[64, 64]).await.into_iter().chain([formatted_one(80, 50)]).collect::<Vec<_>>();
         drop(photos(&open(&devices[..2]).await.unwrap()).await);
@@ -88,23 +88,23 @@ async fn assert_agree(pool: &Pool, told: &str) {
 }
 
 /// The possible contents of each key: the body acknowledged last, and those of later writes without an answer; `None` means no object.
-type MayBe = BTreeMap<String, Vec<Option<Bytes>>>;
+type PossibleContents = BTreeMap<String, Vec<Option<Bytes>>>;
 
 /// Objects are stored, copied, renamed and deleted. The power of one drive fails at a random moment, then that of all. Everything
 /// acknowledged is there, on one drive, and nothing that was not requested.
 #[tokio::test]
-async fn s317_s341_power_cuts_leave_every_key_one_home_and_what_was_acknowledged() {
+async fn s317_s341_power_cuts_keep_one_home_per_key_and_acknowledged_writes() {
     for seed in 0..60 {
         let (entropy, devices) = (Entropy::new(seed), joined(&[24, 32, 48]).await);
-        let mut may_be = MayBe::new();
+        let mut possible = PossibleContents::new();
         for _ in 0..4 {
             let pool = open(&devices).await.unwrap();
             let store = photos(&pool).await;
-            assert_is(&*store, &may_be, seed).await;
+            assert_possible(&*store, &possible, seed).await;
             assert_one_home_of_all(&pool).await;
             devices[entropy.below(3) as usize].cut_power_after(entropy.below(120));
             for _ in 0..40 {
-                act(&*store, &entropy, &mut may_be).await;
+                change_random_key(&*store, &entropy, &mut possible).await;
             }
             drop((store, pool));
             devices.iter().for_each(|device| device.crash(entropy.next_u64()));
@@ -113,7 +113,7 @@ async fn s317_s341_power_cuts_leave_every_key_one_home_and_what_was_acknowledged
 }
 
 /// Changes a random key, and updates its possible contents.
-async fn act(store: &dyn ObjectStore, entropy: &Entropy, may_be: &mut MayBe) {
+async fn change_random_key(store: &dyn ObjectStore, entropy: &Entropy, possible: &mut PossibleContents) {
     let draw = || format!("key-{}", entropy.below(12));
     let (name, other) = (draw(), draw());
     let len = [10, 5000, 300_000][entropy.below(3) as usize];
@@ -138,7 +138,7 @@ async fn act(store: &dyn ObjectStore, entropy: &Entropy, may_be: &mut MayBe) {
         _ => (put(store, &name, body.clone()).await.is_ok(), vec![(name, Some(body))]),
     };
     for (name, state) in changed {
-        let known = may_be.entry(name).or_insert_with(|| vec![None]);
+        let known = possible.entry(name).or_insert_with(|| vec![None]);
         if done {
             known.clear();
         }
@@ -146,9 +146,9 @@ async fn act(store: &dyn ObjectStore, entropy: &Entropy, may_be: &mut MayBe) {
     }
 }
 
-async fn assert_is(store: &dyn ObjectStore, may_be: &MayBe, seed: u64) {
+async fn assert_possible(store: &dyn ObjectStore, possible: &PossibleContents, seed: u64) {
     let listed = listed(store, None, 5).await.unwrap();
-    for (name, states) in may_be {
+    for (name, states) in possible {
         let found = match read(store, name).await {
             Err(StoreError::NotFound(_)) => None,
             found => Some(found.unwrap()),
@@ -161,5 +161,5 @@ async fn assert_is(store: &dyn ObjectStore, may_be: &MayBe, seed: u64) {
         );
         assert_eq!(listed.contains(name), found.is_some(), "seed {seed}: {name}");
     }
-    assert!(listed.iter().all(|name| may_be.contains_key(name)), "seed {seed}: {listed:?}");
+    assert!(listed.iter().all(|name| possible.contains_key(name)), "seed {seed}: {listed:?}");
 }

@@ -1,9 +1,9 @@
 //! Assembly: formats devices as an array, and finds the array on devices again by their labels.
 
-use super::label::{Label, NOBODY, ROWS_AT};
+use super::label::{Label, NO_DEVICE, ROWS_AT};
 use super::shape::{MEMBERS_MAX, Members, Shape, UNIT_BYTES};
-use super::unreadable::Health;
-use super::{Array, Failed, Member, Waits};
+use super::unreadable::MemberHealth;
+use super::{Array, Member, MemberFailures, Wait};
 use crate::device::{BlockDevice, Buffer, Io, block_on};
 use crate::error::{Error, Result};
 use futures_util::future::join_all;
@@ -134,10 +134,10 @@ impl Found {
             joining: RwLock::default(),
             writing: Arc::default(),
             label: tokio::sync::Mutex::new(Label { epoch, ..newest }),
-            unlabelled: AtomicBool::new(false),
+            labels_outdated: AtomicBool::new(false),
             read_only,
             mended: AtomicU64::new(0),
-            health: Health::new(newest_members),
+            health: MemberHealth::new(newest_members),
         };
         if !read_only {
             array.begin_epoch()?;
@@ -168,14 +168,14 @@ impl Array {
             shape,
             rows,
             epoch: 1,
-            own: NOBODY,
+            own: NO_DEVICE,
             index: 0,
             members: members.clone(),
         };
         let writes = devices.into_iter().zip(members).enumerate().map(|(index, ((name, io), id))| {
             let (label, member) = (label.clone(), Member::new(name.clone(), id, &io));
             async move {
-                let written = member.write_label(Waits::Here, label, index).await;
+                let written = member.write_label(Wait::Blocking, label, index).await;
                 written.map_err(|error| of_device(&name, &error))
             }
         });
@@ -186,7 +186,7 @@ impl Array {
     fn begin_epoch(&self) -> Result<()> {
         block_on(async {
             let mut label = self.label.lock().await;
-            self.relabel(Waits::Here, &mut label, Failed::default()).await
+            self.write_new_labels(Wait::Blocking, &mut label, MemberFailures::default()).await
         })
         .map_err(Error::device(0))
     }
@@ -194,7 +194,7 @@ impl Array {
 
 /// Returns a new device id.
 pub(super) fn new_id(entropy: &Entropy) -> u64 {
-    entropy.next_u64().max(NOBODY + 1)
+    entropy.next_u64().max(NO_DEVICE + 1)
 }
 
 /// Reads the label of a device, if it has one. One of the two copies may be unreadable.
@@ -215,7 +215,7 @@ pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Lab
     if let (None, Some(error)) = (&label, failed) {
         return Err(error);
     }
-    if label.is_none() && copies.iter().any(|copy| Label::is_meant(copy)) {
+    if label.is_none() && copies.iter().any(|copy| Label::has_magic(copy)) {
         tracing::warn!("both labels of a device are damaged, or were written by another version of Tenon");
     }
     Ok(label)

@@ -4,7 +4,7 @@
 //! rows can be computed in one call.
 
 use super::shape::Shape;
-use super::small_code::FewEngine;
+use super::small_code::SmallCodeEngine;
 use crate::device::Buffer;
 use reed_solomon_simd::rate::{DefaultRateDecoder, RateDecoder as _};
 use reed_solomon_simd::{Error, ReedSolomonEncoder};
@@ -37,7 +37,7 @@ pub(super) fn restore(shape: Shape, mut units: Vec<Option<Buffer>>) -> io::Resul
 }
 
 fn missing(shape: Shape, units: &[Option<Buffer>], bytes: usize) -> Result<Vec<(usize, Buffer)>, Error> {
-    let engine = FewEngine::default();
+    let engine = SmallCodeEngine::default();
     let mut decoder = DefaultRateDecoder::new(shape.data, shape.parity, bytes, engine, None)?;
     let (data, parity) = units.split_at(shape.data);
     for (member, units) in data.iter().enumerate() {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     /// Checks that data is restored when these members are lost.
-    fn come_back(shape: Shape, lost: &[usize]) {
+    fn assert_restored(shape: Shape, lost: &[usize]) {
         let data = data(shape, 3);
         let all =
             data.iter().map(|units| Buffer::gathered([&units[..]])).chain(parity(shape, &data).unwrap());
@@ -80,21 +80,21 @@ mod tests {
     }
 
     #[test]
-    fn data_comes_back_from_as_many_units_as_it_has() {
+    fn data_is_restored_from_any_sufficient_set_of_units() {
         for (data, parity) in [(1, 1), (1, 2), (2, 1), (3, 2), (4, 2), (12, 4), (60, 4)] {
             let shape = Shape { data, parity };
             for first in 0..shape.members() {
                 let lost: Vec<usize> = (first..first + parity).map(|n| n % shape.members()).collect();
-                come_back(shape, &lost);
-                come_back(shape, &lost[..1]);
+                assert_restored(shape, &lost);
+                assert_restored(shape, &lost[..1]);
             }
         }
-        come_back(Shape { data: 12, parity: 4 }, &[1, 5, 12, 15]);
-        come_back(Shape { data: 3, parity: 0 }, &[]);
+        assert_restored(Shape { data: 12, parity: 4 }, &[1, 5, 12, 15]);
+        assert_restored(Shape { data: 3, parity: 0 }, &[]);
     }
 
     #[test]
-    fn rows_are_computed_each_for_itself() {
+    fn rows_are_computed_independently() {
         let shape = Shape { data: 5, parity: 3 };
         let all = data(shape, 4);
         let parity_of_all = parity(shape, &all).unwrap();

@@ -10,7 +10,7 @@
 //! labels of the devices that lack it name the same devices or more.
 
 use super::shape::{Shape, UNIT_BYTES};
-use crate::codec::{Decoder, Encoder, sum};
+use crate::codec::{Decoder, Encoder, crc32c};
 use crate::device::Buffer;
 
 /// Position of the first row on a member, in bytes. The space before it is for the labels.
@@ -20,7 +20,7 @@ pub(super) const ROWS_AT: u64 = 1 << 20;
 const MAGIC: [u8; 8] = *b"tenona\0\x01";
 
 /// The id in a label that stands for a missing device.
-pub(super) const NOBODY: u64 = 0;
+pub(super) const NO_DEVICE: u64 = 0;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Label {
@@ -41,25 +41,25 @@ impl Label {
     pub(super) fn encode(&self) -> Buffer {
         let mut to = Encoder(MAGIC.to_vec());
         for number in [self.array, self.rows, self.epoch, self.own] {
-            to.fixed(number);
+            to.fixed64(number);
         }
         for number in [self.shape.data, self.shape.parity, self.index] {
             to.fixed32(number as u32);
         }
-        self.members.iter().for_each(|&member| to.fixed(member));
+        self.members.iter().for_each(|&member| to.fixed64(member));
         to.0.resize(UNIT_BYTES - 4, 0);
-        let sum = sum(&to.0);
+        let sum = crc32c(&to.0);
         to.fixed32(sum);
         Buffer::gathered([&to.0[..]])
     }
 
     pub(super) fn decode(block: &[u8]) -> Option<Self> {
         let (fields, stored) = block.split_last_chunk::<4>()?;
-        if sum(fields) != u32::from_le_bytes(*stored) {
+        if crc32c(fields) != u32::from_le_bytes(*stored) {
             return None;
         }
         let mut from = Decoder(fields.strip_prefix(&MAGIC)?);
-        let (array, rows, epoch, own) = (from.fixed()?, from.fixed()?, from.fixed()?, from.fixed()?);
+        let (array, rows, epoch, own) = (from.fixed64()?, from.fixed64()?, from.fixed64()?, from.fixed64()?);
         let [data, parity, index] =
             [from.fixed32()? as usize, from.fixed32()? as usize, from.fixed32()? as usize];
         let shape = Shape { data, parity };
@@ -67,15 +67,15 @@ impl Label {
         if data > members_max || parity > members_max || !shape.is_possible() || index >= shape.members() {
             return None;
         }
-        let members = (0..shape.members()).map(|_| from.fixed()).collect::<Option<Vec<_>>>()?;
-        let fits = own != NOBODY && rows.checked_mul(shape.row_bytes()).is_some();
+        let members = (0..shape.members()).map(|_| from.fixed64()).collect::<Option<Vec<_>>>()?;
+        let fits = own != NO_DEVICE && rows.checked_mul(shape.row_bytes()).is_some();
         fits.then_some(Self { array, shape, rows, epoch, own, index, members })
     }
 
     /// Returns whether the label may have come into force, given the labels of the devices that are present. It did not if a member that it
     /// names has an older label, or another label of the same epoch. Members that are not present do not count.
     pub(super) fn may_be_in_force<'a>(&self, labels: impl Iterator<Item = &'a Self> + Clone) -> bool {
-        self.members.iter().filter(|&&id| id != NOBODY).all(|&id| {
+        self.members.iter().filter(|&&id| id != NO_DEVICE).all(|&id| {
             let mut of_member = labels.clone().filter(|label| label.own == id).peekable();
             of_member.peek().is_none()
                 || of_member.any(|label| {
@@ -85,7 +85,7 @@ impl Label {
     }
 
     /// Returns whether a block begins like a label of any version.
-    pub(super) fn is_meant(block: &[u8]) -> bool {
+    pub(super) fn has_magic(block: &[u8]) -> bool {
         block.starts_with(&MAGIC[..7])
     }
 }
@@ -96,10 +96,10 @@ pub(crate) fn fuzz_label(bytes: &[u8]) {
     drop(Label::decode(bytes));
     let mut block = [&MAGIC[..], bytes].concat();
     block.resize(UNIT_BYTES - 4, 0);
-    let sum = sum(&block);
+    let sum = crc32c(&block);
     block.extend(sum.to_le_bytes());
     if let Some(read) = Label::decode(&block) {
-        assert!(Label::is_meant(&block));
+        assert!(Label::has_magic(&block));
         assert_eq!(Label::decode(&read.encode()).as_ref(), Some(&read));
         assert!(read.may_be_in_force(std::iter::once(&read)), "a single label may be in force: {read:?}");
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_comes_back_and_every_flipped_bit_is_seen() {
+    fn a_label_decodes_and_every_flipped_bit_is_detected() {
         let shape = Shape { data: 12, parity: 4 };
         let members = (1..=16).collect();
         let label = Label { array: 7, shape, rows: 1000, epoch: 3, own: 5, index: 4, members };

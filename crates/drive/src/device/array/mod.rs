@@ -28,13 +28,13 @@ pub use shape::{MEMBERS_MAX, Shape};
 use super::{BlockDevice, Buffer, Io, Ring, block_on, check_read, check_write};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
-use label::{Label, NOBODY, ROWS_AT};
+use label::{Label, NO_DEVICE, ROWS_AT};
 use shape::{Members, Span, UNIT_BYTES};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use unreadable::{Health, Unread};
+use unreadable::{MemberHealth, UnreadableUnits};
 
 /// The most data whose parity is computed on the runtime's thread, in bytes.
 const COMPUTED_HERE_MAX: usize = 128 << 10;
@@ -52,11 +52,11 @@ pub struct Array {
     /// Held shared by writers of rows, and exclusively by a rebuild while it computes rows.
     writing: Arc<tokio::sync::RwLock<()>>,
     /// Whether a member was excluded and the labels do not say so yet.
-    unlabelled: AtomicBool,
+    labels_outdated: AtomicBool,
     read_only: bool,
     /// Number of units rewritten because they were wrong.
     mended: AtomicU64,
-    health: Health,
+    health: MemberHealth,
 }
 
 /// A device of an array.
@@ -70,16 +70,16 @@ struct Member {
 
 /// How a call waits for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waits {
+enum Wait {
     /// By blocking the caller's thread.
-    Here,
+    Blocking,
     /// Asynchronously, without blocking a thread of the runtime.
-    Elsewhere,
+    Async,
 }
 
 /// The members that failed in a call, and the first error.
 #[derive(Debug, Default)]
-struct Failed {
+struct MemberFailures {
     members: Members,
     error: Option<io::Error>,
 }
@@ -97,7 +97,7 @@ impl Array {
 
     /// [`BlockDevice::read_at`] for async callers.
     pub(super) async fn await_read(&self, at: u64, mut into: Buffer) -> io::Result<Buffer> {
-        self.read_past(Waits::Elsewhere, at, &mut into, Members::default()).await?;
+        self.read_excluding(Wait::Async, at, &mut into, Members::default()).await?;
         Ok(into)
     }
 
@@ -107,17 +107,17 @@ impl Array {
         let (shape, is_long) = (self.shape, rows.len() > COMPUTED_HERE_MAX);
         let compute = move || units_of(shape, &rows);
         let units = if is_long { store::blocking(compute).await? } else { compute()? };
-        self.write_units(Waits::Elsewhere, at, units).await
+        self.write_units(Wait::Async, at, units).await
     }
 
     /// [`BlockDevice::flush`] for async callers.
     pub(super) async fn await_flush(&self) -> io::Result<()> {
-        self.flush_all(Waits::Elsewhere).await
+        self.flush_all(Wait::Async).await
     }
 
-    async fn flush_all(&self, waits: Waits) -> io::Result<()> {
-        let failed = self.on_each(self.in_sync(), |_, member| member.flush(waits)).await;
-        self.leave_out(waits, failed).await
+    async fn flush_all(&self, wait: Wait) -> io::Result<()> {
+        let failed = self.on_each_member(self.in_sync(), |_, member| member.flush(wait)).await;
+        self.exclude(wait, failed).await
     }
 
     fn check_rows(&self, at: u64, bytes: usize) -> io::Result<()> {
@@ -128,11 +128,11 @@ impl Array {
     }
 
     /// Writes the units of each member for rows from a position on.
-    async fn write_units(&self, waits: Waits, at: u64, units: Vec<Bytes>) -> io::Result<()> {
+    async fn write_units(&self, wait: Wait, at: u64, units: Vec<Bytes>) -> io::Result<()> {
         let place = place_of(at / self.row_bytes());
         let write = |number: usize, member: Member| {
             let units = units[number].clone();
-            async move { member.write(waits, place, units).await }
+            async move { member.write(wait, place, units).await }
         };
         let _no_rebuild = self.writing.read().await;
         let joining = self.joining.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -142,53 +142,59 @@ impl Array {
                 None => Ok(()),
             }
         };
-        let (failed, joins) = join(self.on_each(self.in_sync(), write), to_joining).await;
+        let (failed, joins) = join(self.on_each_member(self.in_sync(), write), to_joining).await;
         if let Err(error) = joins {
             // The next step of the rebuild notices that and fails.
             tracing::error!(%error, "the device that is being rebuilt failed a write");
             *self.joining.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        self.leave_out(waits, failed).await
+        self.exclude(wait, failed).await
     }
 
-    /// Reads without the members `past`, and without members that fail, as long as enough remain. Then rewrites the units that failed.
-    async fn read_past(&self, waits: Waits, at: u64, into: &mut [u8], past: Members) -> io::Result<()> {
+    /// Reads without the members `excluded`, and without members that fail, as long as enough remain. Then rewrites the units that failed.
+    async fn read_excluding(
+        &self,
+        wait: Wait,
+        at: u64,
+        into: &mut [u8],
+        excluded: Members,
+    ) -> io::Result<()> {
         check_read(self.len_bytes(), at, into.len())?;
         let span = Span::of(self.shape, at, into.len());
         let wanted = span.members();
-        let there = self.in_sync().without(past);
+        let there = self.in_sync().without(excluded);
         // Members that failed their last reads are used only if needed.
-        let mut left = there.without(self.health.avoided());
+        let mut left = there.without(self.health.members_to_avoid());
         let mut last = there.without(left);
-        let mut unread = Vec::new();
+        let mut unreadable = Vec::new();
         loop {
             if left.len() < self.shape.data {
-                left = left.and(std::mem::take(&mut last));
+                left = left.union(std::mem::take(&mut last));
             }
-            let is_whole = !wanted.without(left).is_empty();
-            let asked = if is_whole { Members::of(left.each().take(self.shape.data)) } else { wanted };
-            if is_whole && asked.len() < self.shape.data {
+            let needs_restore = !wanted.without(left).is_empty();
+            let asked = if needs_restore { Members::of(left.iter().take(self.shape.data)) } else { wanted };
+            if needs_restore && asked.len() < self.shape.data {
                 return Err(io::Error::other("too few devices of the array can be read"));
             }
-            let rows_of = |number| if is_whole { span.rows() } else { span.rows_of(number) };
-            let (units, failed) = self.read_units(waits, asked, rows_of).await;
+            let rows_of = |number| if needs_restore { span.rows() } else { span.rows_of(number) };
+            let (units, failed) = self.read_units(wait, asked, rows_of).await;
             if !failed.members.is_empty() {
-                self.note_failed(&failed);
+                self.log_failures(&failed);
                 left = left.without(failed.members);
-                if left.and(last).len() < self.shape.data {
+                if left.union(last).len() < self.shape.data {
                     // Each of the members may have failed another row.
                     return match span.rows().1 {
                         0 | 1 => Err(failed.into_error()),
-                        _ => self.read_rows_singly(waits, at, into, past).await,
+                        _ => self.read_rows_singly(wait, at, into, excluded).await,
                     };
                 }
-                unread.extend(failed.members.each().map(|member| {
+                unreadable.extend(failed.members.iter().map(|member| {
                     let (first, rows) = rows_of(member);
-                    Unread { member, first, rows }
+                    UnreadableUnits { member, first, rows }
                 }));
                 continue;
             }
-            let units = if is_whole { self.restored(waits, units).await? } else { units };
+            let units = if needs_restore { self.restored(wait, units).await? } else { units };
             for (number, units) in units.iter().enumerate().take(self.shape.data) {
                 if let Some(units) = units {
                     span.scatter(number, rows_of(number).0, units, into);
@@ -196,39 +202,39 @@ impl Array {
             }
             break;
         }
-        if !self.read_only && !unread.is_empty() {
-            for line in self.rewrite_unread(waits, &unread).await {
+        if !self.read_only && !unreadable.is_empty() {
+            for line in self.rewrite_unreadable(wait, &unreadable).await {
                 tracing::warn!("{line}");
             }
         }
         Ok(())
     }
 
-    async fn restored(&self, waits: Waits, units: Vec<Option<Buffer>>) -> io::Result<Vec<Option<Buffer>>> {
+    async fn restored(&self, wait: Wait, units: Vec<Option<Buffer>>) -> io::Result<Vec<Option<Buffer>>> {
         let shape = self.shape;
         let bytes: usize = units.iter().flatten().map(|units| units.len()).sum();
         let compute = move || Ok(erasure_code::restore(shape, units)?.into_iter().map(Some).collect());
         let is_long = bytes > COMPUTED_HERE_MAX;
-        if is_long && waits == Waits::Elsewhere { store::blocking(compute).await } else { compute() }
+        if is_long && wait == Wait::Async { store::blocking(compute).await } else { compute() }
     }
 
     /// Reads units of some members. `rows_of` gives the first row and their number for each member.
     async fn read_units(
         &self,
-        waits: Waits,
+        wait: Wait,
         of: Members,
         rows_of: impl Fn(usize) -> (u64, usize),
-    ) -> (Vec<Option<Buffer>>, Failed) {
+    ) -> (Vec<Option<Buffer>>, MemberFailures) {
         let mut units: Vec<Option<Buffer>> = (0..self.shape.members()).map(|_| None).collect();
-        let mut failed = Failed::default();
+        let mut failed = MemberFailures::default();
         let reads = self.present(of).map(|(number, member)| {
             let (first, rows) = rows_of(number);
-            async move { (number, member.read(waits, place_of(first), rows * UNIT_BYTES).await) }
+            async move { (number, member.read(wait, place_of(first), rows * UNIT_BYTES).await) }
         });
         for (number, read) in join_all(reads).await {
             match read {
                 Ok(read) => {
-                    self.health.read_well(number);
+                    self.health.count_success(number);
                     units[number] = Some(read);
                 }
                 Err(error) => failed.add(number, error),
@@ -238,16 +244,16 @@ impl Array {
     }
 
     /// Calls a function for some members concurrently.
-    async fn on_each<F: Future<Output = io::Result<()>>>(
+    async fn on_each_member<F: Future<Output = io::Result<()>>>(
         &self,
         of: Members,
         act: impl Fn(usize, Member) -> F,
-    ) -> Failed {
+    ) -> MemberFailures {
         let acts = self.present(of).map(|(number, member)| {
             let act = act(number, member);
             async move { (number, act.await) }
         });
-        let mut failed = Failed::default();
+        let mut failed = MemberFailures::default();
         for (number, outcome) in join_all(acts).await {
             if let Err(error) = outcome {
                 failed.add(number, error);
@@ -257,23 +263,28 @@ impl Array {
     }
 
     /// Excludes members that failed. When this succeeds, the labels of the other members say so durably.
-    async fn leave_out(&self, waits: Waits, failed: Failed) -> io::Result<()> {
-        if failed.members.is_empty() && !self.unlabelled.load(Ordering::SeqCst) {
+    async fn exclude(&self, wait: Wait, failed: MemberFailures) -> io::Result<()> {
+        if failed.members.is_empty() && !self.labels_outdated.load(Ordering::SeqCst) {
             return Ok(());
         }
         if self.read_only {
             return Err(failed.into_error());
         }
         let mut label = self.label.lock().await;
-        let gone = Members::of(failed.members.each().filter(|&number| self.in_sync().has(number)));
-        if gone.is_empty() && !self.unlabelled.load(Ordering::SeqCst) {
+        let gone = Members::of(failed.members.iter().filter(|&number| self.in_sync().contains(number)));
+        if gone.is_empty() && !self.labels_outdated.load(Ordering::SeqCst) {
             return Ok(());
         }
-        self.relabel(waits, &mut label, Failed { members: gone, ..failed }).await
+        self.write_new_labels(wait, &mut label, MemberFailures { members: gone, ..failed }).await
     }
 
     /// Writes labels of a new epoch, without the failed members, until all remaining members have one.
-    async fn relabel(&self, waits: Waits, label: &mut Label, mut failed: Failed) -> io::Result<()> {
+    async fn write_new_labels(
+        &self,
+        wait: Wait,
+        label: &mut Label,
+        mut failed: MemberFailures,
+    ) -> io::Result<()> {
         loop {
             let left = self.in_sync().without(failed.members);
             if left.len() < self.shape.data {
@@ -284,23 +295,24 @@ impl Array {
             }
             label.epoch += 1;
             for (number, id) in label.members.iter_mut().enumerate() {
-                *id = if left.has(number) { *id } else { NOBODY };
+                *id = if left.contains(number) { *id } else { NO_DEVICE };
             }
-            self.unlabelled.store(true, Ordering::SeqCst);
+            self.labels_outdated.store(true, Ordering::SeqCst);
             *self.in_sync.write().unwrap_or_else(PoisonError::into_inner) = left;
             // Closes the excluded devices, so that they can be rebuilt.
             for (number, member) in
                 self.members.write().unwrap_or_else(PoisonError::into_inner).iter_mut().enumerate()
             {
-                if !left.has(number) {
+                if !left.contains(number) {
                     *member = None;
                 }
             }
             let next = label.clone();
-            failed =
-                self.on_each(left, |number, member| member.write_label(waits, next.clone(), number)).await;
+            failed = self
+                .on_each_member(left, |number, member| member.write_label(wait, next.clone(), number))
+                .await;
             if failed.members.is_empty() {
-                self.unlabelled.store(false, Ordering::SeqCst);
+                self.labels_outdated.store(false, Ordering::SeqCst);
                 return Ok(());
             }
         }
@@ -312,7 +324,7 @@ impl Array {
 
     fn present(&self, of: Members) -> impl Iterator<Item = (usize, Member)> {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        let present = of.each().filter_map(|number| Some((number, members.get(number)?.clone()?)));
+        let present = of.iter().filter_map(|number| Some((number, members.get(number)?.clone()?)));
         present.collect::<Vec<_>>().into_iter()
     }
 
@@ -333,9 +345,9 @@ fn place_of(row: u64) -> u64 {
     ROWS_AT + row * UNIT_BYTES as u64
 }
 
-impl Failed {
+impl MemberFailures {
     fn add(&mut self, number: usize, error: io::Error) {
-        self.members = self.members.and(Members::of([number]));
+        self.members = self.members.union(Members::of([number]));
         self.error.get_or_insert(error);
     }
 
@@ -350,43 +362,43 @@ impl Member {
         Self { name, id, ring, device: io.device() }
     }
 
-    async fn read(&self, waits: Waits, at: u64, bytes: usize) -> io::Result<Buffer> {
+    async fn read(&self, wait: Wait, at: u64, bytes: usize) -> io::Result<Buffer> {
         let mut into = Buffer::zeroed(bytes);
-        match (&self.ring, waits) {
+        match (&self.ring, wait) {
             (Some(ring), _) => ring.read(at, into).await,
-            (None, Waits::Here) => self.device.read_at(at, &mut into).map(|()| into),
-            (None, Waits::Elsewhere) => {
+            (None, Wait::Blocking) => self.device.read_at(at, &mut into).map(|()| into),
+            (None, Wait::Async) => {
                 let device = self.device.clone();
                 store::blocking(move || device.read_at(at, &mut into).map(|()| into)).await
             }
         }
     }
 
-    async fn write(&self, waits: Waits, at: u64, units: Bytes) -> io::Result<()> {
-        match (&self.ring, waits) {
+    async fn write(&self, wait: Wait, at: u64, units: Bytes) -> io::Result<()> {
+        match (&self.ring, wait) {
             (Some(ring), _) => ring.write(at, units).await,
-            (None, Waits::Here) => self.device.write_at(at, &units),
-            (None, Waits::Elsewhere) => {
+            (None, Wait::Blocking) => self.device.write_at(at, &units),
+            (None, Wait::Async) => {
                 let device = self.device.clone();
                 store::blocking(move || device.write_at(at, &units)).await
             }
         }
     }
 
-    async fn flush(self, waits: Waits) -> io::Result<()> {
-        match (&self.ring, waits) {
+    async fn flush(self, wait: Wait) -> io::Result<()> {
+        match (&self.ring, wait) {
             (Some(ring), _) => ring.flush().await,
-            (None, Waits::Here) => self.device.flush(),
-            (None, Waits::Elsewhere) => store::blocking(move || self.device.flush()).await,
+            (None, Wait::Blocking) => self.device.flush(),
+            (None, Wait::Async) => store::blocking(move || self.device.flush()).await,
         }
     }
 
     /// Writes and flushes the copies in turn, so that one is intact at any time.
-    async fn write_label(self, waits: Waits, label: Label, index: usize) -> io::Result<()> {
+    async fn write_label(self, wait: Wait, label: Label, index: usize) -> io::Result<()> {
         let block = Bytes::from(Label { own: self.id, index, ..label }.encode());
         for copy in [0, UNIT_BYTES as u64] {
-            self.write(waits, copy, block.clone()).await?;
-            self.clone().flush(waits).await?;
+            self.write(wait, copy, block.clone()).await?;
+            self.clone().flush(wait).await?;
         }
         Ok(())
     }
@@ -402,16 +414,16 @@ impl BlockDevice for Array {
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        block_on(self.read_past(Waits::Here, at, into, Members::default()))
+        block_on(self.read_excluding(Wait::Blocking, at, into, Members::default()))
     }
 
     fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
         self.check_rows(at, from.len())?;
-        block_on(self.write_units(Waits::Here, at, units_of(self.shape, from)?))
+        block_on(self.write_units(Wait::Blocking, at, units_of(self.shape, from)?))
     }
 
     fn flush(&self) -> io::Result<()> {
-        block_on(self.flush_all(Waits::Here))
+        block_on(self.flush_all(Wait::Blocking))
     }
 
     fn ways(&self) -> usize {
@@ -419,15 +431,15 @@ impl BlockDevice for Array {
     }
 
     fn read_without(&self, way: usize, at: u64, into: &mut [u8]) -> io::Result<()> {
-        block_on(self.read_past(Waits::Here, at, into, Members::of([way])))
+        block_on(self.read_excluding(Wait::Blocking, at, into, Members::of([way])))
     }
 
     fn mend(&self, way: usize, at: u64, len_bytes: u64) -> io::Result<()> {
-        block_on(self.mend_units(Waits::Here, way, at, len_bytes as usize))
+        block_on(self.repair_units(Wait::Blocking, way, at, len_bytes as usize))
     }
 
     fn scrub_rows(&self, at: u64, len_bytes: u64, is_right: bool) -> io::Result<Vec<String>> {
-        block_on(self.scrub_rows_of(Waits::Here, at, len_bytes, is_right))
+        block_on(self.scrub_rows_of(Wait::Blocking, at, len_bytes, is_right))
     }
 
     fn mended(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::assemble::{new_id, of_device, read_label};
 use super::shape::UNIT_BYTES;
-use super::{Array, Member, Members, Waits, place_of, units_of};
+use super::{Array, Member, Members, Wait, place_of, units_of};
 use crate::device::{BlockDevice, Buffer, Io, block_on};
 use crate::error::{Error, Result};
 use crate::shell::Pace;
@@ -80,7 +80,7 @@ impl Array {
             let exclusive = self.writing.clone().write_owned().await;
             let rows = ROWS_AT_ONCE.min(self.rows - row);
             let lost =
-                on_a_thread(&joining, move |joining| joining.rebuild_rows(row, rows, exclusive)).await?;
+                run_blocking(&joining, move |joining| joining.rebuild_rows(row, rows, exclusive)).await?;
             if lost > 0 {
                 return Err(Error::NotComputable { rows: lost });
             }
@@ -89,7 +89,7 @@ impl Array {
             pace.after(rows * self.row_bytes()).await;
         }
         let exclusive = self.writing.clone().write_owned().await;
-        on_a_thread(&joining, move |joining| joining.admit(exclusive)).await?;
+        run_blocking(&joining, move |joining| joining.admit(exclusive)).await?;
         Ok(Rebuilt { member: joining.number, rows_lost: 0 })
     }
 
@@ -121,12 +121,12 @@ impl Array {
     fn number_for(&self, io: &Io) -> Result<usize> {
         let missing = Members::of(0..self.shape.members()).without(self.in_sync());
         let was = read_label(&*io.device()).ok().flatten().map(|label| label.index);
-        let number = was.filter(|&was| missing.has(was)).or_else(|| missing.each().next());
+        let number = was.filter(|&was| missing.contains(was)).or_else(|| missing.iter().next());
         number.ok_or_else(|| Error::Unfit("no member of the array is missing".into()))
     }
 
     /// Computes a member's units of rows. Rows that cannot be computed are zeros and are counted.
-    fn units_to_have(&self, number: usize, row: u64, rows: u64, rows_lost: &mut u64) -> Result<Bytes> {
+    fn units_or_zeros(&self, number: usize, row: u64, rows: u64, rows_lost: &mut u64) -> Result<Bytes> {
         if let Ok(units) = self.units_at(number, row, rows) {
             return Ok(units);
         }
@@ -174,7 +174,7 @@ impl Drop for Joining {
 }
 
 /// Runs a step of a rebuild on a thread for blocking calls.
-async fn on_a_thread<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     joining: &Arc<Joining>,
     step: impl FnOnce(&Joining) -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -198,8 +198,8 @@ impl Joining {
     fn rebuild_rows(&self, row: u64, rows: u64, exclusive: OwnedRwLockWriteGuard<()>) -> Result<u64> {
         self.check()?;
         let mut rows_lost = 0;
-        let units = self.array.units_to_have(self.number, row, rows, &mut rows_lost)?;
-        block_on(self.member.write(Waits::Here, place_of(row), units))
+        let units = self.array.units_or_zeros(self.number, row, rows, &mut rows_lost)?;
+        block_on(self.member.write(Wait::Blocking, place_of(row), units))
             .map_err(|error| of_device(&self.member.name, &error))?;
         drop(exclusive);
         Ok(rows_lost)
@@ -210,28 +210,30 @@ impl Joining {
     fn admit(&self, exclusive: OwnedRwLockWriteGuard<()>) -> Result<()> {
         self.check()?;
         let (array, number, member) = (&self.array, self.number, &self.member);
-        block_on(member.clone().flush(Waits::Here)).map_err(|error| of_device(&member.name, &error))?;
+        block_on(member.clone().flush(Wait::Blocking)).map_err(|error| of_device(&member.name, &error))?;
         let admitted = block_on(async {
             let mut label = array.label.lock().await;
             let mut own = label.clone();
             own.members[number] = member.id;
             own.epoch += 1;
-            member.clone().write_label(Waits::Here, own.clone(), number).await?;
+            member.clone().write_label(Wait::Blocking, own.clone(), number).await?;
             let others = array.in_sync();
             *label = own;
             // The device has all that was written. If writing the label of another member fails now, the array continues with this device.
-            array.unlabelled.store(true, Ordering::SeqCst);
+            array.labels_outdated.store(true, Ordering::SeqCst);
             let place = |members: &mut Vec<Option<Member>>| members[number] = Some(member.clone());
             place(&mut array.members.write().unwrap_or_else(PoisonError::into_inner));
             *array.in_sync.write().unwrap_or_else(PoisonError::into_inner) =
-                others.and(Members::of([number]));
+                others.union(Members::of([number]));
             let next = label.clone();
             let failed = array
-                .on_each(others, |number, member| member.write_label(Waits::Here, next.clone(), number))
+                .on_each_member(others, |number, member| {
+                    member.write_label(Wait::Blocking, next.clone(), number)
+                })
                 .await;
             match failed.members.is_empty() {
-                true => array.unlabelled.store(false, Ordering::SeqCst),
-                false => array.relabel(Waits::Here, &mut label, failed).await?,
+                true => array.labels_outdated.store(false, Ordering::SeqCst),
+                false => array.write_new_labels(Wait::Blocking, &mut label, failed).await?,
             }
             Ok(())
         });

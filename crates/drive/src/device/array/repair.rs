@@ -1,7 +1,7 @@
 //! Repair: rewrites wrong units with data computed from the other members.
 
 use super::shape::{Members, Span, UNIT_BYTES};
-use super::{Array, Member, Waits, erasure_code, place_of, units_of};
+use super::{Array, Member, Wait, erasure_code, place_of, units_of};
 use crate::device::{BlockDevice as _, Buffer};
 use bytes::Bytes;
 use std::io;
@@ -14,26 +14,26 @@ impl Array {
     ///
     /// In other rows, the member is rewritten only if the range contains its unit, or the unit of a missing member. Computing such a unit
     /// needed everything that was read of the row, so all of that was right.
-    pub(super) async fn mend_units(&self, waits: Waits, way: usize, at: u64, bytes: usize) -> io::Result<()> {
+    pub(super) async fn repair_units(&self, wait: Wait, way: usize, at: u64, bytes: usize) -> io::Result<()> {
         let in_sync = self.in_sync();
-        if self.read_only || !in_sync.has(way) {
+        if self.read_only || !in_sync.contains(way) {
             return Ok(());
         }
         let span = Span::of(self.shape, at, bytes);
         let (first, rows) = span.rows();
         let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
-        self.read_past(waits, first * self.row_bytes(), &mut data, Members::of([way])).await?;
+        self.read_excluding(wait, first * self.row_bytes(), &mut data, Members::of([way])).await?;
         let right = units_of(self.shape, &data)?;
         let is_in = |member: usize, row: u64| span.place(member, row).is_some();
         let is_known = |member: usize, row: u64| {
-            let mut known = (0..self.shape.data).filter(|&known| known == way || !in_sync.has(known));
+            let mut known = (0..self.shape.data).filter(|&known| known == way || !in_sync.contains(known));
             let is_all = (0..self.shape.data).all(|of_data| is_in(of_data, row));
             is_all || member == way && known.any(|known| is_in(known, row))
         };
         let mut wrong = Vec::new();
-        for member in in_sync.each() {
+        for member in in_sync.iter() {
             // If not all rows can be read, they are read and compared one at a time.
-            let (stored, failed) = self.read_units(waits, Members::of([member]), |_| (first, rows)).await;
+            let (stored, failed) = self.read_units(wait, Members::of([member]), |_| (first, rows)).await;
             for (n, unit) in right[member].chunks_exact(UNIT_BYTES).enumerate() {
                 let row = first + n as u64;
                 if !is_known(member, row) {
@@ -42,7 +42,7 @@ impl Array {
                 let is_right = match (&stored[member], failed.members.is_empty()) {
                     (Some(stored), true) => stored[n * UNIT_BYTES..][..UNIT_BYTES] == *unit,
                     _ => {
-                        let (stored, _) = self.read_units(waits, Members::of([member]), |_| (row, 1)).await;
+                        let (stored, _) = self.read_units(wait, Members::of([member]), |_| (row, 1)).await;
                         stored[member].as_ref().is_some_and(|stored| stored[..] == *unit)
                     }
                 };
@@ -51,14 +51,14 @@ impl Array {
                 }
             }
         }
-        self.write_units_anew(waits, wrong).await
+        self.rewrite_units(wait, wrong).await
     }
 
     /// Computes the parity of rows whose data is right, and rewrites parity units that differ. `stored` has the units of all members in
     /// sync, if all could be read. The rows must not be written by others meanwhile.
-    pub(super) async fn mend_parity_of(
+    pub(super) async fn repair_parity(
         &self,
-        waits: Waits,
+        wait: Wait,
         first: u64,
         rows: usize,
         stored: Option<Vec<Option<Buffer>>>,
@@ -74,15 +74,16 @@ impl Array {
                 stored
             }
             None => {
-                self.read_past(waits, first * self.row_bytes(), &mut data, Members::default()).await?;
+                self.read_excluding(wait, first * self.row_bytes(), &mut data, Members::default()).await?;
                 let of_parity = Members::of(self.shape.data..self.shape.members());
-                let of_parity = Members::of(of_parity.each().filter(|&member| self.in_sync().has(member)));
-                self.read_units(waits, of_parity, |_| (first, rows)).await.0
+                let of_parity =
+                    Members::of(of_parity.iter().filter(|&member| self.in_sync().contains(member)));
+                self.read_units(wait, of_parity, |_| (first, rows)).await.0
             }
         };
         let parity = erasure_code::parity(self.shape, &self.shape.split(&data))?;
         let wrong = self.wrong_parity(&parity, &stored, first);
-        self.write_units_anew(waits, wrong).await
+        self.rewrite_units(wait, wrong).await
     }
 
     /// Returns the wrong parity units: member, row, and the right bytes.
@@ -94,7 +95,8 @@ impl Array {
     ) -> Vec<(usize, u64, Bytes)> {
         let in_sync = self.in_sync();
         let mut wrong = Vec::new();
-        for (member, right) in (self.shape.data..).zip(parity).filter(|(member, _)| in_sync.has(*member)) {
+        for (member, right) in (self.shape.data..).zip(parity).filter(|(member, _)| in_sync.contains(*member))
+        {
             for (n, unit) in right.chunks_exact(UNIT_BYTES).enumerate() {
                 let was = stored[member].as_ref().map(|was| &was[n * UNIT_BYTES..][..UNIT_BYTES]);
                 if was != Some(unit) {
@@ -105,22 +107,18 @@ impl Array {
         wrong
     }
 
-    pub(super) async fn write_units_anew(
-        &self,
-        waits: Waits,
-        wrong: Vec<(usize, u64, Bytes)>,
-    ) -> io::Result<()> {
+    pub(super) async fn rewrite_units(&self, wait: Wait, wrong: Vec<(usize, u64, Bytes)>) -> io::Result<()> {
         for (number, row, unit) in wrong {
             let write = |_, member: Member| {
                 let unit = unit.clone();
-                async move { member.write(waits, place_of(row), unit).await }
+                async move { member.write(wait, place_of(row), unit).await }
             };
-            let failed = self.on_each(Members::of([number]), write).await;
+            let failed = self.on_each_member(Members::of([number]), write).await;
             if failed.members.is_empty() {
                 self.mended.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(row, member = ?self.names(Members::of([number])), "rewrote a damaged block");
             }
-            self.leave_out(waits, failed).await?;
+            self.exclude(wait, failed).await?;
         }
         Ok(())
     }

@@ -47,11 +47,11 @@ impl Members {
         Self(members.into_iter().fold(0, |bits, member| bits | 1 << member))
     }
 
-    pub(super) fn has(self, member: usize) -> bool {
+    pub(super) fn contains(self, member: usize) -> bool {
         self.0 >> member & 1 == 1
     }
 
-    pub(super) fn and(self, others: Self) -> Self {
+    pub(super) fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
@@ -67,8 +67,8 @@ impl Members {
         self.0.count_ones() as usize
     }
 
-    pub(super) fn each(self) -> impl Iterator<Item = usize> {
-        (0..MEMBERS_MAX).filter(move |&member| self.has(member))
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MEMBERS_MAX).filter(move |&member| self.contains(member))
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_of_a_span_is_of_one_member() {
+    fn every_block_of_a_span_belongs_to_one_member() {
         for data in [1, 2, 3, 4, 12] {
             let shape = Shape { data, parity: 1 };
             let bytes: Vec<u8> = (0..60 * data).flat_map(|block| vec![block as u8; UNIT_BYTES]).collect();
@@ -147,7 +147,7 @@ mod tests {
                 let mut seen = vec![0xff; blocks * UNIT_BYTES];
                 for (member, split) in split.iter().enumerate() {
                     let (row, rows) = span.rows_of(member);
-                    assert_eq!(span.members().has(member), rows > 0);
+                    assert_eq!(span.members().contains(member), rows > 0);
                     let units = &split[row as usize * UNIT_BYTES..][..rows * UNIT_BYTES];
                     assert_eq!(span.units(member, row, units).count(), rows);
                     span.scatter(member, row, units, &mut seen);

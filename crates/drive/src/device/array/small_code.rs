@@ -12,9 +12,9 @@ const PLACES: usize = 2 * MEMBERS_MAX;
 
 /// Computes like the default engine, except for the factors of lost units, which it computes for few positions.
 #[derive(Default)]
-pub(super) struct FewEngine(DefaultEngine);
+pub(super) struct SmallCodeEngine(DefaultEngine);
 
-impl Engine for FewEngine {
+impl Engine for SmallCodeEngine {
     fn fft(
         &self,
         data: &mut ShardsRefMut<'_>,
@@ -66,7 +66,7 @@ mod tests {
 
     /// The sums equal those of the crate, where 0 and 65,535 are both the logarithm of 1.
     #[test]
-    fn the_sum_is_what_the_transforms_give() {
+    fn sums_equal_the_transforms_of_the_default_engine() {
         let mut seed = 7u64;
         for beyond in [0, 1] {
             for count in [1, 2, 7, 64, PLACES] {
@@ -77,7 +77,7 @@ mod tests {
                 }
                 let mut expected = erasures;
                 DefaultEngine::eval_poly(&mut expected, GF_ORDER);
-                FewEngine::eval_poly(&mut erasures, GF_ORDER);
+                SmallCodeEngine::eval_poly(&mut erasures, GF_ORDER);
                 let same =
                     erasures.iter().zip(&expected).map(|(one, other)| (one % GF_MODULUS, other % GF_MODULUS));
                 assert!(

@@ -19,7 +19,7 @@ fn files(folder: &Path, count: usize, by_ring: bool) -> Vec<(String, Io)> {
 }
 
 #[test]
-fn an_array_keeps_the_rules() {
+fn an_array_conforms() {
     for (data, parity, by_ring) in [(1, 1, true), (2, 0, true), (3, 1, false), (4, 2, true), (12, 4, true)] {
         let (folder, shape) = (tempfile::tempdir().unwrap(), Shape { data, parity });
         Array::format(files(folder.path(), shape.members(), by_ring), shape, &Entropy::new(5)).unwrap();
@@ -32,7 +32,7 @@ fn an_array_keeps_the_rules() {
 
 /// By rings, by threads, and while a member is missing, what those who await write and read is the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_awaits_reads_what_was_written() {
+async fn async_reads_return_what_was_written() {
     let (folder, shape) = (tempfile::tempdir().unwrap(), Shape { data: 4, parity: 2 });
     Array::format(files(folder.path(), 6, true), shape, &Entropy::new(5)).unwrap();
     let words = 1_u64..=5 * shape.row_bytes() * 16;
@@ -57,7 +57,7 @@ async fn who_awaits_reads_what_was_written() {
 /// A task that made more than 128 blocking reads in a row never came back: `tenon drive rebuild`, which scrubs in its main task, ran
 /// for ever.
 #[tokio::test]
-async fn a_task_blocks_on_an_array_as_often_as_it_wants() {
+async fn a_task_may_block_on_an_array_any_number_of_times() {
     let (folder, shape) = (tempfile::tempdir().unwrap(), Shape { data: 1, parity: 1 });
     Array::format(files(folder.path(), 2, true), shape, &Entropy::new(5)).unwrap();
     let array = Found::look(files(folder.path(), 2, true)).open(false).unwrap();

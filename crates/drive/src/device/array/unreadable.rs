@@ -4,7 +4,7 @@
 //! the row. So after a read that had to be computed from other members, the units that failed are rewritten.
 
 use super::shape::Members;
-use super::{Array, Failed, Waits, erasure_code};
+use super::{Array, MemberFailures, Wait, erasure_code};
 use crate::device::{BlockDevice as _, Buffer};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ const PROBE_EVERY: u32 = 256;
 
 /// Units of one member in consecutive rows that a read could not deliver. At least one of them is unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unread {
+pub(super) struct UnreadableUnits {
     pub(super) member: usize,
     pub(super) first: u64,
     pub(super) rows: usize,
@@ -25,19 +25,22 @@ pub(super) struct Unread {
 
 /// Read failures of each member.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(super) struct MemberHealth {
     /// Consecutive failed reads, by member.
     failures: Vec<AtomicU32>,
     /// Reads while a member was avoided.
-    avoided: AtomicU32,
+    avoiding_reads: AtomicU32,
 }
 
-impl Health {
+impl MemberHealth {
     pub(super) fn new(members: usize) -> Self {
-        Self { failures: (0..members).map(|_| AtomicU32::new(0)).collect(), avoided: AtomicU32::new(0) }
+        Self {
+            failures: (0..members).map(|_| AtomicU32::new(0)).collect(),
+            avoiding_reads: AtomicU32::new(0),
+        }
     }
 
-    pub(super) fn read_well(&self, member: usize) {
+    pub(super) fn count_success(&self, member: usize) {
         // Loaded first, as every read comes here and a store is rarely needed.
         if self.failures[member].load(Ordering::Relaxed) > 0 {
             self.failures[member].store(0, Ordering::Relaxed);
@@ -45,25 +48,25 @@ impl Health {
     }
 
     /// Counts a failed read. Returns whether to log it: the first, second, fourth, eighth ... in a row.
-    pub(super) fn failed(&self, member: usize) -> bool {
+    pub(super) fn count_failure(&self, member: usize) -> bool {
         let failures = self.failures[member].fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         failures.is_power_of_two()
     }
 
     /// Returns the members to avoid in this read.
-    pub(super) fn avoided(&self) -> Members {
+    pub(super) fn members_to_avoid(&self) -> Members {
         let is_failing = |member: &usize| self.failures[*member].load(Ordering::Relaxed) >= FAILURES_MAX;
         let failing = Members::of((0..self.failures.len()).filter(is_failing));
-        let is_probe =
-            !failing.is_empty() && self.avoided.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY);
+        let is_probe = !failing.is_empty()
+            && self.avoiding_reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY);
         if is_probe { Members::default() } else { failing }
     }
 }
 
 impl Array {
     /// Logs members that failed a read; of a member that fails every read, only some failures.
-    pub(super) fn note_failed(&self, failed: &Failed) {
-        let told = Members::of(failed.members.each().filter(|&member| self.health.failed(member)));
+    pub(super) fn log_failures(&self, failed: &MemberFailures) {
+        let told = Members::of(failed.members.iter().filter(|&member| self.health.count_failure(member)));
         if !told.is_empty() {
             let error = failed.error.as_ref().map(ToString::to_string).unwrap_or_default();
             tracing::warn!(members = ?self.names(told), error, "read without devices that failed");
@@ -75,14 +78,14 @@ impl Array {
     ///
     /// A unit is written only if all readable members agree on it, as far as there are more of them than needed. Otherwise one of them is
     /// damaged, which only a checksum can find.
-    pub(super) async fn rewrite_unread(&self, waits: Waits, unread: &[Unread]) -> Vec<String> {
+    pub(super) async fn rewrite_unreadable(&self, wait: Wait, unreadable: &[UnreadableUnits]) -> Vec<String> {
         let mut left = Vec::new();
-        for &Unread { member, first, rows } in unread {
+        for &UnreadableUnits { member, first, rows } in unreadable {
             for row in first..first + rows as u64 {
-                if !self.in_sync().has(member) {
+                if !self.in_sync().contains(member) {
                     break;
                 }
-                if let Err(reason) = self.rewrite_unit(waits, member, row).await {
+                if let Err(reason) = self.rewrite_unit(wait, member, row).await {
                     let names = self.names(Members::of([member])).concat();
                     let at = super::place_of(row);
                     left.push(format!("{names}: the block at byte {at} cannot be read: {reason}"));
@@ -93,40 +96,40 @@ impl Array {
     }
 
     /// Rewrites a unit, unless it can be read now.
-    async fn rewrite_unit(&self, waits: Waits, member: usize, row: u64) -> io::Result<()> {
+    async fn rewrite_unit(&self, wait: Wait, member: usize, row: u64) -> io::Result<()> {
         let of_member = Members::of([member]);
         // A failed read may succeed the second time, and of several units most are readable.
-        if self.read_units(waits, of_member, |_| (row, 1)).await.1.members.is_empty() {
+        if self.read_units(wait, of_member, |_| (row, 1)).await.1.members.is_empty() {
             return Ok(());
         }
-        let right = self.computed_unit(waits, member, row).await?;
+        let right = self.computed_unit(wait, member, row).await?;
         if self.read_only {
             return Err(io::Error::other("the drive is open read-only, so the block is not rewritten"));
         }
-        self.write_units_anew(waits, vec![(member, row, right.into())]).await?;
-        match self.in_sync().has(member) {
+        self.rewrite_units(wait, vec![(member, row, right.into())]).await?;
+        match self.in_sync().contains(member) {
             true => Ok(()),
             false => Err(io::Error::other("nor written; the device is excluded from the array")),
         }
     }
 
     /// Computes a member's unit of a row from the other members.
-    async fn computed_unit(&self, waits: Waits, member: usize, row: u64) -> io::Result<Buffer> {
+    async fn computed_unit(&self, wait: Wait, member: usize, row: u64) -> io::Result<Buffer> {
         let others = self.in_sync().without(Members::of([member]));
-        let (stored, failed) = self.read_units(waits, others, |_| (row, 1)).await;
+        let (stored, failed) = self.read_units(wait, others, |_| (row, 1)).await;
         let read = others.without(failed.members);
         if read.len() < self.shape.data {
             return Err(io::Error::other("too few other devices are readable there"));
         }
-        let needed = Members::of(read.each().take(self.shape.data));
+        let needed = Members::of(read.iter().take(self.shape.data));
         let kept = stored.iter().enumerate().map(|(number, units)| {
-            units.as_ref().filter(|_| needed.has(number)).map(|units| Buffer::gathered([&units[..]]))
+            units.as_ref().filter(|_| needed.contains(number)).map(|units| Buffer::gathered([&units[..]]))
         });
         let mut units = erasure_code::restore(self.shape, kept.collect())?;
         units.extend(erasure_code::parity(self.shape, &units)?);
         let agrees =
             |number: usize| stored[number].as_ref().is_some_and(|stored| stored[..] == units[number][..]);
-        if !read.each().all(agrees) {
+        if !read.iter().all(agrees) {
             return Err(io::Error::other("the other devices contradict each other there, so one is damaged"));
         }
         Ok(units.swap_remove(member))
@@ -135,10 +138,10 @@ impl Array {
     /// Reads rows one by one, as each may be readable from other members. Fails at the first that is not.
     pub(super) async fn read_rows_singly(
         &self,
-        waits: Waits,
+        wait: Wait,
         at: u64,
         into: &mut [u8],
-        past: Members,
+        excluded: Members,
     ) -> io::Result<()> {
         let row_bytes = self.row_bytes();
         let mut done = 0;
@@ -146,7 +149,7 @@ impl Array {
             let from = at + done as u64;
             let len = ((row_bytes - from % row_bytes) as usize).min(into.len() - done);
             // Boxed because the call is recursive, for fewer rows.
-            Box::pin(self.read_past(waits, from, &mut into[done..done + len], past)).await?;
+            Box::pin(self.read_excluding(wait, from, &mut into[done..done + len], excluded)).await?;
             done += len;
         }
         Ok(())
@@ -156,7 +159,7 @@ impl Array {
     /// data `is_right`. Returns a line for each block that stays unreadable.
     pub(super) async fn scrub_rows_of(
         &self,
-        waits: Waits,
+        wait: Wait,
         at: u64,
         len_bytes: u64,
         is_right: bool,
@@ -166,13 +169,14 @@ impl Array {
         }
         let first = at / self.row_bytes();
         let rows = (at + len_bytes).div_ceil(self.row_bytes()) - first;
-        let (stored, failed) = self.read_units(waits, self.in_sync(), |_| (first, rows as usize)).await;
-        let unread = failed.members.each().map(|member| Unread { member, first, rows: rows as usize });
-        let left = self.rewrite_unread(waits, &unread.collect::<Vec<_>>()).await;
+        let (stored, failed) = self.read_units(wait, self.in_sync(), |_| (first, rows as usize)).await;
+        let unreadable =
+            failed.members.iter().map(|member| UnreadableUnits { member, first, rows: rows as usize });
+        let left = self.rewrite_unreadable(wait, &unreadable.collect::<Vec<_>>()).await;
         // Parity is not computed from rows in which a unit stays unreadable.
         if is_right && !self.read_only && left.is_empty() {
             let stored = if failed.members.is_empty() { Some(stored) } else { None };
-            self.mend_parity_of(waits, first, rows as usize, stored).await?;
+            self.repair_parity(wait, first, rows as usize, stored).await?;
         }
         Ok(left)
     }

@@ -42,19 +42,19 @@ impl Ring {
     /// Fills the buffer from a position on, and returns it.
     pub async fn read(&self, at: u64, into: Buffer) -> io::Result<Buffer> {
         check_read(self.device.len_bytes(), at, into.len())?;
-        self.ask(|reply| Request::Read { at, into, reply }).await
+        self.submit(|reply| Request::Read { at, into, reply }).await
     }
 
     /// Writes whole blocks from a position on. Memory that the device cannot use directly is copied.
     pub async fn write(&self, at: u64, from: Bytes) -> io::Result<()> {
         check_write(self.device.len_bytes(), at, from.len())?;
-        let from = if self.device.takes(&from) { from } else { Buffer::gathered([&*from]).into() };
-        self.ask(|reply| Request::Write { at, from, reply }).await
+        let from = if self.device.accepts(&from) { from } else { Buffer::gathered([&*from]).into() };
+        self.submit(|reply| Request::Write { at, from, reply }).await
     }
 
     /// Makes all earlier writes durable.
     pub async fn flush(&self) -> io::Result<()> {
-        self.ask(|reply| Request::Flush { reply }).await
+        self.submit(|reply| Request::Flush { reply }).await
     }
 
     /// Returns the device.
@@ -62,7 +62,10 @@ impl Ring {
         &self.device
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<io::Result<T>>) -> Request) -> io::Result<T> {
+    async fn submit<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<io::Result<T>>) -> Request,
+    ) -> io::Result<T> {
         let (reply, answer) = oneshot::channel();
         let Some(requests) = &self.requests else { return Err(ended()) };
         requests.send(request(reply)).await.map_err(|_| ended())?;
@@ -74,7 +77,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.requests = None;
-        self.waker.wake_surely();
+        self.waker.signal();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it occurred.
             let _ = thread.join();
@@ -110,22 +113,22 @@ impl Waker {
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.sleeps.swap(false, Ordering::Relaxed) {
-            self.wake_surely();
+            self.signal();
         }
     }
 
-    fn wake_surely(&self) {
+    fn signal(&self) {
         // Fails only if the counter is full, after 2^64 calls.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
     /// Announces that the thread is about to sleep: requests queued from here on wake it.
-    fn will_sleep(&self) {
+    fn announce_sleep(&self) {
         self.sleeps.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    fn is_awake(&self) {
+    fn end_sleep(&self) {
         self.sleeps.store(false, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! The ring on files and block devices.
 
 use super::*;
-use crate::device::loopback::Loop;
+use crate::device::loopback::LoopDevice;
 use crate::device::{BLOCK_BYTES, Io, conformance};
 use futures_util::future::join_all;
 use futures_util::poll;
@@ -51,29 +51,29 @@ fn block_of(byte: u8) -> Buffer {
 }
 
 #[test]
-fn a_file_by_the_ring_keeps_the_rules() {
+fn a_file_by_ring_conforms() {
     let folder = tempfile::tempdir().unwrap();
     let ring = Ring::start(file(folder.path())).unwrap();
     conformance::run(&Awaited(Io::Ring(Arc::new(ring))));
 }
 
 #[test]
-fn a_block_device_by_the_ring_keeps_the_rules() {
+fn a_block_device_by_ring_conforms() {
     let folder = tempfile::tempdir().unwrap();
-    let block = Loop::new(&folder.path().join("below"), conformance::LEN_BYTES_MIN);
+    let block = LoopDevice::new(&folder.path().join("below"), conformance::LEN_BYTES_MIN);
     let io = Io::open(FileDevice::open(block.path()).unwrap());
     assert!(matches!(io, Io::Ring(_)));
     conformance::run(&Awaited(io));
 }
 
 #[test]
-fn a_file_by_threads_keeps_the_rules() {
+fn a_file_by_threads_conforms() {
     let folder = tempfile::tempdir().unwrap();
     conformance::run(&Awaited(Io::Blocking(file(folder.path()))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_at_once_each_get_their_own() {
+async fn concurrent_reads_each_get_their_own_block() {
     let folder = tempfile::tempdir().unwrap();
     let ring = Arc::new(Ring::start(file(folder.path())).unwrap());
     // More than are under way and in the queue.
@@ -102,7 +102,7 @@ async fn many_at_once_each_get_their_own() {
 
 /// One entry of the ring moves 1 MiB: the rest of a request follows it.
 #[tokio::test]
-async fn what_is_longer_than_an_entry_is_moved_to_its_end() {
+async fn requests_longer_than_an_entry_are_completed() {
     let folder = tempfile::tempdir().unwrap();
     let ring = Ring::start(file(folder.path())).unwrap();
     for blocks in [255, 256, 257, 512, 800] {
@@ -119,7 +119,7 @@ async fn what_is_longer_than_an_entry_is_moved_to_its_end() {
 
 /// A client that goes away drops its request: the memory is the kernel's until the read is done.
 #[tokio::test]
-async fn who_stops_waiting_takes_no_memory_away() {
+async fn a_cancelled_read_keeps_its_memory_until_completion() {
     let folder = tempfile::tempdir().unwrap();
     let ring = Ring::start(file(folder.path())).unwrap();
     ring.write(0, block_of(7).into()).await.unwrap();
@@ -135,7 +135,7 @@ async fn who_stops_waiting_takes_no_memory_away() {
 
 /// Writes that nobody waits for are done when the ring has gone, and the device can be opened anew.
 #[tokio::test]
-async fn what_was_asked_is_done_before_the_ring_goes() {
+async fn dropping_a_ring_completes_its_requests() {
     let folder = tempfile::tempdir().unwrap();
     let ring = Ring::start(file(folder.path())).unwrap();
     for block in 0..64 {
@@ -152,7 +152,7 @@ async fn what_was_asked_is_done_before_the_ring_goes() {
 }
 
 #[tokio::test]
-async fn a_file_that_became_shorter_ends_early() {
+async fn reading_a_truncated_file_is_an_unexpected_end() {
     let folder = tempfile::tempdir().unwrap();
     let ring = Ring::start(file(folder.path())).unwrap();
     let path = folder.path().join("drive");
@@ -163,7 +163,7 @@ async fn a_file_that_became_shorter_ends_early() {
 }
 
 #[tokio::test]
-async fn what_the_kernel_says_is_kept() {
+async fn errors_of_the_kernel_are_returned() {
     let folder = tempfile::tempdir().unwrap();
     drop(file(folder.path()));
     let device = FileDevice::open_read_only(&folder.path().join("drive")).unwrap();
@@ -173,7 +173,7 @@ async fn what_the_kernel_says_is_kept() {
 }
 
 #[tokio::test]
-async fn slices_are_joined_and_filled_up() {
+async fn slices_are_joined_and_padded() {
     let folder = tempfile::tempdir().unwrap();
     let io = Io::Blocking(file(folder.path()));
     let slices = [Bytes::from_static(b"ab"), Bytes::from(block_of(3)), Bytes::new()];

@@ -53,22 +53,22 @@ pub(super) fn start(
     let (tell, started) = sync_channel(1);
     let thread = std::thread::Builder::new().name("tenon-ring".into()).spawn(move || {
         // io_uring allows submissions only from the thread that created the ring (single issuer).
-        let engine = Engine::new(device, requests, waker);
-        let (engine, outcome) = match engine {
-            Ok(engine) => (Some(engine), Ok(())),
+        let worker = RingWorker::new(device, requests, waker);
+        let (worker, outcome) = match worker {
+            Ok(worker) => (Some(worker), Ok(())),
             Err(error) => (None, Err(error)),
         };
         if tell.send(outcome).is_ok()
-            && let Some(engine) = engine
+            && let Some(worker) = worker
         {
-            engine.run();
+            worker.run();
         }
     })?;
     started.recv().unwrap_or_else(|_| Err(super::ended()))?;
     Ok(thread)
 }
 
-struct Engine {
+struct RingWorker {
     ring: IoUring,
     slots: Slots,
     requests: mpsc::Receiver<Request>,
@@ -79,7 +79,7 @@ struct Engine {
     _device: Arc<FileDevice>,
 }
 
-impl Engine {
+impl RingWorker {
     fn new(
         device: Arc<FileDevice>,
         requests: mpsc::Receiver<Request>,
@@ -87,14 +87,14 @@ impl Engine {
     ) -> io::Result<Self> {
         let ring = ring()?;
         ring.submitter().register_files(&[device.as_fd().as_raw_fd()])?;
-        let mut engine =
+        let mut worker =
             Self { ring, slots: Slots::default(), requests, closed: false, waker, _device: device };
-        engine.watch_waker();
-        Ok(engine)
+        worker.watch_waker();
+        Ok(worker)
     }
 
     fn run(mut self) {
-        while !self.closed || self.slots.under_way > 0 {
+        while !self.closed || self.slots.in_flight > 0 {
             self.take_requests();
             if let Err(error) = self.submit_and_wait() {
                 // Waiting callers, and later ones, get the error that the thread has ended.
@@ -112,7 +112,7 @@ impl Engine {
         while self.has_room() {
             match self.requests.try_recv() {
                 Ok(request) => {
-                    let entry = self.slots.fill(request);
+                    let entry = self.slots.insert(request);
                     self.push(entry);
                 }
                 Err(TryRecvError::Empty) => return,
@@ -122,20 +122,20 @@ impl Engine {
     }
 
     fn has_room(&self) -> bool {
-        !self.closed && self.slots.under_way < DEPTH
+        !self.closed && self.slots.in_flight < DEPTH
     }
 
     /// Sleeps until a request is completed or, if there is room for one, queued.
     fn submit_and_wait(&mut self) -> io::Result<()> {
-        let mut least = usize::from(!self.closed || self.slots.under_way > 0);
+        let mut least = usize::from(!self.closed || self.slots.in_flight > 0);
         if self.has_room() {
-            self.waker.will_sleep();
+            self.waker.announce_sleep();
             if !self.requests.is_empty() {
                 least = 0;
             }
         }
         let submitted = self.ring.submit_and_wait(least);
-        self.waker.is_awake();
+        self.waker.end_sleep();
         match submitted.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) | Err((Some(libc::EINTR | libc::EAGAIN | libc::EBUSY), _)) => Ok(()),
             Err((_, error)) => Err(error),
@@ -148,7 +148,7 @@ impl Engine {
                 if !cqueue::more(entry.flags()) {
                     self.watch_waker();
                 }
-            } else if let Some(again) = self.slots.answer(entry.user_data() as usize, entry.result()) {
+            } else if let Some(again) = self.slots.complete(entry.user_data() as usize, entry.result()) {
                 self.push(again);
             }
         }
@@ -189,12 +189,12 @@ fn ring() -> io::Result<IoUring> {
 /// The requests in flight.
 #[derive(Default)]
 struct Slots {
-    slots: Vec<Option<UnderWay>>,
+    slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
-    under_way: usize,
+    in_flight: usize,
 }
 
-struct UnderWay {
+struct InFlight {
     request: Request,
     done_bytes: usize,
     retries: u32,
@@ -202,27 +202,27 @@ struct UnderWay {
 
 impl Slots {
     /// Puts a request into a free slot. Returns the entry to submit.
-    fn fill(&mut self, request: Request) -> Entry {
+    fn insert(&mut self, request: Request) -> Entry {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        let under_way = self.slots[slot].insert(UnderWay { request, done_bytes: 0, retries: 0 });
-        self.under_way += 1;
-        under_way.entry(slot)
+        let in_flight = self.slots[slot].insert(InFlight { request, done_bytes: 0, retries: 0 });
+        self.in_flight += 1;
+        in_flight.entry(slot)
     }
 
     /// Handles the result of a slot. Completes the request, or returns the entry to submit for the rest of it.
-    fn answer(&mut self, slot: usize, result: i32) -> Option<Entry> {
-        let mut under_way = self.slots[slot].take()?;
-        match under_way.progress(result) {
+    fn complete(&mut self, slot: usize, result: i32) -> Option<Entry> {
+        let mut in_flight = self.slots[slot].take()?;
+        match in_flight.progress(result) {
             Some(outcome) => {
                 self.free.push(slot);
-                self.under_way -= 1;
-                under_way.request.reply(outcome);
+                self.in_flight -= 1;
+                in_flight.request.reply(outcome);
                 None
             }
-            None => Some(self.slots[slot].insert(under_way).entry(slot)),
+            None => Some(self.slots[slot].insert(in_flight).entry(slot)),
         }
     }
 }
@@ -230,8 +230,8 @@ impl Slots {
 impl Drop for Slots {
     /// Requests are in flight only if the ring has failed. Then the kernel may still use their memory, which is leaked.
     fn drop(&mut self) {
-        for under_way in self.slots.drain(..).flatten() {
-            match under_way.request {
+        for in_flight in self.slots.drain(..).flatten() {
+            match in_flight.request {
                 Request::Read { into, .. } => std::mem::forget(into),
                 Request::Write { from, .. } => std::mem::forget(from),
                 Request::Flush { .. } => {}
@@ -240,7 +240,7 @@ impl Drop for Slots {
     }
 }
 
-impl UnderWay {
+impl InFlight {
     /// Returns the entry for the rest of the request.
     fn entry(&mut self, slot: usize) -> Entry {
         let done = self.done_bytes;
@@ -294,14 +294,14 @@ impl Request {
 mod tests {
     use super::*;
 
-    fn read(blocks: usize) -> (UnderWay, oneshot::Receiver<io::Result<Buffer>>) {
+    fn read(blocks: usize) -> (InFlight, oneshot::Receiver<io::Result<Buffer>>) {
         let (reply, answer) = oneshot::channel();
         let request = Request::Read { at: 0, into: Buffer::zeroed(blocks * 4096), reply };
-        (UnderWay { request, done_bytes: 0, retries: 0 }, answer)
+        (InFlight { request, done_bytes: 0, retries: 0 }, answer)
     }
 
     #[test]
-    fn what_was_read_in_part_is_read_on() {
+    fn a_partial_read_is_continued() {
         let (mut read, _answer) = read(2);
         assert!(read.progress(4096).is_none());
         assert!(read.progress(512).is_none());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_nothing_is_the_end() {
+    fn an_empty_read_is_the_end_of_the_device() {
         let (mut read, _answer) = read(2);
         assert!(read.progress(4096).is_none());
         let outcome = read.progress(0).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_interrupted_is_asked_again_but_not_for_ever() {
+    fn interrupted_requests_are_retried_a_limited_number_of_times() {
         let (mut read, _answer) = read(1);
         for _ in 0..RETRIES {
             assert!(read.progress(-libc::EINTR).is_none());
@@ -328,10 +328,10 @@ mod tests {
 
     /// The kernel may still write to the memory of a request without a result.
     #[test]
-    fn who_waits_for_a_ring_that_fails_hears_of_it() {
+    fn callers_of_a_failed_ring_get_an_error() {
         let (reply, mut answer) = oneshot::channel();
         let mut slots = Slots::default();
-        slots.fill(Request::Read { at: 0, into: Buffer::zeroed(4096), reply });
+        slots.insert(Request::Read { at: 0, into: Buffer::zeroed(4096), reply });
         drop(slots);
         assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
     }
