@@ -42,7 +42,7 @@ pub fn manifest(bytes: &[u8]) {
     let mut space = Space::from_manifest(GEOMETRY, &read);
     space.free_dead_zones();
     for run in read.tables.iter().flat_map(|table| &table.runs) {
-        if !space.reserve_claimed(*run) {
+        if !space.reserve_for_open(*run) {
             return;
         }
     }

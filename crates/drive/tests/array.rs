@@ -311,25 +311,25 @@ pub(crate) async fn assert_all_there(drive: &Drive) {
 #[tokio::test]
 async fn s307_wrong_bytes_of_one_device_are_computed_from_the_others_and_repaired() {
     let devices = filled(3, 1).await;
-    for rotten in 0..4 {
+    for damaged in 0..4 {
         let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
         for seed in 0..400 {
-            devices[rotten].flip(seed, MIB..33 * MIB);
+            devices[damaged].flip(seed, MIB..33 * MIB);
         }
         // All units in use at once.
         let zeros = Buffer::zeroed(BLOCK_BYTES as usize * 16);
         for at in (MIB..33 * MIB - zeros.len() as u64).step_by(zeros.len() * 2) {
-            devices[rotten].write_at(at, &zeros).unwrap();
+            devices[damaged].write_at(at, &zeros).unwrap();
         }
         let drive = drive_on(&devices, [2, 0, 3, 1], false).unwrap();
         assert_all_there(&drive).await;
         let scrubbed = drive.scrub(|_| ()).await.unwrap();
-        assert_eq!(scrubbed.damaged, Vec::<String>::new(), "{rotten}");
-        assert!(scrubbed.mended > 0, "{rotten}");
+        assert_eq!(scrubbed.damaged, Vec::<String>::new(), "{damaged}");
+        assert!(scrubbed.mended > 0, "{damaged}");
         assert!(drive.check().await.unwrap().problems.is_empty());
         drop(drive);
         // Another device is lost, so the repaired units are needed.
-        let drive = drive_on(&devices, (0..4).filter(|&n| n != (rotten + 1) % 4), false).unwrap();
+        let drive = drive_on(&devices, (0..4).filter(|&n| n != (damaged + 1) % 4), false).unwrap();
         assert_all_there(&drive).await;
         assert_eq!(drive.scrub(|_| ()).await.unwrap().damaged, Vec::<String>::new());
     }

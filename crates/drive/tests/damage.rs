@@ -171,17 +171,17 @@ fn zones(drive: &Drive) -> Vec<(Range<u64>, ZoneUse)> {
 
 /// Requests everything from a drive.
 async fn request_all(drive: &Drive, fixture: &Fixture) -> Answers {
-    let mut asked = Answers::new();
-    let said = |answer: Result<String>| answer.map(Bytes::from);
+    let mut answers = Answers::new();
+    let as_bytes = |answer: Result<String>| answer.map(Bytes::from);
     let buckets = Buckets::list(drive).await;
     let buckets =
         buckets.map(|all| all.into_iter().filter(|name| name != LAST).collect::<Vec<_>>().join(" "));
-    asked.push(("the buckets".into(), said(buckets)));
+    answers.push(("the buckets".into(), as_bytes(buckets)));
     for bucket in ["photos", "versioned"] {
         let store = match Buckets::open(drive, bucket).await {
             Ok(store) => store,
             Err(error) => {
-                asked.push((format!("bucket {bucket}"), Err(error)));
+                answers.push((format!("bucket {bucket}"), Err(error)));
                 continue;
             }
         };
@@ -189,42 +189,46 @@ async fn request_all(drive: &Drive, fixture: &Fixture) -> Answers {
         let folded = ListRequest { prefix: "object".into(), delimiter: Some(b'-'), ..all.clone() };
         for (how, request) in [("plain", all), ("folded", folded)] {
             let page = store.list(request).await;
-            asked.push((format!("a {how} listing of {bucket}"), said(page.map(|page| format!("{page:?}")))));
+            answers.push((
+                format!("a {how} listing of {bucket}"),
+                as_bytes(page.map(|page| format!("{page:?}"))),
+            ));
         }
         let policy = store.settings().unwrap().get("policy").await;
-        asked.push((format!("a setting of {bucket}"), said(policy.map(|policy| format!("{policy:?}")))));
+        answers
+            .push((format!("a setting of {bucket}"), as_bytes(policy.map(|policy| format!("{policy:?}")))));
         let versions = store.versions().unwrap();
         let all = versions.list(ListVersions { limit: 100, ..Default::default() }).await;
-        asked.push((format!("the versions in {bucket}"), said(all.map(|all| format!("{all:?}")))));
+        answers.push((format!("the versions in {bucket}"), as_bytes(all.map(|all| format!("{all:?}")))));
     }
     if let Ok(store) = Buckets::open(drive, "photos").await {
         let keys = (0..6).map(key).chain([named("described"), named("joined")]);
         for one in keys {
             let object = store.get(&one, GetOptions::default()).await;
-            asked.push((format!("the bytes of {one}"), read(object).await));
-            asked.push((
+            answers.push((format!("the bytes of {one}"), read(object).await));
+            answers.push((
                 format!("the head of {one}"),
-                said(store.head(&one).await.map(|head| format!("{head:?}"))),
+                as_bytes(store.head(&one).await.map(|head| format!("{head:?}"))),
             ));
-            asked.push((
+            answers.push((
                 format!("the tags of {one}"),
-                said(store.tags(&one).await.map(|tags| format!("{tags:?}"))),
+                as_bytes(store.tags(&one).await.map(|tags| format!("{tags:?}"))),
             ));
         }
         let range = GetOptions { range: Some(100_000..170_000), ..GetOptions::default() };
-        asked.push(("a range".into(), read(store.get(&key(4), range).await).await));
+        answers.push(("a range".into(), read(store.get(&key(4), range).await).await));
         let uploads = store.uploads().unwrap();
-        asked.push(("the uploads".into(), said(uploads.list(b"").await.map(|all| format!("{all:?}")))));
+        answers.push(("the uploads".into(), as_bytes(uploads.list(b"").await.map(|all| format!("{all:?}")))));
         let parts = uploads.parts(&named("begun"), &fixture.upload).await;
-        asked.push(("the parts".into(), said(parts.map(|parts| format!("{parts:?}")))));
+        answers.push(("the parts".into(), as_bytes(parts.map(|parts| format!("{parts:?}")))));
     }
     if let Ok(store) = Buckets::open(drive, "versioned").await {
         for (one, id) in &fixture.versions {
             let version = GetOptions { version: Some(id.as_str().into()), ..GetOptions::default() };
-            asked.push((format!("version {id} of {one}"), read(store.get(one, version).await).await));
+            answers.push((format!("version {id} of {one}"), read(store.get(one, version).await).await));
         }
     }
-    asked
+    answers
 }
 
 async fn read(object: Result<store::Object>) -> Result<Bytes> {

@@ -92,13 +92,13 @@ async fn two_interrupted_checkpoints_do_not_lead_to_an_old_manifest() {
 async fn flipped_bits_are_an_error_or_change_nothing() {
     let device = filled().await;
     for seed in 0..300 {
-        let rotten = device.fork();
+        let copy = device.fork();
         let entropy = Entropy::new(seed);
         for _ in 0..1 + entropy.below(20) {
             let ranges = [0..8192, 0..DEVICE_BYTES, 8192..8 << 20, DEVICE_BYTES - (4 << 20)..DEVICE_BYTES];
-            rotten.flip(entropy.next_u64(), ranges[entropy.below(4) as usize].clone());
+            copy.flip(entropy.next_u64(), ranges[entropy.below(4) as usize].clone());
         }
-        match open(&rotten) {
+        match open(&copy) {
             Ok(drive) => drop(read_all(&drive).await),
             Err(error) => drop(one_line(&error)),
         }
@@ -228,9 +228,9 @@ async fn a_damaged_last_frame_of_an_unclosed_drive_counts_as_torn() {
         }
         drop((store, drive));
         for seed in 0..40 {
-            let rotten = device.fork();
-            rotten.flip(seed, last.at..last.at + body(3).len() as u64);
-            let drive = open(&rotten).unwrap();
+            let copy = device.fork();
+            copy.flip(seed, last.at..last.at + body(3).len() as u64);
+            let drive = open(&copy).unwrap();
             assert_eq!(read_all(&drive).await, LENGTHS.len(), "{seed}");
             let store = Buckets::open(&drive, "others").await.unwrap();
             let is_there = store.find(&ObjectKey::new("last").unwrap()).await.unwrap().is_some();
@@ -238,9 +238,9 @@ async fn a_damaged_last_frame_of_an_unclosed_drive_counts_as_torn() {
             let scrubbed = drive.scrub(|_| ()).await.unwrap();
             assert_eq!(scrubbed.damaged.is_empty(), !is_closed, "{seed}: {scrubbed:?}");
             drop((store, drive));
-            let rotten = device.fork();
-            rotten.flip(seed, earlier.at..earlier.at + body(3).len() as u64);
-            match open(&rotten) {
+            let copy = device.fork();
+            copy.flip(seed, earlier.at..earlier.at + body(3).len() as u64);
+            match open(&copy) {
                 Ok(drive) => assert!(is_closed && !drive.scrub(|_| ()).await.unwrap().damaged.is_empty()),
                 Err(error) => {
                     assert!(
@@ -254,7 +254,7 @@ async fn a_damaged_last_frame_of_an_unclosed_drive_counts_as_torn() {
 }
 
 /// A frame longer than half of its zone begins the zone, and the frame after it begins another zone, which only the first frame names.
-/// That the log continues is detected there.
+/// The continuation of the log is detected in that zone.
 #[tokio::test]
 async fn a_damaged_frame_is_found_if_only_it_names_the_next_zone() {
     let device = formatted();
@@ -282,9 +282,9 @@ async fn a_damaged_frame_is_found_if_only_it_names_the_next_zone() {
     let zone_bytes = 1 << 20;
     assert!(frames.len() == 8 && frames[1..].iter().all(|frame| frame.at % zone_bytes == 0), "{frames:?}");
     for damaged in &frames[..7] {
-        let rotten = device.fork();
-        rotten.flip(1, damaged.at..damaged.at + damaged.len - BLOCK_BYTES);
-        let error = open(&rotten).unwrap_err();
+        let copy = device.fork();
+        copy.flip(1, damaged.at..damaged.at + damaged.len - BLOCK_BYTES);
+        let error = open(&copy).unwrap_err();
         assert!(one_line(&error).starts_with("damaged: a frame of the log"), "{damaged:?}: {error}");
     }
 }

@@ -129,8 +129,8 @@ fn is_pack(what: &ZoneUse) -> bool {
     matches!(what, ZoneUse::Pack { live_bytes } if *live_bytes > 0)
 }
 
-/// Index entries counted as dead bytes, although they are a large part of small objects. So cleaning rewrote zones without a gain, and never
-/// ended on a drive with few zones.
+/// Index entries counted as dead bytes, although they are a large part of small objects. So cleaning rewrote zones without a gain, and
+/// never ended on a drive with few zones.
 #[tokio::test(flavor = "multi_thread")]
 async fn zones_are_cleaned_only_if_that_gains_space() {
     let device = formatted();

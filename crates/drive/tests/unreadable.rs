@@ -79,8 +79,8 @@ async fn s490_a_read_rewrites_the_blocks_it_had_to_compute() {
     assert_eq!(before, after, "unreadable blocks remain");
 }
 
-/// Two devices may be lost. One of three cannot read a sector, and another has wrong bytes in the same row. If the sector were rewritten from
-/// the wrong bytes, it would be lost for good.
+/// Two devices may be lost. One of three cannot read a sector, and another has wrong bytes in the same row. If the sector were
+/// rewritten from the wrong bytes, it would be lost for good.
 #[tokio::test]
 async fn unreadable_blocks_are_not_rewritten_from_a_damaged_device() {
     let devices = array_of(1, 2, 33 * MIB);

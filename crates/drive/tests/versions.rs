@@ -162,8 +162,8 @@ async fn s352_a_version_is_read_while_others_are_added_and_removed() {
     }
 }
 
-/// In a bucket with suspended versioning each PUT and DELETE read all versions of the key, under the key's lock, to find the one with the id
-/// `null`: 28 ms for 20,000 versions. The version may be at any place among them.
+/// In a bucket with suspended versioning each PUT and DELETE read all versions of the key, under the key's lock, to find the one with the
+/// id `null`: 28 ms for 20,000 versions. The version may be at any place among them.
 #[tokio::test]
 async fn s530_a_change_of_a_suspended_bucket_reads_a_single_version() {
     const VERSIONS: usize = 1000;
@@ -200,8 +200,8 @@ async fn s530_a_change_of_a_suspended_bucket_reads_a_single_version() {
             assert_eq!(bytes_of(&*store, &name, "null").await.unwrap(), "null");
             assert!(!versions.find(&name, Some("null")).await.unwrap().is_newest);
         }
-        // The first change replaces the older version `null`, the second finds it current, the third finds a delete marker, the fourth finds a
-        // newest version that is no delete marker.
+        // The first change replaces the older version `null`, the second finds it current, the third finds a delete marker, the fourth
+        // finds a newest version that is no delete marker.
         put(&*store, "one").await;
         put(&*store, "two").await;
         store.delete(&name, Default::default()).await.unwrap();

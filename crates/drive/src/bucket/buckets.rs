@@ -56,8 +56,8 @@ impl Buckets for Drive {
             return Err(bucket_name::not_empty(name));
         }
         let settings = self.0.entries(IndexKey::prefix(Kind::Setting, record.id), usize::MAX).await?;
-        let gone = settings.into_iter().map(|(key, _)| key).chain([IndexKey::bucket(name)]);
-        let changes = gone.map(|key| Change::Delete { key: key.0 }).collect();
+        let removed = settings.into_iter().map(|(key, _)| key).chain([IndexKey::bucket(name)]);
+        let changes = removed.map(|key| Change::Delete { key: key.0 }).collect();
         let purpose = Purpose::Frees;
         Ok(self.0.commit(Prepared { changes, purpose, ..Prepared::default() }, locks).await?)
     }

@@ -4,7 +4,7 @@ use super::{DriveBucket, effective_naming};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
 use crate::machine::{Engine, InlinePut, Prepared, Purpose};
-use crate::shell::{Drive, KeyGuard, Stored, decoded};
+use crate::shell::{Drive, KeyGuard, Stored, decode_record};
 use std::ops::Bound;
 use std::sync::Arc;
 use store::{
@@ -28,7 +28,7 @@ pub(crate) struct Edit<'a> {
 pub(crate) type OlderVersion = (IndexKey, ObjectRecord);
 
 impl DriveBucket {
-    /// Begins a change of a key. `held` is the key's lock.
+    /// Begins a change of a key. `lock` is the key's lock.
     pub(crate) async fn edit<'a>(&'a self, key: &'a ObjectKey, lock: KeyGuard) -> store::Result<Edit<'a>> {
         let state = self.state().await?;
         let current = self.frontend.record(&IndexKey::object(self.id, key)).await?;
@@ -56,7 +56,7 @@ impl DriveBucket {
     pub(crate) async fn older_versions(&self, key: &ObjectKey, limit: usize) -> Result<Vec<OlderVersion>> {
         let prefix = IndexKey::versions(self.id, key.as_bytes());
         let found = self.frontend.entries(prefix, limit).await?;
-        found.into_iter().map(|(entry, value)| Ok((entry, decoded(&value)?))).collect()
+        found.into_iter().map(|(entry, value)| Ok((entry, decode_record(&value)?))).collect()
     }
 
     /// Returns the older version of a key with this id. An id that contains a write number names the entry; `null` needs a search.
@@ -94,7 +94,7 @@ impl DriveBucket {
                 let mut scan = engine.index.scan(Bound::Included(&newest.0), &prefix.0)?;
                 // The first entry suffices usually: such a period leaves at most one version of the key.
                 while let Some((entry, value)) = scan.next()? {
-                    let record = decoded(value)?;
+                    let record = decode_record(value)?;
                     if record.write < *writes.start() {
                         break;
                     }
@@ -105,7 +105,7 @@ impl DriveBucket {
             }
             Ok(None)
         };
-        self.frontend.blocking(find).await
+        self.frontend.run_blocking(find).await
     }
 }
 

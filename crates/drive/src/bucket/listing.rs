@@ -16,7 +16,7 @@ impl DriveBucket {
     pub(super) async fn page(&self, scan: Scan) -> store::Result<ListPage> {
         let state = self.state().await?;
         let bucket = self.clone();
-        let page = self.frontend.blocking(move |engine| bucket.page_of(engine, &scan, state)).await;
+        let page = self.frontend.run_blocking(move |engine| bucket.page_of(engine, &scan, state)).await;
         page.map_err(StoreError::from)
     }
 

@@ -54,7 +54,7 @@ impl DriveBucket {
         let Some(id) = version else {
             return Ok(Located { key, entry: IndexKey::object(self.id, key), write: None });
         };
-        let (entry, record) = self.version_called(key, id).await?.ok_or_else(|| Self::not_found(key))?;
+        let (entry, record) = self.find_version(key, id).await?.ok_or_else(|| Self::not_found(key))?;
         Ok(Located { key, entry, write: Some(record.write) })
     }
 
@@ -105,9 +105,9 @@ impl Located<'_> {
     /// Checks what was read from the entry. Returns `None` if the version has moved to another entry meanwhile: a current object may have
     /// become an older version, or the reverse.
     fn confirm<T>(&self, found: Option<(ObjectRecord, T)>) -> Result<Option<(ObjectRecord, T)>> {
-        let has_magic = |write| self.write.is_none_or(|meant| meant == write);
+        let is_wanted = |write| self.write.is_none_or(|meant| meant == write);
         match found {
-            Some((record, access)) if has_magic(record.write) => match record.body {
+            Some((record, access)) if is_wanted(record.write) => match record.body {
                 Body::DeleteMarker => Err(DriveBucket::not_found(self.key)),
                 _ => Ok(Some((record, access))),
             },

@@ -8,7 +8,7 @@ use crate::format::{
     Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
 use crate::machine::{Prepared, Purpose};
-use crate::shell::{Stored, decoded};
+use crate::shell::{Stored, decode_record};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
@@ -67,7 +67,7 @@ impl PartRecord {
         let mut from = Decoder(bytes);
         let note =
             from.optional().ok_or(Error::damaged("a part's record in the index", 0))?.map(str::to_owned);
-        Ok(Self { note, stored: decoded(from.0)? })
+        Ok(Self { note, stored: decode_record(from.0)? })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::format::{Body, BucketId, IndexKey, Kind, ObjectRecord};
 use crate::index;
 use crate::machine::Engine;
-use crate::shell::decoded;
+use crate::shell::decode_record;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl DriveBucket {
     }
 
     /// Returns the entry and the record of the version with this id.
-    pub(super) async fn version_called(&self, key: &ObjectKey, id: &str) -> Result<Option<OlderVersion>> {
+    pub(super) async fn find_version(&self, key: &ObjectKey, id: &str) -> Result<Option<OlderVersion>> {
         let state = self.state().await?;
         let entry = IndexKey::object(self.id, key);
         let mut current = self.frontend.record(&entry).await?;
@@ -134,7 +134,7 @@ impl DriveBucket {
         }
         let bucket = self.clone();
         let work = move |engine: &Arc<Engine>| bucket.versions_from(engine, &scan, state, entries);
-        Ok(self.frontend.blocking(work).await?)
+        Ok(self.frontend.run_blocking(work).await?)
     }
 
     /// Appends the versions of the keys that the scan covers, up to its limit.
@@ -223,11 +223,11 @@ impl VersionedKeys {
     fn take(&mut self, key: &ObjectKey) -> crate::Result<Vec<ObjectRecord>> {
         let (mut current, mut older) = (None, Vec::new());
         if let Some((_, value)) = self.object.take_if(|(next, _)| next == key) {
-            current = Some(decoded(&value)?);
+            current = Some(decode_record(&value)?);
             self.next_object()?;
         }
         while let Some((_, value)) = self.version.take_if(|(next, _)| next == key) {
-            older.push(decoded(&value)?);
+            older.push(decode_record(&value)?);
             self.next_version()?;
         }
         Ok(newest_first(current, older.into_iter()))
@@ -282,7 +282,7 @@ impl Versions for DriveBucket {
         let state = DriveBucket::state(self).await?;
         let missing = || StoreError::NotFound(key.clone());
         let Some(id) = id else { return self.newest(key, state).await?.ok_or_else(missing) };
-        let (_, record) = self.version_called(key, id).await?.ok_or_else(missing)?;
+        let (_, record) = self.find_version(key, id).await?.ok_or_else(missing)?;
         let found = self.version(key, &record, false, state);
         let newest = self.newest(key, state).await?;
         let is_newest = newest.is_some_and(|newest| newest.id == found.id);
@@ -332,7 +332,7 @@ impl Versions for DriveBucket {
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
         version_id::check(id)?;
         let missing = || StoreError::NotFound(key.clone());
-        let (_, record) = self.version_called(key, id).await?.ok_or_else(missing)?;
+        let (_, record) = self.find_version(key, id).await?.ok_or_else(missing)?;
         if record.body == Body::DeleteMarker { Err(missing()) } else { Ok(record.tags) }
     }
 

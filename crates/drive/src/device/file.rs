@@ -39,7 +39,7 @@ pub enum OpenError {
     /// Another process uses it as a drive.
     #[error("{0} is in use by another tenon process: end that process first")]
     Held(PathBuf),
-    /// It is neither a block device nor a file, but a directory, a terminal, ...
+    /// The path is neither a block device nor a file, but a directory, a terminal, ...
     #[error("{0} is neither a block device nor a regular file")]
     NoDevice(PathBuf),
     /// Its sectors are larger than [`BLOCK_BYTES`].

@@ -96,31 +96,31 @@ impl Index {
         cache: Arc<sst::Cache>,
         losses: &mut Vec<String>,
     ) -> Self {
-        let memory = Memtable::default();
+        let memtable = Memtable::default();
         let mut whole: Vec<Arc<IndexTable>> = Vec::new();
         for table in tables {
             if table.verify().is_ok() {
                 whole.push(table);
                 continue;
             }
-            let told = Losses::default();
-            let mut cursor = SalvageCursor::new(table.clone(), Bound::Unbounded, told.clone());
+            let table_losses = Losses::default();
+            let mut cursor = SalvageCursor::new(table.clone(), Bound::Unbounded, table_losses.clone());
             let mut read = 0;
             while let Ok(true) = cursor.advance() {
                 read += 1;
                 let (key, value) = (cursor.key(), cursor.value());
                 let is_newer = |table: &Arc<IndexTable>| matches!(table.get(key), Ok(Some(_)));
-                if memory.get(key).is_none() && !whole.iter().any(is_newer) {
-                    memory.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+                if memtable.get(key).is_none() && !whole.iter().any(is_newer) {
+                    memtable.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
                 }
             }
-            losses.extend(told.lines());
+            losses.extend(table_losses.lines());
             losses.push(format!(
                 "a table of the index is damaged: {read} of {} entries are readable; objects may be missing, or older than stored last",
                 table.entries()
             ));
         }
-        let view = View { memtable: Arc::new(memory), frozen: None, tables: whole };
+        let view = View { memtable: Arc::new(memtable), frozen: None, tables: whole };
         Self { view: RwLock::new(Arc::new(view)), cache }
     }
 }

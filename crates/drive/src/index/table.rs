@@ -23,7 +23,7 @@ pub(crate) struct TableSource {
     runs: Vec<Run>,
     len_bytes: u64,
     space: SharedSpace,
-    is_named: AtomicBool,
+    is_in_manifest: AtomicBool,
     /// Whether a part of the table is unreadable. Such a table is not merged.
     is_damaged: AtomicBool,
     /// Whether a compaction reads the table and will replace it.
@@ -50,8 +50,8 @@ impl TableSource {
     /// Makes a table of reserved blocks, which it owns from now on.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, entry: &TableEntry, space: SharedSpace) -> Self {
         let (runs, len_bytes) = (entry.runs.clone(), entry.len_bytes);
-        let [is_named, is_damaged, is_merging] = [false; 3].map(AtomicBool::new);
-        Self { device, runs, len_bytes, space, is_named, is_damaged, is_merging }
+        let [is_in_manifest, is_damaged, is_merging] = [false; 3].map(AtomicBool::new);
+        Self { device, runs, len_bytes, space, is_in_manifest, is_damaged, is_merging }
     }
 
     /// Returns the length in bytes.
@@ -82,14 +82,14 @@ impl TableSource {
     }
 
     /// Sets whether a manifest that a recovery may read names the table.
-    pub(crate) fn set_named(&self, is_named: bool) {
-        self.is_named.store(is_named, Ordering::Release);
+    pub(crate) fn set_in_manifest(&self, is_in_manifest: bool) {
+        self.is_in_manifest.store(is_in_manifest, Ordering::Release);
     }
 }
 
 impl Drop for TableSource {
     fn drop(&mut self) {
-        if !self.is_named.load(Ordering::Acquire) {
+        if !self.is_in_manifest.load(Ordering::Acquire) {
             let mut space = lock(&self.space);
             self.runs.iter().for_each(|&run| space.free_reserved(run));
         }
@@ -200,7 +200,7 @@ impl TableSink {
             left -= used;
             if used > 0 {
                 run.trim(used);
-                runs.push(run.keep());
+                runs.push(run.into_run());
             }
         }
         let entry = TableEntry { runs, len_bytes };

@@ -43,8 +43,8 @@ impl Engine {
     /// damaged in part, counts the readable entries only.
     pub(crate) fn check(&self) -> Result<Checked> {
         let damaged = self.verify_tables();
-        let _no_checkpoint = self.root();
-        let _no_commit = self.log();
+        let _no_checkpoint = self.lock_root();
+        let _no_commit = self.lock_log();
         let mut walk = Walk::default();
         let losses = Losses::default();
         let mut scan = self.index.scan_readable(Bound::Unbounded, &losses);
@@ -92,12 +92,12 @@ impl Walk {
         match kind {
             _ if kind == Kind::Object as u8 || kind == Kind::Version as u8 => {
                 self.checked.objects += 1;
-                self.references.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
+                self.references.add_body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
             }
             _ if kind == Kind::Part as u8 => {
                 self.checked.parts += 1;
                 self.uploads.insert(u64::from_be_bytes(*rest.first_chunk()?));
-                self.references.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
+                self.references.add_body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
             }
             _ if kind == Kind::Upload as u8 => {
                 self.uploads.remove(&IndexKey::escaped_key(key)?.1);

@@ -42,13 +42,13 @@ impl Engine {
     /// Writes the memtable as a table. After an error all committed entries are where they were, in memory or in a table, and the next
     /// checkpoint includes them. After a failure of the device nothing is written any more.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let mut root = self.root();
+        let mut root = self.lock_root();
         let mut log_bytes = 0;
         let made = self.make_checkpoint(&mut root, &mut log_bytes);
         match &made {
             Ok(()) => self.failed_checkpoints.store(0, Ordering::Relaxed),
             Err(error) => {
-                self.log().bytes_since_checkpoint += log_bytes;
+                self.lock_log().bytes_since_checkpoint += log_bytes;
                 // A full drive already refuses changes that grow.
                 if !matches!(error, Error::Full) {
                     self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Engine {
         let BuiltTable { table, short } = match self.build_frozen_table() {
             Ok(made) => made,
             Err(error) => {
-                let _log = self.log();
+                let _log = self.lock_log();
                 self.index.undo_rotation();
                 return Err(error);
             }
@@ -79,16 +79,16 @@ impl Engine {
         let tables = self.index.view().tables.clone();
         manifest.tables = tables.iter().map(|table| table.source().entry()).collect();
         let bytes = manifest.encode();
-        let run = self.write_manifest(&bytes)?.keep();
+        let run = self.write_manifest(&bytes)?.into_run();
         let old = std::mem::replace(&mut root.superblock.manifest, run);
         root.superblock.manifest_bytes = bytes.len() as u64;
         root.superblock.manifest_sum = crc32c(&bytes);
         root.superblock.generation += 1;
         write_superblock(&*self.device, &root.superblock, [0, 1], |at| self.flush(at))
             .map_err(|error| self.fail(error))?;
-        root.retiring.drain(..).for_each(|table| table.source().set_named(false));
-        tables.iter().for_each(|table| table.source().set_named(true));
-        let mut log = self.log();
+        root.retiring.drain(..).for_each(|table| table.source().set_in_manifest(false));
+        tables.iter().for_each(|table| table.source().set_in_manifest(true));
+        let mut log = self.lock_log();
         log.checkpoint_frame = manifest.next_frame;
         let mut space = lock(&self.space);
         space.free_reserved(old);
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Rotates the memtable, and returns the manifest of this moment, without tables.
     fn begin_checkpoint(&self, log_bytes: &mut u64) -> Result<Manifest> {
-        let mut log = self.log();
+        let mut log = self.lock_log();
         // Checked under the log's lock: a frame that failed in the meantime may name blocks that count as free here.
         self.check_writable()?;
         self.index.rotate_memtable();

@@ -42,7 +42,7 @@ pub(crate) struct Prepared {
     pub(crate) dropped: Vec<(u64, Body)>,
 }
 
-/// Bytes of runs that are cached under temporary numbers, and get the number of a write when that is committed.
+/// Bytes of runs that are cached under other numbers, and get the number of a write when that is committed.
 #[derive(Debug)]
 pub(crate) struct CacheRekey {
     pub(crate) write: u64,
@@ -197,7 +197,7 @@ impl Engine {
         if demand.purpose != Purpose::Frees && self.is_stuck() {
             return Err(Error::Stuck("checkpoints fail one after the other".into()));
         }
-        let mut log = self.log();
+        let mut log = self.lock_log();
         let len_bytes_max = FRAME_HEADER_BYTES as u64 + batch.iter().map(Prepared::frame_bytes).sum::<u64>();
         let place = self.place(&log, len_bytes_max, &demand)?;
         let memory = self.buffers.fill(len_bytes_max as usize, self.geometry.row_bytes());

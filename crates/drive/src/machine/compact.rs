@@ -28,11 +28,11 @@ impl Engine {
     /// free with the next checkpoint. Checkpoints continue meanwhile.
     pub(crate) fn compact(&self) -> Result<bool> {
         self.check_writable()?;
-        let _only_compaction = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _only_compaction = self.compaction_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Compaction { old, is_all, sink }) = self.begin_compaction()? else { return Ok(false) };
         let entries = sst::Merge::new(old.iter().map(|table| table.scan(Bound::Unbounded)));
         let merged = self.build_table_in(sink, entries, is_all);
-        let mut root = self.root();
+        let mut root = self.lock_root();
         old.iter().for_each(|table| table.source().set_merging(false));
         match merged {
             Err(error) if error.is_of_index() && mark_damaged(&old) => {
@@ -49,7 +49,7 @@ impl Engine {
 
     /// Chooses tables to merge and allocates room for the result. Returns `None` if no merge is due, or no room.
     fn begin_compaction(&self) -> Result<Option<Compaction>> {
-        let _no_checkpoint = self.root();
+        let _no_checkpoint = self.lock_root();
         let tables = self.index.view().tables.clone();
         let lengths = mergeable_lengths(&tables);
         let Some(count) = worth_merging(&lengths) else { return Ok(None) };
@@ -71,7 +71,7 @@ impl Engine {
 
     /// Waits until no compaction is in progress.
     pub(crate) fn wait_for_compaction(&self) {
-        drop(self.compacting.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.compaction_lock.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 

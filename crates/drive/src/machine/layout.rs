@@ -45,8 +45,8 @@ impl Drive {
 
 impl Engine {
     fn layout(&self) -> Result<Vec<Area>> {
-        let root = self.root();
-        let _no_commit = self.log();
+        let root = self.lock_root();
+        let _no_commit = self.lock_log();
         let tables = self.index.view();
         let tables = tables.tables.iter().chain(&root.retiring).flat_map(|table| table.source().entry().runs);
         let mut areas: Vec<Area> = tables.map(|run| Area::of(run, Use::Index)).collect();

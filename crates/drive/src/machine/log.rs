@@ -88,7 +88,7 @@ impl Drop for LogGuard<'_> {
 
 impl Engine {
     /// Locks the log. Blocks while a frame is written and flushed, so async tasks must not call this.
-    pub(super) fn log(&self) -> LogGuard<'_> {
+    pub(super) fn lock_log(&self) -> LogGuard<'_> {
         let held = self.log.log.lock().unwrap_or_else(PoisonError::into_inner);
         LogGuard { held, shared: &self.log }
     }

@@ -92,11 +92,11 @@ pub(crate) struct Engine {
     log: SharedLog,
     root: Mutex<Root>,
     /// Held by a compaction in progress.
-    compacting: Mutex<()>,
+    compaction_lock: Mutex<()>,
     last_write: AtomicU64,
     last_table: AtomicU64,
     failed: OnceLock<String>,
-    flushing: Mutex<()>,
+    flush_lock: Mutex<()>,
     /// Losses found by an opening with `before_damage`, one line each.
     pub(crate) losses: Vec<String>,
     /// Failed checkpoints since the last successful one.
@@ -180,7 +180,7 @@ impl Engine {
     /// Makes everything written before durable. Flushes run one at a time, and none after a failed one: that flush may have lost
     /// writes of others, which no later flush would report. `at` is the position of what is flushed, for the error.
     fn flush(&self, at: u64) -> Result<()> {
-        let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.flush_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_writable()?;
         self.device.flush().map_err(|error| self.fail(Error::device(at)(error)))
     }
@@ -191,7 +191,7 @@ impl Engine {
         error
     }
 
-    fn root(&self) -> MutexGuard<'_, Root> {
+    fn lock_root(&self) -> MutexGuard<'_, Root> {
         self.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

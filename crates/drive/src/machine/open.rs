@@ -38,7 +38,7 @@ impl Engine {
         let (mut tables, mut losses) = (Vec::new(), Vec::new());
         for (id, entry) in manifest.tables.iter().enumerate() {
             let source = TableSource::new(device.clone(), entry, space.clone());
-            source.set_named(true);
+            source.set_in_manifest(true);
             let opened = IndexTable::open(source, id as u64, cache.clone()).map_err(table_error);
             match opened {
                 Ok(table) => tables.push(Arc::new(table)),
@@ -73,14 +73,14 @@ impl Engine {
                 growth: LogGrowth::default(),
             }),
             root: Mutex::new(Root { superblock, retiring: Vec::new() }),
-            compacting: Mutex::default(),
+            compaction_lock: Mutex::default(),
             last_write: AtomicU64::new(manifest.last_write),
             failed: OnceLock::new(),
-            flushing: Mutex::default(),
+            flush_lock: Mutex::default(),
             losses,
             failed_checkpoints: AtomicU32::new(0),
         };
-        // As at the end of the checkpoint, because the next frame may be in a zone that was freed then.
+        // The end of the checkpoint freed these zones too, and the next frame may be in one of them.
         lock(&engine.space).free_dead_zones();
         let ReplayOutcome { last, loss } = engine.replay()?;
         engine.losses.extend(loss);
@@ -116,7 +116,7 @@ impl Engine {
             }
             self.device.write_at(at, &frame).map_err(Error::device(at))?;
         }
-        let superblock = self.root().superblock.clone();
+        let superblock = self.lock_root().superblock.clone();
         let mut copies = [0, 1];
         copies.sort_by_key(|&copy| holds_superblock(&*self.device, copy, &superblock));
         write_superblock(&*self.device, &superblock, copies, |at| self.flush(at))
@@ -124,7 +124,7 @@ impl Engine {
 
     /// Replays the frames that follow the checkpoint.
     fn replay(&self) -> Result<ReplayOutcome> {
-        let mut log = self.log();
+        let mut log = self.lock_log();
         let mut replayed = ReplayOutcome::default();
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
         loop {
@@ -221,18 +221,18 @@ impl Engine {
         }
         let commits = (later.number + 1).saturating_sub(log.next_frame);
         Ok(format!(
-            "damaged: frame {} of the log at byte {at}; this and later commits, at least {commits}, are left out; frame {} at byte {} is intact",
+            "damaged: frame {} of the log at byte {at}; this and later commits, at least {commits}, are left out; frame {} at {} is intact",
             log.next_frame, later.number, later.at
         ))
     }
 
     /// Reserves the blocks of tables and manifest, which count as free among the blocks of objects.
     fn claim_index(&self, manifest: &Manifest) -> Result<()> {
-        let own = self.root().superblock.manifest;
+        let own = self.lock_root().superblock.manifest;
         let of_tables = manifest.tables.iter().flat_map(|table| &table.runs);
         let mut space = lock(&self.space);
         for &run in of_tables.chain([&own]) {
-            if !space.reserve_claimed(run) {
+            if !space.reserve_for_open(run) {
                 return Err(Error::damaged("the manifest, which uses some blocks twice,", own.at()));
             }
         }

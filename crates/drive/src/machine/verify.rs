@@ -47,7 +47,7 @@ impl Engine {
     /// Verifies the frames of a pack zone.
     pub(crate) fn verify_frames(&self, zone: u64) -> ScrubStep {
         let mut pins = Pins::new(&self.space);
-        pins.zone(zone);
+        pins.pin_zone(zone);
         let Some(entry) = lock(&self.space).zone(zone) else { return ScrubStep::default() };
         let reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
         let mut reader = reader.limit_to(entry.used_bytes);
@@ -84,7 +84,7 @@ impl Engine {
 
     /// Makes the devices read and repair all they hold of the superblocks and the manifest. Checkpoints wait meanwhile.
     pub(crate) fn scrub_root(&self, is_right: bool) -> Result<ScrubStep> {
-        let root = self.root();
+        let root = self.lock_root();
         self.scrub_rows_of(&[self.geometry.superblocks(), root.superblock.manifest], is_right)
     }
 

@@ -44,13 +44,13 @@ impl fmt::Debug for PoolBucket {
 impl PoolBucket {
     /// Returns the bucket on a drive.
     pub(super) fn bucket_on(&self, number: usize) -> Result<&DriveBucket> {
-        let part = self.buckets.get(number).and_then(Option::as_ref);
-        part.ok_or_else(|| self.pool.missing_drive(number))
+        let bucket = self.buckets.get(number).and_then(Option::as_ref);
+        bucket.ok_or_else(|| self.pool.missing_drive(number))
     }
 
     /// Returns the bucket on each drive that is present.
     pub(super) fn present(&self) -> impl Iterator<Item = (usize, &DriveBucket)> {
-        self.buckets.iter().enumerate().filter_map(|(number, part)| Some((number, part.as_ref()?)))
+        self.buckets.iter().enumerate().filter_map(|(number, bucket)| Some((number, bucket.as_ref()?)))
     }
 
     /// Returns the bucket on all drives; `Unavailable` if a drive is missing.
@@ -60,23 +60,23 @@ impl PoolBucket {
 
     /// Returns the bucket on the first drive that is present. Its settings are authoritative.
     pub(super) fn first(&self) -> Result<&DriveBucket> {
-        self.present().next().map(|(_, part)| part).ok_or_else(|| self.pool.missing_drive(0))
+        self.present().next().map(|(_, bucket)| bucket).ok_or_else(|| self.pool.missing_drive(0))
     }
 
     /// Returns the drive that has the current object of a key. Indexes that can answer from memory are asked first: the filters of
     /// most other drives exclude the key.
-    pub(super) async fn current(&self, key: &ObjectKey) -> Result<Option<usize>> {
+    pub(super) async fn drive_with_current(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let mut unsure = Vec::new();
-        for (number, part) in self.present() {
-            match part.frontend.engine.index.get_in_memory(&IndexKey::object(part.id, key).0) {
+        for (number, bucket) in self.present() {
+            match bucket.frontend.engine.index.get_in_memory(&IndexKey::object(bucket.id, key).0) {
                 Some(Some(_)) => return Ok(Some(number)),
                 Some(None) => {}
-                None => unsure.push((number, part)),
+                None => unsure.push((number, bucket)),
             }
         }
         let mut failed = self.pool.check_all_present().err();
-        for (number, part) in unsure {
-            match part.frontend.entry(&IndexKey::object(part.id, key)).await {
+        for (number, bucket) in unsure {
+            match bucket.frontend.entry(&IndexKey::object(bucket.id, key)).await {
                 Ok(Some(_)) => return Ok(Some(number)),
                 Ok(None) => {}
                 Err(error) => failed = Some(error.into()),
@@ -87,15 +87,15 @@ impl PoolBucket {
 
     /// Returns the drive that has an object or version of the key. Uploads are not considered, as they have placement locks.
     pub(super) async fn home(&self, key: &ObjectKey) -> Result<Option<usize>> {
-        let current = self.current(key).await;
+        let current = self.drive_with_current(key).await;
         if !matches!(current, Ok(Some(_))) && self.first()?.state().await? != Versioning::Never {
-            for (number, part) in self.present() {
-                if !part.older_versions(key, 1).await?.is_empty() {
+            for (number, bucket) in self.present() {
+                if !bucket.older_versions(key, 1).await?.is_empty() {
                     return Ok(Some(number));
                 }
             }
             // An older version may have become current between the two lookups.
-            return self.current(key).await;
+            return self.drive_with_current(key).await;
         }
         current
     }
@@ -108,17 +108,17 @@ impl PoolBucket {
     /// Returns the number of the drive that has a version, or the current object.
     pub(super) async fn drive_of(&self, key: &ObjectKey, version: Option<&str>) -> Result<usize> {
         let home = match version {
-            None => self.current(key).await?,
+            None => self.drive_with_current(key).await?,
             Some(_) => self.home(key).await?,
         };
         home.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// Begins a write of a key. A new key is placed on the drive `near`, or on a drive with room for `len_bytes`.
+    /// Begins a write of a key. A new key is placed on the drive `preferred`, or on a drive with room for `len_bytes`.
     pub(super) async fn begin_write(
         &self,
         key: &ObjectKey,
-        near: Option<usize>,
+        preferred: Option<usize>,
         len_bytes: u64,
     ) -> Result<KeyWrite> {
         let names = self.pool.0.names.clone().read_owned().await;
@@ -128,7 +128,7 @@ impl PoolBucket {
                 Some(home) => Ok(home),
                 None => {
                     self.check_all_writable()?;
-                    Ok(near.unwrap_or_else(|| self.choose_drive(key, len_bytes)))
+                    Ok(preferred.unwrap_or_else(|| self.choose_drive(key, len_bytes)))
                 }
             }
         };
@@ -159,18 +159,19 @@ impl PoolBucket {
 
     /// Fails if a drive does not accept writes: an unacknowledged write may be on its device, so it is unknown which keys it has.
     fn check_all_writable(&self) -> Result<()> {
-        for (_, part) in self.present() {
-            part.frontend.engine.check_writable()?;
+        for (_, bucket) in self.present() {
+            bucket.frontend.engine.check_writable()?;
         }
         Ok(())
     }
 
     fn choose_drive(&self, key: &ObjectKey, len_bytes: u64) -> usize {
-        let free: Vec<u64> = self.buckets.iter().map(|part| part.as_ref().map_or(0, free_bytes)).collect();
+        let free: Vec<u64> =
+            self.buckets.iter().map(|bucket| bucket.as_ref().map_or(0, free_bytes)).collect();
         placement::choose(placement::hash_of(&self.name, key.as_bytes()), &free, len_bytes)
     }
 }
 
-fn free_bytes(part: &DriveBucket) -> u64 {
-    part.frontend.available_bytes()
+fn free_bytes(bucket: &DriveBucket) -> u64 {
+    bucket.frontend.available_bytes()
 }

@@ -17,14 +17,14 @@ impl Pool {
     }
 
     async fn bucket(&self, name: &str) -> Result<PoolBucket> {
-        let mut parts = Vec::new();
+        let mut buckets = Vec::new();
         for drive in &self.0.drives {
-            parts.push(match drive {
+            buckets.push(match drive {
                 Some(drive) => Some(drive.bucket(name).await?),
                 None => None,
             });
         }
-        Ok(PoolBucket { pool: self.clone(), name: name.into(), buckets: parts })
+        Ok(PoolBucket { pool: self.clone(), name: name.into(), buckets })
     }
 
     /// Creates missing buckets and copies settings, so that all drives agree. Requires that all drives are present and unused.
@@ -42,7 +42,7 @@ impl Pool {
     /// Creates a bucket where it is missing, and copies its settings from the first drive. Returns the number of buckets created.
     async fn create_where_missing(&self, name: &str) -> Result<usize> {
         let mut made = 0;
-        let mut parts = Vec::new();
+        let mut buckets = Vec::new();
         for (_, drive) in self.present() {
             match drive.bucket(name).await {
                 Err(StoreError::NoSuchBucket(_)) => {
@@ -51,9 +51,9 @@ impl Pool {
                 }
                 known => drop(known?),
             }
-            parts.push(drive.bucket(name).await?);
+            buckets.push(drive.bucket(name).await?);
         }
-        if let Some((first, others)) = parts.split_first() {
+        if let Some((first, others)) = buckets.split_first() {
             for other in others {
                 copy_settings(first, other).await?;
             }
@@ -68,10 +68,10 @@ async fn copy_settings(first: &DriveBucket, other: &DriveBucket) -> Result<()> {
     if other.state().await? != versioning {
         other.set_versioning(versioning).await?;
     }
-    let (said, known) = (first.all_settings().await?, other.all_settings().await?);
-    for name in said.keys().chain(known.keys()) {
-        if said.get(name) != known.get(name) {
-            other.set(name, said.get(name).cloned()).await?;
+    let (expected, actual) = (first.all_settings().await?, other.all_settings().await?);
+    for name in expected.keys().chain(actual.keys()) {
+        if expected.get(name) != actual.get(name) {
+            other.set(name, expected.get(name).cloned()).await?;
         }
     }
     Ok(())
@@ -100,14 +100,14 @@ impl Buckets for Pool {
         for (_, drive) in self.present() {
             match drive.bucket(name).await {
                 Err(StoreError::NoSuchBucket(_)) => {}
-                part => found.push((drive, part?)),
+                bucket => found.push((drive, bucket?)),
             }
         }
         if found.is_empty() {
             return Err(StoreError::NoSuchBucket(name.to_owned()));
         }
-        for (drive, part) in &found {
-            if !drive.is_empty(part.id).await? {
+        for (drive, bucket) in &found {
+            if !drive.is_empty(bucket.id).await? {
                 return Err(bucket_name::not_empty(name));
             }
         }

@@ -12,15 +12,15 @@ const MORE_THAN_SHARE: usize = 16;
 
 /// The listing of one drive, fetched as needed.
 struct Source<'a> {
-    part: &'a DriveBucket,
+    bucket: &'a DriveBucket,
     request: ListRequest,
     entries: VecDeque<ListEntry>,
     is_at_end: bool,
 }
 
 impl<'a> Source<'a> {
-    fn new(part: &'a DriveBucket, request: &ListRequest) -> Self {
-        Self { part, request: request.clone(), entries: VecDeque::new(), is_at_end: false }
+    fn new(bucket: &'a DriveBucket, request: &ListRequest) -> Self {
+        Self { bucket, request: request.clone(), entries: VecDeque::new(), is_at_end: false }
     }
 
     /// Returns the text of the next entry.
@@ -35,7 +35,7 @@ impl<'a> Source<'a> {
     /// Fetches entries until there is one or the listing ends.
     async fn fill(&mut self) -> Result<()> {
         while self.is_drained() {
-            let page = ObjectStore::list(self.part, self.request.clone()).await?;
+            let page = ObjectStore::list(self.bucket, self.request.clone()).await?;
             self.is_at_end = page.next.is_none();
             self.request.token = page.next;
             self.entries = page.entries.into();
@@ -60,11 +60,11 @@ fn take_least(sources: &mut [Source<'_>]) -> Option<ListEntry> {
 impl PoolBucket {
     pub(super) async fn page(&self, request: ListRequest) -> Result<ListPage> {
         let Scan { prefix, delimiter, after, limit } = Scan::new(request, PAGE_ENTRIES_MAX)?;
-        let parts = self.all()?;
-        let share = (limit / parts.len() + MORE_THAN_SHARE).min(limit.max(1));
+        let buckets = self.all()?;
+        let share = (limit / buckets.len() + MORE_THAN_SHARE).min(limit.max(1));
         let request = ListRequest { prefix, delimiter, start_after: after, token: None, limit: share };
         let mut sources: Vec<Source<'_>> =
-            parts.into_iter().map(|part| Source::new(part, &request)).collect();
+            buckets.into_iter().map(|bucket| Source::new(bucket, &request)).collect();
         let mut page = ListPage::default();
         loop {
             if sources.iter().any(Source::is_drained) {
@@ -84,7 +84,7 @@ impl PoolBucket {
     /// Lists versions. Each drive lists up to the limit, so that the merged list has the first ones of all.
     pub(super) async fn page_of_versions(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
         let request = ListVersions { limit: request.limit.min(PAGE_ENTRIES_MAX), ..request };
-        let pages = self.all()?.into_iter().map(|part| Versions::list(part, request.clone()));
+        let pages = self.all()?.into_iter().map(|bucket| Versions::list(bucket, request.clone()));
         let mut entries = try_join_all(pages).await?.concat();
         // The sort is stable: the versions of a key are on one drive and keep their order.
         entries.sort_by(|one, other| one.text().cmp(other.text()));

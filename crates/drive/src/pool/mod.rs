@@ -131,7 +131,7 @@ impl Pool {
             return Ok(());
         }
         Err(Error::Unfit(format!(
-            "some of the {} drives of the pool are missing: {}; name them all, or use --degraded",
+            "some of the {} drives of the pool are missing: {}",
             self.drive_count(),
             missing.join(", ")
         )))

@@ -15,8 +15,8 @@ use store::{
 #[async_trait::async_trait]
 impl ObjectStore for PoolBucket {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let part = self.bucket_of(key, options.version.as_deref()).await?;
-        ObjectStore::get(part, key, options).await
+        let bucket = self.bucket_of(key, options.version.as_deref()).await?;
+        ObjectStore::get(bucket, key, options).await
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
@@ -25,7 +25,7 @@ impl ObjectStore for PoolBucket {
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
         let (own, len_bytes) = (key.clone(), body.len());
-        let put = |part: DriveBucket| async move { part.put(&own, body, options).await };
+        let put = |bucket: DriveBucket| async move { bucket.put(&own, body, options).await };
         self.change(key, len_bytes, put).await
     }
 
@@ -75,9 +75,9 @@ impl ObjectStore for PoolBucket {
             drop(writing);
             return rename_by_copy(self, from, to, precondition).await;
         }
-        let (part, from, to) = (self.bucket_on(number)?.clone(), from.clone(), to.clone());
+        let (bucket, from, to) = (self.bucket_on(number)?.clone(), from.clone(), to.clone());
         run_detached(async move {
-            let renamed = part.rename(&from, &to, precondition).await;
+            let renamed = bucket.rename(&from, &to, precondition).await;
             drop(writing);
             renamed
         })
@@ -98,7 +98,7 @@ impl ObjectStore for PoolBucket {
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         let own = key.clone();
-        self.change(key, 0, |part| async move { ObjectStore::set_tags(&part, &own, tags).await }).await
+        self.change(key, 0, |bucket| async move { ObjectStore::set_tags(&bucket, &own, tags).await }).await
     }
 
     fn uploads(&self) -> Option<&dyn Uploads> {

@@ -12,8 +12,8 @@ impl Settings for PoolBucket {
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()> {
         let _names = self.pool.0.names.write().await;
-        for part in self.all()? {
-            part.set(name, value.clone()).await?;
+        for bucket in self.all()? {
+            bucket.set(name, value.clone()).await?;
         }
         Ok(())
     }

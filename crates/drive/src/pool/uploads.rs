@@ -21,8 +21,8 @@ impl Pool {
                 for upload in Uploads::list(&drive.bucket(&name).await?, b"").await? {
                     let placement = self.0.placement_locks.acquire(&name, &upload.key);
                     placement.home(async { Ok(number) }).await?;
-                    let named = (name.clone(), upload.key, id_on(number, &upload.id));
-                    self.0.uploads().insert(named, placement);
+                    let upload_key = (name.clone(), upload.key, id_on(number, &upload.id));
+                    self.0.uploads().insert(upload_key, placement);
                 }
             }
         }
@@ -39,14 +39,14 @@ impl PoolBucket {
         Ok((self.bucket_on(number.ok_or_else(missing)?)?, id))
     }
 
-    fn named(&self, key: &ObjectKey, id: &str) -> UploadKey {
+    fn upload_key(&self, key: &ObjectKey, id: &str) -> UploadKey {
         (self.name.clone(), key.clone(), id.to_owned())
     }
 
     /// Ends an upload. If the upload does not exist any more, releases its placement lock.
     async fn end<T: Send + 'static>(
         &self,
-        named: UploadKey,
+        upload_key: UploadKey,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let names = self.pool.0.names.clone().read_owned().await;
@@ -54,7 +54,7 @@ impl PoolBucket {
         run_detached(async move {
             let ended = work.await;
             if matches!(ended, Ok(_) | Err(StoreError::NotFound(_))) {
-                pool.0.uploads().remove(&named);
+                pool.0.uploads().remove(&upload_key);
             }
             drop(names);
             ended
@@ -67,18 +67,18 @@ impl PoolBucket {
 impl Uploads for PoolBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
         let writing = self.begin_write(key, None, UNKNOWN_BYTES).await?;
-        let (bucket, part, key) = (self.clone(), self.bucket_on(writing.home)?.clone(), key.clone());
+        let (bucket, target, key) = (self.clone(), self.bucket_on(writing.home)?.clone(), key.clone());
         run_detached(async move {
-            let id = id_on(writing.home, &part.begin(&key, attributes, tags).await?);
-            bucket.pool.0.uploads().insert(bucket.named(&key, &id), writing.into_placement());
+            let id = id_on(writing.home, &target.begin(&key, attributes, tags).await?);
+            bucket.pool.0.uploads().insert(bucket.upload_key(&key, &id), writing.into_placement());
             Ok(id)
         })
         .await
     }
 
     async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
-        let (part, inner) = self.bucket_with(key, id)?;
-        Ok(Upload { id: id.to_owned(), ..Uploads::find(part, key, inner).await? })
+        let (target, inner) = self.bucket_with(key, id)?;
+        Ok(Upload { id: id.to_owned(), ..Uploads::find(target, key, inner).await? })
     }
 
     async fn put_part(
@@ -89,13 +89,13 @@ impl Uploads for PoolBucket {
         body: BoxStream<'_, Result<Bytes>>,
         note: PartNote<'_>,
     ) -> Result<Part> {
-        let (part, id) = self.bucket_with(key, id)?;
-        part.put_part(key, id, number, body, note).await
+        let (target, id) = self.bucket_with(key, id)?;
+        target.put_part(key, id, number, body, note).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
-        let (part, id) = self.bucket_with(key, id)?;
-        part.parts(key, id).await
+        let (target, id) = self.bucket_with(key, id)?;
+        target.parts(key, id).await
     }
 
     async fn complete(
@@ -105,23 +105,24 @@ impl Uploads for PoolBucket {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> Result<ObjectRef> {
-        let named = self.named(key, id);
-        let (part, id) = self.bucket_with(key, id)?;
-        let (part, key, id, numbers) = (part.clone(), key.clone(), id.to_owned(), numbers.to_vec());
-        self.end(named, async move { Uploads::complete(&part, &key, &id, &numbers, options).await }).await
+        let upload_key = self.upload_key(key, id);
+        let (target, id) = self.bucket_with(key, id)?;
+        let (target, key, id, numbers) = (target.clone(), key.clone(), id.to_owned(), numbers.to_vec());
+        self.end(upload_key, async move { Uploads::complete(&target, &key, &id, &numbers, options).await })
+            .await
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
-        let named = self.named(key, id);
-        let (part, id) = self.bucket_with(key, id)?;
-        let (part, key, id) = (part.clone(), key.clone(), id.to_owned());
-        self.end(named, async move { Uploads::abort(&part, &key, &id).await }).await
+        let upload_key = self.upload_key(key, id);
+        let (target, id) = self.bucket_with(key, id)?;
+        let (target, key, id) = (target.clone(), key.clone(), id.to_owned());
+        self.end(upload_key, async move { Uploads::abort(&target, &key, &id).await }).await
     }
 
     async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {
         let mut found = Vec::new();
-        for (number, part) in self.all()?.into_iter().enumerate() {
-            let uploads = Uploads::list(part, prefix).await?;
+        for (number, target) in self.all()?.into_iter().enumerate() {
+            let uploads = Uploads::list(target, prefix).await?;
             found
                 .extend(uploads.into_iter().map(|upload| Upload { id: id_on(number, &upload.id), ..upload }));
         }

@@ -15,8 +15,8 @@ impl Versions for PoolBucket {
 
     async fn set_state(&self, state: Versioning) -> Result<()> {
         let _names = self.pool.0.names.write().await;
-        for part in self.all()? {
-            part.set_state(state).await?;
+        for bucket in self.all()? {
+            bucket.set_state(state).await?;
         }
         Ok(())
     }
@@ -24,18 +24,18 @@ impl Versions for PoolBucket {
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
         id.map_or(Ok(()), version_id::check)?;
         // The newest version may be a delete marker, which is no object. An id makes the search include versions.
-        let part = self.bucket_of(key, id.or(Some(store::NULL_VERSION))).await?;
-        Versions::find(part, key, id).await
+        let bucket = self.bucket_of(key, id.or(Some(store::NULL_VERSION))).await?;
+        Versions::find(bucket, key, id).await
     }
 
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {
         let (own, id) = (key.clone(), id.to_owned());
-        self.change(key, 0, |part| async move { part.remove(&own, &id, removal).await }).await
+        self.change(key, 0, |bucket| async move { bucket.remove(&own, &id, removal).await }).await
     }
 
     async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted> {
         let own = key.clone();
-        self.change(key, 0, |part| async move { part.mark(&own, precondition).await }).await
+        self.change(key, 0, |bucket| async move { bucket.mark(&own, precondition).await }).await
     }
 
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
@@ -49,7 +49,7 @@ impl Versions for PoolBucket {
 
     async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()> {
         let (own, id) = (key.clone(), id.to_owned());
-        self.change(key, 0, |part| async move { Versions::set_tags(&part, &own, &id, tags).await }).await
+        self.change(key, 0, |bucket| async move { Versions::set_tags(&bucket, &own, &id, tags).await }).await
     }
 
     async fn set_retention(
@@ -60,14 +60,14 @@ impl Versions for PoolBucket {
         bypass_governance: bool,
     ) -> Result<()> {
         let (own, id) = (key.clone(), id.to_owned());
-        let set = |part: DriveBucket| async move {
-            part.set_retention(&own, &id, retention, bypass_governance).await
+        let set = |bucket: DriveBucket| async move {
+            bucket.set_retention(&own, &id, retention, bypass_governance).await
         };
         self.change(key, 0, set).await
     }
 
     async fn set_legal_hold(&self, key: &ObjectKey, id: &str, is_held: bool) -> Result<()> {
         let (own, id) = (key.clone(), id.to_owned());
-        self.change(key, 0, |part| async move { part.set_legal_hold(&own, &id, is_held).await }).await
+        self.change(key, 0, |bucket| async move { bucket.set_legal_hold(&own, &id, is_held).await }).await
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 #[derive(Debug, Default)]
 pub(super) struct Committer {
     queue: Arc<Queue>,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    commit_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct Queue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
 struct QueueState {
-    waiting: VecDeque<QueuedCommit>,
+    commits: VecDeque<QueuedCommit>,
     last: u64,
 }
 
@@ -27,7 +27,7 @@ struct QueueState {
 struct QueuedCommit {
     number: u64,
     prepared: Prepared,
-    answer: CommitReply,
+    reply: CommitReply,
 }
 
 /// The channel for the outcome, and the key locks held until it is known.
@@ -53,12 +53,12 @@ impl Committer {
         tokio::select! {
             biased;
             answered = &mut answer => return answered.unwrap_or_else(|_| Err(aborted())),
-            turn = self.turn.clone().lock_owned() => {
+            commit_lock = self.commit_lock.clone().lock_owned() => {
                 let (engine, queue) = (engine.clone(), self.queue.clone());
                 // Runs to its end even if this task is cancelled, because other tasks wait for the outcome.
                 let ended = store::blocking(move || {
                     queue.commit(&engine);
-                    drop(turn);
+                    drop(commit_lock);
                     Ok(())
                 });
                 if ended.await.is_err() {
@@ -78,26 +78,26 @@ struct QueueTicket<'a> {
 
 impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
-        self.queue.lock().waiting.retain(|waiting| waiting.number != self.number);
+        self.queue.lock().commits.retain(|queued| queued.number != self.number);
     }
 }
 
 impl Queue {
-    fn push(&self, prepared: Prepared, answer: CommitReply) -> QueueTicket<'_> {
+    fn push(&self, prepared: Prepared, reply: CommitReply) -> QueueTicket<'_> {
         let mut state = self.lock();
         state.last += 1;
         let number = state.last;
-        state.waiting.push_back(QueuedCommit { number, prepared, answer });
+        state.commits.push_back(QueuedCommit { number, prepared, reply });
         QueueTicket { queue: self, number }
     }
 
     /// Commits all queued changes, in as few frames as possible.
     fn commit(&self, engine: &Engine) {
         loop {
-            let (mut batch, answers): (Vec<_>, Vec<_>) = self
+            let (mut batch, replies): (Vec<_>, Vec<_>) = self
                 .take(engine.frame_bytes_fitting())
                 .into_iter()
-                .map(|waiting| (waiting.prepared, waiting.answer))
+                .map(|queued| (queued.prepared, queued.reply))
                 .unzip();
             if batch.is_empty() {
                 return;
@@ -113,10 +113,10 @@ impl Queue {
                 Err(Error::Full | Error::Stuck(_)) => {
                     batch.into_iter().map(|one| commit_one(engine, one)).collect()
                 }
-                outcome => answers.iter().map(|_| outcome.clone()).collect(),
+                outcome => replies.iter().map(|_| outcome.clone()).collect(),
             };
-            for (answer, outcome) in answers.into_iter().zip(outcomes) {
-                answer.give(outcome);
+            for (reply, outcome) in replies.into_iter().zip(outcomes) {
+                reply.send(outcome);
             }
         }
     }
@@ -126,12 +126,12 @@ impl Queue {
         let mut state = self.lock();
         let mut taken = Vec::new();
         let mut len_bytes = 0;
-        while let Some(next) = state.waiting.front() {
+        while let Some(next) = state.commits.front() {
             len_bytes += next.prepared.frame_bytes();
             if !taken.is_empty() && len_bytes > len_bytes_max {
                 break;
             }
-            taken.extend(state.waiting.pop_front());
+            taken.extend(state.commits.pop_front());
         }
         taken
     }
@@ -142,7 +142,7 @@ impl Queue {
 }
 
 impl CommitReply {
-    fn give(self, outcome: Result<()>) {
+    fn send(self, outcome: Result<()>) {
         drop(self.locks);
         // The receiver is gone if the caller was cancelled.
         let _unheard = self.done.send(outcome);

@@ -1,6 +1,6 @@
 //! Maintenance: runs checkpoints, compaction and cleaning when they are due, and slows down writers that get ahead of them.
 
-use super::{Drive, Frontend, decoded};
+use super::{Drive, Frontend, decode_record};
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, IndexKey, InlineData, Kind, ObjectRecord, ObjectSummary, Zone};
 use crate::machine::{Checked, Engine, InlinePut, LogReader, Prepared, Purpose};
@@ -45,12 +45,12 @@ impl Drive {
             engine.wait_for_compaction();
             if engine.is_dirty() { engine.checkpoint() } else { Ok(()) }
         };
-        self.0.blocking(work).await
+        self.0.run_blocking(work).await
     }
 
     /// Compares the index with the space, block by block. Reads the whole index, but not the objects.
     pub async fn check(&self) -> Result<Checked> {
-        self.0.blocking(|engine| engine.check()).await
+        self.0.run_blocking(|engine| engine.check()).await
     }
 }
 
@@ -73,7 +73,7 @@ impl Frontend {
 
     /// Merges tables if that is due; returns false if not. A merge may take long, so checkpoints continue meanwhile.
     async fn compact_once(&self) -> Result<bool> {
-        let mut merging = pin!(self.blocking(|engine| engine.compact()));
+        let mut merging = pin!(self.run_blocking(|engine| engine.compact()));
         loop {
             tokio::select! {
                 biased;
@@ -94,7 +94,7 @@ impl Frontend {
         }
         let _only_checkpoint = self.checkpoint_lock.lock().await;
         match is_needed(&self.engine) {
-            true => self.blocking(|engine| engine.checkpoint()).await,
+            true => self.run_blocking(|engine| engine.checkpoint()).await,
             false => Ok(()),
         }
     }
@@ -139,7 +139,7 @@ impl Frontend {
         let mut found = self.zone_to_clean(divisor);
         if found.is_none() && self.engine.is_dirty() {
             // Zones that a recovery needs can be cleaned after a checkpoint.
-            self.blocking(|engine| engine.checkpoint()).await?;
+            self.run_blocking(|engine| engine.checkpoint()).await?;
             found = self.zone_to_clean(divisor);
         }
         let Some((zone, entry)) = found else { return Ok(false) };
@@ -171,12 +171,12 @@ impl Frontend {
         tracing::debug!(zone, live_bytes = entry.live_bytes, "cleaning a zone");
         // The zone must not be reused while it is read, even if none of its bytes are live any more.
         let mut pins = Pins::new(&self.engine.space);
-        pins.zone(zone);
+        pins.pin_zone(zone);
         let (mut at, mut moved_bytes) = (0, 0);
         let before = self.engine.log_growth();
         while at < entry.used_bytes {
             let found =
-                self.blocking(move |engine| engine.objects_of_frames(zone, at, entry.used_bytes)).await?;
+                self.run_blocking(move |engine| engine.objects_of_frames(zone, at, entry.used_bytes)).await?;
             let moves =
                 found.objects.into_iter().map(|(key, record, bytes)| self.move_inline(key, record, bytes));
             // Concurrently, so that the objects share frames. With a frame per small object nothing would be gained.
@@ -256,7 +256,7 @@ impl Engine {
             if key.bucket_and_key().is_none() || ObjectSummary::decode(&value).is_none() {
                 continue;
             }
-            let record = decoded(&value)?;
+            let record = decode_record(&value)?;
             if let Body::Inline(inline) = &record.body
                 && (place..place + len_bytes).contains(&inline.at)
             {

@@ -124,7 +124,7 @@ impl fmt::Debug for Frontend {
 
 impl Frontend {
     /// Runs work that blocks on the device, on a thread for blocking calls.
-    pub(crate) async fn blocking<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Engine>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -196,7 +196,7 @@ impl Frontend {
             return Ok(known);
         }
         let key = key.0.clone();
-        self.blocking(move |engine| engine.index.get(&key)).await
+        self.run_blocking(move |engine| engine.index.get(&key)).await
     }
 
     /// Returns the first entries with a prefix, at most `limit`.
@@ -221,12 +221,12 @@ impl Frontend {
             }
             Ok(found)
         };
-        self.blocking(gather).await
+        self.run_blocking(gather).await
     }
 
     /// Returns an object's record.
     pub(crate) async fn record(&self, key: &IndexKey) -> Result<Option<ObjectRecord>> {
-        self.entry(key).await?.map(|value| decoded(&value)).transpose()
+        self.entry(key).await?.map(|value| decode_record(&value)).transpose()
     }
 
     /// Returns the record of an object or a part, and pins on its bytes: they are not overwritten while the pins exist.
@@ -235,7 +235,7 @@ impl Frontend {
         while let Some(value) = found {
             let record = ObjectRecord::of_entry(&key.0, &value).ok_or_else(damaged_record)?;
             let mut pins = Pins::new(&self.engine.space);
-            pins.body(&record.body);
+            pins.pin_body(&record.body);
             // Before they were pinned the blocks may have been reused. If the entry is unchanged now, they were not.
             found = self.entry(key).await?;
             if found.as_ref() == Some(&value) {
@@ -257,7 +257,7 @@ impl Frontend {
 }
 
 /// Decodes a record of the index.
-pub(crate) fn decoded(value: &[u8]) -> Result<ObjectRecord> {
+pub(crate) fn decode_record(value: &[u8]) -> Result<ObjectRecord> {
     ObjectRecord::decode(value).ok_or_else(damaged_record)
 }
 

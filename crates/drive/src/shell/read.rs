@@ -256,7 +256,7 @@ impl Frontend {
         let begins = data.clone().step_by(SUMMED_BYTES as usize).zip(sums);
         let wrong: Vec<_> = begins
             .map(|(from, sum)| (from..data.end.min(from + SUMMED_BYTES as usize), *sum))
-            .filter(|(range, sum)| !match_sums(&buffer[range.clone()], &[*sum]))
+            .filter(|(range, sum)| !sums_match(&buffer[range.clone()], &[*sum]))
             .collect();
         for (range, sum) in wrong {
             let first = range.start as u64 / BLOCK_BYTES * BLOCK_BYTES;
@@ -289,7 +289,7 @@ pub(super) fn sums_from<'a>(sums: &'a [u32], range: &Range<u64>) -> &'a [u32] {
 }
 
 /// Returns whether data matches its checksums.
-pub(super) fn match_sums(data: &[u8], sums: &[u32]) -> bool {
+pub(super) fn sums_match(data: &[u8], sums: &[u32]) -> bool {
     data.chunks(SUMMED_BYTES as usize).zip(sums).all(|(chunk, wanted)| crc32c(chunk) == *wanted)
 }
 

@@ -1,7 +1,7 @@
 //! Reconstruction of objects' bytes: reads bytes with wrong checksums again, each time without one of the devices below the drive.
 
 use super::Frontend;
-use super::read::{match_sums, sums_from, sums_in};
+use super::read::{sums_from, sums_in, sums_match};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{RunSlice, sum_blocks_of};
@@ -19,7 +19,7 @@ impl Frontend {
     ) -> Result<Buffer> {
         let damaged = Error::damaged("an object's data", at + data.start as u64);
         let sums = sums.to_vec();
-        let is_right = move |blocks: &[u8]| match_sums(&blocks[data.clone()], &sums);
+        let is_right = move |blocks: &[u8]| sums_match(&blocks[data.clone()], &sums);
         let found = self.io.read_reconstructed(at, len_bytes, is_right).await.map_err(Error::device(at))?;
         found.ok_or(damaged)
     }
@@ -57,7 +57,7 @@ fn read_data_and_sums(
     let sums = read(sums_at, sum_blocks_of(slice.data_bytes) * BLOCK_BYTES)?;
     let (at, bytes) = (slice.run.at() + range.start, range.end - range.start);
     let data = read(at, bytes)?;
-    if !match_sums(&data[..bytes as usize], sums_from(&sums_in(&sums, slice), &range)) {
+    if !sums_match(&data[..bytes as usize], sums_from(&sums_in(&sums, slice), &range)) {
         return None;
     }
     for (at, right) in [(sums_at, &sums), (at, &data)] {

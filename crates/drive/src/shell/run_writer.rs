@@ -22,7 +22,7 @@ use tokio::time::timeout;
 const WRITE_BYTES: u64 = CACHED_BYTES_MAX;
 
 /// Writes of one writer in flight while the next buffer is filled.
-const WRITES_UNDER_WAY: usize = 2;
+const WRITES_IN_FLIGHT: usize = 2;
 
 /// Length of a run for bytes of unknown number, in bytes. The unused end is freed.
 const UNKNOWN_BYTES: u64 = 8 << 20;
@@ -51,7 +51,7 @@ pub(crate) struct RunWriter {
     open: Option<OpenRun>,
     slices: Vec<RunSlice>,
     runs: Vec<Reservation>,
-    under_way: VecDeque<JoinHandle<Result<()>>>,
+    in_flight: VecDeque<JoinHandle<Result<()>>>,
 }
 
 /// The run being written, from its beginning on.
@@ -61,7 +61,7 @@ struct OpenRun {
     data_bytes: u64,
     sums: Sums,
     written_bytes: u64,
-    filling: Option<(BufferBuilder, Option<OwnedSemaphorePermit>)>,
+    builder: Option<(BufferBuilder, Option<OwnedSemaphorePermit>)>,
 }
 
 impl Frontend {
@@ -76,7 +76,7 @@ impl Frontend {
             open: None,
             slices: Vec::new(),
             runs: Vec::new(),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
         })
     }
 
@@ -141,8 +141,8 @@ impl RunWriter {
         while let Some(open) = &mut self.open
             && !bytes.is_empty()
         {
-            let (filling, _) = match &mut open.filling {
-                Some(filling) => filling,
+            let (builder, _) = match &mut open.builder {
+                Some(builder) => builder,
                 none => {
                     let permit = acquire_permit(self.buffer_permits.as_ref()).await?;
                     none.insert((
@@ -151,9 +151,9 @@ impl RunWriter {
                     ))
                 }
             };
-            let (now, later) = bytes.split_at(filling.room().min(bytes.len()));
-            filling.push(now);
-            let is_full = filling.room() == 0;
+            let (now, later) = bytes.split_at(builder.room().min(bytes.len()));
+            builder.push(now);
+            let is_full = builder.room() == 0;
             bytes = later;
             if is_full {
                 self.write_out().await?;
@@ -165,8 +165,8 @@ impl RunWriter {
     /// Starts writing the current buffer. The write runs to its end even if the writer is dropped; until then the run is pinned.
     async fn write_out(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let Some((filling, permit)) = open.filling.take() else { return Ok(()) };
-        let buffer = Bytes::from(filling.finish());
+        let Some((builder, permit)) = open.builder.take() else { return Ok(()) };
+        let buffer = Bytes::from(builder.finish());
         let (from, len) = (open.written_bytes, buffer.len() as u64);
         let at = open.run.run().at() + from;
         open.written_bytes += len;
@@ -177,20 +177,20 @@ impl RunWriter {
             cache.insert_data(CachedRange { write, source, len: data.len() as u32, from }, data);
         }
         let mut pins = Pins::new(&self.frontend.engine.space);
-        pins.run(open.run.run());
+        pins.pin_run(open.run.run());
         let io = self.frontend.io.clone();
-        self.under_way.push_back(tokio::spawn(async move {
+        self.in_flight.push_back(tokio::spawn(async move {
             let written = io.write(at, &[buffer]).await;
             drop((pins, permit));
             written.map_err(Error::device(at))
         }));
-        self.wait_for_writes(WRITES_UNDER_WAY).await
+        self.wait_for_writes(WRITES_IN_FLIGHT).await
     }
 
     /// Waits until at most `writes` are in flight.
     async fn wait_for_writes(&mut self, writes: usize) -> Result<()> {
-        while self.under_way.len() > writes
-            && let Some(first) = self.under_way.pop_front()
+        while self.in_flight.len() > writes
+            && let Some(first) = self.in_flight.pop_front()
         {
             first
                 .await
@@ -265,7 +265,7 @@ impl Engine {
             data_bytes: 0,
             sums: Sums::default(),
             written_bytes: 0,
-            filling: None,
+            builder: None,
         })
     }
 

@@ -54,12 +54,12 @@ impl Drive {
         let mut mended_before = frontend.scrub_lock.lock().await;
         let mut scrubbed = Scrubbed::default();
         for table in frontend.engine.tables() {
-            let step = frontend.blocking(move |engine| Ok(engine.verify_table(&table))).await?;
+            let step = frontend.run_blocking(move |engine| Ok(engine.verify_table(&table))).await?;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
         }
         for zone in frontend.engine.pack_zones() {
-            let step = frontend.blocking(move |engine| Ok(engine.verify_frames(zone))).await?;
+            let step = frontend.run_blocking(move |engine| Ok(engine.verify_frames(zone))).await?;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
         }
@@ -85,22 +85,22 @@ impl Frontend {
         pace: &dyn Pace,
         scrubbed: &mut Scrubbed,
     ) -> Result<()> {
-        let root = self.blocking(move |engine| engine.scrub_root(is_right)).await?;
+        let root = self.run_blocking(move |engine| engine.scrub_root(is_right)).await?;
         scrubbed.damaged.extend(root.damaged);
         for table in self.engine.tables() {
-            let step = self.blocking(move |engine| engine.scrub_table(&table, is_right)).await?;
+            let step = self.run_blocking(move |engine| engine.scrub_table(&table, is_right)).await?;
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
         }
         let mut from = 0;
         while let Some((next, step)) =
-            self.blocking(move |engine| engine.scrub_objects_from(from, is_right)).await?
+            self.run_blocking(move |engine| engine.scrub_objects_from(from, is_right)).await?
         {
             scrubbed.damaged.extend(step.damaged);
             pace.after(step.bytes).await;
             from = next;
         }
-        self.blocking(|engine| engine.flush_scrubbed()).await
+        self.run_blocking(|engine| engine.flush_scrubbed()).await
     }
 
     async fn scrub_objects(
@@ -123,7 +123,7 @@ impl Frontend {
                 }
                 Ok(found)
             };
-            let keys = self.blocking(gather).await?;
+            let keys = self.run_blocking(gather).await?;
             let Some(last) = keys.last() else { return Ok(()) };
             from = Bound::Excluded(last.0.clone());
             for key in keys {

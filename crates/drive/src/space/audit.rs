@@ -27,7 +27,7 @@ pub(crate) struct BlockCounts {
 
 impl References {
     /// Adds the blocks of an entry's body.
-    pub(crate) fn body(&mut self, body: &Body, zone_bytes: u64) {
+    pub(crate) fn add_body(&mut self, body: &Body, zone_bytes: u64) {
         match body {
             Body::Inline(inline) => {
                 *self.inline.entry(inline.at / zone_bytes).or_default() += u64::from(inline.len)
@@ -58,12 +58,12 @@ impl Space {
             }
             blocks
         };
-        let held = self.reservations.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
+        let reserved = self.reservations.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
         let pending_free = self.pending_free.iter().map(|(&start, &blocks)| Run { start, blocks });
         let counts = BlockCounts {
             free_blocks: self.free_blocks(),
             named_blocks: count(&mut references.runs.keys().copied(), "an object"),
-            held_blocks: count(&mut held.chain(pending_free), "a writer, reader or table"),
+            held_blocks: count(&mut reserved.chain(pending_free), "a writer, reader or table"),
             zone_blocks: count(&mut self.zones.keys().map(|&zone| self.zone_run(zone)), "a zone"),
         };
         count(&mut self.log_reserve.iter().map(|&zone| self.zone_run(zone)), "the log");

@@ -49,9 +49,9 @@ impl Space {
                 self.mark_dead(at, len).then_some(Undo::Dead { zone: at / self.geometry.zone_bytes(), len })
             }
             Change::Retain(run) => {
-                let reservations =
+                let reservation =
                     self.reservations.get(&run.start).filter(|(blocks, _)| *blocks == run.blocks);
-                let undo = if let Some(&(_, allocation)) = reservations {
+                let undo = if let Some(&(_, allocation)) = reservation {
                     Undo::Reserved(run, allocation)
                 } else if self.pending_free.get(&run.start) == Some(&run.blocks) {
                     Undo::PendingFree(run)
@@ -115,7 +115,7 @@ mod tests {
         let (owned, _) = space.allocate(8, 8, 0).unwrap();
         let (shared, _) = space.allocate(4, 4, 0).unwrap();
         let (pinned, _) = space.allocate(4, 4, 0).unwrap();
-        let (reservations, _) = space.allocate(2, 2, 0).unwrap();
+        let (reserved, _) = space.allocate(2, 2, 0).unwrap();
         for run in [owned, shared, shared, pinned] {
             assert!(space.retain(run));
         }
@@ -133,14 +133,7 @@ mod tests {
             (vec![Change::Retain(free), Change::Release(free)], true),
             (vec![Change::Release(shared), Change::Release(shared)], true),
             (vec![Change::Release(shared), Change::Release(shared), Change::Release(shared)], false),
-            (
-                vec![
-                    Change::Retain(reservations),
-                    Change::Retain(reservations),
-                    Change::Release(reservations),
-                ],
-                true,
-            ),
+            (vec![Change::Retain(reserved), Change::Retain(reserved), Change::Release(reserved)], true),
             (vec![Change::Release(pinned), Change::Retain(pinned)], true),
             (vec![Change::Release(pinned), Change::Release(pinned)], false),
             (vec![Change::Retain(run(4090, 100))], false),

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Zones that only the log may take, so that deletions remain possible on a full drive.
 pub(crate) const LOG_RESERVE_ZONES: u64 = 4;
 
-/// Of the reserved zones, the number that must remain when bytes of objects are written, moved objects included. A zone without bytes of
+/// The number of reserved zones that must remain when bytes of objects are written, moved objects included. A zone without bytes of
 /// objects is free after the next checkpoint, unless it is the head or the next zone. Deletions write no such bytes, so with two zones
 /// more than those they can always continue.
 pub(crate) const DELETION_ZONES: u64 = 2;
@@ -210,11 +210,11 @@ impl Space {
     /// Frees the end of a reserved run, after the rows that contain `blocks`.
     pub(crate) fn trim(&mut self, run: Run, blocks: u64) -> Run {
         let blocks = self.geometry.round_up_to_rows(blocks);
-        let reservations = self.reservations.get_mut(&run.start).filter(|(held, _)| *held == run.blocks);
-        let fits = reservations.is_some() && blocks > 0 && blocks <= run.blocks;
+        let reservation = self.reservations.get_mut(&run.start).filter(|(held, _)| *held == run.blocks);
+        let fits = reservation.is_some() && blocks > 0 && blocks <= run.blocks;
         assert!(fits, "the run is reserved");
         if blocks < run.blocks {
-            reservations.into_iter().for_each(|(held, _)| *held = blocks);
+            reservation.into_iter().for_each(|(held, _)| *held = blocks);
             assert!(
                 self.free.insert(Run { start: run.start + blocks, blocks: run.blocks - blocks }),
                 "the end of a reserved run is not free"
@@ -238,7 +238,7 @@ impl Space {
     }
 
     /// Reserves a run of the manifest or of a table. Returns false if it is not free. For `open`, after the replay of the log.
-    pub(crate) fn reserve_claimed(&mut self, run: Run) -> bool {
+    pub(crate) fn reserve_for_open(&mut self, run: Run) -> bool {
         let is_free = self.free.contains(run);
         if is_free {
             self.reserve(run);

@@ -53,7 +53,7 @@ impl Reservation {
     }
 
     /// Ends the guard without freeing the run: from now on the caller has to free it.
-    pub(crate) fn keep(mut self) -> Run {
+    pub(crate) fn into_run(mut self) -> Run {
         self.allocation = 0;
         self.run
     }
@@ -84,7 +84,7 @@ impl Pins {
     }
 
     /// Pins the blocks of a body.
-    pub(crate) fn body(&mut self, body: &Body) {
+    pub(crate) fn pin_body(&mut self, body: &Body) {
         let geometry = lock(&self.space).geometry();
         let starts: Vec<u64> = match body {
             Body::Inline(inline) => vec![inline.at / geometry.zone_bytes() * geometry.zone_blocks],
@@ -95,12 +95,12 @@ impl Pins {
     }
 
     /// Pins a run.
-    pub(crate) fn run(&mut self, run: Run) {
+    pub(crate) fn pin_run(&mut self, run: Run) {
         self.add(vec![run.start]);
     }
 
     /// Pins a pack zone.
-    pub(crate) fn zone(&mut self, zone: u64) {
+    pub(crate) fn pin_zone(&mut self, zone: u64) {
         let start = zone * lock(&self.space).geometry().zone_blocks;
         self.add(vec![start]);
     }

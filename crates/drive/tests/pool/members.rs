@@ -79,8 +79,8 @@ async fn s344_a_failing_drive_does_not_hide_keys_of_others() {
     }
 }
 
-/// A write failed on one drive although its frame had reached the device. The key was missing then, so the next attempt chose another drive,
-/// and when the pool was opened again both drives had the key.
+/// A write failed on one drive although its frame had reached the device. The key was missing then, so the next attempt chose another
+/// drive, and when the pool was opened again both drives had the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn s341_s344_a_key_that_a_failed_drive_may_have_is_not_stored_elsewhere() {
     let devices = joined(&[80, 80]).await;

@@ -42,17 +42,17 @@ async fn s347_buckets_are_whole_after_a_crash() {
         drop(pool);
         devices.iter().for_each(|device| device.crash(operations));
         let pool = open(&devices).await.unwrap();
-        let told = format!("call {call}, drive {cut} after {operations}: {done:?}");
-        assert_agree(&pool, &told).await;
+        let context = format!("call {call}, drive {cut} after {operations}: {done:?}");
+        assert_agree(&pool, &context).await;
         if done.is_ok() {
-            assert_eq!(pool.list().await.unwrap().is_empty(), call == 3, "{told}");
+            assert_eq!(pool.list().await.unwrap().is_empty(), call == 3, "{context}");
         }
         match (call, change(&pool, call).await) {
             (_, Ok(())) => {}
             (0, Err(StoreError::BucketState { .. })) | (3, Err(StoreError::NoSuchBucket(_))) => {}
-            (_, Err(error)) => panic!("{told}, then {error}"),
+            (_, Err(error)) => panic!("{context}, then {error}"),
         }
-        assert_agree(&pool, &told).await;
+        assert_agree(&pool, &context).await;
     }
 }
 
@@ -73,18 +73,22 @@ async fn change(pool: &Pool, call: usize) -> store::Result<()> {
 }
 
 /// Checks that all drives have the same buckets with the same settings.
-async fn assert_agree(pool: &Pool, told: &str) {
+async fn assert_agree(pool: &Pool, context: &str) {
     let mut all = Vec::new();
     for (_, drive) in pool.drives() {
-        let mut said = Vec::new();
+        let mut settings_of_drive = Vec::new();
         for name in drive.list().await.unwrap() {
             let store = Buckets::open(&drive, &name).await.unwrap();
             let (versions, settings) = (store.versions().unwrap(), store.settings().unwrap());
-            said.push((name, versions.state().await.unwrap(), settings.get("tags").await.unwrap()));
+            settings_of_drive.push((
+                name,
+                versions.state().await.unwrap(),
+                settings.get("tags").await.unwrap(),
+            ));
         }
-        all.push(said);
+        all.push(settings_of_drive);
     }
-    assert!(all.windows(2).all(|two| two[0] == two[1]), "{told}: {all:?}");
+    assert!(all.windows(2).all(|two| two[0] == two[1]), "{context}: {all:?}");
 }
 
 /// The possible contents of each key: the body acknowledged last, and those of later writes without an answer; `None` means no object.

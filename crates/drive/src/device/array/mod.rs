@@ -37,7 +37,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use unreadable::{MemberHealth, UnreadableUnits};
 
 /// The most data whose parity is computed on the runtime's thread, in bytes.
-const COMPUTED_HERE_MAX: usize = 128 << 10;
+const COMPUTE_IN_PLACE_BYTES_MAX: usize = 128 << 10;
 
 /// Several devices as one device.
 pub struct Array {
@@ -104,7 +104,7 @@ impl Array {
     /// [`BlockDevice::write_at`] for async callers.
     pub(super) async fn await_write(&self, at: u64, rows: Bytes) -> io::Result<()> {
         self.check_rows(at, rows.len())?;
-        let (shape, is_long) = (self.shape, rows.len() > COMPUTED_HERE_MAX);
+        let (shape, is_long) = (self.shape, rows.len() > COMPUTE_IN_PLACE_BYTES_MAX);
         let compute = move || units_of(shape, &rows);
         let units = if is_long { store::blocking(compute).await? } else { compute()? };
         self.write_units(Wait::Async, at, units).await
@@ -129,7 +129,7 @@ impl Array {
 
     /// Writes the units of each member for rows from a position on.
     async fn write_units(&self, wait: Wait, at: u64, units: Vec<Bytes>) -> io::Result<()> {
-        let place = place_of(at / self.row_bytes());
+        let place = position_of(at / self.row_bytes());
         let write = |number: usize, member: Member| {
             let units = units[number].clone();
             async move { member.write(wait, place, units).await }
@@ -162,14 +162,14 @@ impl Array {
         check_read(self.len_bytes(), at, into.len())?;
         let span = Span::of(self.shape, at, into.len());
         let wanted = span.members();
-        let there = self.in_sync().without(excluded);
+        let usable = self.in_sync().without(excluded);
         // Members that failed their last reads are used only if needed.
-        let mut left = there.without(self.health.members_to_avoid());
-        let mut last = there.without(left);
+        let mut left = usable.without(self.health.members_to_avoid());
+        let mut last_resort = usable.without(left);
         let mut unreadable = Vec::new();
         loop {
             if left.len() < self.shape.data {
-                left = left.union(std::mem::take(&mut last));
+                left = left.union(std::mem::take(&mut last_resort));
             }
             let needs_restore = !wanted.without(left).is_empty();
             let asked = if needs_restore { Members::of(left.iter().take(self.shape.data)) } else { wanted };
@@ -181,7 +181,7 @@ impl Array {
             if !failed.members.is_empty() {
                 self.log_failures(&failed);
                 left = left.without(failed.members);
-                if left.union(last).len() < self.shape.data {
+                if left.union(last_resort).len() < self.shape.data {
                     // Each of the members may have failed another row.
                     return match span.rows().1 {
                         0 | 1 => Err(failed.into_error()),
@@ -214,7 +214,7 @@ impl Array {
         let shape = self.shape;
         let bytes: usize = units.iter().flatten().map(|units| units.len()).sum();
         let compute = move || Ok(erasure_code::restore(shape, units)?.into_iter().map(Some).collect());
-        let is_long = bytes > COMPUTED_HERE_MAX;
+        let is_long = bytes > COMPUTE_IN_PLACE_BYTES_MAX;
         if is_long && wait == Wait::Async { store::blocking(compute).await } else { compute() }
     }
 
@@ -229,7 +229,7 @@ impl Array {
         let mut failed = MemberFailures::default();
         let reads = self.present(of).map(|(number, member)| {
             let (first, rows) = rows_of(number);
-            async move { (number, member.read(wait, place_of(first), rows * UNIT_BYTES).await) }
+            async move { (number, member.read(wait, position_of(first), rows * UNIT_BYTES).await) }
         });
         for (number, read) in join_all(reads).await {
             match read {
@@ -271,11 +271,12 @@ impl Array {
             return Err(failed.into_error());
         }
         let mut label = self.label.lock().await;
-        let gone = Members::of(failed.members.iter().filter(|&number| self.in_sync().contains(number)));
-        if gone.is_empty() && !self.labels_outdated.load(Ordering::SeqCst) {
+        let newly_failed =
+            Members::of(failed.members.iter().filter(|&number| self.in_sync().contains(number)));
+        if newly_failed.is_empty() && !self.labels_outdated.load(Ordering::SeqCst) {
             return Ok(());
         }
-        self.write_new_labels(wait, &mut label, MemberFailures { members: gone, ..failed }).await
+        self.write_new_labels(wait, &mut label, MemberFailures { members: newly_failed, ..failed }).await
     }
 
     /// Writes labels of a new epoch, without the failed members, until all remaining members have one.
@@ -341,7 +342,7 @@ fn units_of(shape: Shape, rows: &[u8]) -> io::Result<Vec<Bytes>> {
 }
 
 /// Returns the position of a row on each member, in bytes.
-fn place_of(row: u64) -> u64 {
+fn position_of(row: u64) -> u64 {
     ROWS_AT + row * UNIT_BYTES as u64
 }
 

@@ -2,7 +2,7 @@
 
 use super::assemble::{new_id, of_device, read_label};
 use super::shape::UNIT_BYTES;
-use super::{Array, Member, Members, Wait, place_of, units_of};
+use super::{Array, Member, Members, Wait, position_of, units_of};
 use crate::device::{BlockDevice, Buffer, Io, block_on};
 use crate::error::{Error, Result};
 use crate::shell::Pace;
@@ -95,14 +95,14 @@ impl Array {
 
     /// Adds the device as a target of all writes.
     fn begin_rebuild(self: &Arc<Self>, name: String, io: &Io, entropy: &Entropy) -> Result<Joining> {
-        // As another member it would lose the contents that it has as this one.
+        // Made another member, the device would lose the contents that it has as this member.
         if self.membership_of(io) == Some(true) {
             return Err(Error::Unfit(format!(
                 "{name} is a member of the array, or a copy of one: name another device, or wipe the first MiB of the copy"
             )));
         }
         let number = self.number_for(io)?;
-        let needed = place_of(self.rows);
+        let needed = position_of(self.rows);
         let len_bytes = io.device().len_bytes();
         if len_bytes < needed {
             return Err(Error::Unfit(format!(
@@ -199,7 +199,7 @@ impl Joining {
         self.check()?;
         let mut rows_lost = 0;
         let units = self.array.units_or_zeros(self.number, row, rows, &mut rows_lost)?;
-        block_on(self.member.write(Wait::Blocking, place_of(row), units))
+        block_on(self.member.write(Wait::Blocking, position_of(row), units))
             .map_err(|error| of_device(&self.member.name, &error))?;
         drop(exclusive);
         Ok(rows_lost)

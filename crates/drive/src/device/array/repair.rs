@@ -1,7 +1,7 @@
 //! Repair: rewrites wrong units with data computed from the other members.
 
 use super::shape::{Members, Span, UNIT_BYTES};
-use super::{Array, Member, Wait, erasure_code, place_of, units_of};
+use super::{Array, Member, Wait, erasure_code, position_of, units_of};
 use crate::device::{BlockDevice as _, Buffer};
 use bytes::Bytes;
 use std::io;
@@ -111,7 +111,7 @@ impl Array {
         for (number, row, unit) in wrong {
             let write = |_, member: Member| {
                 let unit = unit.clone();
-                async move { member.write(wait, place_of(row), unit).await }
+                async move { member.write(wait, position_of(row), unit).await }
             };
             let failed = self.on_each_member(Members::of([number]), write).await;
             if failed.members.is_empty() {

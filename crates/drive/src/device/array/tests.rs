@@ -30,7 +30,7 @@ fn an_array_conforms() {
     }
 }
 
-/// By rings, by threads, and while a member is missing, what those who await write and read is the same.
+/// Async calls by rings and by threads, with and without missing members, read what they wrote.
 #[tokio::test(flavor = "multi_thread")]
 async fn async_reads_return_what_was_written() {
     let (folder, shape) = (tempfile::tempdir().unwrap(), Shape { data: 4, parity: 2 });
@@ -54,7 +54,7 @@ async fn async_reads_return_what_was_written() {
     }
 }
 
-/// A task that made more than 128 blocking reads in a row never came back: `tenon drive rebuild`, which scrubs in its main task, ran
+/// A task that made more than 128 blocking reads in a row never returned: `tenon drive rebuild`, which scrubs in its main task, ran
 /// for ever.
 #[tokio::test]
 async fn a_task_may_block_on_an_array_any_number_of_times() {

@@ -66,10 +66,10 @@ impl MemberHealth {
 impl Array {
     /// Logs members that failed a read; of a member that fails every read, only some failures.
     pub(super) fn log_failures(&self, failed: &MemberFailures) {
-        let told = Members::of(failed.members.iter().filter(|&member| self.health.count_failure(member)));
-        if !told.is_empty() {
+        let logged = Members::of(failed.members.iter().filter(|&member| self.health.count_failure(member)));
+        if !logged.is_empty() {
             let error = failed.error.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(members = ?self.names(told), error, "read without devices that failed");
+            tracing::warn!(members = ?self.names(logged), error, "read without devices that failed");
         }
     }
 
@@ -87,7 +87,7 @@ impl Array {
                 }
                 if let Err(reason) = self.rewrite_unit(wait, member, row).await {
                     let names = self.names(Members::of([member])).concat();
-                    let at = super::place_of(row);
+                    let at = super::position_of(row);
                     left.push(format!("{names}: the block at byte {at} cannot be read: {reason}"));
                 }
             }

@@ -1,4 +1,4 @@
-//! The ring on files and block devices.
+//! Conformance and cancellation of rings, on files and block devices.
 
 use super::*;
 use crate::device::loopback::LoopDevice;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// The awaited face as a device: each call waits on its thread.
+/// Adapts an [`Io`] to [`BlockDevice`]: each call blocks its thread.
 #[derive(Debug)]
 struct Awaited(Io);
 
@@ -31,7 +31,7 @@ impl BlockDevice for Awaited {
     }
 
     fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
-        assert!(from.len().is_multiple_of(BLOCK), "what is no whole blocks is filled up");
+        assert!(from.len().is_multiple_of(BLOCK), "the length is whole blocks");
         self.run(self.0.write(at, &[Bytes::copy_from_slice(from)]))
     }
 
@@ -76,7 +76,7 @@ fn a_file_by_threads_conforms() {
 async fn concurrent_reads_each_get_their_own_block() {
     let folder = tempfile::tempdir().unwrap();
     let ring = Arc::new(Ring::start(file(folder.path())).unwrap());
-    // More than are under way and in the queue.
+    // More than fit into the slots and the queue.
     let blocks = 1000;
     join_all((0..blocks).map(|block| {
         let ring = ring.clone();
@@ -100,7 +100,7 @@ async fn concurrent_reads_each_get_their_own_block() {
     }
 }
 
-/// One entry of the ring moves 1 MiB: the rest of a request follows it.
+/// An entry of the ring moves at most 1 MiB. Longer requests take several entries.
 #[tokio::test]
 async fn requests_longer_than_an_entry_are_completed() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ async fn requests_longer_than_an_entry_are_completed() {
     }
 }
 
-/// A client that goes away drops its request: the memory is the kernel's until the read is done.
+/// A client that disconnects drops its request. The memory belongs to the kernel until the read is done.
 #[tokio::test]
 async fn a_cancelled_read_keeps_its_memory_until_completion() {
     let folder = tempfile::tempdir().unwrap();
@@ -128,12 +128,12 @@ async fn a_cancelled_read_keeps_its_memory_until_completion() {
         let _ = poll!(read.as_mut());
         drop(read);
         let fresh = block_of(1);
-        assert!(fresh.iter().all(|byte| *byte == 1), "somebody reads into memory that was given back");
+        assert!(fresh.iter().all(|byte| *byte == 1), "a read wrote into memory that was freed");
     }
     assert!(*ring.read(0, Buffer::zeroed(BLOCK)).await.unwrap() == *block_of(7));
 }
 
-/// Writes that nobody waits for are done when the ring has gone, and the device can be opened anew.
+/// Cancelled writes are completed when the ring is dropped, and the device can be opened again.
 #[tokio::test]
 async fn dropping_a_ring_completes_its_requests() {
     let folder = tempfile::tempdir().unwrap();
