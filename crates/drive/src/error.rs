@@ -19,7 +19,7 @@ pub enum Error {
         reason: String,
     },
     /// A write to the device failed before, so the device's contents are unknown. The drive is read-only until it is opened again.
-    #[error("the drive accepts no writes ({0}); remove the cause, then open the drive again")]
+    #[error("the drive accepts no writes ({0}); remove the cause, then open it again")]
     Failed(String),
     /// The device does not hold a drive.
     #[error("{0}: not a drive; 'tenon drive format' makes one, and erases the device")]

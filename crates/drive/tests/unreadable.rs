@@ -361,7 +361,7 @@ async fn s493_without_checkpoints_growth_is_refused_and_deletions_continue() {
     }
     let refused = refused.unwrap();
     assert!(
-        matches!(&refused, StoreError::Unavailable(text) if text.contains("deleting goes on")),
+        matches!(&refused, StoreError::Unavailable(text) if text.contains("deletions go on")),
         "{refused}"
     );
     let kept_bytes = drive.info().index_memory_bytes;

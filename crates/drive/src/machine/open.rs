@@ -221,7 +221,7 @@ impl Engine {
         }
         let commits = (later.number + 1).saturating_sub(log.next_frame);
         Ok(format!(
-            "damaged: frame {} of the log at byte {at}; this and later commits, at least {commits}, are left out; frame {} at {} is intact",
+            "damaged: frame {} of the log at byte {at}; at least {commits} commits from there on are left out; frame {} at {} is intact",
             log.next_frame, later.number, later.at
         ))
     }
