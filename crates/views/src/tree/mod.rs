@@ -1,6 +1,6 @@
 //! The directories of one client: a view for each ruleset, with the names and subdirectories in it.
 //!
-//! Owns the names of objects in a view ([`naming`]), the directory that each lies in ([`DIRECTORY_PROPERTY`]), when
+//! Owns the names of objects in a view (`naming`), the directory that each lies in ([`DIRECTORY_PROPERTY`]), when
 //! the handler is asked for changes, and the place of new files ([`Place`]).
 //!
 //! Refuses: to know which objects match (the handler does), or what a file is.
