@@ -1,6 +1,6 @@
 //! Arrays: reads while members are missing, damaged or stale, repair, and rebuild.
 
-use crate::helpers::{LENGTHS, body, fill, key};
+use crate::fixture::{LENGTHS, body, fill, key};
 use bytes::Bytes;
 use drive::device::{Array, BLOCK_BYTES, BlockDevice, Buffer, Found, Io, MemberState, Shape};
 use drive::{Drive, Error, FormatOptions, OpenOptions};

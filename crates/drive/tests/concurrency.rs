@@ -1,6 +1,6 @@
 //! Concurrency: operations do not wait for the device on behalf of others.
 
-use crate::helpers::{DEVICE_BYTES, bucket_of, formatted, key};
+use crate::fixture::{DEVICE_BYTES, bucket_of, formatted, key};
 use bytes::Bytes;
 use drive::device::BlockDevice;
 use drive::{Drive, OpenOptions};

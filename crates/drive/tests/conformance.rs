@@ -1,6 +1,6 @@
 //! Conformance of a drive to the traits of `store`.
 
-use crate::helpers::{bucket, formatted, open};
+use crate::fixture::{bucket, formatted, open};
 use std::sync::Arc;
 use store::Buckets;
 use store::conformance::{self, Capabilities};

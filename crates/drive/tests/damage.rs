@@ -1,6 +1,6 @@
 //! Flipped bits in every kind of structure on a drive: each request returns the former answer or an error, and a scrub reports the damage.
 
-use crate::helpers::{DEVICE_BYTES, body, fill, formatted, key, open_with};
+use crate::fixture::{DEVICE_BYTES, body, fill, formatted, key, open_with};
 use bytes::Bytes;
 use drive::device::{BLOCK_BYTES, BlockDevice as _};
 use drive::{Drive, OpenOptions, ZoneUse};

@@ -1,6 +1,6 @@
 //! Damaged, failing, truncated and foreign devices: a clear error, never a panic, never wrong bytes.
 
-use crate::helpers::{DEVICE_BYTES, LENGTHS, body, fill, formatted, key, open};
+use crate::fixture::{DEVICE_BYTES, LENGTHS, body, fill, formatted, key, open};
 use bytes::Bytes;
 use drive::device::{BLOCK_BYTES, BlockDevice, FileDevice};
 use drive::kv::{Batch, StoreOptions};

@@ -1,6 +1,6 @@
 //! The key-value API: the results of each call, and random worlds with power cuts, compared with an ordered map.
 
-use crate::helpers::{formatted, open};
+use crate::fixture::{formatted, open};
 use bytes::Bytes;
 use drive::device::BlockDevice;
 use drive::kv::{Batch, Error, Group, Lifetime, StoreMode, StoreOptions};

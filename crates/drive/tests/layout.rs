@@ -1,6 +1,6 @@
 //! The layout of a drive: the use of each byte of the device.
 
-use crate::helpers::{formatted, open};
+use crate::fixture::{formatted, open};
 use drive::Use;
 use store::{Buckets, ObjectKey, PutOptions};
 

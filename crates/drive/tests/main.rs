@@ -6,7 +6,7 @@ mod concurrency;
 mod conformance;
 mod damage;
 mod faults;
-mod helpers;
+mod fixture;
 mod kv;
 mod layout;
 mod pool;

@@ -1,6 +1,6 @@
 //! The read cache: repeated and concurrent reads.
 
-use crate::helpers::{bucket_of, formatted, open, open_with};
+use crate::fixture::{bucket_of, formatted, open, open_with};
 use bytes::Bytes;
 use drive::{Drive, OpenOptions};
 use futures_util::{StreamExt as _, TryStreamExt as _};

@@ -1,6 +1,6 @@
 //! The contents of a drive after it is opened again.
 
-use crate::helpers::{formatted, open};
+use crate::fixture::{formatted, open};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use sim::device::SimDevice;

@@ -1,6 +1,6 @@
 //! Statements of `docs/semantics.md` about the drive.
 
-use crate::helpers::{DEVICE_BYTES, bucket_of, formatted, open, open_with};
+use crate::fixture::{DEVICE_BYTES, bucket_of, formatted, open, open_with};
 use bytes::Bytes;
 use drive::device::BLOCK_BYTES;
 use drive::kv::Batch;

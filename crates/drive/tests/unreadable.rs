@@ -1,7 +1,7 @@
 //! Unreadable sectors: repaired from other devices, skipped where they are not needed, and reported.
 
 use crate::array::{assert_all_there, drive_on, filled, formatted as array_of};
-use crate::helpers::{DEVICE_BYTES, LENGTHS, body, bucket_of, fill, formatted, key, open, open_with};
+use crate::fixture::{DEVICE_BYTES, LENGTHS, body, bucket_of, fill, formatted, key, open, open_with};
 use bytes::Bytes;
 use drive::device::BLOCK_BYTES;
 use drive::{Drive, Error, OpenOptions, Use};

@@ -1,6 +1,6 @@
 //! Versions: the cost of finding them in the index.
 
-use crate::helpers::{bucket_of, formatted, open, open_with};
+use crate::fixture::{bucket_of, formatted, open, open_with};
 use bytes::Bytes;
 use drive::OpenOptions;
 use futures_util::TryStreamExt as _;

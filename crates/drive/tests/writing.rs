@@ -1,6 +1,6 @@
 //! Streaming writers: several senders at the same time.
 
-use crate::helpers::{bucket_of, formatted, open};
+use crate::fixture::{bucket_of, formatted, open};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use futures_util::future::{join_all, poll_immediate};

@@ -133,7 +133,7 @@ async fn s345_foreign_drives_and_copies_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
     let devices = formatted(&[64, 64, 256, 80]);
-    let store = crate::helpers::bucket_of(&drives(&devices[..1])[0]).await;
+    let store = crate::fixture::bucket_of(&drives(&devices[..1])[0]).await;
     put(&*store, "from before", "kept").await.unwrap();
     store.settings().unwrap().set("policy", Some("kept too".into())).await.unwrap();
     store.versions().unwrap().set_state(Versioning::Enabled).await.unwrap();
@@ -174,7 +174,7 @@ async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
 async fn s346_a_drive_joins_full_ones() {
     let devices = formatted(&[24, 64]);
     let drive = drives(&devices[..1]).remove(0);
-    let store = crate::helpers::bucket_of(&drive).await;
+    let store = crate::fixture::bucket_of(&drive).await;
     let mut stored = 0;
     for len in [1 << 20, 100_000, 3000, 1] {
         while put(&*store, &format!("key-{stored:05}"), vec![1; len]).await.is_ok() {

@@ -1,4 +1,4 @@
-//! Helpers: drives for tests.
+//! Drives for tests.
 
 use bytes::Bytes;
 use drive::device::BlockDevice;
