@@ -64,6 +64,8 @@ pub(super) struct Listing {
     /// Whether the known state may be wrong since the last listing, because hints were lost or an object could not be
     /// verified.
     pub(super) is_stale: bool,
+    /// Whether another listing was asked for while one was in progress, which may have been too early.
+    pub(super) must_repeat: bool,
     /// Start of the last listing.
     pub(super) last_tried: Timestamp,
     /// Error of the last listing, if it failed.

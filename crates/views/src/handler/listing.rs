@@ -67,12 +67,8 @@ impl Handler {
     pub(super) fn relist(&self, container: &Arc<Container>) -> watch::Receiver<Option<ListingResult>> {
         let mut listing = container.listing();
         listing.is_stale = true;
-        self.log_record(LogRecord {
-            kind: RecordKind::Stale,
-            number: container.number,
-            version: 0,
-            body: &[],
-        });
+        listing.must_repeat = listing.running.is_some();
+        self.log_stale(container);
         self.start_listing(container, &mut listing)
     }
 
@@ -127,12 +123,10 @@ impl Handler {
                 listing.covered = covered(views.iter().filter(|view| container.has_view(view.number)));
                 self.log_listed(container, &listing);
                 if listing.is_stale {
-                    self.log_record(LogRecord {
-                        kind: RecordKind::Stale,
-                        number: container.number,
-                        version: 0,
-                        body: &[],
-                    });
+                    self.log_stale(container);
+                }
+                // An object that cannot be verified waits for the next listing that is due.
+                if std::mem::take(&mut listing.must_repeat) {
                     self.start_listing(container, &mut listing);
                 }
                 Ok(())
@@ -157,6 +151,15 @@ impl Handler {
             tracing::warn!(%error, "cannot write the event handler's state");
         }
         result.send_replace(Some(listed));
+    }
+
+    fn log_stale(&self, container: &Container) {
+        self.log_record(LogRecord {
+            kind: RecordKind::Stale,
+            number: container.number,
+            version: 0,
+            body: &[],
+        });
     }
 
     pub(super) fn log_listed(&self, container: &Container, listing: &Listing) {

@@ -3,7 +3,7 @@
 use super::world::{Client, World, deliver, map, ruleset};
 use events::{Sink, What};
 use std::sync::Arc;
-use store::wrap::{Operation, Trace, Wrapped};
+use store::wrap::{Fault, Faults, Faulty, Operation, Rule, Trace, Wrapped};
 use store::{Buckets, ObjectStore, Result, StoreError};
 use views::{Handler, HandlerConfig, HandlerParts, ViewError, Views};
 
@@ -12,12 +12,14 @@ use views::{Handler, HandlerConfig, HandlerParts, ViewError, Views};
 struct CountedBuckets {
     buckets: Arc<dyn Buckets>,
     trace: Trace,
+    faults: Faults,
 }
 
 #[async_trait::async_trait]
 impl Buckets for CountedBuckets {
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
-        Ok(Arc::new(Wrapped::new(self.buckets.open(name).await?, self.trace.clone())))
+        let faulty = Faulty::new(self.buckets.open(name).await?, self.faults.clone());
+        Ok(Arc::new(Wrapped::new(faulty, self.trace.clone())))
     }
     async fn create(&self, name: &str) -> Result<()> {
         self.buckets.create(name).await
@@ -33,7 +35,8 @@ impl Buckets for CountedBuckets {
 impl CountedBuckets {
     async fn start(world: &World) -> (Arc<Handler>, Trace) {
         let trace = Trace::new();
-        let counted = Self { buckets: world.buckets.clone(), trace: trace.clone() };
+        let faults = Faults::new();
+        let counted = Self { buckets: world.buckets.clone(), trace: trace.clone(), faults };
         (world.start_on(Arc::new(counted), None, 1).await, trace)
     }
 }
@@ -113,6 +116,33 @@ async fn s254_rules_on_properties_cost_one_head_per_object() {
     assert_eq!(requests(&trace, Operation::Head), 6);
     client.follow(&handler, 10).await;
     assert_eq!(client.shown(), world.expected(&black).await);
+}
+
+/// A container with an object that cannot be verified was listed again without a pause.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_verified_waits_for_the_next_listing() {
+    let mut world = World::new(&["alpha"]).await;
+    for key in ["denied", "x"] {
+        world.put("alpha", key, 1, map(&[("color", "black")]), map(&[])).await;
+    }
+    let (trace, faults) = (Trace::new(), Faults::new());
+    let denied = Fault::Before(|| StoreError::Denied("not yours".into()));
+    faults.add(Rule::new(denied).on(Operation::Head).at(&"denied".try_into().unwrap()).always());
+    let buckets =
+        CountedBuckets { buckets: world.buckets.clone(), trace: trace.clone(), faults: faults.clone() };
+    let handler = world.start_on(Arc::new(buckets), None, 1).await;
+    let black = ruleset("container: alpha\nproperties:\n  color: black");
+    let mut client = Client::open(&handler, &black).await;
+    client.follow(&handler, 10).await;
+    assert_eq!(client.objects.len(), 1);
+    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+    assert_eq!(requests(&trace, Operation::List), 1);
+    faults.clear();
+    world.clock.advance(std::time::Duration::from_secs(60));
+    client.follow(&handler, 10).await;
+    handler.settled().await;
+    client.follow(&handler, 10).await;
+    assert_eq!((client.objects.len(), requests(&trace, Operation::List)), (2, 2));
 }
 
 #[tokio::test]
