@@ -1,11 +1,10 @@
-//! Work that waits in a queue fails together when the store does not answer.
+//! A semaphore whose waiters fail together when the store does not answer.
 //!
-//! A look at the bucket, a file's upload, or memory for uploads is not to be had by everybody at once: callers queue. While
-//! the store does not answer, each piece of work lasts as long as a request is repeated; if every caller tried in its turn,
-//! the tenth would wait ten times as long.
+//! Listings, uploads and memory for uploads are limited, so callers queue. While the store does not answer, each piece of work
+//! takes the whole retry time of a request; if each caller tried in its turn, the tenth would wait ten times as long.
 //!
-//! Invariant: a caller waits for at most two pieces of work that end without an answer: those under way when it came, and
-//! those that began after that.
+//! Invariant: a caller waits for at most two rounds of work that end without an answer: the work in progress when it arrived,
+//! and the work that began after that.
 
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::Error;
 
-/// A queue for work of which there is only so much at a time.
+/// A semaphore for work on the store.
 #[derive(Debug)]
 pub(crate) struct Turns {
     permits: Semaphore,
@@ -24,13 +23,13 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct Past {
     begun: u64,
-    /// The last piece of work that ended without an answer, and why.
+    /// The number of the last piece of work that ended without an answer, and its error.
     silent: Option<(u64, String)>,
 }
 
-/// An error that may say that the store did not answer.
+/// An error that can mean that the store did not answer.
 pub(crate) trait Silence: From<StoreError> + Display {
-    /// Whether the store did not answer, or not as it should, in all the time that it was asked.
+    /// Returns whether the store gave no usable answer during all retries.
     fn is_silence(&self) -> bool;
 }
 
@@ -46,7 +45,7 @@ impl Silence for Error {
     }
 }
 
-/// One piece of work at a time.
+/// A semaphore with one permit.
 impl Default for Turns {
     fn default() -> Self {
         Self::with_permits(1)
@@ -54,18 +53,18 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Work goes on at the same time as long as there are permits for it.
+    /// Creates a semaphore with this many permits.
     pub(crate) fn with_permits(permits: usize) -> Self {
         Self { permits: Semaphore::new(permits), past: Mutex::default() }
     }
 
-    /// Does the work, which is best boxed, in its turn; fails without doing it if work that began after this was called ended
-    /// without an answer from the store.
+    /// Waits for a permit, then runs `work` (best boxed, as futures of this crate are large). Fails without running it if work
+    /// that began after this call ended without an answer from the store.
     pub(crate) async fn take<T, E: Silence>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.take_permits(1, work).await
     }
 
-    /// The same for work that needs several permits.
+    /// Like `take`, for work that needs several permits.
     pub(crate) async fn take_permits<T, E: Silence>(
         &self,
         permits: u32,
@@ -77,7 +76,7 @@ impl Turns {
         let number = {
             let mut past = self.past();
             if let Some((number, why)) = past.silent.as_ref().filter(|(number, _)| *number > called_after) {
-                tracing::debug!(number, "the store did not answer the work before either");
+                tracing::debug!(number, "the store did not answer earlier work of this queue; failing without a request");
                 return Err(StoreError::Unavailable(why.clone()).into());
             }
             past.begun += 1;
@@ -90,7 +89,7 @@ impl Turns {
         outcome
     }
 
-    /// Keeps work from beginning, if none is under way.
+    /// Blocks new work until the result is dropped; `None` if work is in progress.
     pub(crate) fn keep_out(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }

@@ -1,5 +1,5 @@
-//! Content that no file has: what an upload left whose mount died before it was named, or a deletion that failed. And leases
-//! that nobody renews.
+//! Garbage collection: content that belongs to no file, left by an upload whose mount died before naming it or by a failed
+//! deletion, and leases that are no longer renewed.
 
 use meta::namespace::{read_content, read_inode};
 use meta::{Engine, Ino};
@@ -9,10 +9,10 @@ use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 use crate::layout::Layout;
 use crate::{Filesystem, Result, VolumeRecord};
 
-/// Keys looked at in one step.
+/// Keys per page of a listing.
 const BATCH: usize = 1000;
 
-/// The content below `prefix` that no file has, while nobody mounts the volume.
+/// Returns the content below `prefix` that belongs to no file. No mount may be using the volume.
 pub async fn unused_content(
     engine: &dyn Engine,
     store: &dyn ObjectStore,
@@ -24,9 +24,9 @@ pub async fn unused_content(
 }
 
 impl Filesystem {
-    /// Finds content that no file has, and leases that nobody renews, and deletes them unless they are only to be found.
+    /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
-        // What was stored for a file that is open, or for an object, may be about to be named.
+        // Content stored for an open file, or for an object being stored, may be about to be named.
         let is_busy = |ino| self.files.get(ino).is_some() || self.storing.is_for(ino);
         let keys = find(self.names.engine().as_ref(), self.store.as_ref(), &self.layout, &is_busy).await?;
         if !only_find {
@@ -42,12 +42,12 @@ impl Filesystem {
         Ok(keys.into_iter().chain(leases).collect())
     }
 
-    /// In the background: what mounts left that died is in nobody's way, but it is not to add up.
+    /// Removes leases of dead mounts in the background, so that they do not accumulate.
     pub(crate) fn clean_leases(&self) {
         let (store, beginning) = (self.store.clone(), self.layout.leases());
         tokio::spawn(async move {
             if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
-                tracing::debug!(%error, "leases of mounts that died stay");
+                tracing::debug!(%error, "leases of dead mounts could not be removed");
             }
         });
     }
@@ -66,7 +66,7 @@ async fn find(
         for entry in entries {
             let ListEntry::Object { object, .. } = entry else { continue };
             let Some(ino) = layout.owner(&object.key).filter(|ino| !is_busy(*ino)) else { continue };
-            // Read after the listing: what was listed and is not named now never will be.
+            // Read after the listing: content that was listed and has no name now never gets one.
             if !has(engine, ino, &object.key)? {
                 unused.push(object.key);
             }

@@ -1,4 +1,4 @@
-//! `fallocate`: space that is promised, and ranges that become zeros.
+//! `fallocate`: space reservation, and ranges that become zeros.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use crate::content::write::Dirty;
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
-/// Zeros are written to memory in pieces of this size.
+/// Zeros written to memory, in pieces of this size.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Filesystem {
-    /// Makes room for a range, or zeros of it; `mode` is `fallocate`'s. An object store promises no space, so
-    /// room alone only makes the file longer. Where the room is known (a drive, a disk), what exceeds it is refused.
+    /// Reserves or zeros a range; `mode` is that of `fallocate`. An object store reserves no space, so a plain reservation only
+    /// extends the file. Where the free space is known (a drive, a disk), a larger reservation is refused.
     pub async fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> Result<()> {
         let file = self.writable_file(handle, offset, len)?;
         let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -24,7 +24,7 @@ impl Filesystem {
             0 => false,
             libc::FALLOC_FL_ZERO_RANGE => true,
             libc::FALLOC_FL_PUNCH_HOLE if keeps_size => true,
-            _ => return Err(Error::new(libc::EOPNOTSUPP, "ranges can be allocated, zeroed and punched")),
+            _ => return Err(Error::new(libc::EOPNOTSUPP, "only allocation, FALLOC_FL_ZERO_RANGE and FALLOC_FL_PUNCH_HOLE are supported")),
         };
         let range = offset..offset + len;
         {
@@ -49,7 +49,7 @@ impl Filesystem {
         let grows_by = range.end.saturating_sub(range.start.max(size));
         let is_hole = zeros && keeps_size;
         if !is_hole && self.room.now().is_some_and(|room| grows_by > room.available_bytes) {
-            return Err(Error::new(libc::ENOSPC, "there is less room than is to be allocated"));
+            return Err(Error::new(libc::ENOSPC, "not enough free space for this allocation"));
         }
         if zeros && !known.is_empty() {
             self.zero(file, work, known).await?;
@@ -74,7 +74,7 @@ impl Filesystem {
         self.begin_edit(file, work)?;
         match work {
             Dirty::Local(local) => Ok(local.punch(range)?),
-            _ => Err(Error::new(libc::EIO, "the file is in no state to zero a range of")),
+            _ => Err(Error::new(libc::EIO, "the file's write state does not allow zeroing a range")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Listing directories, however large.
+//! Listing of directories of any size.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -14,11 +14,11 @@ use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
 use crate::{Attr, Error, Filesystem, Result};
 
-/// A longer object is no symbolic link, whose target has fewer bytes than `PATH_MAX`, and no special file.
+/// Minimum length of an object that cannot be a symbolic link (whose target is shorter than `PATH_MAX`) or a special file.
 const SPECIAL_BYTES_MAX: u64 = 4096;
-/// Headers asked for at the same time.
+/// HEAD requests in flight.
 const DESCRIBED_AT_ONCE: usize = 32;
-const LOST_POSITION: Error = Error::new(libc::EINVAL, "no entry of this open directory has this position");
+const LOST_POSITION: Error = Error::new(libc::EINVAL, "invalid directory offset: this handle has returned no such cookie");
 
 /// One entry of a listing.
 #[derive(Debug, Clone)]
@@ -27,22 +27,22 @@ pub struct Listed {
     pub name: Bytes,
     /// The inode.
     pub ino: Ino,
-    /// The kind, where it is known without asking for headers.
+    /// The kind, if it is known without reading headers.
     pub kind: Option<Kind>,
-    /// Resumes after this entry.
+    /// Cookie that resumes the listing after this entry.
     pub cookie: u64,
-    /// With `plus`: the attributes. Counts as a lookup.
+    /// The attributes, if `plus` was requested. Counts as a lookup.
     pub attr: Option<Attr>,
-    /// It may go without anybody saying so: not to be kept.
+    /// Whether the entry may disappear without an invalidation, so that it must not be cached.
     pub is_awaited: bool,
 }
 
-/// One `opendir`: which entry a cookie stands for.
+/// State of one `opendir`: maps cookies to entries.
 #[derive(Debug)]
 pub(crate) struct DirectoryHandle {
     ino: Ino,
     positions: Mutex<Positions>,
-    /// Of a derived directory, whose listing a front end may keep.
+    /// For a derived directory: a listing that the front end may cache.
     pub(crate) kept: Option<Reading>,
 }
 
@@ -58,8 +58,8 @@ impl Filesystem {
         Ok(self.handles.add_directory(DirectoryHandle { ino, positions: Mutex::default(), kept }))
     }
 
-    /// Entries after `cookie` (0: from the beginning), `.` and `..` first; none at the end. Entries that come and
-    /// go meanwhile do not disturb the others.
+    /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries created
+    /// or removed meanwhile do not affect the others.
     pub async fn readdir(
         &self,
         handle: Handle,
@@ -86,7 +86,7 @@ impl Filesystem {
             let entries = self.entries_after(handle.ino, &after, limit).await?;
             let inodes = self.described(&entries, plus).await?;
             if directory.forgotten() != forgotten && inodes.len() != inodes.iter().flatten().count() {
-                // What is missing may have been evicted only.
+                // Missing inodes may only have been evicted.
                 continue;
             }
             let Some(last) = entries.last() else { return Ok(listed) };
@@ -101,15 +101,15 @@ impl Filesystem {
                 shown.push((entry, inode, cookie));
             }
             listed.extend(self.listed(shown, plus)?);
-            // If all of them vanished while they were described, the end is not here yet.
+            // If all entries of the page vanished meanwhile, the end is not reached yet.
             if !listed.is_empty() {
                 return Ok(listed);
             }
         }
     }
 
-    /// Finds out of which kind entries are whose kind is not known, many at a time, as a front end has no word for an unknown kind.
-    /// Entries that are gone are left out.
+    /// Determines the kind of entries whose kind is unknown, many at a time, for front ends that cannot express an unknown
+    /// kind. Drops entries that are gone.
     pub async fn with_kinds(&self, listed: Vec<Listed>) -> Result<Vec<Listed>> {
         let unknown = listed.iter().filter(|entry| entry.kind.is_none()).map(|entry| entry.ino);
         let known = self.names.inodes(&unknown.collect::<Vec<_>>())?.into_iter().flatten();
@@ -125,7 +125,7 @@ impl Filesystem {
         Ok(listed.into_iter().filter_map(with_kind).collect())
     }
 
-    /// The same of a derived directory, whose entries are told by name.
+    /// Like `readdir`, for a derived directory, whose positions are names.
     async fn readdir_derived(
         &self,
         views: &Derivation,
@@ -154,7 +154,8 @@ impl Filesystem {
         }
     }
 
-    /// The entry after which a listing of a derived directory goes on, which may have been read through another handle and kept.
+    /// Returns the name after which a listing of a derived directory continues. It may come from a listing that another handle
+    /// read and the front end cached.
     fn resumed(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
         if let Some(text) = positions(handle).text(cookie) {
@@ -165,7 +166,7 @@ impl Filesystem {
         Ok(Some(kept))
     }
 
-    /// Learns every name that the bucket shows, by listings alone; `told` hears how many there are so far.
+    /// Lists the whole bucket to learn every name; `told` gets the number of entries found so far.
     pub async fn learn_all(&self, mut told: impl FnMut(usize)) -> Result<usize> {
         let (mut directories, mut count) = (vec![Ino::ROOT], 0);
         while let Some(dir) = directories.pop() {
@@ -212,7 +213,7 @@ impl Filesystem {
         Ok([dot(b".", dir, 1), dot(b"..", parent, 2)].into_iter().filter(|dot| dot.cookie > cookie).collect())
     }
 
-    /// The next known entries after a text, learned first where nothing is known.
+    /// Returns the next entries after a sorting key; lists them from the bucket first if they are not known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
         if !self.layout.follows_paths() || !self.layout.lists(&self.layout.directory(&self.names, dir)?) {
             return texts::named(&self.names, dir, after, limit);
@@ -227,7 +228,7 @@ impl Filesystem {
             let forgotten = directory.forgotten();
             let known = directory.known();
             if !is_usable(&known, &after) {
-                // Not while learning, which keeps this directory's entries.
+                // Evict before learning, because learning needs the entries of this directory.
                 self.evict_if_needed(PAGE_ENTRIES)?;
                 let learned = async {
                     let is_known = is_usable(&directory.known(), &after);
@@ -248,7 +249,7 @@ impl Filesystem {
         }
     }
 
-    /// Inodes of entries; with `plus` their attributes are made exact, many at a time.
+    /// Returns the inodes of entries; with `plus`, with authoritative attributes, many at a time.
     async fn described(&self, entries: &[Entry], plus: bool) -> Result<Vec<Option<Inode>>> {
         let inos: Vec<Ino> = entries.iter().map(|entry| entry.dentry.ino).collect();
         let inodes = self.names.inodes(&inos)?;
@@ -258,7 +259,7 @@ impl Filesystem {
         self.exact_all(inodes).await
     }
 
-    /// Inodes with attributes that can be believed, many asked for at a time; those that are gone are left out.
+    /// Returns inodes with authoritative attributes, many requests at a time; `None` for inodes that are gone.
     pub(crate) async fn exact_all(&self, inodes: Vec<Option<Inode>>) -> Result<Vec<Option<Inode>>> {
         let exact = inodes.into_iter().map(|inode| async {
             match inode {
@@ -273,7 +274,7 @@ impl Filesystem {
         futures_util::stream::iter(exact).buffered(DESCRIBED_AT_ONCE).try_collect().await
     }
 
-    /// The answer for entries; with `plus` the kernel refers to each that has attributes.
+    /// Builds the answer for entries; with `plus` the kernel gets a reference to each entry that has attributes.
     fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<Listed>> {
         let inos: Vec<Ino> = entries.iter().map(|(_, inode, _)| inode.ino).collect();
         let referred = if plus { self.refer_all(&inos)? } else { vec![false; inos.len()] };

@@ -1,7 +1,7 @@
 //! `RENAME_EXCHANGE` in a volume named by path.
 //!
-//! No store swaps two keys. Both objects are laid beside the paths, one op swaps the names, and both are shown again: a
-//! crash in between leaves files that the next mount shows.
+//! No store swaps two keys. Both objects are copied to keys of their own, one op swaps the names, and both files are stored at
+//! their new paths. After a crash in between, the next mount stores them there.
 
 use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
 use store::{CopyOptions, ObjectKey, ObjectRef};
@@ -16,7 +16,7 @@ use crate::{Error, Filesystem, Result};
 type Place = (Ino, Name);
 
 impl Filesystem {
-    /// Swaps two names, which must be there. A directory has too many keys for that: EINVAL.
+    /// Swaps two names, which must exist. Fails with EINVAL for directories, which have too many keys.
     pub(super) async fn exchange(&self, from: Place, to: Place) -> Result<()> {
         let source = self.must(self.find(from.0, &from.1).await?)?;
         let target = self.must(self.find(to.0, &to.1).await?)?;
@@ -24,7 +24,7 @@ impl Filesystem {
             return Ok(());
         }
         if source.kind == Kind::Directory || target.kind == Kind::Directory {
-            return Err(Error::new(libc::EINVAL, "no directory is exchanged in a volume named by path"));
+            return Err(Error::new(libc::EINVAL, "directories cannot be exchanged in a volume named by path"));
         }
         let source = self.open_file(source.ino)?;
         let outcome = match self.open_file(target.ino) {
@@ -37,7 +37,7 @@ impl Filesystem {
         outcome.and(source.close().await)
     }
 
-    /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
+    /// Both files are locked, so that neither is published, moved or removed meanwhile.
     async fn exchange_files(
         &self,
         (from, source): (Place, &OpenFile),
@@ -54,7 +54,7 @@ impl Filesystem {
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
             self.names.commit(&self.ctx(), &op)
         };
-        // What is shown from here on must not meet the names as they were.
+        // The swap must be durable before objects appear at the new paths.
         self.names_first().await?;
         self.show(source, &mut work).await?;
         self.show(target, &mut other_work).await?;
@@ -62,10 +62,10 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Moves a file's object from its path to a key of its own.
+    /// Copies a file's object from its path to a key of its own and deletes the original.
     async fn lay_beside(&self, place: &Place, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         if self.awaits_export(file.ino) {
-            // An earlier attempt may have stored its headers.
+            // An earlier export of attributes may have succeeded although its answer was lost.
             self.adopt_unheard(file, work).await?;
         }
         self.adopt_if_tried(file, work).await?;
@@ -84,7 +84,7 @@ impl Filesystem {
         let _claim = self.claims.claim(&old.key).await;
         let _changing = self.changes.begin(*dir, name);
         let beside = self.store.copy(&old, &self.content_key(file.ino)?, CopyOptions::default()).await?;
-        // A rename that ended meanwhile may have given it another tag.
+        // A pending rename that completed meanwhile may have given the object another tag.
         let old = self.object(&self.names.inode(file.ino)?)?.unwrap_or(old);
         self.relocate(&inode, &stored_at(&beside))?;
         file.repin(|| self.pin_of(file.ino))?;
@@ -97,14 +97,14 @@ impl Filesystem {
         match (deleted, self.names.inode(file.ino)) {
             (Err(error), Ok(inode)) => match self.lay_back(&inode, &old, beside.key, file, work).await? {
                 true => Err(error),
-                // Only the answer was lost.
+                // The deletion succeeded, only its answer was lost.
                 false => Ok(()),
             },
             (deleted, _) => deleted,
         }
     }
 
-    /// The object could not be deleted. If it is there, the file is at its path as before. Whether it is.
+    /// Points a file back to its path if the object there could not be deleted. Returns whether the object is still there.
     async fn lay_back(
         &self,
         inode: &Inode,

@@ -1,4 +1,4 @@
-//! Names to inodes, and what an inode is.
+//! Lookup of names and attributes.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -10,7 +10,7 @@ use crate::filesystem::name;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Finds a name. Counts one kernel reference to the inode.
+    /// Looks up a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
         self.lister.is_asked(self.moment());
@@ -27,11 +27,11 @@ impl Filesystem {
         }
     }
 
-    /// Counts one kernel reference; false if the inode was evicted since it was looked up.
+    /// Counts one kernel reference; returns false if the inode was evicted since its lookup.
     pub(crate) fn refer(&self, ino: Ino) -> bool {
         self.references.add(ino);
         if let Err(error) = self.evict_if_needed(1) {
-            tracing::debug!(%error, "nothing is evicted");
+            tracing::debug!(%error, "evicting inodes failed");
         }
         let is_known = self.names.inode(ino).is_ok();
         if !is_known {
@@ -40,11 +40,11 @@ impl Filesystem {
         is_known
     }
 
-    /// The same of many.
+    /// Like `refer`, for many inodes.
     pub(crate) fn refer_all(&self, inos: &[Ino]) -> Result<Vec<bool>> {
         inos.iter().for_each(|ino| self.references.add(*ino));
         if let Err(error) = self.evict_if_needed(inos.len()) {
-            tracing::debug!(%error, "nothing is evicted");
+            tracing::debug!(%error, "evicting inodes failed");
         }
         let known = self.names.inodes(inos);
         let known: Vec<bool> = match known {
@@ -62,7 +62,7 @@ impl Filesystem {
         Ok(known)
     }
 
-    /// The kernel forgets `count` references.
+    /// Drops `count` kernel references.
     pub fn forget(&self, ino: Ino, count: u64) {
         if let Some(views) = self.derived_at(ino) {
             return views.forget(ino, count);
@@ -74,11 +74,11 @@ impl Filesystem {
             views.forgot(ino);
         }
         if let Err(error) = self.evict_forgotten(ino) {
-            tracing::debug!(%error, "an inode stays in memory");
+            tracing::debug!(%error, "evicting an inode failed; it stays in memory");
         }
     }
 
-    /// What an inode is, not older than the revalidation time.
+    /// Returns the attributes of an inode, not older than the revalidation time.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
         if let Some(views) = self.derived_at(ino).filter(|_| ino != Ino::ROOT) {
             return self.derived_attr(views, ino).await;
@@ -90,7 +90,7 @@ impl Filesystem {
             inode => inode?,
         };
         if ino != Ino::ROOT {
-            // Who mounts looks at the root, to see whether the mount answers.
+            // `mount` and health checks stat the root to see whether the mount answers; that is no sign of use.
             self.lister.is_asked(self.moment());
         }
         let inode = match inode.home.clone() {
@@ -108,7 +108,7 @@ impl Filesystem {
         Ok(self.attr(inode))
     }
 
-    /// A symbolic link's target.
+    /// Returns the target of a symbolic link.
     pub async fn readlink(&self, ino: Ino) -> Result<Bytes> {
         let inode = self.names.inode(ino)?;
         if inode.kind != Kind::Symlink {

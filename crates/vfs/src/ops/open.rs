@@ -1,4 +1,4 @@
-//! Opening and closing files.
+//! Opening and closing of files.
 
 use meta::{FsError, Ino, Kind, Moment, Name, Op};
 use std::sync::{Arc, PoisonError};
@@ -12,7 +12,7 @@ use crate::names::handles::{Handle, Opened};
 use crate::{Atime, Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Opens a file after looking whether its object is still the same.
+    /// Opens a file after checking whether its object is unchanged.
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
             self.writable()?;
@@ -35,7 +35,7 @@ impl Filesystem {
             was_replaced = etag(&found) != etag(&inode);
         }
         let file = self.open_file(ino)?;
-        // An inode without a name that nobody else has open is being removed, and its bytes with it.
+        // An inode without a name and without other users is being removed together with its bytes.
         if self.names.inode(ino)?.nlink == 0 && self.files.users(ino) == 1 {
             file.close().await?;
             return Err(Error::NOT_FOUND);
@@ -50,8 +50,8 @@ impl Filesystem {
         Ok(Opened { was_replaced: was_replaced || opened.was_replaced, ..opened })
     }
 
-    /// Whether what is known of a file is no older than the revalidation time, or where other machines mount the bucket too
-    /// than the question. A directory that took many pages to list is believed longer, but not by who opens a file.
+    /// Returns whether the known state of a file is new enough for an open: within the revalidation time, or on a shared bucket
+    /// newer than the request. A directory whose listing took many pages is trusted longer, but not for an open.
     fn is_recent(&self, parent: Ino, inode: &meta::Inode, asked_at: Moment) -> bool {
         let (now, ttl) = (self.moment(), self.config.metadata_ttl);
         !self.layout.follows_paths()
@@ -62,7 +62,7 @@ impl Filesystem {
             || self.sharing.is_none() && self.directories.get(parent).known().is_recent(asked_at, now, ttl)
     }
 
-    /// Publishes what was written through any handle: `close` returns when it is stored and named.
+    /// Publishes all unpublished writes of the file: `close` returns once they are stored and named.
     pub async fn flush(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
         if !handle.is_writable {
@@ -73,7 +73,7 @@ impl Filesystem {
         self.must_not_be_in_conflict(handle.file.ino)
     }
 
-    /// Publishes what was written and the attributes that wait to be exported.
+    /// Publishes all unpublished writes of the file and its pending attributes.
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
         self.commit(&handle.file, When::Open).await?;
@@ -88,14 +88,14 @@ impl Filesystem {
         self.sync_names().await
     }
 
-    /// The last reference to a handle is gone.
+    /// Closes a handle whose last reference is gone.
     pub async fn release(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.remove_file(handle).ok_or(Error::BAD_HANDLE)?;
         let outcome = if handle.is_writable { self.commit(&handle.file, When::Closed).await } else { Ok(()) };
         if outcome.is_ok()
             && let Err(error) = self.assemble_closed(&handle.file).await
         {
-            tracing::warn!(ino = %handle.file.ino, %error, "a file stays in the pieces in which it was written: nothing is lost");
+            tracing::warn!(ino = %handle.file.ino, %error, "a file could not be assembled and stays in deltas; no data is lost");
         }
         let end = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
         self.was_read(&handle.file, end);
@@ -106,23 +106,23 @@ impl Filesystem {
         outcome
     }
 
-    /// A reader in order has left behind what lies before `end`.
+    /// Drops cached blocks that a sequential reader has passed.
     pub(crate) fn was_read(&self, file: &OpenFile, end: u64) {
         let (true, (Some(pin), _)) = (self.config.page_cache_above && end > 0, file.pin()) else { return };
-        // What lies further behind was dropped when the reader passed it.
+        // Earlier pieces were dropped when the reader passed them.
         for piece in pin.last_two_before(end).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
             self.blocks.passed(file.ino, &piece.object.etag, until);
         }
     }
 
-    /// Counts one more user of an inode's shared state.
+    /// Adds a user of an inode's open file.
     pub(crate) fn open_file(&self, ino: Ino) -> Result<FileUser> {
         let file = self.files.open(ino, || self.pin_of(ino))?;
         Ok(FileUser::new(self.me.clone(), file))
     }
 
-    /// Counts one user less; the last one takes unpublished writes and an orphan's bytes along.
+    /// Removes a user of an open file. The last one drops unpublished writes and deletes the bytes of an orphan.
     pub(crate) async fn close_file(&self, file: &OpenFile) -> Result<()> {
         if !self.files.close(file.ino) {
             return Ok(());
@@ -135,10 +135,10 @@ impl Filesystem {
         let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
         let is_dropped = !dropped.is_published();
         if is_dropped && !is_orphan {
-            tracing::error!(path = %self.shown(file.ino), size = dropped.size_bytes(), "writes that could not be stored are dropped with the last handle");
+            tracing::error!(path = %self.shown(file.ino), size = dropped.size_bytes(), "unpublished writes are lost: they could not be stored before the last handle was closed");
         }
         if let Dirty::Stream(stream) = dropped {
-            // Under a key that is its path the object is a file; under one of its own nobody names it any more.
+            // An object at the file's path is the file; an object under a key of its own now belongs to no file.
             if let Some(object) = stream.completed().filter(|object| self.layout.owner(&object.key).is_some())
             {
                 self.discard(object.key).await;
@@ -152,8 +152,8 @@ impl Filesystem {
         }
     }
 
-    /// A file's writes go with its last handle, and by path the file, if it was never stored. Of what was tried something may have
-    /// got there: who asks for the file next looks, before anybody takes that for somebody else's.
+    /// Handles the loss of a file's writes with its last handle; by path, a file that was never stored is removed too. An
+    /// unconfirmed upload may have succeeded, so the next access looks at the bucket before its object counts as foreign.
     fn lose_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
         let may_be_there = file.has_tried_any();
         match &inode.home {
@@ -169,13 +169,13 @@ impl Filesystem {
                 if may_be_there {
                     self.files.went_unheard(inode.ino);
                 }
-                // The attributes were to go with the writes.
+                // The pending attributes were to be stored together with the writes.
                 self.export_later(inode.ino)
             }
         }
     }
 
-    /// A file's path for the log; its number where it has none.
+    /// Returns a file's path for the log, or its inode number if it has no name.
     pub(crate) fn shown(&self, ino: Ino) -> String {
         let text = |name: &Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
         let path = self.names.path(ino).map(|path| path.iter().map(text).collect::<Vec<_>>().join("/"));
@@ -200,11 +200,11 @@ impl Filesystem {
                 false
             }
         };
-        // The pages above are those of the older handles.
+        // The page cache holds pages of older handles, so this handle bypasses it.
         let is_beside = !is_cached;
         let keep_cache = is_beside || holds && self.config.atime != Atime::Strict;
         let handle = FileHandle::new(file, version, flags);
-        // No read may ever come, and nothing else tells the kernel that the time has changed.
+        // Cached reads never reach us, and nothing else tells the kernel that the access time changed.
         if keep_cache
             && !is_beside
             && handle.is_readable
@@ -219,21 +219,21 @@ impl Filesystem {
         Opened { handle, keep_cache, is_uncached: is_uncached || is_beside, was_replaced }
     }
 
-    /// What an inode is, for a read that has come to the end of the file as a front end knows it. ESTALE if that is the end of other bytes
-    /// than the handle has read.
+    /// Returns the attributes for a read that reached the end of the file as the front end knows it. Fails with ESTALE if that
+    /// end belongs to other bytes than the handle has read.
     pub async fn getattr_through(&self, handle: Handle, ino: Ino) -> Result<Attr> {
         let attr = self.getattr(ino).await?;
         match self.handles.file(handle) {
             Ok(handle) if handle.is_stale() || handle.has_other_length(attr.size_bytes) => {
-                Err(Error::Stale("it was overwritten in the bucket while it was read".into()))
+                Err(Error::Stale("it was overwritten in the bucket while it was read; open it again".into()))
             }
             _ => Ok(attr),
         }
     }
 
-    /// Whether a front end must not keep these attributes, but ask again each time: its page cache holds pages of an older version,
-    /// whose readers would take the end of the newer one for theirs. The names give the length of the newer version a moment before
-    /// the open file is pinned to it, so that another length than the open file's counts as well.
+    /// Returns whether a front end must not cache these attributes: its page cache holds pages of an older version, whose
+    /// readers would mistake the end of the newer version for theirs. The namespace has the newer length shortly before the
+    /// open file is pinned to the newer bytes, so a length different from the open file's counts as well.
     pub fn misleads_readers(&self, attr: &Attr) -> bool {
         self.files.get(attr.ino).is_some_and(|file| {
             file.has_older_readers()
@@ -242,7 +242,7 @@ impl Filesystem {
         })
     }
 
-    /// Whether handles that read an older version through the page cache are open.
+    /// Returns whether handles are open that read an older version through the page cache.
     pub fn has_older_readers(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.has_older_readers())
     }
@@ -258,12 +258,12 @@ impl Filesystem {
         };
         let (content, aside): (Vec<_>, Vec<_>) =
             content.into_iter().partition(|key| self.layout.owner(key).is_some());
-        // Set aside by this mount alone.
+        // Preserved copies of removed files belong to this mount alone and are deleted at once.
         for key in aside {
             self.delete(&key).await?;
         }
         match self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino }) {
-            // Two who closed it last both do this.
+            // Concurrent last closes both purge.
             Ok(_) | Err(FsError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Reading files.
+//! Reads of files.
 
 use bytes::{Bytes, BytesMut};
 use meta::{Ino, Moment};
@@ -17,10 +17,10 @@ use crate::content::write::{Dirty, Local, Source};
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
-/// Looks at an object that is not what it was: once to learn of a rename or a replacement, once for a race.
+/// Maximum checks of an object that changed during a read: one to learn of a rename or a replacement, further ones for races.
 const LOOKS_MAX: u32 = 3;
 
-/// The smallest page of a kernel's cache: the last page of a file is asked for as a whole.
+/// Smallest page size of a kernel's page cache: the last page of a file is requested whole.
 const PAGE_BYTES: u64 = 4096;
 
 impl Filesystem {
@@ -32,7 +32,7 @@ impl Filesystem {
         }
         let range = offset..offset.saturating_add(len as u64);
         if handle.file.pending().is_edited {
-            // Once these bytes are stored another client may replace them.
+            // After these bytes are stored another client may replace them, so the read counts as a read of this version.
             let (reading, _) = handle.begin_read().await?;
             if let Some(bytes) = self.read_edited(&handle, range.clone()).await? {
                 reading.succeed();
@@ -49,7 +49,7 @@ impl Filesystem {
             let Some(pin) = pin else { return self.read_nothing(&handle.file) };
             match self.read_pin(handle, &pin, range.clone()).await {
                 Ok(_) if self.ends_elsewhere(handle, &pin, &range) => {
-                    return Err(Error::Stale("it was overwritten in the bucket while it was read".into()));
+                    return Err(Error::Stale("it was overwritten in the bucket while it was read; open it again".into()));
                 }
                 Ok(bytes) => {
                     if reading.succeed() && handle.version.is_cached {
@@ -68,8 +68,8 @@ impl Filesystem {
         }
     }
 
-    /// Whether a page cache above takes the file for longer than the version that the handle reads: an answer that is shorter than
-    /// asked for would be filled up with zeros. A page cache asks for the last page of a file as a whole, and for none behind it.
+    /// Returns whether the page cache above believes that the file is longer than the handle's version: it would fill up a
+    /// short answer with zeros. A page cache requests the last page of a file whole, and no page behind it.
     fn ends_elsewhere(&self, handle: &FileHandle, pin: &Pin, range: &Range<u64>) -> bool {
         let is_beyond = range.end > pin.size_bytes.next_multiple_of(PAGE_BYTES);
         is_beyond
@@ -78,15 +78,15 @@ impl Filesystem {
             && !handle.file.pending().is_edited
     }
 
-    /// Reads a file that has no object: it is empty, or its object was the name that is gone.
+    /// Reads a file without an object: it is empty, or the object was removed together with the name.
     fn read_nothing(&self, file: &OpenFile) -> Result<Bytes> {
         match self.names.inode(file.ino)?.home {
             Some(_) => Ok(Bytes::new()),
-            None => Err(Error::Stale("it was removed from the bucket".into())),
+            None => Err(Error::Stale("the object was removed from the bucket".into())),
         }
     }
 
-    /// Reads immutable bytes, through the cache, ahead where the handle reads in order.
+    /// Reads pinned bytes through the cache, with read-ahead for sequential handles.
     async fn read_pin(
         &self,
         handle: &FileHandle,
@@ -121,7 +121,7 @@ impl Filesystem {
         Ok(join(bytes))
     }
 
-    /// Reads a range of a file out of the piece that holds it.
+    /// Reads a range of a file from the piece that holds it.
     pub(crate) async fn read_piece(
         &self,
         ino: Ino,
@@ -146,9 +146,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Starts requests for what is missing of a range of the file, which the piece holds, and of all of a short piece, as
-    /// servers have a checksum of whole objects only; `must` is how far a read
-    /// waits for it.
+    /// Starts requests for the uncached parts of a range of the file that the piece holds. A short piece is fetched whole,
+    /// because servers have checksums of whole objects only. `must` is the end of what a read waits for.
     pub(crate) fn fetch(&self, ino: Ino, piece: &Piece, range: Range<u64>, must: u64) {
         let must = piece.within(&(range.start..must.max(range.start))).end;
         let is_short = piece.range.end - piece.range.start <= WHOLE_BYTES_MAX;
@@ -166,19 +165,19 @@ impl Filesystem {
         }
     }
 
-    /// A GET brings the headers along: attributes that were only listed become exact.
+    /// Takes over the headers that a GET returns: attributes known from a listing become authoritative.
     fn learn_headers(&self, ino: Ino, meta: &store::ObjectMeta, asked_at: Moment) {
         if self.names.inode(ino).is_ok_and(|inode| !inode.exact) {
             let seen = headers::observed(meta, false, &self.defaults, asked_at);
             if let Err(error) = self.reconcile_headers(ino, seen) {
-                tracing::debug!(%error, "headers came too late");
+                tracing::debug!(%error, "attributes from a GET were not taken over");
             }
         }
     }
 
     /// The pinned object is not there: a rename moved it, or somebody replaced or removed it.
     async fn repin(&self, file: &OpenFile, old: &Arc<Pin>) -> Result<()> {
-        // Who moves or removes it here holds its work until the file is pinned to where its bytes are.
+        // A local move or removal holds the lock until the file is pinned to the new place.
         let _work = file.work.lock().await;
         if file.pin().0.as_ref() != Some(old) {
             return Ok(());
@@ -190,7 +189,7 @@ impl Filesystem {
         }
     }
 
-    /// Reads a file with writes of its own; `None` if they were published meanwhile, and nothing is beside its pin.
+    /// Reads a file with unpublished writes; `None` if they were published meanwhile.
     async fn read_edited(&self, handle: &FileHandle, range: Range<u64>) -> Result<Option<Bytes>> {
         let mut looks = 0;
         loop {
@@ -209,10 +208,10 @@ impl Filesystem {
                 let Dirty::Local(local) = &*work else { return Ok(None) };
                 (written(local, range.clone())?, local.base().cloned())
             };
-            // Others go on writing while this waits for the store.
+            // The lock is released while this waits for the store, so that writers can go on.
             match self.read_sources(handle, sources, base.as_ref()).await {
                 Ok(bytes) => return Ok(Some(bytes)),
-                // A rename may have moved the object below in between, or an upload of ours got there after all.
+                // A rename may have moved the object below meanwhile, or an upload whose answer was lost may have replaced it.
                 Err(error)
                     if is_changed(&error)
                         && looks < LOOKS_MAX
@@ -244,10 +243,10 @@ impl Filesystem {
     }
 }
 
-/// A part of what an edited file consists of.
+/// A part of an edited file's content.
 enum Written {
     Here(Bytes),
-    /// This range of the bytes below.
+    /// A range of the content below the edits.
     Below(Range<u64>),
 }
 
@@ -260,12 +259,12 @@ fn written(local: &Local, range: Range<u64>) -> Result<Vec<Written>> {
     local.sources(range).into_iter().map(read).collect()
 }
 
-/// The error says that the key holds other bytes than were pinned, or none.
+/// Returns whether the error means that the key holds other bytes than were pinned, or none.
 pub(crate) fn is_changed(error: &StoreError) -> bool {
     matches!(error, StoreError::PreconditionFailed(_) | StoreError::NotFound(_) | StoreError::InvalidRange(_))
 }
 
-/// An error that several readers share, as this reader's own.
+/// Returns an error shared by several readers as an owned one.
 pub(crate) fn owned(error: Arc<StoreError>) -> Error {
     match Arc::try_unwrap(error) {
         Ok(error) => error.into(),

@@ -1,16 +1,16 @@
-//! What a mount that died left behind.
+//! Recovery from a mount that died.
 
 use store::{ListEntry, ListRequest, Pages};
 
 use crate::bucket::learn::PAGE_ENTRIES;
 use crate::{Filesystem, Result};
 
-/// Orphans looked at in one step.
+/// Orphans per step.
 const BATCH: usize = 256;
 
 impl Filesystem {
-    /// Removes files that had lost their names but were still open when the last mount of this metadata ended, and
-    /// assembles those that were being written. Uploads under way stay. How many were removed.
+    /// Removes files that lost their names but were open when the last mount of this metadata ended, and assembles files that
+    /// were being written. Multipart uploads in progress stay. Returns how many files were removed.
     pub async fn recover(&self) -> Result<usize> {
         self.resume_moves()?;
         self.resume_exports()?;
@@ -34,7 +34,8 @@ impl Filesystem {
         }
     }
 
-    /// What lies beside the paths says which files, those among them that stay there included.
+    /// Assembles files that have objects under keys of their own, found by listing these keys. Files that belong there are not
+    /// changed.
     async fn assemble_interrupted(&self) -> Result<()> {
         let request =
             ListRequest { prefix: self.layout.content(), limit: PAGE_ENTRIES, ..ListRequest::default() };

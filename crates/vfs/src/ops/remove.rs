@@ -1,4 +1,4 @@
-//! Removing files and directories.
+//! Removal of files and directories.
 
 use bytes::Bytes;
 use meta::{Applied, FsError, Ino, Inode, Kind, Name, Op, RenameHow};
@@ -9,7 +9,7 @@ use crate::filesystem::name;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Removes a file; who has it open reads and writes on.
+    /// Removes a file; open handles keep reading and writing it.
     pub async fn unlink(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
         if let Some(views) = self.derived_at(parent) {
             return Box::pin(self.unlink_derived(views, parent, name_bytes)).await;
@@ -28,7 +28,7 @@ impl Filesystem {
         self.unlink_name(parent, &name, inode.ino).await
     }
 
-    /// The same of a name that is known in a volume named by path. The directory goes with its last entry.
+    /// Removes a known name in a volume named by path. The directory must be kept by the caller (`keep_directory`).
     pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let file = self.open_file(ino)?;
         let outcome = self.unlink_file(parent, name, &file).await;
@@ -36,18 +36,18 @@ impl Filesystem {
         outcome.and(closed)
     }
 
-    /// An inode that lost its last name goes with its last handle, which may be long gone.
+    /// Deletes an inode that lost its last name, unless it is open: then its last close deletes it.
     pub(crate) async fn let_go(&self, removed: &Applied) -> Result<()> {
         let Some(orphan) = removed.removed.as_ref().filter(|_| removed.orphaned) else { return Ok(()) };
         match self.open_file(orphan.ino) {
             Ok(file) => file.close().await,
-            // Its last handle was closed since, and took it along.
+            // The last handle was closed meanwhile, which deleted the inode.
             Err(Error::Namespace(FsError::NotFound)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
+    /// The file is locked, so that it is not published, moved or removed meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
         self.adopt_if_tried(file, &mut work).await?;
@@ -58,7 +58,7 @@ impl Filesystem {
         if !self.is_shown(parent, name, &self.names.inode(file.ino)?)? {
             let _changing = self.changes.begin(parent, name);
             self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
-            // Else the loss of power would bring it back as a name of whatever lies at the file's path then.
+            // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
             return self.names_first().await;
         }
         let aside = match self.files.users(file.ino) {
@@ -70,7 +70,7 @@ impl Filesystem {
         taken
     }
 
-    /// Deletes the object, then the name. The file is open, if only here: its last close purges it.
+    /// Deletes the object, then the name. The file is open, at least by this call: its last close purges it.
     async fn take_name(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         let key = self.layout.key(&self.names, &self.names.inode(file.ino)?)?;
@@ -86,7 +86,7 @@ impl Filesystem {
         }
         self.exports.remove(file.ino);
         match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
-            // The directory above was found to be gone.
+            // Reconciliation has removed the parent directory meanwhile.
             Ok(_) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -113,7 +113,7 @@ impl Filesystem {
         self.keep_directory(parent).await?;
         let removed = self.take_directory(parent, name, &inode).await;
         if matches!(removed, Err(Error::Namespace(_))) {
-            // Somebody made an entry in between: the directory stays, with its marker.
+            // An entry was created in between: the directory stays, so its marker is stored again.
             self.store_new(&inode, Bytes::new(), Precondition::None).await?;
         }
         removed?;
@@ -121,15 +121,15 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Forgets what is known of a removed directory's entries. A program that has the directory open asks for its attributes
-    /// still, which the tables have no more.
+    /// Forgets the cached state of a removed directory. A program that has the directory open may still ask for its attributes,
+    /// which the tables no longer have.
     pub(crate) fn forget_removed(&self, directory: &Inode) {
         self.directories.remove(directory.ino);
         let ctime = directory.ctime.max(self.now());
         self.references.removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
     }
 
-    /// What lies beside a directory has its plain name again when that goes.
+    /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes.
     pub(crate) fn plain_again(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
         let Ok(beside) = Name::new(&names::beside(name.as_bytes())) else { return Ok(None) };
         let is_there = self.names.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
@@ -168,7 +168,7 @@ impl Filesystem {
         self.commit_with_settings(Some((parent, &name)), None, |notes| {
             let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).chain(notes.clone()).collect();
             match self.names.commit_together(&self.ctx(), &ops) {
-                // The other entry of that name was removed in between.
+                // The shadowed file was removed in between.
                 Err(FsError::NotFound) if has_beside => {
                     let ops: Vec<Op> = [rmdir].into_iter().chain(notes).collect();
                     Ok(self.names.commit_together(&self.ctx(), &ops).map(drop)?)
@@ -178,7 +178,7 @@ impl Filesystem {
         })
     }
 
-    /// Asks the bucket whether a directory has anything in it but its marker.
+    /// Fails if the bucket has anything in the directory besides its marker.
     pub(crate) async fn must_be_empty(&self, inode: &Inode) -> Result<()> {
         let prefix = self.layout.directory(&self.names, inode.ino)?;
         if !self.layout.lists(&prefix) {
@@ -195,13 +195,13 @@ impl Filesystem {
             return Err(Error::NOT_EMPTY);
         }
         if !self.names.entries(inode.ino, None, 1)?.is_empty() {
-            // The bucket has nothing: what is still known here, and not being written, is gone.
+            // The bucket has nothing: known entries that are not being written are gone.
             self.learn_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
         }
         if self.names.entries(inode.ino, None, 1)?.is_empty() { Ok(()) } else { Err(Error::NOT_EMPTY) }
     }
 
-    /// A directory that only its last entry's key names gets a marker before that entry leaves.
+    /// Stores a marker for a directory without one whose last entry is about to leave.
     pub(crate) async fn keep_directory(&self, dir: Ino) -> Result<()> {
         if dir == Ino::ROOT {
             return Ok(());
@@ -211,12 +211,12 @@ impl Filesystem {
             return Ok(());
         }
         match self.store_new(&inode, Bytes::new(), Precondition::Absent).await {
-            // Somebody else made it.
+            // Another client stored the marker.
             Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(()),
-            // A server that cannot hold this marker (MinIO adds to the name on its disk) must not keep the entry
-            // from being removed; the directory then goes with it, as it does for every S3 program.
+            // A server that cannot store this marker (MinIO adds to the name on its disk) must not prevent the removal of the
+            // entry. The directory then disappears with its last entry, as it does for every S3 client.
             Err(Error::Store(StoreError::InvalidKey { key, reason })) => {
-                tracing::info!("a directory is not kept, the server refuses its marker {key}: {reason}");
+                tracing::info!("an empty directory cannot be kept: the server refuses its marker {key}: {reason}");
                 Ok(())
             }
             stored => stored,
@@ -226,7 +226,7 @@ impl Filesystem {
     pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<()> {
         match self.store.delete(key, Precondition::None).await {
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
-            // Only the answer may have been lost.
+            // The object may have been deleted although the answer was lost.
             Err(error) => match self.store.head(key).await {
                 Err(StoreError::NotFound(_)) => Ok(()),
                 _ => Err(error.into()),

@@ -1,8 +1,8 @@
-//! Renaming.
+//! Renames.
 //!
-//! Under path naming a new name is a new key. The [mover](store::mover) shows objects under their new keys at once and moves
-//! them in the background; the name changes in the same step. What the bucket does not show is renamed in the namespace
-//! alone.
+//! In a volume named by path a new name is a new key. The [mover](store::mover) shows objects under their new keys at once and
+//! moves them in the background; the name changes in the same step. A file that the bucket does not show is renamed in the
+//! namespace alone.
 
 mod agreed;
 mod tree;
@@ -19,29 +19,29 @@ use crate::filesystem::name;
 use crate::layout::{is_reserved, object_key, stored, stored_at};
 use crate::{Error, Filesystem, Result};
 
-/// A new name that others take again and again is fought for so often.
+/// Attempts to rename to a name that others keep changing.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// Directory and name.
 type Place = (Ino, Name);
 
-/// What a file leaves behind: its old object, whose key and name are free when it is deleted.
+/// The object of a replaced file. Its key and name stay locked until it is deleted.
 struct Left<'l> {
     object: ObjectRef,
     _claim: Claim<'l, ObjectKey>,
     _changing: Changing<'l>,
 }
 
-/// What changes its place.
+/// Kind of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// A name.
+    /// A rename of a name.
     Rename(RenameHow),
-    /// The key of a file, from one of its names to another.
+    /// A move of a file's key from its primary name to another of its names.
     HandOn,
 }
 
-/// The two ends of a rename.
+/// Source and target of a rename.
 struct Ends {
     from: Place,
     to: Place,
@@ -51,7 +51,7 @@ struct Ends {
 }
 
 impl Filesystem {
-    /// Renames; `flags` are `renameat2`'s.
+    /// Renames a name; `flags` are those of `renameat2`.
     pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
         self.writable()?;
         if let Some(views) = self.derived_at(from.0).or_else(|| self.derived_at(to.0)) {
@@ -62,7 +62,7 @@ impl Filesystem {
         Box::pin(self.rename_in_volume(from, to, flags)).await
     }
 
-    /// The same of names in the volume's own directories.
+    /// Renames a name between the volume's own directories.
     pub(crate) async fn rename_in_volume(
         &self,
         from: (Ino, &[u8]),
@@ -71,7 +71,7 @@ impl Filesystem {
     ) -> Result<()> {
         let (how, leaves_whiteout) = how(flags)?;
         if is_reserved(to.0, to.1) {
-            return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
+            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
         }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
         if !self.layout.follows_paths() {
@@ -80,14 +80,14 @@ impl Filesystem {
         if leaves_whiteout {
             return Err(Error::new(
                 libc::EINVAL,
-                "a volume named by path has no whiteouts: its names are objects",
+                "RENAME_WHITEOUT is not possible in a volume named by path",
             ));
         }
         match (how, &self.sharing) {
             (RenameHow::Exchange, None) => self.exchange(from, to).await,
             (RenameHow::Exchange, Some(_)) => Err(Error::new(
                 libc::EINVAL,
-                "nothing is exchanged where other machines mount the bucket too",
+                "RENAME_EXCHANGE is not possible on a bucket that other machines mount",
             )),
             (_, None) => self.rename_here(&from, &to, how).await,
             (_, Some(sharing)) => Box::pin(self.rename_shared(sharing, &from, &to, how)).await,
@@ -104,7 +104,7 @@ impl Filesystem {
         Box::pin(self.rename_once(from, to, how)).await
     }
 
-    /// One commit, whiteout included: a character device 0/0 at the old name (rename(2)).
+    /// Renames in one commit, including a whiteout: a character device 0/0 at the old name (rename(2)).
     async fn rename_by_inode(
         &self,
         from: Place,
@@ -116,7 +116,7 @@ impl Filesystem {
         if how != RenameHow::Exchange && self.leads_to_directory(&from)? {
             ops.extend(self.plain_again(from.0, &from.1)?);
         }
-        // Two names of one inode stay as they are, and nothing is left behind.
+        // Renaming one name of an inode to another of its names does nothing and leaves no whiteout.
         if leaves_whiteout && !self.lead_to_the_same(&from, &to)? {
             let ctx = self.ctx();
             let ino = self.new_ino(from.0)?;
@@ -149,7 +149,7 @@ impl Filesystem {
         Ok(from.is_some() && from.map(|entry| entry.ino) == to.map(|entry| entry.ino))
     }
 
-    /// `Conflict` if something else got the new name meanwhile.
+    /// Tries to rename once. Fails with `Conflict` if the new name changed meanwhile.
     async fn rename_once(&self, from: &Place, to: &Place, how: RenameHow) -> Result<()> {
         let ends = self.ends(from.clone(), to.clone(), how).await?;
         if ends.target.as_ref().is_some_and(|target| target.ino == ends.source.ino) {
@@ -172,7 +172,8 @@ impl Filesystem {
     }
 
     async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
-        // Attributes that were only listed would count as exact once they are published under the new name.
+        // Attributes known from a listing must be made authoritative, because they count as such once published under the new
+        // name.
         let source = self.exact(self.must(self.find(from.0, &from.1).await?)?).await?;
         let target = self.find(to.0, &to.1).await?;
         if target.is_none() {
@@ -181,7 +182,7 @@ impl Filesystem {
         Ok(Ends { from, to, source, target, how: How::Rename(how) })
     }
 
-    /// What POSIX refuses, before any object moves.
+    /// Fails for renames that POSIX refuses, before any object moves.
     async fn must_be_allowed(&self, ends: &Ends) -> Result<()> {
         let is_directory = ends.source.kind == Kind::Directory;
         if is_directory && self.is_below(ends.to.0, ends.source.ino)? {
@@ -197,8 +198,8 @@ impl Filesystem {
         }
     }
 
-    /// Waits until the names say what the endpoint did to either key, which does no more meanwhile: an object moves by the tag
-    /// that it is known by.
+    /// Waits until the namespace shows what the endpoint did to either key, and blocks the endpoint from changing them: an
+    /// object is moved by its known tag.
     async fn both_seen(
         &self,
         ends: &Ends,
@@ -246,7 +247,7 @@ impl Filesystem {
         outcome.and(closed)
     }
 
-    /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
+    /// Both files are locked, so that neither is published, moved or removed meanwhile.
     async fn move_open_file(&self, ends: &Ends, source: &OpenFile, target: Option<&OpenFile>) -> Result<()> {
         let (mut work, replaced) = lock_both(source, target).await;
         self.complete(source, &mut work).await?;
@@ -257,7 +258,8 @@ impl Filesystem {
             Some((target, mut replaced)) => {
                 self.adopt_if_tried(target, &mut replaced).await?;
                 Box::pin(self.hand_on(ends.to.0, &ends.to.1, target, &mut replaced)).await?;
-                // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
+                // A program that replaces a file by another expects the new file's bytes at the name, even if the file was just
+                // created.
                 self.begin_new(source, &mut work)?;
                 self.commit_locked(source, &mut work, When::Closed).await?;
                 was_shared = self.names.inode(target.ino)?.nlink > 1;
@@ -280,15 +282,15 @@ impl Filesystem {
         Box::pin(self.show(source, &mut work)).await
     }
 
-    /// Whether a look at the bucket would bring back all of a file that lies at its path.
+    /// Returns whether listing the bucket would restore everything about a file at its path.
     fn is_told_by_bucket(&self, ino: Ino) -> Result<bool> {
         let inode = self.names.inode(ino)?;
         let is_whole = self.lies_at_path(&inode)? && !inode.is_ahead();
         Ok(is_whole && inode.nlink == 1 && self.names.xattrs(ino)?.is_empty())
     }
 
-    /// Before a name goes that has the key of a file with other names: another of them gets it, which the object
-    /// follows. The file's work is held.
+    /// Promotes another name of a file to its primary name before the primary name goes; the object moves along. The caller
+    /// holds the file's lock.
     pub(crate) async fn hand_on(
         &self,
         parent: Ino,
@@ -309,16 +311,16 @@ impl Filesystem {
             let ends = Ends { from, to, source, target, how: How::HandOn };
             let prefix = self.layout.directory(&self.names, heir.0)?;
             match object_key(&prefix, heir.1.as_bytes()) {
-                // Somebody else stored an object there: to the bucket the name is that one's.
+                // A foreign object at that key: the bucket gives the name to that object.
                 Ok(key) if self.store.find(&key).await?.is_some() => self.probe(heir.0, &heir.1).await?,
                 _ => return self.move_object(&ends, file, work).await.map(drop),
             }
         }
-        Err(Error::new(libc::EBUSY, "the other names of the file are taken by others all the time"))
+        Err(Error::new(libc::EBUSY, "the other names of the file keep being overwritten in the bucket; try again"))
     }
 
-    /// Renames an object and its file; returns the object of the file replaced, where that is to be deleted before anybody
-    /// stores under its key.
+    /// Renames an object and its file. Returns the object of the replaced file if it must be deleted before its key is used
+    /// again.
     async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
         let _paths = self.lock_entries(&[&ends.from, &ends.to]).await?;
         let source = self.names.inode(ends.source.ino)?;
@@ -327,7 +329,7 @@ impl Filesystem {
         }
         let prefix = self.layout.directory(&self.names, ends.to.0)?;
         let is_shown = self.layout.has_key(&prefix, &ends.to.1, source.kind);
-        // What lies beside its path comes to its new one at once.
+        // An object that is not at its path is moved to the file's new path in the same step.
         let comes = is_shown && source.home.as_ref() == Some(&ends.from) && is_one_object_beside(&source);
         if !comes && !self.is_shown(ends.from.0, &ends.from.1, &source)? {
             return self.move_name(ends).await;
@@ -354,7 +356,8 @@ impl Filesystem {
             self.rename_entry(ends, Some(content))?;
             Ok::<_, Error>(moved.etag.clone())
         };
-        // Names that no bucket tells would lead to nothing if they outlived the journal, and so would one that was replaced.
+        // Names that only this machine's metadata has, and replaced ones, must not become durable before the journal of
+        // renames: they would lead to nothing.
         let is_target_told = match &ends.target {
             Some(target) if ends.how != How::HandOn => self.is_told_by_bucket(target.ino)?,
             _ => true,
@@ -367,7 +370,7 @@ impl Filesystem {
         Ok(None)
     }
 
-    /// What the bucket must have at the new name: the object of the file that is replaced there.
+    /// Returns the precondition for the new key: the object of the replaced file, or none.
     async fn at_target(&self, ends: &Ends, is_shown: bool) -> Result<Precondition> {
         let object = match is_shown && ends.how != How::HandOn {
             true => self.replaced(ends).await?,
@@ -376,10 +379,11 @@ impl Filesystem {
         Ok(object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag)))
     }
 
-    /// The object that shows at the new name: of the file that is replaced, or what others stored there while that was written.
+    /// Returns the object to replace at the new name: that of the target file, or a foreign object stored there while the
+    /// target was written.
     async fn replaced(&self, ends: &Ends) -> Result<Option<ObjectRef>> {
         let Some(target) = &ends.target else { return Ok(None) };
-        // It may have been stored, or given its key away, since the ends were looked up.
+        // The target may have been stored, or have lost its key, since its lookup.
         let target = self.names.inode(target.ino)?;
         if !self.is_shown(ends.to.0, &ends.to.1, &target)? {
             return Ok(None);
@@ -396,10 +400,10 @@ impl Filesystem {
     fn mover(&self) -> Result<&Mover> {
         self.mover
             .as_deref()
-            .ok_or(Error::new(libc::EXDEV, "only a volume whose names are keys moves objects"))
+            .ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
     }
 
-    /// Renames what the bucket does not show; returns the object of the file replaced, if it shows that.
+    /// Renames a file that the bucket does not show. Returns the object of the replaced file if the bucket shows that.
     async fn move_name(&self, ends: &Ends) -> Result<Option<Left<'_>>> {
         let Some(object) = self.replaced(ends).await? else {
             return self.rename_entry(ends, None).map(|()| None);
@@ -410,13 +414,14 @@ impl Filesystem {
         Ok(Some(Left { object, _claim, _changing }))
     }
 
-    /// Both names: until the old objects are gone, and before the new ones have their name, no look counts.
+    /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
+    /// name.
     fn changing(&self, ends: &Ends) -> (Changing<'_>, Changing<'_>) {
         (self.changes.begin(ends.from.0, &ends.from.1), self.changes.begin(ends.to.0, &ends.to.1))
     }
 
-    /// Deletes what was moved, unless somebody has stored something new there. Where only names on this machine say
-    /// where it is now, they come first: without them the bucket would seem to have dropped the file.
+    /// Deletes an object that was moved, unless a new one was stored at its key. If only this machine's metadata has the new
+    /// place, the caller syncs it first: otherwise the file would look removed.
     pub(super) async fn delete_moved(&self, old: &ObjectRef) -> Result<()> {
         match self.store.delete(&old.key, Precondition::Matches(old.etag.clone())).await {
             Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
@@ -433,11 +438,11 @@ impl Filesystem {
         }
     }
 
-    /// The namespace's part: one commit, with what becomes of the content.
+    /// Renames in the namespace, in one commit with the change of the content.
     fn rename_entry(&self, ends: &Ends, content: Option<Op>) -> Result<()> {
         self.must_be_as_found(ends)?;
         let (from, to) = (ends.from.clone(), ends.to.clone());
-        // A file that is replaced is open, if only here: its last close purges it.
+        // A replaced file is open, at least by this call: its last close purges it.
         let keep = ends.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
         let op = match ends.how {
             How::Rename(how) => Op::Rename { from, to, how, keep },
@@ -455,7 +460,7 @@ impl Filesystem {
             return Ok(());
         }
         if let Some(target) = &ends.target {
-            // Of a file that has other names they are still to come.
+            // A file with further names still has attributes to export.
             if self.names.inode(target.ino).is_ok_and(|left| left.nlink == 0) {
                 self.exports.remove(target.ino);
             }
@@ -466,8 +471,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Before its object moves: parts of a stream lie under the old key, which somebody else may need next, and what a
-    /// crash leaves there must not be older than what was synced.
+    /// Completes a file before its object moves: the parts of a stream belong to the old key, which another file may need next,
+    /// and a crash must not leave older content there than was synced.
     async fn complete(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         if matches!(work, Dirty::Stream(_)) {
             self.commit_locked(file, work, When::Closed).await?;
@@ -479,7 +484,7 @@ impl Filesystem {
     }
 }
 
-/// The work of one file or two, always in the same order.
+/// Locks one file or two, always in the same order.
 pub(super) async fn lock_both<'f>(
     source: &'f OpenFile,
     target: Option<&'f OpenFile>,
@@ -497,19 +502,19 @@ pub(super) async fn lock_both<'f>(
     }
 }
 
-/// Whether all of an inode's content is one object that lies beside its path.
+/// Returns whether all of an inode's content is one object that is not at its path.
 fn is_one_object_beside(inode: &Inode) -> bool {
     let all = inode.content.only_extent();
     all.is_some_and(|all| all.object.key.is_some() && all.len == inode.size_bytes)
 }
 
-/// What to do with an entry at the new name, and whether a whiteout stays at the old one.
+/// Returns how to treat an entry at the new name, and whether to leave a whiteout at the old one.
 fn how(flags: u32) -> Result<(RenameHow, bool)> {
     let leaves_whiteout = flags & libc::RENAME_WHITEOUT != 0;
     match flags & !libc::RENAME_WHITEOUT {
         0 => Ok((RenameHow::Replace, leaves_whiteout)),
         libc::RENAME_NOREPLACE => Ok((RenameHow::NoReplace, leaves_whiteout)),
         libc::RENAME_EXCHANGE if !leaves_whiteout => Ok((RenameHow::Exchange, false)),
-        _ => Err(Error::new(libc::EINVAL, "renameat2 has no such flags together")),
+        _ => Err(Error::new(libc::EINVAL, "invalid combination of renameat2 flags")),
     }
 }

@@ -1,4 +1,4 @@
-//! Writing and truncating files.
+//! Writes and truncations of files.
 
 use meta::Inode;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::names::handles::Handle;
 use crate::volume::Mapping;
 use crate::{Error, Filesystem, Result};
 
-/// The largest object that S3 and the servers like it promise to hold: 5 TiB, in parts of which each may have 5 GiB.
+/// Maximum length of an object on S3 and compatible servers: 5 TiB, in parts of up to 5 GiB.
 const OBJECT_BYTES_MAX: u64 = 5 << 40;
 
 impl Filesystem {
@@ -22,16 +22,16 @@ impl Filesystem {
         self.write_at(handle, Some(offset), data).await.map(drop)
     }
 
-    /// Writes all of `data` at the end of the file, wherever a front end takes that to be.
+    /// Writes all of `data` at the end of the file; `expected` is where the front end believes the end to be.
     pub async fn append(&self, handle: Handle, expected: u64, data: &[u8]) -> Result<()> {
         if self.write_at(handle, None, data).await? != expected {
-            // It keeps what was written elsewhere.
+            // The front end caches the written bytes at the wrong offset.
             self.invalidations.inode(self.handles.file(handle)?.file.ino);
         }
         Ok(())
     }
 
-    /// Where it was written: without an offset at the end.
+    /// Writes at `offset`, without one at the end; returns the offset written at.
     async fn write_at(&self, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<u64> {
         let written = self.handles.file(handle)?;
         let file = Arc::clone(&written.file);
@@ -49,18 +49,18 @@ impl Filesystem {
         Ok(at)
     }
 
-    /// Stores what was written, where nothing is kept.
+    /// Stores the writes at once if the mount is uncached.
     pub(crate) async fn write_through(&self, file: &OpenFile) -> Result<()> {
         if self.config.is_uncached { self.commit(file, When::Open).await } else { Ok(()) }
     }
 
-    /// Writes all of `data` if that needs no wait, as most writes do: a front end need not keep a copy of the
-    /// bytes for it. `None`: nothing is written, call [`Filesystem::write`].
+    /// Writes all of `data` if that needs no waiting, as is usual, so that the front end need not copy the bytes. `None`:
+    /// nothing was written, call [`Filesystem::write`].
     pub fn write_now(&self, handle: Handle, offset: u64, data: &[u8]) -> Option<Result<()>> {
         self.write_now_if(handle, offset, data, |_, _| true)
     }
 
-    /// The same of [`Filesystem::append`].
+    /// Appends like [`Filesystem::append`] if that needs no waiting.
     pub fn append_now(&self, handle: Handle, expected: u64, data: &[u8]) -> Option<Result<()>> {
         self.write_now_if(handle, expected, data, |file, work| end_of(file, work) == expected)
     }
@@ -104,21 +104,21 @@ impl Filesystem {
         Some(Ok(()))
     }
 
-    /// The file of a handle that may write, if a range can lie in it.
+    /// Returns the file of a writable handle, if the range is valid.
     pub(crate) fn writable_file(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let handle = self.handles.file(handle)?;
         if !handle.is_writable {
             return Err(Error::BAD_HANDLE);
         }
         if i64::try_from(offset.saturating_add(len)).is_err() {
-            return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
+            return Err(Error::new(libc::EFBIG, "a file cannot be longer than 2^63 - 1 bytes"));
         }
         must_not_have_lost(&handle)?;
         self.must_not_be_in_conflict(handle.file.ino)?;
         Ok(Arc::clone(&handle.file))
     }
 
-    /// The same, if the file may become as long as the range wants it.
+    /// Like `writable_file`; also fails if the file may not grow to the end of the range.
     pub(crate) fn file_with_room(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let file = self.writable_file(handle, offset, len)?;
         self.must_have_room(file.ino, offset + len)?;
@@ -126,8 +126,8 @@ impl Filesystem {
         Ok(file)
     }
 
-    /// An error for a length that no store can hold. A file whose path is its key is one object with all of its zeros; a
-    /// file that is longer already can be cut and changed.
+    /// Fails for a length that no store can hold. A file named by path is one object including its zeros; a file that is longer
+    /// already can still be cut and changed.
     pub(crate) fn must_be_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
         if size_bytes <= OBJECT_BYTES_MAX || !self.layout.follows_paths() {
             return Ok(());
@@ -135,10 +135,10 @@ impl Filesystem {
         if size_bytes <= file.overlay(self.names.inode(file.ino)?).size_bytes {
             return Ok(());
         }
-        Err(Error::new(libc::EFBIG, "one object holds the file, and the largest has 5 TiB"))
+        Err(Error::new(libc::EFBIG, "the file would exceed 5 TiB, the maximum length of an object"))
     }
 
-    /// Cuts a file, or extends it with a hole.
+    /// Truncates a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
         self.must_have_room(file.ino, size)?;
         self.must_be_storable(file, size)?;
@@ -152,7 +152,7 @@ impl Filesystem {
         self.write_through(file).await
     }
 
-    /// A file that was just made is empty and to be stored, unless somebody has written it already.
+    /// Marks a created file as an empty one to be stored, unless it was written already.
     pub(crate) fn begin_new(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         if work.is_clean() && file.pin().0.is_none() {
             *work = self.empty(None)?;
@@ -185,7 +185,7 @@ impl Filesystem {
                 if !stream.has_room(data.len() as u64) {
                     return Err(Error::new(
                         libc::EFBIG,
-                        "the file is longer than 10,000 parts: mount with a larger --part-size or --memory-limit",
+                        "the file needs more than 10,000 parts: mount with a larger --part-size or --memory-limit",
                     ));
                 }
                 return Ok(stream.append(&self.slabs, data).await?);
@@ -197,7 +197,7 @@ impl Filesystem {
             self.settle(file, work).await?;
         }
         let Dirty::Local(local) = work else {
-            return Err(Error::new(libc::EIO, "the file is in no state to write to"));
+            return Err(Error::new(libc::EIO, "the file's write state does not allow this write"));
         };
         Ok(local.write(offset, data)?)
     }
@@ -226,12 +226,12 @@ impl Filesystem {
             };
         }
         let Dirty::Local(local) = work else {
-            return Err(Error::new(libc::EIO, "the file is in no state to resize"));
+            return Err(Error::new(libc::EIO, "the file's write state does not allow a resize"));
         };
         Ok(local.resize(size)?)
     }
 
-    /// The first write to a clean file: over its object, or anew where that is empty.
+    /// Begins the first write to a clean file: over its content, or anew if that is empty.
     pub(crate) fn begin_edit(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         if !work.is_clean() {
             return Ok(());
@@ -240,12 +240,12 @@ impl Filesystem {
             Some(pin) if pin.size_bytes > 0 => Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
             base => self.empty(base)?,
         };
-        // Before it waits for anything: what others store from now on is a conflict.
+        // Noted before anything waits: foreign objects stored from now on are conflicts.
         self.note(file, work);
         Ok(())
     }
 
-    /// Turns memory into a stream; false if there is no memory for one, or no name to store it under.
+    /// Turns memory into a stream; returns false without memory for one or without a name to store it under.
     async fn begin_stream(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
         let part_bytes = match self.layout.mapping() {
             Mapping::Whole => self.config.part_size_bytes,
@@ -276,7 +276,7 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// Where a stream goes: one object, or one for each chunk.
+    /// Begins the upload of a stream: one object, or one per chunk.
     async fn begin_upload(&self, inode: &Inode, described: &Described) -> Result<Upload> {
         let Described { attributes, tags } = described.clone();
         if let Mapping::Chunked { .. } = self.layout.mapping() {
@@ -290,7 +290,7 @@ impl Filesystem {
         Ok(Upload::Object { parts, key })
     }
 
-    /// What programs see of the writes from now on.
+    /// Updates the state of the unpublished writes that programs see.
     pub(crate) fn note(&self, file: &OpenFile, work: &Dirty) {
         let pending = match work.size_bytes() {
             Some(size_bytes) => Pending {
@@ -307,7 +307,7 @@ impl Filesystem {
     }
 }
 
-/// Where the bytes that a file has now end.
+/// Returns the current end of a file.
 fn end_of(file: &OpenFile, work: &Dirty) -> u64 {
     work.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes))
 }

@@ -1,10 +1,10 @@
-//! The block cache: pieces of immutable objects in memory, bounded.
+//! The block cache: ranges of immutable objects in memory, bounded.
 //!
-//! A block is entered before its bytes are there, so that two readers share one request; it becomes evictable once
-//! they are. A file has blocks of every object that it consists of; those of an object that it left behind go when
+//! A block is inserted before its bytes have arrived, so that two readers share one request; it can be evicted once they have.
+//! A file has blocks of every object that it consists of; blocks of an object that the file no longer uses are evicted when
 //! room is needed.
 //!
-//! Invariant: bytes held by blocks <= the budget, but for what a single read needs to go on.
+//! Invariant: blocks hold at most the budget, except for what a single read needs to make progress.
 
 use bytes::Bytes;
 use meta::Ino;
@@ -18,10 +18,10 @@ use tokio::sync::Notify;
 use crate::content::budget::{Budget, Held};
 use crate::content::slab::SLAB_BYTES;
 
-/// A piece of an object, there or on its way.
+/// A range of an object, cached or being fetched.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Which bytes of the object.
+    /// The range of the object.
     pub(crate) range: Range<u64>,
     outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
     landed: Notify,
@@ -41,7 +41,7 @@ impl Block {
         }
     }
 
-    /// Hands the bytes, or why there are none, to everybody who waits. The first call counts.
+    /// Sets the bytes, or the error of the fetch, and wakes all waiters. Only the first call has an effect.
     pub(crate) fn land(&self, outcome: Result<Bytes, Arc<StoreError>>) {
         let _ = self.outcome.set(outcome);
         self.landed.notify_waiters();
@@ -52,26 +52,26 @@ impl Block {
     }
 }
 
-/// All blocks of a mount.
+/// All cached blocks of a mount.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     budget: Budget,
     inner: Mutex<Inner>,
 }
 
-/// Blocks that are gone are dropped from the queue when it has at least so many entries.
+/// Minimum length of the queue before dropped blocks are removed from it.
 const SWEEP_AT_MIN: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Inner {
     files: HashMap<Ino, HashMap<ETag, Object>>,
-    /// How long the queue may become before it is swept.
+    /// Length of the queue at which dropped blocks are removed from it.
     sweep_at: usize,
-    /// In order of entry; looked at from the front when room is needed.
+    /// Blocks in order of insertion; eviction starts at the front.
     queue: VecDeque<(Ino, Weak<Block>)>,
 }
 
-/// The blocks of one object by where they begin.
+/// The blocks of one object by their offset.
 type Object = BTreeMap<u64, Arc<Block>>;
 
 impl Blocks {
@@ -83,13 +83,13 @@ impl Blocks {
         self.budget.held_bytes()
     }
 
-    /// How much one of `readers` may read ahead.
+    /// Returns how far one of `readers` may read ahead.
     pub(crate) fn window_bytes(&self, readers: usize) -> u64 {
         // Whole slabs, so that blocks and large reads have the same ends.
         (self.budget.limit_bytes() / 2 / readers.max(1) as u64).next_multiple_of(SLAB_BYTES as u64)
     }
 
-    /// The blocks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
+    /// Returns the blocks that cover the beginning of `range`, ascending and without a gap; they may end before `range` does.
     pub(crate) fn find(&self, ino: Ino, etag: &ETag, range: &Range<u64>) -> Vec<Arc<Block>> {
         let inner = self.lock();
         let Some(object) = inner.object(ino, etag) else { return Vec::new() };
@@ -106,8 +106,9 @@ impl Blocks {
         found
     }
 
-    /// Enters blocks of at most `piece` bytes for the parts of `range` that nobody has or fetches; the caller
-    /// fetches what it is handed. Beyond `must` (what a read waits for) it stops where memory ends.
+    /// Inserts blocks of at most `piece` bytes for the parts of `range` that are neither cached nor being fetched; the caller
+    /// fetches the blocks returned. Blocks that begin before `must` (the end of what a read waits for) are always inserted,
+    /// later ones only while there is memory.
     pub(crate) fn reserve(
         &self,
         ino: Ino,
@@ -139,7 +140,7 @@ impl Blocks {
         reserved
     }
 
-    /// Enters bytes that came by another way, if there is room.
+    /// Caches bytes that did not come through a fetch, if there is room.
     pub(crate) fn insert(&self, ino: Ino, etag: &ETag, bytes: Bytes) {
         for block in self.reserve(ino, etag, 0..bytes.len() as u64, 0, bytes.len().max(1) as u64) {
             let range = block.range.start as usize..block.range.end as usize;
@@ -147,13 +148,13 @@ impl Blocks {
         }
     }
 
-    /// Forgets blocks that failed, so that the next reader asks again.
+    /// Drops blocks that failed, so that the next reader fetches them again.
     pub(crate) fn discard(&self, ino: Ino, failed: &[Arc<Block>]) {
         let mut inner = self.lock();
         failed.iter().for_each(|block| inner.remove(ino, block));
     }
 
-    /// Drops what lies before `end` of an object. Buffers that are recycled at once are still in the processor's cache.
+    /// Drops the blocks of an object before `end`. Buffers that are reused at once are still in the processor's cache.
     pub(crate) fn passed(&self, ino: Ino, etag: &ETag, end: u64) {
         let mut inner = self.lock();
         let Some(object) = inner.files.get_mut(&ino).and_then(|file| file.get_mut(etag)) else { return };
@@ -163,12 +164,12 @@ impl Blocks {
         inner.prune(ino, etag);
     }
 
-    /// An object has another tag now, for the same bytes.
+    /// Moves the blocks of an object to its new tag, under which it has the same bytes.
     pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
         let mut inner = self.lock();
         let Some(file) = inner.files.get_mut(&ino) else { return };
         let Some(object) = file.remove(before) else { return };
-        // What is on its way need not come any more from where the object was.
+        // Blocks still being fetched stay under the old tag: the object may be gone from its old key.
         let (there, coming): (Object, Object) =
             object.into_iter().partition(|(_, block)| matches!(block.outcome.get(), Some(Ok(_))));
         for (etag, blocks) in [(before, coming), (now, there)] {
@@ -179,7 +180,7 @@ impl Blocks {
         inner.prune(ino, before);
     }
 
-    /// Forgets a file.
+    /// Drops all blocks of a file.
     pub(crate) fn forget(&self, ino: Ino) {
         self.lock().files.remove(&ino);
     }
@@ -235,7 +236,7 @@ impl Inner {
         }
     }
 
-    /// Drops the oldest block that is there and was not used since it was last looked at.
+    /// Evicts the oldest block that has its bytes and was not used since the last pass (second chance).
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.queue.len() * 2 {
             let Some((ino, queued)) = self.queue.pop_front() else { return false };
@@ -250,7 +251,7 @@ impl Inner {
         false
     }
 
-    /// Its object may have another tag than when it was entered.
+    /// Removes a block. All tags are searched, as its object may have been retagged since.
     fn remove(&mut self, ino: Ino, block: &Arc<Block>) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         for object in file.values_mut() {
@@ -264,7 +265,7 @@ impl Inner {
         }
     }
 
-    /// Forgets an object without blocks, and a file without objects.
+    /// Removes an object without blocks and a file without objects.
     fn prune(&mut self, ino: Ino, etag: &ETag) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         if file.get(etag).is_some_and(Object::is_empty) {
@@ -302,15 +303,15 @@ mod tests {
         let blocks = Blocks::new(100);
         let first = blocks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
         assert_eq!(ranges(&first), [0..50, 50..100]);
-        assert!(blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "what is on its way stays");
-        assert_eq!(blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "but what must be, is");
+        assert!(blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "blocks being fetched are not evicted");
+        assert_eq!(blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "blocks that a read waits for exceed the budget");
         first.iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 50]))));
         drop(first);
         assert_eq!(blocks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
         assert!(blocks.held_bytes() <= 150);
     }
 
-    /// What was read of a file was read again once its object had moved, as a copy has another tag.
+    /// After a rename moved an object, its file's blocks were fetched again, because the copy has another tag.
     #[test]
     fn what_is_there_stays_under_another_tag() {
         let blocks = Blocks::new(1000);

@@ -1,7 +1,7 @@
-//! Commit: the bytes are stored, then named.
+//! Commit: the bytes are stored first, then named.
 //!
-//! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
-//! so that another may succeed; what one does that meets somebody else's object is in `conflict`.
+//! Invariant: data is durable before the metadata that names it. A failed commit keeps the unpublished writes, so that a later
+//! one may succeed; `conflict` handles commits that meet a foreign object.
 
 use meta::{Ino, Inode, Kind, Op, Stored};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::layout::{content_keys, relocated, stored, whole};
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Filesystem, Result};
 
-/// A shorter file is stored whole at an `fsync` too: that is one request, as a delta is.
+/// A shorter file is stored whole at `fsync` too: that takes one request, like a delta.
 const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
 
 impl Filesystem {
-    /// Publishes a file's writes, if it has any and still has a name.
+    /// Publishes a file's unpublished writes if the file has a name.
     pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
         let published = async {
             let mut work = file.work.lock().await;
             self.commit_locked(file, &mut work, when).await?;
-            // Also one that nothing was written to.
+            // A created file counts as published even if nothing was written to it.
             file.set_new(false);
             if file.names_wait() {
                 self.names_first().await?;
@@ -40,8 +40,8 @@ impl Filesystem {
         file.publishing.take(Box::pin(published)).await
     }
 
-    /// The same for who holds the file's work already. By inode, files are assembled when nobody has them open any
-    /// more; by path, when the first does not.
+    /// Like `commit`, for a caller that already holds the file's `work`. A file named by inode is assembled at its last close,
+    /// a file named by path at its first.
     pub(crate) async fn commit_locked(&self, file: &OpenFile, work: &mut Dirty, when: When) -> Result<()> {
         if work.is_assembled() {
             return Ok(());
@@ -63,8 +63,9 @@ impl Filesystem {
         }
     }
 
-    /// Whether a delta does for a file that stays open and whose object is at its path: which still has a part of it. An
-    /// object that waits in the write-back log has another tag once it is up, by which nobody would know it again.
+    /// Returns whether a delta is enough for a file that stays open and whose object is at its path: the file must keep a part
+    /// of that object. An object waiting in the write-back log does not count, because its tag changes when it is uploaded and
+    /// would no longer identify the file.
     fn goes_beside(&self, work: &Dirty, inode: &Inode) -> Result<bool> {
         let (Dirty::Local(local), Some(object)) = (work, self.object(inode)?) else { return Ok(false) };
         Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
@@ -72,12 +73,12 @@ impl Filesystem {
             && (local.is_published() || self.leaves(local, &object.key)?))
     }
 
-    /// Stores a file at its path that lies elsewhere: under a key of its own, as its path could not be a key before,
-    /// or partly beside, as its mount died while it was open. Where that fails it stays there: nothing is lost, and it
-    /// is tried again.
+    /// Stores a file at its path whose bytes are elsewhere: under a key of its own because its path could not be a key before,
+    /// or partly in deltas because its mount died while it was open. On failure the file stays where it is, nothing is lost,
+    /// and the background exporter retries.
     pub(crate) async fn show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         if let Err(error) = self.try_to_show(file, work).await {
-            tracing::warn!(ino = %file.ino, %error, "a file is not shown in the bucket yet; it is tried again");
+            tracing::warn!(ino = %file.ino, %error, "a file could not be stored at its path in the bucket yet; retrying");
             self.export_later(file.ino)?;
         }
         Ok(())
@@ -87,7 +88,7 @@ impl Filesystem {
         let inode = self.names.inode(file.ino)?;
         let is_shown = match inode.object() {
             Some(_) => !inode.is_ahead() && self.lies_at_path(&inode)?,
-            // What was not stored yet its commit shows.
+            // A file that was never stored is shown by its commit.
             None => !work.is_clean(),
         };
         if is_shown || inode.home.is_none() {
@@ -165,8 +166,9 @@ impl Filesystem {
         }
     }
 
-    /// An earlier upload of this file got there, and nobody heard of it, or only a mount that died: it is what lies below
-    /// the writes, all of which are here still. The time of the last write in nanoseconds tells it from anybody else's.
+    /// Returns whether the object at the path is an earlier upload of this file whose answer was lost, also one by a mount that
+    /// died; the unpublished writes then continue on top of that object. The write time in nanoseconds distinguishes it from
+    /// foreign objects.
     pub(super) async fn adopt_tried(
         &self,
         file: &OpenFile,
@@ -181,7 +183,7 @@ impl Filesystem {
         }
         let mut beside = Vec::new();
         match known.is_ahead() {
-            // What lies beside is as good over all of the file as over what it was made for.
+            // The object contains the file as of its deltas, so the whole file is now that object.
             true => self.relocate(&known, &stored(&found.object))?,
             false => beside = self.publish(inode, &found.object, found.size_bytes, None)?,
         }
@@ -196,10 +198,10 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// What lay beside its path does no more: the file is at its path.
+    /// Discards a file's objects under keys of their own, once the file is at its path.
     async fn discard_beside(&self, inode: &Inode, beside: Vec<ObjectKey>) -> Result<()> {
         if inode.is_beside() {
-            // Else the loss of power would bring back what lay beside, whatever became of the path since.
+            // Otherwise a loss of power would restore the old extents, although the object at the path may have changed since.
             self.names_first().await?;
         }
         for key in beside {
@@ -208,8 +210,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The same for who is about to move or remove what was stored; an attempt to show what lies beside its path may
-    /// have got there too.
+    /// Like `adopt_tried`, for a caller that is about to move or remove the stored object. An unconfirmed attempt to store a
+    /// detached file at its path counts too.
     pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let may_be_shown = || Ok::<_, Error>(inode.is_beside() && self.has_path_key(&inode)?);
@@ -219,7 +221,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The same for who has found something else at the path of a file. Whether it is the file.
+    /// Like `adopt_tried`, for a caller that found an unexpected object at the path of a file.
     pub(crate) async fn adopt_unheard(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
         let _path = self.lock_path(file.ino).await?;
         let inode = self.names.inode(file.ino)?;
@@ -230,9 +232,10 @@ impl Filesystem {
         self.adopt_tried(file, work, &inode, &key).await
     }
 
-    /// The same for a reader who finds another object below the writes than `base`. Whether there is another now.
+    /// Refreshes the content below a file's unpublished writes, for a reader that failed to read `base`. Returns whether it
+    /// changed.
     pub(crate) async fn look_below(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
-        // Who is just publishing holds the work.
+        // A commit in progress holds `work` until the file is pinned to the result.
         let mut work = file.work.lock().await;
         if file.pin().0.as_ref() != base {
             return Ok(true);
@@ -243,7 +246,7 @@ impl Filesystem {
         }
     }
 
-    /// What is stored but could not be named is kept: a later commit may succeed.
+    /// Restores writes whose object was stored but could not be named, so that a later commit may succeed.
     pub(super) fn or_keep(&self, named: Result<()>, work: &mut Dirty) -> Result<()> {
         if named.is_err()
             && let Dirty::Memory(_) = work
@@ -254,8 +257,8 @@ impl Filesystem {
         named
     }
 
-    /// The object under the key, if it is what was to be stored: an earlier attempt did, and its answer was lost. Times
-    /// in nanoseconds tell it from anybody else's.
+    /// Returns the object under the key, if it equals what was to be stored: an earlier attempt succeeded and its answer was
+    /// lost. Times in nanoseconds distinguish it from foreign objects.
     pub(crate) async fn already_stored(
         &self,
         key: &ObjectKey,
@@ -296,7 +299,8 @@ impl Filesystem {
         file.set_pending(Pending::default());
         self.discard_beside(inode, beside).await?;
         let waits = self.settle_waiting(inode.ino, &described)?;
-        // From here on who changes attributes exports them; until here they may have come too late for the headers.
+        // From here on changes of attributes are exported by whoever makes them; earlier ones may have missed the headers just
+        // stored.
         let now = self.names.inode(inode.ino)?;
         let is_old = match stream_is_old {
             Some(is_old) => is_old,
@@ -309,8 +313,7 @@ impl Filesystem {
         self.exported(inode.ino, waiting)
     }
 
-    /// This object is the inode's content now, whatever the namespace thought it was. Returns the objects that are no part of it any
-    /// more.
+    /// Makes an object the inode's content, whatever the content was before. Returns the keys that are no longer part of it.
     pub(crate) fn publish(
         &self,
         inode: &Inode,
@@ -322,7 +325,7 @@ impl Filesystem {
         Ok(self.names.commit(&self.ctx(), &op)?.released)
     }
 
-    /// What says so.
+    /// Returns the op that makes an object the inode's content.
     pub(crate) fn publication(
         &self,
         ino: Ino,
@@ -335,14 +338,14 @@ impl Filesystem {
         Ok(Op::Publish { ino, base, content, size_bytes, mtime })
     }
 
-    /// What an inode has at its path, whatever tag it had, is a copy elsewhere, or with another tag, now.
+    /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
         let op = self.relocation(inode.ino, there)?;
         self.names.commit(&self.ctx(), &op)?;
         Ok(())
     }
 
-    /// What says so.
+    /// Returns the op that records where the object of an inode's path is now.
     pub(crate) fn relocation(&self, ino: Ino, there: &Stored) -> Result<Op> {
         let (inode, stored) = self.names.content(ino)?;
         let base = inode.object().map(|object| object.etag.clone());
@@ -394,7 +397,7 @@ impl Filesystem {
         (outcome, kept)
     }
 
-    /// Completes a stream under the key it began with; a rename meanwhile gave the file another one.
+    /// Completes a stream under the key it began with. If a rename gave the file another key since, the object is copied there.
     async fn finish_stream(
         &self,
         stream: &mut Stream,
@@ -411,7 +414,8 @@ impl Filesystem {
         Ok(moved)
     }
 
-    /// What to store with a file's bytes: what its object carried, the inode's attributes, and what waits.
+    /// Returns the headers and tags to store with a file's bytes: those of its previous object, the inode's attributes, and
+    /// pending changes.
     pub(crate) async fn description_to_store(
         &self,
         file: &OpenFile,
@@ -419,7 +423,7 @@ impl Filesystem {
         base: Option<&Arc<Pin>>,
     ) -> Result<Described> {
         let replaced = match base.filter(|_| inode.kind == Kind::File) {
-            // What lies beside its path for now carries what its object carried there.
+            // A file in deltas keeps the headers of the object that the deltas began from.
             Some(pin) => {
                 self.path_key(inode)?.and_then(|key| pin.object_at(&key).or_else(|| pin.first_object()))
             }
@@ -441,14 +445,14 @@ impl Filesystem {
         self.to_store_with(inode, Described { attributes, ..carried })
     }
 
-    /// Says once, in the bucket, that attributes are in headers here.
+    /// Writes the volume record if there is none: it says that headers of this bucket carry attributes.
     pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
         let put = async {
             let id = u128::from(self.entropy.next_u64()) << 64 | u128::from(self.entropy.next_u64());
             let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.now())?
                 .with_conflicts(self.config.conflicts)?;
             match record.write(self.store.as_ref(), &self.config.prefix).await {
-                // Another mount was first.
+                // Another mount wrote the record first.
                 Ok(()) | Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(record),
                 Err(error) => Err(error),
             }
@@ -460,15 +464,14 @@ impl Filesystem {
         self.recording.take(Box::pin(recorded)).await
     }
 
-    /// Puts a stream or memory on disk, so that it can be read and written anywhere.
+    /// Moves writes in memory or in a stream to a local file, so that they can be read and changed anywhere.
     ///
-    /// A stream has sent its beginning under the file's key, so it is completed: the object shows what was written
-    /// so far.
+    /// The parts of a stream are already in the bucket, so the stream is completed: other clients see what was written so far.
     pub(crate) async fn settle(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         match work {
             Dirty::Clean | Dirty::Local(_) => Ok(()),
             Dirty::Stream(stream) if stream.key().is_none_or(|key| self.layout.owner(key).is_some()) => {
-                // Without a name too: what was sent is read from its object.
+                // Also for a file without a name, which reads the parts from the completed object.
                 let inode = file.overlay(self.names.inode(file.ino)?);
                 self.commit_by_inode(file, work, &inode, When::Open).await
             }
@@ -487,7 +490,7 @@ impl Filesystem {
     }
 }
 
-/// Whether what the writes replace went with an attempt to remove the file of which nobody heard: they are a new object then.
+/// Returns whether an unconfirmed removal deleted the object that the writes replace; the writes are then a new object.
 fn are_new_after_removal(file: &OpenFile, work: &mut Dirty) -> bool {
     let (true, Dirty::Memory(memory)) = (file.may_be_removed(), work) else { return false };
     memory.base = None;

@@ -1,7 +1,8 @@
-//! A file is to be stored, and its path has somebody else's object: the volume's policy says whose bytes have the name.
+//! A commit finds a foreign object at the file's path: the volume's conflict policy decides which side gets the name.
 //!
-//! Invariants: nobody's bytes are replaced before they are stored elsewhere and a record says where; theirs are replaced
-//! under a condition on exactly what was seen; zeros that nobody wrote are never stored under a name that programs use.
+//! Invariants: bytes are replaced only after a copy of them and a record of the copy are stored; a foreign object is replaced
+//! under a condition on exactly the tag that was seen; zeros that stand for lost bytes are never stored under a name that
+//! programs use.
 
 use bytes::BytesMut;
 use meta::{Ino, Inode, Name, Op, RenameHow};
@@ -18,20 +19,20 @@ use crate::content::pin::{Cut, Piece, Pin};
 use crate::layout::{LOST_AND_FOUND, content_keys};
 use crate::{Error, Filesystem, Result};
 
-/// So often their object is replaced again by others before we give in.
+/// Attempts to replace a foreign object that keeps changing, before the file gives in.
 const ATTEMPTS_MAX: usize = 5;
 
-/// How a conflict ended for who stores a file.
+/// How a conflict ended.
 pub(super) enum Settled {
     /// The file is stored, or its writes are where the error says.
     Done,
-    /// There was none: an earlier upload is what lies there, and below the writes now.
+    /// There was no conflict: the object is an earlier upload of this file, and the writes are now based on it.
     Ours,
 }
 
 impl Filesystem {
-    /// Somebody else changed the object at a file's path. If what is there is ours all the same, it is something else that
-    /// the file cannot be stored with, and no policy helps.
+    /// Resolves a conflict about a file's path. With `is_ours` the object there is our own, so the store rejects the upload for
+    /// another reason and no policy helps.
     pub(super) async fn settle_conflict(
         &self,
         file: &OpenFile,
@@ -47,7 +48,7 @@ impl Filesystem {
             ConflictPolicy::FileWins if may_win => {
                 self.replace_theirs(file, work, inode, key, described).await?
             }
-            // Who deletes an object has no bytes to keep.
+            // The other side deleted the object, so it has no bytes to keep.
             ConflictPolicy::KeepBoth if may_win && theirs.is_none() => {
                 self.replace_theirs(file, work, inode, key, described).await?
             }
@@ -62,7 +63,7 @@ impl Filesystem {
         }
     }
 
-    /// Theirs is kept under `lost+found`, ours replaces exactly it. `None`: others were faster each time.
+    /// Copies the foreign object to `lost+found` and replaces it. `None`: it was changed again before each attempt.
     async fn replace_theirs(
         &self,
         file: &OpenFile,
@@ -101,7 +102,8 @@ impl Filesystem {
         Ok(None)
     }
 
-    /// Copies their object to `lost+found`, unless an attempt that failed did so; records that. `None`: it is gone.
+    /// Copies the foreign object to `lost+found` and records the conflict, unless a failed attempt already did. `None`: the
+    /// object is gone.
     async fn keep_theirs(
         &self,
         inode: &Inode,
@@ -127,7 +129,7 @@ impl Filesystem {
         Ok(Some(conflict))
     }
 
-    /// Theirs was not replaced: its copy is not needed.
+    /// Deletes the copy of a foreign object that was not replaced.
     async fn drop_copy(&self, conflict: &Conflict) -> Result<()> {
         self.forget_conflict(&conflict.id)?;
         if let Some(copy) = &conflict.bucket {
@@ -136,7 +138,8 @@ impl Filesystem {
         self.forget_lost_and_found()
     }
 
-    /// Theirs has the name; the file goes on as another one beside it. `None`: there can be no such name.
+    /// Leaves the name to the foreign object and renames the file to a conflict copy in the same directory. `None`: no such
+    /// name is possible.
     async fn step_beside(
         &self,
         file: &OpenFile,
@@ -174,7 +177,7 @@ impl Filesystem {
         self.or_keep(published, work).map(|()| Some(Settled::Done))
     }
 
-    /// Theirs stays, and our bytes go to `lost+found`.
+    /// Leaves the name to the foreign object and stores our bytes in `lost+found`.
     async fn yield_to_bucket(
         &self,
         file: &OpenFile,
@@ -202,7 +205,7 @@ impl Filesystem {
         file.forget_tried();
         file.lost_in(&conflict.id);
         if inode.is_beside() || inode.object().is_none() {
-            // Nothing of it was ever under its name, which is somebody else's object's now.
+            // None of the file's bytes was ever under its name, which now belongs to the foreign object.
             self.give_name_away(inode)?;
         }
         self.forget_lost_and_found()?;
@@ -220,7 +223,7 @@ impl Filesystem {
         )))
     }
 
-    /// What lies beside its path is not shown there: its name is somebody else's object's.
+    /// Detaches a file from its name, which belongs to a foreign object.
     pub(super) fn give_name_away(&self, inode: &Inode) -> Result<()> {
         if let Some((dir, name)) = &inode.home {
             self.take_name_away(*dir, name, inode, self.moment())?;
@@ -244,14 +247,14 @@ impl Filesystem {
         })
     }
 
-    /// Where one side of a conflict about a file is kept.
+    /// Returns a key in `lost+found` for one side of a conflict about a file.
     fn lost(&self, inode: &Inode) -> Result<ObjectKey> {
         let path = self.names.path(inode.ino)?;
         let path: Vec<&[u8]> = path.iter().map(Name::as_bytes).collect();
         self.layout.lost(&path, self.entropy.next_u64())
     }
 
-    /// There is something new in it.
+    /// Forgets the cached listing of `lost+found`, which has a new entry.
     fn forget_lost_and_found(&self) -> Result<()> {
         self.directories.get(Ino::ROOT).forget();
         if let Some(dir) = self.names.entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
@@ -260,8 +263,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Gets what a file edited in place has not changed from where it still is, the object at its path being another one:
-    /// from the cache, or as a version of the object. Whether all of it is there.
+    /// Restores the unchanged ranges of a file edited in place after the object at its path was replaced: from the cache, or as
+    /// an older version of the object. Returns whether all of them are still available.
     async fn complete_base(&self, ino: Ino, work: &mut Dirty, key: &ObjectKey) -> Result<bool> {
         let Dirty::Local(local) = work else { return Ok(true) };
         let Some(base) = local.base().cloned() else { return Ok(true) };
@@ -290,7 +293,7 @@ impl Filesystem {
         }
     }
 
-    /// A range of a file comes out of the cache; false, and as much as there is, if that has not all of it.
+    /// Fills a range of a file from the block cache as far as possible; returns whether all of it was cached.
     async fn complete_cached(
         &self,
         ino: Ino,
@@ -315,8 +318,8 @@ impl Filesystem {
         Ok(at >= within.end)
     }
 
-    /// Stores our bytes elsewhere. What a file edited in place did not change may have gone with the object below: it is
-    /// kept as zeros.
+    /// Stores our bytes under another key. Unchanged ranges of a file edited in place are stored as zeros if the object below
+    /// is gone.
     async fn keep_aside(
         &self,
         work: &mut Dirty,
@@ -337,7 +340,7 @@ impl Filesystem {
         }
     }
 
-    /// Stores our bytes under a new key. A request that was carried out twice finds the bytes of the first time there.
+    /// Stores our bytes under a new key. A request that was carried out twice finds the bytes of its first attempt there.
     async fn upload_new(
         &self,
         work: &mut Dirty,
@@ -355,7 +358,8 @@ impl Filesystem {
         }
     }
 
-    /// The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
+    /// Completes a stream whose parts belong to the file's key: the foreign object is copied away while ours is completed and
+    /// copied to `there`.
     async fn keep_stream(&self, stream: &mut Stream, inode: &Inode, there: &ObjectKey) -> Result<ObjectRef> {
         if let Some(ours) = stream.completed() {
             let kept = self.store.copy(&ours, there, CopyOptions::default()).await?;
@@ -385,7 +389,7 @@ impl Filesystem {
         Err(StoreError::PreconditionFailed(key.clone()).into())
     }
 
-    /// Ours, which has their key for a moment, goes where it belongs, and theirs comes back.
+    /// Copies our object, which has the file's key for a moment, to `there`, and restores the foreign object.
     async fn step_back(
         &self,
         ours: ObjectRef,
@@ -406,7 +410,7 @@ impl Filesystem {
     }
 }
 
-/// The ranges of an edited file that are only in the object that was at this key.
+/// Returns the ranges of an edited file that were only in the object at this key.
 fn gone(local: &Local, base: &Pin, key: &ObjectKey) -> Result<Vec<Range<u64>>, StoreError> {
     let sources = local.sources(0..local.size_bytes()).into_iter();
     let below = sources.filter_map(|source| match source {

@@ -1,7 +1,7 @@
-//! A range of one file becomes a range of another, copied inside the store.
+//! `copy_file_range`: copies a range of one file to another inside the store.
 //!
-//! Objects belong to one inode, so the target gets objects of its own. What is not worth it, or cannot be done so, is
-//! refused with EOPNOTSUPP before anything has changed: the kernel then reads and writes.
+//! An object belongs to one inode, so the target gets objects of its own. Copies that are not possible or not worthwhile are
+//! refused with EOPNOTSUPP before anything changes: the kernel then reads and writes.
 
 use futures_util::StreamExt as _;
 use meta::{Extent, Inode};
@@ -19,7 +19,7 @@ use crate::content::pin::Pin;
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
-/// What one call copies at most, so that it does not take forever.
+/// Maximum bytes copied by one call, so that it ends in reasonable time.
 const COPIED_MAX: u64 = 1 << 31;
 
 impl Filesystem {
@@ -57,12 +57,12 @@ impl Filesystem {
         }
         let copied = range.end - range.start;
         if copied < PART_BYTES_MIN {
-            return Err(not_here("it is as fast to read and write so little"));
+            return Err(not_here("so few bytes are as fast to read and write"));
         }
         self.must_have_room(target.ino, to_offset + copied)?;
         self.must_be_storable(&target, to_offset + copied)?;
         if is_by_path && !self.may_lie_beside(&before, &work, to_offset..to_offset + copied)? {
-            return Err(not_here("the target could not be known again by the object at its path"));
+            return Err(not_here("the object at the target's path would no longer identify the target"));
         }
         self.accessed(source.file.ino);
         self.copy_pin(&target, &mut work, pin.moved(&range, to_offset)?, to_offset..to_offset + copied)
@@ -73,7 +73,7 @@ impl Filesystem {
         Ok(copied)
     }
 
-    /// Stores what `pin` has in `range`, and makes it the file's content there.
+    /// Copies the bytes of `pin` in `range` and makes them the file's content there.
     async fn copy_pin(&self, file: &OpenFile, work: &mut Dirty, pin: Pin, range: Range<u64>) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let attributes = headers::with_posix(Attributes::default(), &inode);
@@ -92,7 +92,7 @@ impl Filesystem {
         self.discard_refused(&named, keys).await;
         let pin = Arc::new(named?);
         let mut local = Local::begin(&self.config.cache_dir, Some(pin.clone()))?;
-        // A close assembles what is in several objects now, or beside its path.
+        // The next close assembles content that is in several objects or not at its path.
         local.published(pin, Some(vec![range]));
         *work = Dirty::Local(local);
         self.note(file, work);
@@ -112,8 +112,9 @@ impl Filesystem {
         Ok(extents(&object, assembly.runs))
     }
 
-    /// Whether a range of a file that the bucket shows by its path can lie beside until it is closed. What is at the path stays
-    /// as it is until then, and has to be known again: by its tag and a part of the file, or because nothing is there yet.
+    /// Returns whether a range of a file named by path can be in an object of its own until the file is closed. The object at
+    /// the path stays unchanged until then and must still identify the file: by its tag and a part of the file, or because
+    /// there is none yet.
     fn may_lie_beside(&self, inode: &Inode, work: &Dirty, range: Range<u64>) -> Result<bool> {
         let is_left = |extent: &Extent| extent.offset < range.start || range.end < extent.end();
         let at_path = |extent: &&Extent| extent.object.key.is_none() && extent.len > 0;
@@ -128,7 +129,7 @@ impl Filesystem {
     }
 }
 
-/// Somebody replaced the source meanwhile: reading finds what it is now.
+/// Maps errors of a source that was replaced meanwhile to EOPNOTSUPP: reading finds its current bytes.
 fn refused(error: StoreError) -> Error {
     match error {
         StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => not_here("the source has changed"),

@@ -1,4 +1,4 @@
-//! Commit in a volume named by inode: new objects under keys of their own take the place of ranges of a file.
+//! Commit in a volume named by inode: new objects with unique keys replace ranges of a file.
 
 use futures_util::StreamExt as _;
 use meta::{Extent, FsError, Ino, Inode, Op};
@@ -17,10 +17,10 @@ use crate::content::ranges::total;
 use crate::layout::stored_at;
 use crate::{Error, Filesystem, Result};
 
-/// Objects of one file under way at the same time.
+/// Objects of one file in flight.
 pub(super) const IN_FLIGHT_MAX: usize = 4;
 
-/// What a commit stored, as content of the file.
+/// Result of a commit's uploads: new content for ranges of the file.
 #[derive(Debug, Default)]
 pub(super) struct Spliced {
     pub(super) ranges: Vec<Range<u64>>,
@@ -30,15 +30,15 @@ pub(super) struct Spliced {
 }
 
 impl Spliced {
-    /// The objects.
+    /// Returns the keys of the new objects.
     pub(super) fn keys(&self) -> BTreeSet<ObjectKey> {
         self.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
     }
 }
 
 impl Filesystem {
-    /// Assembles a file that nobody will have open: what its deltas scattered becomes one object, or one for each
-    /// chunk, unless it is a small part of a long file. Its bytes are safe already.
+    /// Assembles a file at its last close: content scattered over deltas becomes one object, or one per chunk, unless the
+    /// deltas are a small part of a long file. The bytes are safe in any case.
     pub(crate) async fn assemble_closed(&self, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
         let is_last = self.files.users(file.ino) == 1;
@@ -53,7 +53,7 @@ impl Filesystem {
         self.commit_by_inode(file, &mut work, &inode, When::Closed).await
     }
 
-    /// Stores what was written, and names it. The caller holds the file's work.
+    /// Stores the unpublished writes and names them. The caller holds the file's `work`.
     pub(super) async fn commit_by_inode(
         &self,
         file: &OpenFile,
@@ -82,14 +82,14 @@ impl Filesystem {
                 outcome?
             }
         };
-        // What a stream has stored its next attempt names; others store once more.
+        // A stream keeps what it has stored for the next attempt; other states upload again.
         let keys = if matches!(work, Dirty::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
         let named = self.name_spliced(file, work, spliced, size_bytes).await;
         self.discard_refused(&named, keys).await;
         self.or_keep(named, work)
     }
 
-    /// What a quota does not let be named is garbage.
+    /// Discards objects that could not be named because of a quota.
     pub(super) async fn discard_refused<T>(&self, named: &Result<T>, keys: BTreeSet<ObjectKey>) {
         if let Err(Error::Namespace(FsError::OverQuota | FsError::VolumeFull)) = named {
             for key in keys {
@@ -98,7 +98,7 @@ impl Filesystem {
         }
     }
 
-    /// The writes are what was stored from now on.
+    /// Names the new content and makes it the base of further writes.
     async fn name_spliced(
         &self,
         file: &OpenFile,
@@ -122,7 +122,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// One op names what was stored; what nothing refers to any more goes.
+    /// Names new content in one op and discards the objects that the file no longer uses.
     pub(super) async fn name_content(
         &self,
         file: &OpenFile,
@@ -146,7 +146,7 @@ impl Filesystem {
         Ok(pin)
     }
 
-    /// Whether what is to be stored of an open file is a delta that leaves a part of it in the object with this key.
+    /// Returns whether a commit of an open file is a delta that leaves a part of the file in the object with this key.
     pub(super) fn leaves(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
         plan(self.layout.mapping(), local, When::Open)?.leaves(local, key)
     }
@@ -161,7 +161,7 @@ impl Filesystem {
         let plan = plan(self.layout.mapping(), local, when)?;
         let objects =
             plan.objects.iter().map(|runs| self.store_runs(ino, Assembly { local, runs }, attributes));
-        // Collected, as a stream over the closure would not be `Send`.
+        // Collected first, because a stream over the closure would not be `Send`.
         let objects: Vec<_> = objects.collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
         let content = self.all_or_none(stored).await?.concat();
@@ -201,8 +201,8 @@ impl Filesystem {
         }
     }
 
-    /// Stores bytes for a file that is not there yet, as its mapping says: its content from offset 0. Nothing stays if
-    /// some cannot be stored.
+    /// Stores bytes for an inode that does not exist yet, divided as the mapping says; returns its content from offset 0. On
+    /// failure no object stays.
     pub(crate) async fn store_content(&self, ino: Ino, payload: &Payload) -> Result<Vec<Extent>, StoreError> {
         let attributes = Attributes::default();
         let objects = split(payload, self.layout.mapping().object_bytes()).into_iter();
@@ -212,8 +212,8 @@ impl Filesystem {
         Ok(self.all_or_none(stored).await?.concat())
     }
 
-    /// Copies the bytes of a pin for a file that is not there yet, inside the store where that is worth it: its content
-    /// from offset 0.
+    /// Copies the bytes of a pin for an inode that does not exist yet, inside the store where that is worthwhile; returns its
+    /// content from offset 0.
     pub(crate) async fn copy_content(&self, ino: Ino, pin: Pin) -> Result<Vec<Extent>> {
         let range = 0..pin.size_bytes;
         let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
@@ -271,13 +271,13 @@ impl Filesystem {
         Ok(Spliced { ranges: everything(), content: content.flatten().collect(), delta: None })
     }
 
-    /// A key of content that was never used.
+    /// Returns an unused key for content of an inode.
     pub(crate) fn content_key(&self, ino: Ino) -> Result<ObjectKey, StoreError> {
         let key = self.layout.content_key(ino, self.entropy.next_u64());
         key.map_err(|error| StoreError::Invalid(error.to_string()))
     }
 
-    /// An upload whose first answer was lost finds its own object when it is repeated.
+    /// Turns the failure of a repeated upload into success if its first attempt stored the object and only the answer was lost.
     async fn or_stored_before(
         &self,
         stored: Result<ObjectRef, StoreError>,
@@ -294,7 +294,7 @@ impl Filesystem {
         }
     }
 
-    /// Everything that was stored, or the first error; then what was stored goes again.
+    /// Returns all results, or the first error after discarding the objects that were stored.
     pub(super) async fn all_or_none(
         &self,
         stored: Vec<Result<Vec<Extent>, StoreError>>,
@@ -314,7 +314,7 @@ impl Filesystem {
     }
 }
 
-/// The content that an object gives the file which has these ranges in it, one after the other.
+/// Returns the extents of an object that concatenates these ranges of a file.
 pub(super) fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
     let mut object_offset = 0;
     let extent = |run: &Range<u64>| {
@@ -326,7 +326,7 @@ pub(super) fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
     runs.iter().map(extent).filter(|extent| extent.len > 0).collect()
 }
 
-/// Cuts a payload into objects of so many bytes, with the range of the file that each holds.
+/// Splits a payload into objects of `object_bytes`, with the range of the file that each holds.
 fn split(payload: &Payload, object_bytes: u64) -> Vec<(Range<u64>, Payload)> {
     let mut objects: Vec<(Range<u64>, Payload)> = Vec::new();
     let mut at = 0;

@@ -1,4 +1,5 @@
-//! Renaming directories under path naming: everything below moves, and nobody else stores in the tree meanwhile.
+//! Renames of directories in a volume named by path: everything below moves, and no other operation stores in the tree
+//! meanwhile.
 
 use meta::{Ino, Kind};
 use store::names::KeyPrefix;
@@ -8,16 +9,16 @@ use crate::bucket::path_locks::PathLock;
 use crate::content::open_file::OpenFile;
 use crate::{Error, Filesystem, Result};
 
-/// Programs that move files copy what they cannot rename.
+/// Programs that move files fall back to a copy on EXDEV.
 const TOO_LONG: Error =
-    Error::new(libc::EXDEV, "paths longer than a key would come or go with this rename: copy the directory");
+    Error::new(libc::EXDEV, "some paths below are too long for a key before or after this rename: copy the directory instead");
 
 impl Filesystem {
-    /// Moves a directory and everything below it, while no other change of its tree is under way.
+    /// Moves a directory and everything below it while the trees are locked.
     pub(super) async fn move_tree(&self, ends: &Ends) -> Result<()> {
         let _trees = self.trees_of_complete_files(ends).await?;
         self.must_be_as_found(ends)?;
-        // Something may have been stored in the directory to replace before everybody had to wait.
+        // Something may have been stored in the directory to replace before the lock was taken.
         self.must_be_allowed(ends).await?;
         let from = self.layout.directory(&self.names, ends.source.ino)?;
         let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
@@ -36,7 +37,7 @@ impl Filesystem {
         self.rename_entry(ends, self.plain_again(ends.from.0, &ends.from.1)?)
     }
 
-    /// Everything known below a directory must be something that the bucket shows, before and afterwards.
+    /// Fails unless the bucket can show every known entry below a directory, before and after the rename.
     fn must_fit(&self, dir: Ino, from: &KeyPrefix, to: &KeyPrefix) -> Result<()> {
         for (name, entry) in self.names.entries(dir, None, usize::MAX)? {
             let fits = |prefix| self.layout.has_key(prefix, &name, entry.kind);
@@ -51,7 +52,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Locks both trees of a rename when what lies under the keys of the source is complete.
+    /// Locks both trees of a rename once the objects of all open files in the source are complete.
     async fn trees_of_complete_files(&self, ends: &Ends) -> Result<PathLock<'_>> {
         let dir = ends.source.ino;
         for _ in 1..ATTEMPTS_MAX {
@@ -61,7 +62,7 @@ impl Filesystem {
                 return Ok(trees);
             }
         }
-        Err(Error::new(libc::EBUSY, "files below the directory are written all the time"))
+        Err(Error::new(libc::EBUSY, "files below the directory keep being written; try again"))
     }
 
     fn is_incomplete(&self, file: &OpenFile) -> bool {
@@ -93,7 +94,7 @@ impl Filesystem {
         }
     }
 
-    /// Open files below a moved directory read their bytes at the new keys.
+    /// Pins open files below a moved directory to their new keys.
     fn repin_tree(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
             if self.is_inside(file.ino, dir)? {
