@@ -1,4 +1,4 @@
-//! The bytes of a file as a stream: in order, some of them asked for ahead, never all in memory.
+//! A file's bytes as a stream: in order, with read-ahead, never all in memory.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -14,28 +14,28 @@ use crate::content::slab::SLAB_BYTES;
 use crate::ops::{is_changed, join, owned};
 use crate::{Error, Filesystem};
 
-/// One item of the stream at most.
+/// Maximum bytes of one item of the stream.
 const ITEM_BYTES: u64 = SLAB_BYTES as u64;
-/// So much is asked for ahead, memory permitting.
+/// Bytes to read ahead, memory permitting.
 const AHEAD_BYTES: u64 = 8 << 20;
-/// Of a longer range nothing is kept that was handed out.
+/// Length of a range beyond which returned bytes are dropped from the cache.
 const KEPT_BYTES_MAX: u64 = 8 << 20;
 
-/// An open file being read to the end of a range.
+/// A file that is read up to the end of a range.
 #[derive(Debug)]
 struct Body {
     fs: Arc<Filesystem>,
     file: FileUser,
     pin: Arc<Pin>,
-    /// What is still to be handed out.
+    /// The range that is still to be returned.
     rest: Range<u64>,
-    /// How far it was asked for.
+    /// End of the ranges requested so far.
     asked: u64,
     is_long: bool,
 }
 
-/// Streams a range of the immutable bytes of `file`, which is open and is closed at the end. The first of them are
-/// there when this returns; `None`: they are not what was pinned any more.
+/// Streams a range of the pinned bytes of `file`, which is closed at the end. The first bytes are fetched before this returns;
+/// `None`: they are no longer what was pinned.
 pub(super) async fn body(
     fs: &Arc<Filesystem>,
     file: FileUser,
@@ -83,7 +83,7 @@ impl Body {
         Ok(join(bytes))
     }
 
-    /// In requests of half the window, not of one item each.
+    /// Requests half a window at a time instead of single items.
     fn ask_ahead(&mut self, must: u64) -> Result<(), Error> {
         let window = AHEAD_BYTES.min(self.fs.blocks.window_bytes(self.fs.files.len()));
         if self.asked.saturating_sub(self.rest.start) > window / 2 {
@@ -115,10 +115,10 @@ impl Body {
 }
 
 fn stale() -> Error {
-    Error::Stale("the file was overwritten while it was read".to_owned())
+    Error::Stale("the file was overwritten while it was read; try again".to_owned())
 }
 
-/// The caller knows no object but the one asked for.
+/// Maps an error to one about the requested object, because the caller does not know the file's objects.
 fn cut_off(error: Error) -> StoreError {
     match error {
         Error::Store(error) => error,

@@ -14,17 +14,17 @@ use crate::attr::Caller;
 use crate::names::invalidation::Invalidation;
 use crate::{Error, Filesystem};
 
-/// Names taken from the root at once.
+/// Names per step of a scan of the root.
 const BATCH: usize = 256;
 
-/// The directories at the root whose names a bucket can have.
+/// The directories at the volume's root whose names are valid bucket names.
 #[derive(Clone)]
 pub struct DirectoryBuckets {
     fs: Arc<Filesystem>,
 }
 
 impl DirectoryBuckets {
-    /// The buckets of a volume.
+    /// Serves the buckets of a volume.
     pub fn new(fs: Arc<Filesystem>) -> Self {
         Self { fs }
     }
@@ -40,7 +40,7 @@ impl DirectoryBuckets {
         found.filter(Inode::is_dir).ok_or_else(|| missing(name))
     }
 
-    /// Of a volume named by path the bucket tells.
+    /// Lists the buckets of a volume named by path from the bucket itself.
     async fn listed(&self) -> store::Result<Vec<String>> {
         let prefix: bytes::Bytes = self.fs.config.prefix.clone().into();
         let request = ListRequest {
@@ -102,7 +102,7 @@ impl Buckets for DirectoryBuckets {
             Err(error) => return Err(about(&key_of(name)?)(error)),
         }
         self.fs.names_first().await.map_err(about(&key_of(name)?))?;
-        // Of a directory of this name that was removed through the mount, or by another machine.
+        // Clears settings that remain of a directory of this name which was removed through the mount or by another machine.
         match self.fs.layout.follows_paths() {
             true => Box::pin(self.fs.settle_settings()).await?,
             false => {
@@ -114,7 +114,7 @@ impl Buckets for DirectoryBuckets {
         Ok(())
     }
 
-    /// What is set for it goes along, and so do its uploads.
+    /// Deletes a bucket together with its settings and its unfinished uploads.
     async fn delete(&self, name: &str) -> store::Result<()> {
         self.find(name).await?;
         let objects = self.objects(name);
@@ -137,7 +137,7 @@ impl Buckets for DirectoryBuckets {
             Err(error) if error.errno() == libc::ENOENT => return Err(missing(name)),
             Err(error) => return Err(about(&key_of(name)?)(error)),
         }
-        // If this ends before, the next bucket of the name clears them.
+        // If the process dies before this, creating a bucket of the same name clears the settings.
         objects.forget_settings(settings).await?;
         Box::pin(self.fs.settle_settings()).await?;
         self.tell(name).await;

@@ -1,4 +1,4 @@
-//! Inodes whose content is being stored and is not named yet, so that nobody takes it for garbage.
+//! Inodes whose content is being stored and not named yet, so that garbage collection spares it.
 
 use meta::Ino;
 use std::collections::HashMap;
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Filesystem;
 
-/// How many store for an inode, by its number.
+/// Number of operations that store content for an inode, by its number.
 #[derive(Debug, Default)]
 pub(crate) struct Storing(Mutex<HashMap<Ino, usize>>);
 
-/// Somebody stores for an inode; not any more when this is dropped.
+/// Guard of an operation that stores content for an inode.
 #[derive(Debug)]
 pub(crate) struct Stores {
     fs: Arc<Filesystem>,
@@ -18,7 +18,7 @@ pub(crate) struct Stores {
 }
 
 impl Storing {
-    /// Whether anybody stores for an inode.
+    /// Returns whether content is being stored for an inode.
     pub(crate) fn is_for(&self, ino: Ino) -> bool {
         self.lock().contains_key(&ino)
     }

@@ -175,7 +175,7 @@ impl Filesystem {
         }
     }
 
-    /// The pinned object is not there: a rename moved it, or somebody replaced or removed it.
+    /// Pins a file to its current object after the pinned one was moved, replaced or removed.
     async fn repin(&self, file: &OpenFile, old: &Arc<Pin>) -> Result<()> {
         // A local move or removal holds the lock until the file is pinned to the new place.
         let _work = file.work.lock().await;

@@ -95,7 +95,7 @@ impl Filesystem {
                     }
                     self.drop_copy(&conflict).await?;
                 }
-                // If it got there all the same, the copy is all that is left of theirs.
+                // The upload may have succeeded: the copy may be all that is left of the foreign object, so it stays.
                 Err(error) => return Err(error.into()),
             }
         }

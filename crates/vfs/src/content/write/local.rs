@@ -83,7 +83,7 @@ impl Local {
         self.base = pin;
     }
 
-    /// The object's bytes are gone: zeros stand for them.
+    /// Replaces the base's bytes, which are gone, by zeros.
     pub(crate) fn lose_base(&mut self) {
         (self.base, self.base_len) = (None, 0);
     }

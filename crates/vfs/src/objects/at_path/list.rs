@@ -1,15 +1,15 @@
-//! Listing a volume named by path: the bucket's listing, without what is Tenon's own.
+//! Listing of a volume named by path: the bucket's listing without Tenon's own objects.
 
 use bytes::Bytes;
 use store::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef};
 
 use crate::objects::Objects;
 
-/// The last character there is: a listing that starts after `.tenon/` and this starts after all of that.
+/// The largest character: a listing that starts after `.tenon/` plus this character skips everything below `.tenon/`.
 const LAST: &str = "\u{10FFFF}";
-/// What tokens begin with that are the bucket's.
+/// Prefix of continuation tokens that wrap a token of the bucket.
 const THEIRS: &str = "t";
-/// The token of a page that follows what is Tenon's own.
+/// Continuation token of a page that ended in Tenon's own objects: the next page starts behind them.
 const BEYOND_OWN: &str = "o";
 
 impl Objects {
@@ -19,10 +19,10 @@ impl Objects {
         loop {
             let mut page = self.fs.store.list(request.clone()).await?;
             let ends_in_own = page.entries.last().is_some_and(|entry| self.fs.layout.is_own(entry.text()));
-            // The marker of the directory itself is no object in it.
+            // The marker of the base directory itself is not an object in it.
             page.entries.retain(|entry| !self.fs.layout.is_own(entry.text()) && entry.text().len() > at);
             let next = match page.next {
-                // There may be millions of them.
+                // Tenon's own objects may number millions, so the listing skips them.
                 Some(_) if ends_in_own => Some(BEYOND_OWN.to_owned()),
                 next => next.map(|token| format!("{THEIRS}{token}")),
             };
@@ -56,7 +56,7 @@ impl Objects {
                 request.start_after = Some([&self.fs.layout.own(), LAST.as_bytes()].concat().into());
             }
             next => {
-                let is_none = "a listing's token that no page gave out";
+                let is_none = "invalid continuation token";
                 let token = next.as_deref().and_then(|token| token.strip_prefix(THEIRS)).map(str::to_owned);
                 request.token = Some(token.ok_or_else(|| store::StoreError::Invalid(is_none.to_owned()))?);
             }

@@ -1,7 +1,7 @@
-//! Objects of a volume named by path: the bucket's own, through one door with the mount's changes.
+//! Objects of a volume named by path: the bucket's objects, in one order with the mount's own changes.
 //!
-//! Invariants: whoever stores under a key has claimed it, as the mount does; a name being changed is noted, so that no
-//! listing which was under way brings back what was.
+//! Invariants: every writer of a key claims it, as the mount does; a name being changed is marked as changing, so that a
+//! listing in progress does not bring back its previous state.
 
 mod list;
 mod multipart;
@@ -24,7 +24,7 @@ use crate::content::pin::Pin;
 use crate::names::invalidation::Invalidation;
 
 impl Objects {
-    /// The bucket's key of a key.
+    /// Returns the bucket's key for a key of the endpoint.
     pub(super) fn full_key(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = [&self.fs.config.prefix, &self.base[..], key.as_bytes()].concat();
         if self.fs.layout.is_own(&full) {
@@ -36,7 +36,7 @@ impl Objects {
             0 => no_such_key(key, &error.to_string()),
             _ => {
                 let why = format!(
-                    "in the store its path has {before} bytes more, {len} altogether, of {len_max} at most: use a key of at most {} bytes",
+                    "with the path in the store the key has {len} bytes ({before} more), and the limit is {len_max}: use a key of at most {} bytes",
                     len_max.saturating_sub(before)
                 );
                 no_such_key(key, &why)
@@ -48,14 +48,15 @@ impl Objects {
         self.full_key(key).map_err(|_| StoreError::NotFound(key.clone()))
     }
 
-    /// The name that a key leads to, as far as it is known here: directory, name shown, inode.
+    /// Returns what the namespace knows of a key: directory, name and inode.
     fn known(&self, full: &ObjectKey) -> crate::Result<Option<(Ino, Name, Option<Inode>)>> {
         let Some((dir, shown)) = self.fs.shown_at(full)? else { return Ok(None) };
         let inode = self.fs.names.lookup(dir, &shown)?.filter(|inode| !inode.is_dir());
         Ok(Some((dir, shown, inode)))
     }
 
-    /// The file behind a key that the bucket does not show there: a further name of one, or one that lies beside.
+    /// Returns the file of a key whose object is not at that key in the bucket: a further name of a file, or a file in objects
+    /// under keys of their own.
     fn unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
         let Some((dir, name, Some(inode))) = self.known(full)? else { return Ok(None) };
         let is_stored = matches!(inode.kind, Kind::File | Kind::Symlink) && inode.object().is_some();
@@ -81,7 +82,7 @@ impl Objects {
         Ok(Object { meta: renamed(key, object.meta), body: object.body })
     }
 
-    /// An object's own description, where all of the file is in it.
+    /// Returns the headers of such a file's object if it is one whole object, otherwise headers made of the inode.
     async fn meta_of_unshown(&self, key: &ObjectKey, inode: &Inode) -> store::Result<ObjectMeta> {
         let pin = self.fs.pin(inode).map_err(about(key))?;
         if let Some(object) = pin.as_ref().and_then(Pin::object) {
@@ -113,7 +114,7 @@ impl Objects {
         match found.await {
             Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
                 Some(body) => Ok(Object { meta, body }),
-                None => Err(StoreError::Unavailable("the file was overwritten while it was read".to_owned())),
+                None => Err(StoreError::Unavailable("the file was overwritten while it was read; try again".to_owned())),
             },
             Err(error) => Err(error),
         }
@@ -131,8 +132,8 @@ impl Objects {
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 
-    /// Does something to a key while nobody else here does, and no look counts against what is known; then the mount shows it. Who renames what has
-    /// the key waits until it does.
+    /// Changes a key while no local operation and no observation of the bucket interferes; afterwards the mount shows the
+    /// result. A rename of the key waits until it is shown.
     pub(super) async fn changing<T>(
         &self,
         full: &ObjectKey,
@@ -143,7 +144,7 @@ impl Objects {
         let done = {
             let _path = self.fs.lock_keys(&[full]).await.map_err(about(full))?;
             let _claim = self.fs.claims.claim(full).await;
-            // What is not known yet may be found meanwhile: it is there until then.
+            // An unknown name need not be marked before: another observation may find it as it was until the change.
             let _changing = self.note(full, |known| known.is_some());
             let done = work.await?;
             drop(self.note(full, |_| true));
@@ -158,14 +159,14 @@ impl Objects {
         counts(known).then(|| self.fs.changes.begin(dir, &name))
     }
 
-    /// What became of a key the mount shows when this returns: where it knows nothing of the directory, it will ask. What
-    /// was done is done, also if the bucket does not say now what it made of it.
+    /// Makes the mount show the outcome of a change before this returns; a directory that is not known will be listed anyway.
+    /// The change has succeeded even if the bucket cannot be asked for its result now.
     async fn show(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
         let news = match self.fs.look_until_it_counts(full, look).await {
             Ok(news) => Ok(news),
             Err(error) => {
-                tracing::warn!(key = %full, %error, "what was stored is not seen yet: the bucket is asked later");
+                tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
                 self.forgotten(full)
             }
         };
@@ -186,7 +187,7 @@ impl Objects {
         }
     }
 
-    /// Whether the mount would answer for a key without asking the bucket.
+    /// Returns whether the mount would answer for a key without asking the bucket.
     fn is_looked_at(&self, full: &ObjectKey) -> crate::Result<bool> {
         let Some(known) = self.fs.known_way(full)? else { return Ok(false) };
         let Some(name) = &known.next else { return Ok(true) };
@@ -220,7 +221,7 @@ impl Objects {
         Ok(ObjectRef { key: to.clone(), ..copied })
     }
 
-    /// The bucket's object behind a ref.
+    /// Returns the bucket's object that an object of the endpoint is.
     pub(super) fn source_at_path(&self, from: &ObjectRef) -> store::Result<ObjectRef> {
         let full = self.full_key_to_read(&from.key)?;
         let Some(inode) = self.unshown(&full).map_err(about(&from.key))? else {
@@ -231,7 +232,7 @@ impl Objects {
             Some(object) if object.etag == from.etag => Ok(object.clone()),
             Some(_) => Err(StoreError::PreconditionFailed(from.key.clone())),
             None => {
-                Err(StoreError::Unsupported("copies of a file that is in several objects for now".to_owned()))
+                Err(StoreError::Unsupported("copying a file that is stored in several objects".to_owned()))
             }
         }
     }
@@ -260,7 +261,7 @@ impl Objects {
         }
     }
 
-    /// Whether a file's going is more than its object's: somebody has it open, or it has other names.
+    /// Returns whether removing a file is more than deleting its object: it is open, has other names, or is not at its key.
     fn matters(&self, dir: Ino, name: &Name, inode: &Inode) -> crate::Result<bool> {
         let is_shown = self.fs.is_shown(dir, name, inode)?;
         let is_open = self.fs.files.get(inode.ino).is_some();
@@ -290,7 +291,7 @@ impl Objects {
         set
     }
 
-    /// The key of the object that has a key's tags.
+    /// Returns the key of the object that carries a key's tags.
     fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = self.full_key_to_read(key)?;
         let Some(inode) = self.unshown(&full).map_err(about(key))? else { return Ok(full) };
@@ -303,7 +304,7 @@ fn renamed(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
     ObjectMeta { object: ObjectRef { key: key.clone(), ..meta.object }, ..meta }
 }
 
-/// Errors name the key as the caller knows it.
+/// Rewrites an error to name the key as the caller knows it.
 pub(super) fn about_key(key: &ObjectKey, error: StoreError) -> StoreError {
     match error {
         StoreError::InvalidKey { reason, .. } => no_such_key(key, &reason),

@@ -1,4 +1,4 @@
-//! An object in parts in a volume named by path, for who stays until it is complete.
+//! A multipart upload in a volume named by path, within the process that completes it.
 
 use std::fmt;
 use std::ops::Range;

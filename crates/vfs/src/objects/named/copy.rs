@@ -1,5 +1,5 @@
-//! Copies in a volume named by inode: content belongs to one inode, so the copy has objects of its own, made inside the
-//! store where that is worth it.
+//! Copies in a volume named by inode. Content belongs to one inode, so a copy has objects of its own, which are copied inside
+//! the store where that is worthwhile.
 
 use meta::{Inode, Kind};
 use std::ops::Range;
@@ -47,7 +47,7 @@ impl Objects {
         self.name_or_discard(to, &new, &precondition).await
     }
 
-    /// The inode behind a ref, if it still has that tag.
+    /// Returns the inode of an object reference, if it still has that etag.
     pub(super) fn source(&self, from: &ObjectRef) -> store::Result<(Inode, ObjectMeta, Kept)> {
         let (inode, meta, kept) = self.steadily(&from.key, || {
             let inode = self.must_find(&from.key)?;
@@ -60,7 +60,7 @@ impl Objects {
         Ok((inode, meta, kept))
     }
 
-    /// Copies a range of an inode's bytes as content of another, from offset 0.
+    /// Copies a range of an inode's bytes as content of another inode, from offset 0.
     pub(super) async fn copied(
         &self,
         from: &ObjectRef,
@@ -88,13 +88,13 @@ impl Objects {
         let object = Box::pin(self.get_named(key, store::GetOptions::default())).await?;
         let limit = 1 << 20;
         if inode.size_bytes > limit {
-            return Err(StoreError::Invalid("a directory's marker has at most 60 KiB".to_owned()));
+            return Err(StoreError::Invalid("the marker of a directory cannot exceed 60 KiB".to_owned()));
         }
         let pieces: Vec<bytes::Bytes> = object.body.try_collect().await?;
         Ok(pieces.into_iter().collect())
     }
 
-    /// New headers for the same bytes: the inode stays.
+    /// Replaces the headers of an object; the inode and its bytes stay.
     async fn describe_anew(&self, object: &ObjectRef, options: CopyOptions) -> store::Result<ObjectRef> {
         let key = &object.key;
         let _claim = self.fs.claims.claim(&self.claimed(key)).await;
@@ -105,7 +105,7 @@ impl Objects {
         let change = self.describing(key, (&inode, &meta, &before), &attributes, &tags)?;
         let applied = self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(named(key))?;
         self.settle(key, change, applied).await?;
-        // Of an empty file the time tells which it is.
+        // Without content the etag comes from the inode's times, which may have changed.
         let etag = self.etag_of(key, &self.must_find(key)?).map_err(named(key))?;
         Ok(ObjectRef::new(key.clone(), etag))
     }

@@ -1,4 +1,4 @@
-//! Removing objects of a volume named by inode, and directories that were there for them alone.
+//! Removal of objects of a volume named by inode, and of directories that existed only because of them.
 
 use meta::{FsError, Ino, Name, Op};
 use store::{ObjectKey, Precondition};
@@ -30,7 +30,7 @@ impl Objects {
         Err(busy())
     }
 
-    /// False: somebody else was faster.
+    /// Deletes an object. Returns false if another operation changed the name meanwhile.
     async fn delete_object(
         &self,
         key: &ObjectKey,
@@ -43,12 +43,12 @@ impl Objects {
             return Ok(true);
         };
         let file = match self.fs.open_file(inode.ino) {
-            // It went in between.
+            // The inode was removed meanwhile.
             Err(crate::Error::Namespace(FsError::NotFound)) => return Ok(false),
             file => file.map_err(about(key))?,
         };
         let outcome = {
-            // Nobody publishes other bytes between the look and the commit.
+            // The lock keeps other bytes from being published between the check and the commit.
             let _work = file.work.lock().await;
             self.unlink(key, (way.dir, &name), precondition)
         };
@@ -77,7 +77,7 @@ impl Objects {
         }
     }
 
-    /// A directory with something in it goes on without its marker.
+    /// Deletes the marker of a directory. A directory with contents stays without its marker.
     async fn delete_marker(
         &self,
         key: &ObjectKey,
@@ -109,7 +109,7 @@ impl Objects {
         Ok(true)
     }
 
-    /// Removes a directory that was there for what was in it, if that is nothing any more; and so on upwards.
+    /// Removes a directory that existed only because of its contents, if it is empty now, and then its parents likewise.
     pub(in crate::objects) fn prune(
         &self,
         mut dir: Ino,
@@ -134,7 +134,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Fails for a directory that has a marker or anything in it. What lay beside it has its plain name again.
+    /// Returns the removal of such a directory; its commit fails if the directory has a marker or contents. A shadowed file
+    /// gets its plain name back.
     fn pruning(&self, dir: Ino, parent: Ino, name: &Name) -> Result<Change, FsError> {
         let mut change = Change::default();
         change.entry(parent, name);
@@ -142,7 +143,7 @@ impl Objects {
         change.ops.push(Op::Rmdir { parent, name: name.clone() });
         let again = self.fs.plain_again(parent, name)?;
         if let Some(Op::Rename { from: (_, beside), .. }) = &again {
-            // Whoever asked for this waits until the front end has heard of it.
+            // The caller waits until the front end has processed these invalidations.
             change.entry(parent, beside);
         }
         change.ops.extend(again);

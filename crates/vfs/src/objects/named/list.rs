@@ -1,10 +1,10 @@
 //! Listing a volume named by inode in the order of its keys.
 //!
-//! The namespace keeps the names of each directory together; keys sort across directories. So what lies ahead is a heap
-//! of entries by their texts: the first of them is the next of the listing, or is replaced by what is in it. What one
-//! directory adds comes in batches, so that memory does not grow with it.
+//! The namespace stores the names of each directory together, but keys sort across directories. The listing merges them with a
+//! heap of items by key: the smallest item is the next entry, or is replaced by its contents. A directory adds its entries in
+//! batches, so memory does not grow with its size.
 //!
-//! Invariant: nothing below a common prefix is looked at, but to see whether anything is there.
+//! Invariant: below a common prefix nothing is read, except to check whether there is any object.
 
 use bytes::Bytes;
 use meta::{Dentry, FsError, Ino, Kind, Name};
@@ -20,12 +20,12 @@ use crate::objects::Objects;
 use crate::objects::description::Record;
 use crate::objects::errors::about;
 
-/// Entries of one directory taken at once.
+/// Entries of one directory per batch.
 const BATCH: usize = 256;
-/// Sorts after every name that begins like a text.
+/// Suffix that sorts after every continuation of a key.
 const BEYOND: [u8; 8] = [0xff; 8];
 
-/// A directory and the keys in it.
+/// A directory and the prefix of its keys.
 #[derive(Debug, Clone)]
 struct Level {
     dir: Ino,
@@ -38,15 +38,15 @@ enum What {
     Object(Ino),
     /// A directory.
     Inside(Level),
-    /// What follows in a directory after the text.
+    /// The rest of a directory after the item's key.
     More(Level),
 }
 
-/// What lies ahead at a text.
+/// An item of the heap.
 #[derive(Debug)]
 struct Ahead {
     text: Vec<u8>,
-    /// Of several with one text: what has its plain name, what lies beside, what follows.
+    /// Order of items with equal keys: plain name, shadowed name, rest of a directory.
     rank: u8,
     what: What,
 }
@@ -65,14 +65,14 @@ impl PartialOrd for Ahead {
     }
 }
 
-/// The first text is the greatest, as the heap asks for it.
+/// Reverses the order, because the heap returns the greatest item.
 impl Ord for Ahead {
     fn cmp(&self, other: &Self) -> Ordering {
         (&other.text, other.rank).cmp(&(&self.text, self.rank))
     }
 }
 
-/// An entry of the page to be.
+/// An entry of the page.
 #[derive(Debug)]
 enum Entry {
     Object(Vec<u8>, Ino),
@@ -84,7 +84,7 @@ struct Walk<'o> {
     scan: Scan,
     ahead: BinaryHeap<Ahead>,
     entries: Vec<Entry>,
-    /// The last text that was looked at as an entry.
+    /// The last key or common prefix that was considered as an entry.
     last: Option<Vec<u8>>,
 }
 
@@ -129,7 +129,7 @@ impl Objects {
 }
 
 impl Walk<'_> {
-    /// Whether nothing that follows a text belongs to the listing.
+    /// Returns whether neither this key nor any later one belongs to the listing.
     fn is_beyond(&self, text: &[u8]) -> bool {
         text > &*self.scan.prefix && !text.starts_with(&self.scan.prefix)
     }
@@ -142,7 +142,7 @@ impl Walk<'_> {
         }
     }
 
-    /// An object's key.
+    /// Handles the key of an object.
     fn see(&mut self, text: Vec<u8>, ino: Ino) -> store::Result<()> {
         if !text.starts_with(&self.scan.prefix) {
             return Ok(());
@@ -162,7 +162,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a text belongs on the page, and was not there yet.
+    /// Returns whether a text belongs on the page and is not a repetition, and notes it.
     fn is_new(&mut self, text: &[u8]) -> bool {
         let is_new = self.scan.is_after(text) && self.last.as_deref() != Some(text);
         self.last = Some(text.to_vec());
@@ -188,19 +188,19 @@ impl Walk<'_> {
         self.enter(level)
     }
 
-    /// Whether everything that begins with a text comes before the page.
+    /// Returns whether all keys with this prefix come before the page.
     fn is_before(&self, text: &[u8]) -> bool {
         self.scan.after.as_ref().is_some_and(|after| text < &**after && !after.starts_with(text))
     }
 
-    /// The first entries of a directory that the page can begin with.
+    /// Adds the first batch of a directory's entries that can be on the page.
     fn enter(&mut self, level: &Level) -> store::Result<()> {
         let inside = level.prefix.as_bytes();
         let begins = |text: &[u8], is_prefix: bool| {
             let rest = text.strip_prefix(inside).filter(|rest| !rest.is_empty())?;
             let slash = rest.iter().position(|byte| *byte == b'/');
             Some(match slash {
-                // The directory that goes on there comes first.
+                // The directory that continues there comes first.
                 Some(at) => before(&rest[..=at]),
                 None if is_prefix => before(rest),
                 None => rest.to_vec(),
@@ -215,7 +215,7 @@ impl Walk<'_> {
         self.more(level, &[inside, &from].concat())
     }
 
-    /// Names too long for the directory go on in others, which may have begun before.
+    /// Adds directories of continued (overlong) names, whose keys may begin before the page.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
         for entry in texts::other_escapes(&self.objects.fs.names, level.dir).map_err(failed)? {
             if entry.text.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
@@ -225,7 +225,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The next entries of a directory after a text.
+    /// Adds the next batch of a directory's entries after a key.
     fn more(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
         let after = &text[level.prefix.as_bytes().len()..];
         let entries = texts::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(failed)?;
@@ -256,7 +256,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether anything in a directory is an object.
+    /// Returns whether a directory contains any object.
     fn has_keys(&self, level: &Level) -> store::Result<bool> {
         if level.prefix.marker_key().is_some() && self.has_marker(level.dir)? {
             return Ok(true);
@@ -306,7 +306,7 @@ impl Walk<'_> {
     }
 }
 
-/// What an entry is in a listing; `None` for what no key leads to.
+/// Returns the item of a directory entry; `None` if no key leads to it.
 fn entry_of(level: &Level, name: &Name, dentry: Dentry, text: &[u8]) -> Option<What> {
     let leads_back = || match level.prefix.entry(text) {
         Some(names::Entry::Object(plain)) => {
@@ -331,7 +331,7 @@ fn entry_of(level: &Level, name: &Name, dentry: Dentry, text: &[u8]) -> Option<W
     }
 }
 
-/// What no text between lies before a text of a directory.
+/// Returns a text that sorts before `text`, with no name between the two.
 fn before(text: &[u8]) -> Vec<u8> {
     let Some((last, rest)) = text.split_last() else { return Vec::new() };
     match last.checked_sub(1) {
@@ -354,10 +354,10 @@ fn unread(error: FsError) -> StoreError {
     }
 }
 
-/// Errors of a listing are about no key.
+/// Returns a placeholder key for errors of a listing.
 fn any_key() -> ObjectKey {
     match ObjectKey::try_from("/") {
         Ok(key) => key,
-        Err(_) => unreachable!("it has one byte"),
+        Err(_) => unreachable!("'/' is a valid key"),
     }
 }

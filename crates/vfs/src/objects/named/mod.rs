@@ -1,7 +1,7 @@
-//! Objects of a volume named by inode: a key is a path of names, and everything is in the namespace.
+//! Objects of a volume named by inode: a key is a path of names, and everything but content is in the namespace.
 //!
-//! Invariants: an object's content is stored before one commit makes it, its description and its name, so that nobody
-//! sees half of it; a name of the mount and a key lead to the same inode or to none.
+//! Invariants: an object's content is stored before one commit creates the object, its description and its name, so that no
+//! reader sees a part of it; a name in the mount and the key of the same path lead to the same inode or to none.
 
 pub(super) mod copy;
 pub(super) mod delete;
@@ -21,22 +21,22 @@ use super::{Objects, etag};
 use crate::bucket::metadata::content_type;
 use crate::layout::is_reserved;
 
-/// Somebody else changes the same names so often before it is given up.
+/// Attempts of a change that keeps conflicting with other changes of the same names.
 pub(super) const ATTEMPTS_MAX: usize = 100;
 
-/// The way to a key, as far as there is one.
+/// A key resolved as far as its directories exist.
 #[derive(Debug)]
 pub(super) struct Way {
-    /// The deepest directory that is there.
+    /// The deepest existing directory.
     pub(super) dir: Ino,
-    /// The directories that are not, below it.
+    /// The missing directories below it.
     pub(super) missing: Vec<Name>,
-    /// The name of the object; `None`: the key is the marker of the directory.
+    /// The object's name; `None`: the key is the marker of the directory.
     pub(super) last: Option<Name>,
 }
 
 impl Objects {
-    /// The directory that all keys are in.
+    /// Returns the directory that contains all keys.
     pub(super) fn base_dir(&self) -> store::Result<Ino> {
         let Some(bucket) = self.bucket() else { return Ok(Ino::ROOT) };
         let missing = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
@@ -50,7 +50,7 @@ impl Objects {
         Ok(dir)
     }
 
-    /// The way to a key; an error for one of Tenon's own.
+    /// Resolves a key; fails for a reserved one.
     pub(super) fn way(&self, key: &ObjectKey) -> store::Result<Way> {
         let mut dir = self.base_dir()?;
         let mut path = names::key_to_path(key);
@@ -72,7 +72,7 @@ impl Objects {
         Ok(Way { dir, missing, last })
     }
 
-    /// The same to something that may not be there, which what is Tenon's own never is.
+    /// Resolves a key for reading: a reserved one does not exist.
     pub(super) fn way_to_read(&self, key: &ObjectKey) -> store::Result<Way> {
         self.way(key).map_err(|error| match error {
             StoreError::InvalidKey { .. } => StoreError::NotFound(key.clone()),
@@ -80,7 +80,7 @@ impl Objects {
         })
     }
 
-    /// What is no directory and has the name of a key, or lies beside it.
+    /// Returns the name and inode of a key's last component that is not a directory, under its plain or its shadowed name.
     pub(super) fn taken(&self, way: &Way) -> Result<Option<(Name, Inode)>, FsError> {
         let Some(last) = way.last.as_ref().filter(|_| way.missing.is_empty()) else { return Ok(None) };
         match self.fs.names.lookup(way.dir, last)? {
@@ -92,13 +92,13 @@ impl Objects {
         Ok(inode.map(|inode| (beside, inode)))
     }
 
-    /// The inode that is the object of a key.
+    /// Returns the inode that is the object of a key.
     pub(super) fn find_named(&self, key: &ObjectKey) -> store::Result<Option<Inode>> {
         let way = self.way_to_read(key)?;
         self.there(&way).map_err(named(key))
     }
 
-    /// The inode that is the object at the end of a way.
+    /// Returns the inode that is the object of a resolved key.
     pub(super) fn there(&self, way: &Way) -> Result<Option<Inode>, FsError> {
         if way.last.is_some() {
             let taken = self.taken(way)?.map(|(_, inode)| inode);
@@ -110,7 +110,7 @@ impl Objects {
         }
     }
 
-    /// Looks again at what was replaced between two looks: the key leads to something all the time.
+    /// Repeats a lookup that found nothing because its object was replaced between two steps.
     pub(super) fn steadily<T>(
         &self,
         key: &ObjectKey,
@@ -125,7 +125,7 @@ impl Objects {
         Err(busy())
     }
 
-    /// Whether nothing was found of an object that is there.
+    /// Returns whether a lookup found nothing although the object exists.
     pub(super) fn was_replaced<T>(&self, key: &ObjectKey, found: &store::Result<T>) -> store::Result<bool> {
         Ok(matches!(found, Err(StoreError::NotFound(_))) && self.find_named(key)?.is_some())
     }
@@ -134,7 +134,7 @@ impl Objects {
         self.find_named(key)?.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// Special files are no objects, nor is what was never stored and is being written.
+    /// Returns whether an inode is an object. Special files are not, nor is a file that was never stored.
     pub(super) fn is_object(&self, inode: &Inode) -> bool {
         match inode.kind {
             Kind::Symlink => true,
@@ -143,13 +143,13 @@ impl Objects {
         }
     }
 
-    /// Whether a directory is an object: somebody made it, or a program took out of it what it was there for, and it is
-    /// empty.
+    /// Returns whether a directory is an object: it was created explicitly, or it is empty because a program removed the
+    /// objects that it existed for.
     pub(super) fn has_marker(&self, dir: Ino) -> Result<bool, FsError> {
         Ok(!self.is_implicit(dir)? || self.fs.names.entries(dir, None, 1)?.is_empty())
     }
 
-    /// Whether a directory was made for what is in it.
+    /// Returns whether a directory exists only because of its contents.
     pub(super) fn is_implicit(&self, dir: Ino) -> Result<bool, FsError> {
         match self.fs.names.xattr(dir, IMPLICIT) {
             Ok(_) => Ok(true),
@@ -158,7 +158,7 @@ impl Objects {
         }
     }
 
-    /// The body of a directory's marker.
+    /// Returns the body of a directory's marker.
     pub(super) fn marker_body(&self, dir: Ino) -> Result<bytes::Bytes, FsError> {
         match self.fs.names.xattr(dir, MARKER) {
             Err(FsError::NoData) => Ok(bytes::Bytes::new()),
@@ -166,7 +166,7 @@ impl Objects {
         }
     }
 
-    /// What identifies an inode's object: tag, length and time.
+    /// Returns reference (etag and time) and length of an inode's object.
     pub(super) fn identity(
         &self,
         key: &ObjectKey,
@@ -220,12 +220,12 @@ impl Objects {
     }
 }
 
-/// Others were faster each time.
+/// Returns the error of a change that conflicted with others in every attempt.
 pub(super) fn busy() -> StoreError {
-    StoreError::Unavailable("others change the same names all the time".to_owned())
+    StoreError::Unavailable("too many concurrent changes of the same names; try again".to_owned())
 }
 
-/// Somebody changed the names meanwhile: whoever wants to change them looks again.
+/// Returns whether an error comes from a concurrent change of the names, so that the operation is to be retried.
 pub(super) fn is_race(error: &FsError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! An object in parts in a volume named by inode, for who stays until it is complete.
+//! A multipart upload in a volume named by inode, within the process that completes it.
 
 use meta::{Extent, Ino};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::objects::Objects;
 use crate::objects::errors::about;
 use crate::objects::storing::Stores;
 
-/// What a part consists of, from offset 0.
+/// A part's content from offset 0, and its length.
 type Content = (Vec<Extent>, u64);
 
 struct NamedUpload {
@@ -22,12 +22,12 @@ struct NamedUpload {
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
-    /// The inode to be.
+    /// The inode of the future object.
     ino: Ino,
     _stores: Stores,
     /// `None` once it was completed or aborted.
     parts: Mutex<Option<BTreeMap<u32, Content>>>,
-    /// Who did not hear of it completes it once more.
+    /// The completed object, for a repeated completion whose first answer was lost.
     completed: OnceLock<ObjectRef>,
 }
 
@@ -57,7 +57,7 @@ impl NamedUpload {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A part that was there before goes.
+    /// Adds a part and discards an earlier one of the same number.
     async fn insert(&self, number: u32, part: Content) -> store::Result<()> {
         let replaced = match self.parts().as_mut() {
             Some(parts) => Ok(parts.insert(number, part)),
@@ -105,7 +105,7 @@ impl NamedUpload {
         precondition: Precondition,
     ) -> store::Result<ObjectRef> {
         if size_bytes > 0 {
-            let why = "in a volume named by inode an object in parts has no key that ends in '/'";
+            let why = "in a volume named by inode a multipart upload cannot create a key that ends in '/'";
             return Err(StoreError::Invalid(why.to_owned()));
         }
         let options = PutOptions {
@@ -164,7 +164,7 @@ impl Multipart for NamedUpload {
     }
 }
 
-/// Parts one after the other.
+/// Concatenates the content of parts.
 pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Content {
     let (mut all, mut at) = (Vec::new(), 0);
     for (content, size_bytes) in parts {
@@ -175,5 +175,5 @@ pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Co
 }
 
 fn ended() -> StoreError {
-    StoreError::Invalid("the upload was completed or aborted before".to_owned())
+    StoreError::Invalid("the upload was already completed or aborted".to_owned())
 }

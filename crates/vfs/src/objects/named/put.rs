@@ -1,4 +1,4 @@
-//! Storing an object in a volume named by inode: its bytes first, then one commit that makes it and its name.
+//! Storing of an object in a volume named by inode: first its bytes, then one commit that creates it and its name.
 
 use bytes::Bytes;
 use meta::acl::ACCESS;
@@ -18,37 +18,37 @@ use crate::objects::etag::{self, Given};
 use crate::objects::storing::Stores;
 use crate::ops::without_set_id;
 
-/// The longest symbolic link target, in bytes.
+/// Maximum length of a symbolic link target in bytes.
 const TARGET_BYTES_MAX: u64 = 4095;
-/// An extended attribute holds a marker's body, so it is not longer.
+/// Maximum length of a marker's body, which is stored in an extended attribute.
 const MARKER_BYTES_MAX: u64 = 60 << 10;
 
-/// What is stored and is to get a name.
+/// Stored content that is to get a name.
 #[derive(Debug)]
 pub(in crate::objects) struct New<'n> {
     pub(in crate::objects) ino: Ino,
-    /// All of it, from offset 0.
+    /// All content, from offset 0.
     pub(in crate::objects) content: Vec<Extent>,
     pub(in crate::objects) size_bytes: u64,
-    /// It is a symbolic link.
+    /// The target, if the object is a symbolic link.
     pub(in crate::objects) target: Option<Bytes>,
     pub(in crate::objects) attributes: &'n Attributes,
     pub(in crate::objects) tags: &'n Tags,
-    /// What to call the content, if it has a name already.
+    /// The etag of the content, if it has one already.
     pub(in crate::objects) etag: Option<&'n ETag>,
-    /// The inode is there already, as an orphan.
+    /// The orphan to use as the inode, instead of a new one.
     pub(in crate::objects) orphan: Option<Orphan>,
 }
 
-/// What an orphan has that gets a name.
+/// State of an orphan that gets a name.
 #[derive(Debug)]
 pub(in crate::objects) struct Orphan {
     pub(in crate::objects) base: Option<ETag>,
-    /// Attributes that are not the object's.
+    /// Attributes of the orphan that the object must not have.
     pub(in crate::objects) surplus: Vec<Box<[u8]>>,
 }
 
-/// One commit, and who must hear of it.
+/// The ops of one commit and the invalidations that follow it.
 #[derive(Debug, Default)]
 pub(in crate::objects) struct Change {
     pub(in crate::objects) ops: Vec<Op>,
@@ -56,7 +56,7 @@ pub(in crate::objects) struct Change {
 }
 
 impl Change {
-    /// Something changes under a name.
+    /// Adds the invalidation of a name that changes.
     pub(in crate::objects) fn entry(&mut self, parent: Ino, name: &Name) {
         self.news.push(Invalidation::entry(parent, name.as_bytes()));
         self.news.push(Invalidation::Inode(parent));
@@ -92,7 +92,7 @@ impl Objects {
         self.name_or_discard(key, &new, &options.precondition).await
     }
 
-    /// Nothing is stored for what would be refused anyway.
+    /// Checks the precondition before any content is stored.
     pub(super) fn look_first(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
         self.steadily(key, || {
             let there = self.there(&self.way(key)?).map_err(named(key))?;
@@ -100,14 +100,14 @@ impl Objects {
         })
     }
 
-    /// Where a symbolic link leads, if that is what the headers say.
+    /// Returns the target of a symbolic link, if the headers describe one.
     fn target(&self, key: &ObjectKey, body: &Payload, attributes: &Attributes) -> Option<Bytes> {
         let seen = self.seen(key, body.len(), attributes, self.fs.now(), &self.fs.defaults);
         let is_link = seen.kind == Kind::Symlink && (1..=TARGET_BYTES_MAX).contains(&body.len());
         is_link.then(|| body.to_bytes()).filter(|target| !target.contains(&0))
     }
 
-    /// Names what was stored; what cannot be named goes again.
+    /// Names stored content, and discards it if that fails.
     pub(in crate::objects) async fn name_or_discard(
         &self,
         key: &ObjectKey,
@@ -115,7 +115,7 @@ impl Objects {
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
         let named = self.name_object(key, new, precondition).await;
-        // Of a commit whose outcome is unknown nobody knows what it named.
+        // After a commit with an unknown outcome the content may have been named.
         if named.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable(_))) {
             self.discard_all(&new.content).await;
         }
@@ -130,7 +130,7 @@ impl Objects {
         }
     }
 
-    /// One commit: the object is there, and whatever had its name is not any more.
+    /// Creates the object in one commit, which also removes the previous owner of the name.
     pub(in crate::objects) async fn name_object(
         &self,
         key: &ObjectKey,
@@ -146,7 +146,7 @@ impl Objects {
                 _ => None,
             };
             let outcome = {
-                // Nobody publishes other bytes between the look and the commit.
+                // The lock keeps other bytes from being published between the check and the commit.
                 let _work = match &held {
                     Some(file) => Some(file.work.lock().await),
                     None => None,
@@ -161,7 +161,7 @@ impl Objects {
                     self.settle(key, change, applied).await?;
                     return Ok(object);
                 }
-                // What had the name went in between.
+                // The previous owner of the name was removed meanwhile.
                 Ok(None) | Err(StoreError::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -169,7 +169,7 @@ impl Objects {
         Err(busy())
     }
 
-    /// What a change left behind goes, what it did survives, and everybody hears of it.
+    /// Completes a change after its commit: deletes what it replaced, makes it durable, and waits for the invalidations.
     pub(in crate::objects) async fn settle(
         &self,
         key: &ObjectKey,
@@ -179,7 +179,7 @@ impl Objects {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
             match self.fs.let_go(applied).await {
                 Err(crate::Error::Namespace(FsError::NotFound)) => {}
-                Err(error) => tracing::warn!(%key, %error, "what was replaced could not be cleared away"),
+                Err(error) => tracing::warn!(%key, %error, "a replaced file could not be deleted"),
                 Ok(()) => {}
             }
         }
@@ -188,7 +188,7 @@ impl Objects {
         Ok(())
     }
 
-    /// `None`: somebody else was faster.
+    /// Tries to name content. `None`: the names changed meanwhile.
     fn try_to_name(
         &self,
         key: &ObjectKey,
@@ -243,7 +243,7 @@ impl Objects {
         Ok((ObjectRef::new(key.clone(), etag), change))
     }
 
-    /// The directories on the way to a key that are not there; the last of them.
+    /// Adds the missing directories of a key to a change; returns the last one.
     pub(super) fn make_way(&self, key: &ObjectKey, way: &Way, change: &mut Change) -> store::Result<Ino> {
         let mut dir = way.dir;
         for (index, name) in way.missing.iter().enumerate() {
@@ -260,7 +260,7 @@ impl Objects {
         Ok(dir)
     }
 
-    /// A file whose name a directory needs shows beside it from now on.
+    /// Gives a file whose name a directory needs its shadowed name.
     fn step_aside(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
         let beside = beside(key, name)?;
         change.entry(dir, &beside);
@@ -285,7 +285,7 @@ impl Objects {
         }
     }
 
-    /// The name that an object gets: beside a directory that has the plain one.
+    /// Returns the name of a new object: the shadowed one if a directory has the plain one.
     pub(super) fn free_name(
         &self,
         key: &ObjectKey,
@@ -301,8 +301,8 @@ impl Objects {
         if is_directory { beside(key, last) } else { Ok(last.clone()) }
     }
 
-    /// What a file is like that says nothing else: like the one that it replaces, whose right to lend its owner's
-    /// rights was not given to other bytes.
+    /// Returns the attributes for headers that do not set them: those of the replaced file without its set-id bits, which were
+    /// not granted to other bytes.
     fn defaults_over(&self, old: Option<&Inode>) -> Defaults {
         match old {
             Some(old) => Defaults {
@@ -328,7 +328,7 @@ impl Objects {
         headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, self.fs.moment())
     }
 
-    /// What an inode is like with other headers: as it is, where they do not say.
+    /// Returns the attributes of an inode after a change of headers; headers that say nothing keep the current ones.
     pub(super) fn seen_over(&self, key: &ObjectKey, inode: &Inode, attributes: &Attributes) -> Observed {
         let (uid, gid, mode) = (inode.uid, inode.gid, inode.mode);
         let defaults = Defaults { uid, gid, file_mode: mode, dir_mode: mode };
@@ -339,7 +339,7 @@ impl Objects {
         self.fs.names.xattr(inode.ino, ACCESS).ok()
     }
 
-    /// A directory becomes one that was made for its own sake.
+    /// Creates a directory's marker: the directory then exists independently of its contents.
     async fn put_marker(
         &self,
         key: &ObjectKey,
@@ -347,7 +347,7 @@ impl Objects {
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
         if body.len() as u64 > MARKER_BYTES_MAX {
-            let why = "in a volume named by inode an object whose key ends in '/' is a directory, and has at most 60 KiB";
+            let why = "in a volume named by inode an object whose key ends in '/' is a directory and cannot exceed 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));
         }
         let _claim = self.fs.claims.claim(&self.claimed(key)).await;
@@ -421,7 +421,7 @@ impl Objects {
     }
 }
 
-/// The inode with its content under its name.
+/// Adds the ops that create the inode, its content and its name.
 fn make(new: &New<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mut Change) {
     let ino = new.ino;
     let base = new.orphan.as_ref().and_then(|orphan| orphan.base.clone());
@@ -453,6 +453,6 @@ fn make(new: &New<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mu
 }
 
 fn beside(key: &ObjectKey, name: &Name) -> store::Result<Name> {
-    let why = "an object and a directory have this name, and it is too long for one beside the other";
+    let why = "an object and a directory share this name, which is too long for the shadowed name that the object would get";
     Name::new(&names::beside(name.as_bytes())).map_err(|_| no_such_key(key, why))
 }

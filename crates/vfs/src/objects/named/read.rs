@@ -1,4 +1,4 @@
-//! Reading objects of a volume named by inode.
+//! Reads of objects of a volume named by inode.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -49,7 +49,7 @@ impl Objects {
         }
     }
 
-    /// What it consists of when it was opened is what is read.
+    /// Streams a file's content as of the open.
     async fn get_file(&self, key: &ObjectKey, inode: &Inode, options: GetOptions) -> store::Result<Object> {
         let file = self.fs.open_file(inode.ino).map_err(about(key))?;
         let pinned = self.pinned(key, inode, options);
@@ -65,11 +65,11 @@ impl Objects {
         }
     }
 
-    /// Content that is not there: it was replaced since, or is lost.
+    /// Returns the error for missing content: it was replaced since, or is lost.
     fn not_there(&self, key: &ObjectKey, inode: &Inode) -> StoreError {
         match self.fs.names.inode(inode.ino) {
             Ok(now) if now.content == inode.content => {
-                StoreError::Corrupt(format!("the content of '{key}' is not there"))
+                StoreError::Corrupt(format!("the content of '{key}' is missing from the bucket"))
             }
             _ => StoreError::NotFound(key.clone()),
         }
@@ -88,7 +88,7 @@ impl Objects {
     }
 }
 
-/// The range that is asked for of an object.
+/// Checks the conditions of a GET and returns the range of the object to read.
 pub(in crate::objects) fn wanted(
     key: &ObjectKey,
     meta: &ObjectMeta,

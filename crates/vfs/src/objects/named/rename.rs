@@ -1,4 +1,4 @@
-//! Moving an object of a volume named by inode to another key: a name changes, and nothing else.
+//! Moving an object of a volume named by inode to another key: only a name changes.
 
 use meta::{Name, Op, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
@@ -9,7 +9,7 @@ use crate::objects::Objects;
 use crate::objects::errors::{named, no_such_key};
 
 impl Objects {
-    /// The inode keeps its number: who has the file open goes on, and what had the target's name is replaced.
+    /// Moves an object. The inode keeps its number, so open handles stay valid; the previous object of the target is replaced.
     pub(in crate::objects) async fn rename_named(
         &self,
         from: &ObjectRef,
@@ -19,7 +19,7 @@ impl Objects {
         if from.key == *to {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
-        // In one order, so that two that change places do not wait for each other.
+        // Claimed in one order, so that two renames that swap keys do not deadlock.
         let (one, other) = (self.claimed(&from.key), self.claimed(to));
         let (first, second) = if one < other { (&one, &other) } else { (&other, &one) };
         let _first = self.fs.claims.claim(first).await;
@@ -42,7 +42,7 @@ impl Objects {
         Err(busy())
     }
 
-    /// The change, and the directory that loses a name. `None`: somebody else was faster.
+    /// Returns the change and the directory that loses a name. `None`: the names changed meanwhile.
     fn moving(
         &self,
         from: &ObjectRef,
@@ -63,7 +63,7 @@ impl Objects {
         let dir = self.make_way(to, &target, &mut change)?;
         let new_name = self.free_name(to, &target, last, there.as_ref())?;
         if self.steps_aside(&change, source.dir, &name) {
-            return Err(StoreError::Unsupported(format!("moving '{}' below itself", from.key)));
+            return Err(StoreError::Unsupported(format!("moving '{}' to a key below itself", from.key)));
         }
         if there.is_some() {
             change.ops.push(Op::Unlink { parent: dir, name: new_name.clone(), keep: true });
@@ -75,7 +75,7 @@ impl Objects {
         Ok(Some((change, source.dir)))
     }
 
-    /// Whether the way to the target needs the very name that is to be moved.
+    /// Returns whether creating the target's directories would rename the object that is to be moved.
     fn steps_aside(&self, change: &Change, dir: meta::Ino, name: &Name) -> bool {
         change.ops.iter().any(|op| matches!(op, Op::Rename { from, .. } if *from == (dir, name.clone())))
     }

@@ -1,4 +1,4 @@
-//! The parts become an object.
+//! Completion of an upload: its parts become an object.
 
 use meta::{Extent, Inode};
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use crate::objects::errors::{about, named};
 use crate::objects::named::multipart::joined;
 use crate::objects::named::put::{New, Orphan};
 
-/// S3's smallest part but the last, also where it is copied.
+/// S3's minimum length of a part except the last, also for part copies.
 const PART_BYTES_MIN: u64 = 5 << 20;
-/// S3 copies at most so much as one part.
+/// S3's maximum length of a part copy.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
 
 impl Objects {
@@ -72,11 +72,11 @@ impl Objects {
     }
 
     fn marker_of(&self, size_bytes: u64) -> store::Result<Payload> {
-        let why = "in a volume named by inode an object in parts has no key that ends in '/'";
+        let why = "in a volume named by inode a multipart upload cannot create a key that ends in '/'";
         if size_bytes == 0 { Ok(Payload::default()) } else { Err(StoreError::Invalid(why.to_owned())) }
     }
 
-    /// In a volume named by path the bucket joins the parts.
+    /// Joins the parts inside the bucket, in a volume named by path.
     async fn assemble(
         &self,
         key: &ObjectKey,
@@ -124,10 +124,10 @@ impl Objects {
     }
 }
 
-/// The parts that are asked for, in their order; they must be there.
+/// Returns the requested parts in their order; all of them must exist.
 fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'p Kept>> {
     if numbers.is_empty() {
-        return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
+        return Err(StoreError::Invalid("an upload without parts cannot be completed; abort it instead".to_owned()));
     }
     let parts: BTreeMap<u32, &Kept> = parts.iter().map(|(number, part)| (*number, part)).collect();
     let part = |number: &u32| {
@@ -137,7 +137,7 @@ fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'
     numbers.iter().map(part).collect()
 }
 
-/// A part's content from offset 0.
+/// Returns a part's content from offset 0.
 fn of_part(stored: &[Extent], part: &Kept) -> Vec<Extent> {
     let end = part.at + part.size_bytes;
     let first = stored.partition_point(|extent| extent.offset < part.at);
@@ -145,7 +145,7 @@ fn of_part(stored: &[Extent], part: &Kept) -> Vec<Extent> {
     inside.map(|extent| Extent { offset: extent.offset - part.at, ..extent.clone() }).collect()
 }
 
-/// The objects of parts, with their lengths. All but the last must be as long as S3 asks.
+/// Returns the objects of parts with their lengths. All but the last must have S3's minimum length.
 fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
     let mut sources = Vec::new();
     for part in parts.iter().filter(|part| part.size_bytes > 0) {
@@ -154,13 +154,13 @@ fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
                 Cut::Stored(range, piece) => {
                     sources.push(((*piece.object).clone(), range.end - range.start));
                 }
-                Cut::Hole(_) => return Err(StoreError::Corrupt("a part's bytes are not there".to_owned())),
+                Cut::Hole(_) => return Err(StoreError::Corrupt("the bytes of a part are missing".to_owned())),
             }
         }
     }
     let others = sources.split_last().map_or(&[][..], |(_, others)| others);
     if others.iter().any(|(_, len)| *len < PART_BYTES_MIN) {
-        return Err(StoreError::Invalid("every part but the last has at least 5 MiB".to_owned()));
+        return Err(StoreError::Invalid("every part but the last must have at least 5 MiB".to_owned()));
     }
     Ok(sources)
 }
@@ -178,11 +178,11 @@ async fn copy_all(upload: &dyn Multipart, sources: &[(ObjectRef, u64)]) -> store
     Ok(())
 }
 
-/// A part that is not there is no answer about the object's key.
+/// Maps a missing or changed part to an error that does not look like one about the object's key.
 fn unless_ours(error: StoreError) -> StoreError {
     match error {
         StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => {
-            StoreError::Corrupt("a part's bytes are not what was stored".to_owned())
+            StoreError::Corrupt("the bytes of a part are missing or were changed".to_owned())
         }
         error => error,
     }

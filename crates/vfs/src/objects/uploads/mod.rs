@@ -1,15 +1,15 @@
-//! Uploads that outlast the call that began them, and the mount.
+//! Multipart uploads that outlast the call that began them and the mount.
 //!
-//! An upload is an orphan that nobody opens: its parts are content of that inode, one after the other as they came, and
-//! what is said of it and of each part is in extended attributes of Tenon's own. So whatever knows inodes knows whose the
-//! bytes are: fsck, `tenon gc`, quotas.
+//! An upload is an orphan that is never opened: its parts are content of that inode, in the order of their arrival, and the
+//! data about the upload and its parts is in extended attributes of Tenon's own. So everything that knows inodes also accounts
+//! for uploads: fsck, `tenon gc`, quotas.
 //!
 //! | attribute | holds |
 //! |---|---|
 //! | `tenon.upload` | a [`Begun`] |
 //! | `tenon.part.00001` to `tenon.part.10000` | a [`Kept`] |
 //!
-//! Invariants: one commit makes the object and ends the upload; a part is there whole or not at all.
+//! Invariants: one commit creates the object and ends the upload; a part exists whole or not at all.
 
 mod complete;
 mod part;
@@ -28,11 +28,11 @@ use crate::Filesystem;
 pub(crate) use record::from_hex;
 use record::{Begun, Kept, UPLOAD, ino_of, new_id};
 
-/// Orphans looked at in one step.
+/// Orphans per step.
 const BATCH: usize = 256;
 
 impl Filesystem {
-    /// Whether an orphan is an upload under way, which outlasts the mount.
+    /// Returns whether an orphan is an upload in progress, which outlasts the mount.
     pub(crate) fn is_upload(&self, ino: Ino) -> Result<bool, FsError> {
         match self.names.xattr(ino, UPLOAD) {
             Ok(_) => Ok(true),
@@ -47,7 +47,7 @@ impl Objects {
         [&self.base, key.as_bytes()].concat()
     }
 
-    /// The upload with an id, if it is this key's.
+    /// Returns the upload with an id, if it belongs to this key.
     fn upload(&self, key: &ObjectKey, id: &str) -> store::Result<(Ino, Begun)> {
         let missing = || StoreError::NotFound(key.clone());
         let ino = ino_of(id).ok_or_else(missing)?;
@@ -61,7 +61,7 @@ impl Objects {
         }
     }
 
-    /// What is claimed by who changes an upload.
+    /// Returns the claim that changes of an upload take.
     fn claimed_upload(id: &str) -> store::Result<ObjectKey> {
         Ok(ObjectKey::try_from(id)?)
     }
