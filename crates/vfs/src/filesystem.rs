@@ -46,7 +46,7 @@ use crate::{Attr, Error, Result};
 pub struct Filesystem {
     pub(crate) me: Weak<Self>,
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// The same store as `store`, in volumes named by path: it also performs renames.
+    /// In volumes named by path, the store in `store`: it also performs renames.
     pub(crate) mover: Option<Arc<Mover>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) moments: Arc<Moments>,

@@ -214,7 +214,7 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).unwrap(), record);
         }
         let newer = parse(br#"{"version":2,"naming":"by-the-moon"}"#).unwrap_err();
-        assert!(newer.contains("use a newer one"), "{newer}");
+        assert!(newer.contains("use a newer Tenon"), "{newer}");
         assert!(parse(b"{}").unwrap_err().contains("damaged"));
     }
 }

@@ -1,4 +1,4 @@
-//! `fallocate`, in every state a file can be in.
+//! `fallocate` in every write state of a file.
 
 use crate::world::{Bucket, MIB, errno, pattern};
 

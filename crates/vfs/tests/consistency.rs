@@ -1,4 +1,4 @@
-//! Consistency: what readers, other descriptors, other mounts and listings see of changes.
+//! What readers, other descriptors, other mounts and listings see of changes.
 
 use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use vfs::{Changes, Ino};
 #[tokio::test]
 async fn s30_a_read_sees_every_write_before_it() {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
-    // In memory, as a stream, over stored bytes.
+    // A file in memory, a stream, and a file over stored bytes.
     for (name, len) in [("memory", 100), ("stream", 5 * MIB + 3), ("stored", 3 * MIB)] {
         let body = pattern(len);
         let writer = world.create(name).await.unwrap();
@@ -60,7 +60,7 @@ async fn s31_an_old_listing_does_not_undo_what_happened_since() {
     world.expire();
     world.close(gone).await.unwrap();
     world.fs.fsync(grown).await.unwrap();
-    // The listing shows both as they are now, but is heard of after what follows.
+    // The listing shows both files as they are now, but its answer arrives after the following changes.
     let held = world.bucket.late.hold(Operation::List);
     let other = world.clone();
     let listing = tokio::spawn(async move { other.names("/").await.unwrap() });
@@ -135,7 +135,7 @@ async fn s35_truncation_changes_the_object_at_close_and_growth_is_zeros() {
     world.assert_healthy().await;
 }
 
-/// Cuts a file to `size` in the state it is in, writes on beyond the end, and compares with a vector.
+/// Truncates a file to `size` in a given state, writes beyond the end, and compares with a vector.
 async fn cut_and_write_on(world: &World, name: &str, start: &[u8], size: usize, is_stored: bool) {
     let handle = world.create(name).await.unwrap();
     world.write_all(handle, start).await.unwrap();
@@ -211,7 +211,8 @@ async fn s36_readdir_shows_what_was_there_throughout_exactly_once() {
     }
 }
 
-/// A front end knew the file as it was before another client made it longer, and its program's line went over that.
+/// A front end's cached length was outdated because another client had extended the file, and an appended line overwrote the
+/// extension.
 #[tokio::test]
 async fn s33_what_is_appended_lands_at_the_end_wherever_the_front_end_takes_that_to_be() {
     let world = World::new().await;

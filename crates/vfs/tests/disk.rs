@@ -1,4 +1,4 @@
-//! The disk below the metadata: it is full at times, and what is not synced is lost with the power.
+//! Failures of the disk that holds the metadata: it is full at times, and unsynced changes are lost with the power.
 
 use crate::world::{Bucket, CHUNKED, MIB, errno, pattern};
 use meta::{
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfs::Mapping;
 
-/// An engine whose disk can be full, and that counts what is not synced.
+/// An engine whose disk can be full, and that counts unsynced commits.
 #[derive(Debug, Default)]
 struct Disk {
     tables: Arc<MemoryEngine>,
     is_full: AtomicBool,
     cannot_sync: AtomicBool,
     unsynced: AtomicU64,
-    /// It is full after so many commits more; 0: never.
+    /// Commits until the disk is full; 0: unlimited.
     room: AtomicU64,
-    /// Records that were read.
+    /// Number of records read.
     read: Arc<AtomicU64>,
 }
 
-/// Tables of which every record that is read counts.
+/// Tables that count the records read.
 struct Counted(Arc<dyn Reader>, Arc<AtomicU64>);
 
 impl Reader for Counted {
@@ -140,9 +140,9 @@ impl Engine for Disk {
     }
 }
 
-/// A new file's memory was let go of when its upload succeeded. When the metadata could not name the object then, a
-/// read of the open file panicked, and the next close stored nothing under the file's length (worlds of files, in which
-/// the disk of the metadata is full at times).
+/// A new file's memory was released when its upload succeeded. When the metadata then could not name the object, a read of the
+/// open file panicked, and the next close stored nothing under the file's length (worlds of files, in which the disk of the
+/// metadata is full at times).
 #[tokio::test]
 async fn s114_what_is_stored_and_cannot_be_named_is_not_lost() {
     for mapping in [Mapping::Whole, CHUNKED] {
@@ -163,8 +163,8 @@ async fn s114_what_is_stored_and_cannot_be_named_is_not_lost() {
     }
 }
 
-/// A close had nothing to publish where a read had completed the stream, or where an earlier close had named the content
-/// and failed to sync: it returned 0, and the content could be lost with the power (world of files 393).
+/// A close had nothing to publish after a read had completed the stream, or after an earlier close had named the content and
+/// failed to sync: it returned 0, although a loss of power could still lose the content (world of files 393).
 #[tokio::test]
 async fn s11_s113_a_close_syncs_what_was_named_before() {
     let disk = Arc::new(Disk::default());
@@ -186,8 +186,8 @@ async fn s11_s113_a_close_syncs_what_was_named_before() {
     assert_eq!(disk.unsynced(), 0);
 }
 
-/// They were not synced: the loss of power brought a name back, which then showed whatever lay at the file's path
-/// meanwhile (worlds of files 80086 and 261346).
+/// Removed names were not synced: a loss of power brought a name back, which then showed whatever was at the file's path by
+/// then (worlds of files 80086 and 261346).
 #[tokio::test]
 async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
     let disk = Arc::new(Disk::default());
@@ -205,8 +205,8 @@ async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
     assert_eq!(disk.unsynced(), 0);
 }
 
-/// The old object was left when the file had been handed on, and was taken for the file's under its other name, until
-/// that was written; then the name showed the old bytes again (world of files 33370).
+/// After a failed promotion of another name the old object stayed and counted as the file's under that name, until the file was
+/// written; then the name showed the old bytes again (world of files 33370).
 #[tokio::test]
 async fn s93_a_hand_on_that_the_disk_has_no_room_for_changes_nothing() {
     let disk = Arc::new(Disk::default());
@@ -230,8 +230,8 @@ async fn s93_a_hand_on_that_the_disk_has_no_room_for_changes_nothing() {
     world.assert_healthy().await;
 }
 
-/// What a failed close had stored was taken for somebody else's: the next attempt to save the file ended in `lost+found`, and a
-/// rename came to nothing (world 8725 of both sides).
+/// The object that a failed close had stored counted as foreign: the next attempt to save the file ended in `lost+found`, and a
+/// rename failed (world 8725 of both sides).
 #[tokio::test]
 async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
     let disk = Arc::new(Disk::default());
@@ -325,12 +325,12 @@ async fn s576_a_file_of_many_chunks_costs_what_one_of_a_few_does() {
     };
     let (few, many) = (costs(8).await, costs(64).await);
     for ((what, few), (_, many)) in few.into_iter().zip(many) {
-        assert!(many <= few + 4, "{what}: {few} records of a file in 8 chunks, {many} of one in 64");
+        assert!(many <= few + 4, "{what}: {few} records for 8 chunks, {many} for 64");
     }
 }
 
-/// Each step read all names of objects beside a directory of the same name: 9.5 s for 64,000 of them, and one step returned
-/// them all.
+/// Each step read the names of all objects beside a directory of the same name: 9.5 s for 64,000 of them, and one step returned
+/// all of them.
 #[tokio::test]
 async fn objects_beside_directories_are_listed_in_bounded_steps() {
     let costs = async |count: usize| {
@@ -351,9 +351,9 @@ async fn objects_beside_directories_are_listed_in_bounded_steps() {
             let Some(last) = batch.last() else { break };
             (cookie, listed) = (last.cookie, listed + batch.len());
         }
-        assert_eq!(listed, 2 + 2 * count, "with two dots");
+        assert_eq!(listed, 2 + 2 * count, "with `.` and `..`");
         (disk.read.load(Ordering::SeqCst) - before) / count as u64
     };
     let (few, many) = (costs(200).await, costs(2000).await);
-    assert!(many <= few + few / 4, "{few} records for each of 200 names, {many} for each of 2000");
+    assert!(many <= few + few / 4, "{few} records per name of 200 names, {many} per name of 2000");
 }

@@ -1,11 +1,11 @@
-//! Identity: open files keep their bytes and their numbers.
+//! Open files keep their bytes and their inode numbers.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use std::sync::Arc;
 use store::wrap::Operation;
 use vfs::Ino;
 
-/// Files open in every state a file can be in, with what they hold.
+/// Opens files in every write state, and returns them with their content.
 async fn open_in_every_state(world: &World) -> Vec<(&'static str, vfs::Handle, Vec<u8>)> {
     let big = pattern(3 * MIB + 1);
     for name in ["clean", "edited", "emptied"] {
@@ -64,7 +64,7 @@ async fn s41_s43_an_unlinked_file_lives_until_its_last_close() {
     }
 }
 
-/// The object goes before the name: a reader who comes in between reads what was set aside.
+/// The object is deleted before the name: a reader in between reads the preserved copy.
 #[tokio::test]
 async fn s41_a_file_is_read_while_it_is_unlinked() {
     let bucket = Bucket::in_memory();

@@ -1,4 +1,4 @@
-//! The promises of `docs/semantics.md` that can be kept or broken below the front ends: one module per section.
+//! Tests of the promises of `docs/semantics.md` that the layers below the front ends keep: one module per section.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

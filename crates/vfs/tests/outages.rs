@@ -1,9 +1,9 @@
-//! The matrix of outages: every operation × every way in which a store fails × every layout × through and with write-back,
-//! for longer and for shorter than calls are repeated.
+//! The matrix of outages: every operation × every failure of a store × every layout × with and without write-back, for outages
+//! longer and shorter than the retries of a call.
 //!
-//! A store call ends within the time that `store::s3` keeps (S120); here it is simulated time. Of each case is asserted: the
-//! operation ends within its turns of that time, with success or the stated error; nothing that was read was never
-//! written; once the store is back the operation succeeds, and the volume is as before or as after it, byte for byte.
+//! A store call ends within the retry budget of `store::s3` (S120); here that is simulated time. Each case asserts: the
+//! operation ends within its number of such budgets, with success or the expected error; a read never returns bytes that were
+//! not written; once the store is back the operation succeeds, and the volume is as before or as after it, byte for byte.
 
 use crate::world::{Bucket, World, pattern};
 use futures_util::FutureExt as _;
@@ -15,33 +15,33 @@ use store::wrap::{Fault, Rule};
 use tokio::time::Instant;
 use vfs::{Changes, Config, Handle, Kind, Mapping, Result, Whence};
 
-/// What one call of a store that does not answer takes: repeated for 30 s, the last attempt waits for 20 s.
+/// Duration of a call that gets no answer: retries for 30 s, and a last attempt of 20 s.
 const CALL: Duration = Duration::from_secs(50);
-/// What the exporter and the drain of the log may add of their own.
+/// Extra time that the exporter and the drain of the log may take.
 const SLACK: Duration = Duration::from_secs(2);
 
 const PART: usize = 16 << 10;
 const CHUNKS: Mapping = Mapping::Chunked { bytes: PART as u64 };
-/// Several parts, several chunks, and a rest.
+/// Length of a file of several parts or chunks and a remainder.
 const LARGE: usize = 3 * PART + 100;
 
-/// How the store fails.
+/// A failure of the store.
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     what: &'static str,
     fault: Fault,
-    /// So many calls are answered first: it begins in the middle of an operation.
+    /// Calls that are answered before the failure: it begins in the middle of an operation.
     answered: u64,
     ends: Ends,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ends {
-    /// Long after calls are given up.
+    /// The outage outlasts the retries of a call.
     Later,
-    /// Before they are: nobody sees it.
+    /// The outage ends within the retries of a call, so callers do not notice it.
     Soon,
-    /// By itself, after so many calls.
+    /// The outage ends by itself after this many calls.
     After(u64),
 }
 
@@ -74,12 +74,12 @@ type Step<T> = for<'w> fn(&'w World, Option<Handle>) -> BoxFuture<'w, Result<T>>
 /// One operation of a program.
 struct Operation {
     name: &'static str,
-    /// How many calls it makes one after the other, at most, of which none is answered.
+    /// Maximum number of consecutive calls of the operation that each run into their time limit.
     turns: u32,
-    /// What it needs that is done before the outage.
+    /// Preparation before the outage.
     prepare: Step<Option<Handle>>,
     run: Step<()>,
-    /// What it leaves cannot be tried again.
+    /// Whether the operation closes its handle, so that it cannot be retried.
     is_last: bool,
 }
 
@@ -101,7 +101,7 @@ impl Operation {
     }
 }
 
-/// A new small file, written and open.
+/// Creates and writes a small file, and leaves it open.
 fn written(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Handle>>> {
     async {
         let handle = world.create("written").await?;
@@ -111,7 +111,7 @@ fn written(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Hand
     .boxed()
 }
 
-/// A new file that has outgrown memory, open.
+/// Creates a file that exceeds memory, and leaves it open.
 fn streamed(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Handle>>> {
     async {
         let handle = world.create("streamed").await?;
@@ -121,7 +121,7 @@ fn streamed(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Han
     .boxed()
 }
 
-/// A file edited in its middle, open.
+/// Edits a file in its middle, and leaves it open.
 fn edited(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Handle>>> {
     async {
         let handle = world.open_handle("dir/large", libc::O_RDWR).await?;
@@ -172,21 +172,21 @@ fn operations() -> Vec<Operation> {
         new("open", |w, _| async { close(w, w.open_handle("dir/large", libc::O_RDONLY).await?).await }.boxed()),
         on("read", opened, |w, h| async move { reads_as_written(w, h.unwrap()).await }.boxed()),
         on("seek", opened, |w, h| async move { w.fs.seek(h.unwrap(), 0, Whence::Hole).await.map(drop) }.boxed()),
-        // The listing, the empty object for the kernel's first flush.
+        // Two calls: the listing, and the empty object for the kernel's first flush.
         new("create and close", |w, _| async { close(w, w.create("made").await?).await }.boxed()).turns(2),
         on("write", opened, |w, h| async move { w.fs.write(h.unwrap(), 5, b"written").await }.boxed()),
         on("write a stream", created, |w, h| async move { write_pieces(w, h.unwrap(), 0..LARGE).await }.boxed()),
         on("fsync", written, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()),
-        // The parts under way, then giving them up.
+        // Two calls: the parts in flight, then the abort.
         on("fsync a stream", streamed, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()).turns(2),
         on("fsync an edit", edited, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()),
-        // The flush that says so, the attempt at the last close, then giving the upload up.
+        // Up to four calls: the flush that fails, the attempt at the last close, then the abort of the upload.
         on("close", written, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(2).last(),
         on("close a stream", streamed, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(4).last(),
         on("close an edit", edited, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(2).last(),
         on("fallocate", opened, |w, h| async move { w.fs.fallocate(h.unwrap(), 0, 0, 2 * LARGE as u64).await }.boxed()),
         new("truncate", |w, _| async { w.truncate("dir/large", 1000).await?; w.fs.sync().await }.boxed()),
-        // Whether only the answer was lost is asked once, here and below.
+        // Two calls, here and below: the second asks whether only the answer was lost.
         new("chmod", |w, _| async { w.chmod("dir/large", 0o604).await?; w.fs.sync().await }.boxed()).turns(2),
         new("utimes", |w, _| async {
             let mtime = Some(vfs::Time::At(vfs::Timestamp::from_secs(1, 0)));
@@ -253,7 +253,7 @@ impl Volume {
     }
 }
 
-/// Everything that programs see of a volume.
+/// All of a volume that programs can see.
 type Contents = BTreeMap<String, (Kind, u16, Vec<u8>)>;
 
 async fn contents(world: &World) -> Contents {
@@ -265,7 +265,7 @@ async fn contents(world: &World) -> Contents {
     found
 }
 
-/// What an operation does where nothing fails: its errno, or 0, and what is there before and after.
+/// Result of an operation without failures: its errno, or 0, and the contents before and after it.
 struct Expected {
     errno: i32,
     before: Contents,
@@ -288,7 +288,7 @@ fn errno(outcome: Result<()>) -> i32 {
     outcome.err().map_or(0, |error| error.errno())
 }
 
-/// One case of the matrix; what is wrong about it, and how many calls' time it took.
+/// Runs one case of the matrix; returns what is wrong, and how many call durations it took.
 async fn case(
     volume: Volume,
     operation: &Operation,
@@ -298,7 +298,7 @@ async fn case(
     let mut wrong = Vec::new();
     let world = volume.mount().await;
     let handle = (operation.prepare)(&world, None).await.unwrap();
-    // What is known is not believed any more: operations begin with a look.
+    // Cached state has expired, so operations begin with a request.
     world.expire();
     let faults = &world.bucket.faults;
     let rule = Rule::new(outage.fault).after(outage.answered);
@@ -330,7 +330,7 @@ async fn case(
         }
         Ok(outcome) => errno(outcome),
     };
-    // An object whose tag changes under an open file is a stranger's.
+    // An object whose tag changes under an open file counts as foreign.
     let is_stated = failed == expected.errno || is_seen && matches!(failed, libc::EIO | libc::ESTALE);
     if !is_stated {
         wrong.push(format!("errno {failed}, not {} or EIO", expected.errno));
@@ -339,15 +339,15 @@ async fn case(
     world.expire();
     if failed != expected.errno && !operation.is_last {
         let again = errno((operation.run)(&world, handle).await);
-        // It had taken effect, if only in part.
+        // The operation had taken effect, at least in part.
         if again != expected.errno && !matches!(again, libc::EEXIST | libc::ENOENT | libc::ENOTEMPTY) {
-            wrong.push(format!("errno {again} once the store was back"));
+            wrong.push(format!("errno {again} after the store was back"));
         }
     }
     if let Some(handle) = handle.filter(|_| !operation.is_last)
         && let Err(error) = close(&world, handle).await
     {
-        wrong.push(format!("the last close failed once the store was back: {error}"));
+        wrong.push(format!("the last close failed after the store was back: {error}"));
     }
     world.settle().await;
     let found = contents(&world).await;
@@ -363,7 +363,7 @@ async fn case(
     (wrong, turns)
 }
 
-/// Without the file whose close failed: where its name is not in the bucket, it stays as it was created, empty.
+/// Returns the contents without the file whose close failed: unless names are in the bucket, it stays as an empty file.
 fn without_new(contents: &Contents, volume: Volume) -> Contents {
     let is_new = |path: &str, body: &[u8]| {
         volume.layout != Layout::ByPath && ["/written", "/streamed"].contains(&path) && body.is_empty()
@@ -372,7 +372,7 @@ fn without_new(contents: &Contents, volume: Volume) -> Contents {
     old.map(|(path, what)| (path.clone(), what.clone())).collect()
 }
 
-/// Every file of `dir` is there, or where it was to go, or both (S80).
+/// Returns whether every file of `dir` is at its old or its new path, or at both (S80).
 fn is_under_either(found: &Contents, expected: &Expected) -> bool {
     expected.before.iter().filter(|(_, (kind, ..))| *kind == Kind::File).all(|(path, what)| {
         let moved = path.replace("/dir/", "/made/");
@@ -429,8 +429,8 @@ async fn s120_s123_every_operation_in_every_outage_in_chunks() {
     matrix(Layout::Chunked).await;
 }
 
-/// Files that wait on disk for a store share the memory for their upload. Each of 200 closes had it for as long as a call is
-/// repeated, one after the other: they took 50 minutes to fail.
+/// Files that wait on disk for a store share the memory for their upload. Each of 200 closes held it for the retries of a call,
+/// one after the other: they took 50 minutes to fail.
 #[tokio::test(start_paused = true)]
 async fn s123_closes_that_wait_for_memory_fail_together() {
     const FILES: usize = 50;
@@ -451,7 +451,7 @@ async fn s123_closes_that_wait_for_memory_fail_together() {
     let began = Instant::now();
     let closed = futures_util::future::join_all(handles.iter().map(|handle| world.close(*handle))).await;
     assert!(closed.iter().all(Result::is_err), "{closed:?}");
-    // A close tries when the file is flushed and when it is released, and each may wait for one that began before.
+    // A close tries at the flush and at the release, and each attempt may wait for an earlier one.
     assert!(began.elapsed() <= 4 * CALL + SLACK, "{:?}", began.elapsed());
     bucket.faults.clear();
     world.write_file("0", BODY).await.unwrap();

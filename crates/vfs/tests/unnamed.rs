@@ -1,4 +1,4 @@
-//! Files made without a name.
+//! Files created without a name (`O_TMPFILE`).
 
 use crate::world::{Bucket, CALLER, World, errno};
 use store::StoreError;
@@ -22,7 +22,7 @@ async fn s176_an_unnamed_file_gets_a_name_or_goes() {
     world.fs.write(handle, 0, b"text").await.unwrap();
     assert!(world.names("").await.unwrap().is_empty());
     let named = world.fs.link(ino, ROOT, b"named").await.unwrap();
-    assert_eq!((named.size_bytes, named.nlink), (4, 1), "what the kernel hears is what was stored");
+    assert_eq!((named.size_bytes, named.nlink), (4, 1), "link returns the stored attributes");
     let again = world.bucket.mount(|_| {}).await;
     assert_eq!(again.read_file("named").await.unwrap(), b"text", "stored when it was named");
     world.close(handle).await.unwrap();
@@ -52,7 +52,7 @@ async fn s176_what_is_to_have_no_name_gets_none() {
     assert_eq!(errno(refused), libc::EOPNOTSUPP);
 }
 
-/// A name that leads to nothing stored is none: who could not link tries again.
+/// A name must not appear before its content is stored: a failed link can be retried.
 #[tokio::test]
 async fn s176_what_cannot_be_stored_gets_no_name() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;

@@ -175,5 +175,5 @@ pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Co
 }
 
 fn ended() -> StoreError {
-    StoreError::Invalid("the upload was already completed or aborted".to_owned())
+    StoreError::Invalid("the upload was completed or aborted before".to_owned())
 }

@@ -127,7 +127,7 @@ impl Objects {
 /// Returns the requested parts in their order; all of them must exist.
 fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'p Kept>> {
     if numbers.is_empty() {
-        return Err(StoreError::Invalid("an upload without parts cannot be completed; abort it instead".to_owned()));
+        return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
     }
     let parts: BTreeMap<u32, &Kept> = parts.iter().map(|(number, part)| (*number, part)).collect();
     let part = |number: &u32| {
