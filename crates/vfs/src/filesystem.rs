@@ -29,6 +29,7 @@ use crate::content::pin::Pin;
 use crate::content::read::blocks::Blocks;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
 use crate::derived::Derivation;
+use crate::fail_fast::Turns;
 use crate::layout::Layout;
 use crate::moments::Moments;
 use crate::names::access_times::AccessTimes;
@@ -37,7 +38,6 @@ use crate::names::invalidation::{Invalidations, News};
 use crate::names::locks::Locks;
 use crate::names::references::References;
 use crate::objects::{MovedSettings, SettingsCache, Storing};
-use crate::turns::Turns;
 use crate::volume::VolumeRecord;
 use crate::{Attr, Error, Result};
 

@@ -16,13 +16,13 @@ mod config;
 mod content;
 mod derived;
 mod error;
+mod fail_fast;
 mod filesystem;
 mod layout;
 mod moments;
 mod names;
 mod objects;
 mod ops;
-mod turns;
 mod volume;
 
 pub use attr::{Attr, Caller, Changes, Time};

@@ -196,7 +196,11 @@ async fn s145_a_new_owner_takes_the_set_id_bits_away() {
     assert_eq!(changed.mode, 0o755);
     world.chmod("program", 0o6745).await.unwrap();
     world.fs.drop_set_id(changed.ino).unwrap();
-    assert_eq!(world.stat("program").await.unwrap().mode, 0o2745, "set-group-id without group execute means mandatory locking and stays");
+    assert_eq!(
+        world.stat("program").await.unwrap().mode,
+        0o2745,
+        "set-group-id without group execute means mandatory locking and stays"
+    );
 }
 
 #[tokio::test]

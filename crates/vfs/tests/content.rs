@@ -117,7 +117,11 @@ async fn s150_content_that_no_file_has_is_found_and_deleted() {
         }
         let writing = world.create("writing").await.unwrap();
         world.write_all(writing, &pattern(4 * MIB)).await.unwrap();
-        assert_eq!(world.fs.collect_garbage(true).await.unwrap().len(), 2, "content being written is not garbage");
+        assert_eq!(
+            world.fs.collect_garbage(true).await.unwrap().len(),
+            2,
+            "content being written is not garbage"
+        );
         assert_eq!(world.fs.collect_garbage(false).await.unwrap().len(), 2);
         assert_eq!(world.fs.collect_garbage(false).await.unwrap(), []);
         world.close(writing).await.unwrap();

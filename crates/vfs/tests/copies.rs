@@ -96,7 +96,10 @@ async fn s91_a_copy_by_path_never_leaves_the_store() {
     let copying = async {
         assert_eq!(world.copy((source, 0), (target, 0), half).await.unwrap(), half);
         assert_eq!(world.copy((source, half), (target, half), u64::MAX >> 1).await.unwrap(), half);
-        assert!(!shown(&world).await.contains(&"target".to_owned()), "an incomplete target must not be visible");
+        assert!(
+            !shown(&world).await.contains(&"target".to_owned()),
+            "an incomplete target must not be visible"
+        );
         world.close(target).await.unwrap();
     };
     let ((), counts) = world.counting(copying).await;
@@ -107,7 +110,10 @@ async fn s91_a_copy_by_path_never_leaves_the_store() {
     let again = world.remount().await;
     assert!(again.read_file("target").await.unwrap() == body);
     again.assert_healthy().await;
-    assert!(again.bucket.keys().await.iter().all(|key| !key.contains("/inodes/")), "no temporary object is left");
+    assert!(
+        again.bucket.keys().await.iter().all(|key| !key.contains("/inodes/")),
+        "no temporary object is left"
+    );
 }
 
 #[tokio::test]
@@ -139,7 +145,11 @@ async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
     for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_TRUNC] {
         let target = world.open_handle("target", flags).await.unwrap();
         assert_eq!(errno(world.copy((source, 0), (target, 0), LEN).await), libc::EOPNOTSUPP);
-        assert_eq!(world.bucket.object("target").await.unwrap(), b"short", "only a close replaces the object");
+        assert_eq!(
+            world.bucket.object("target").await.unwrap(),
+            b"short",
+            "only a close replaces the object"
+        );
         world.close(target).await.unwrap();
     }
     assert_eq!(world.bucket.object("target").await.unwrap(), b"");

@@ -80,7 +80,11 @@ async fn s15_a_new_file_is_not_visible_before_close() {
     world.write_all(stream, &pattern(3 * MIB)).await.unwrap();
     assert_eq!(world.bucket.keys().await, Vec::<String>::new());
     assert_eq!(world.fs.read(stream, 5, 5).await.unwrap(), pattern(3 * MIB)[5..10]);
-    assert_eq!(world.bucket.object("stream").await.unwrap(), pattern(3 * MIB), "a read of sent parts completes the stream");
+    assert_eq!(
+        world.bucket.object("stream").await.unwrap(),
+        pattern(3 * MIB),
+        "a read of sent parts completes the stream"
+    );
     world.fs.write(stream, 3 * MIB as u64, b"more").await.unwrap();
     world.close(stream).await.unwrap();
     world.close(small).await.unwrap();

@@ -202,7 +202,10 @@ async fn s115_wrong_answers_are_not_data() {
                 Err(error) => assert!([libc::EIO, libc::ESTALE].contains(&error.errno()), "{error}"),
             }
             bucket.faults.clear();
-            assert!(world.read_file("file").await.unwrap() == body, "the file is readable once the store answers correctly");
+            assert!(
+                world.read_file("file").await.unwrap() == body,
+                "the file is readable once the store answers correctly"
+            );
             world.close(handle).await.unwrap();
         }
     }

@@ -81,11 +81,7 @@ async fn s400_a_stream_of_more_parts_than_an_object_has_is_too_long() {
     };
     assert_eq!(refused.errno(), libc::EFBIG);
     world.close(handle).await.unwrap();
-    assert_eq!(
-        world.bucket.object("file").await.unwrap().len() as u64,
-        at,
-        "acknowledged writes are stored"
-    );
+    assert_eq!(world.bucket.object("file").await.unwrap().len() as u64, at, "acknowledged writes are stored");
     for hog in hogs {
         world.close(hog).await.unwrap();
     }

@@ -36,11 +36,7 @@ async fn s130_what_the_page_cache_above_has_takes_no_memory() {
     let handle = world.open_handle("big", libc::O_RDONLY).await.unwrap();
     world.fs.read(handle, 17 * MIB as u64, 4096).await.unwrap();
     world.close(handle).await.unwrap();
-    assert_eq!(
-        world.fs.status().read_bytes,
-        128 << 10,
-        "the block around a random read is kept"
-    );
+    assert_eq!(world.fs.status().read_bytes, 128 << 10, "the block around a random read is kept");
 }
 
 #[tokio::test]
@@ -113,7 +109,11 @@ async fn s132_a_lookup_in_a_large_directory_does_not_list_it() {
     assert_eq!(world.requests(world.stat("file-19998")).await, "nothing");
     world.expire();
     world.stat("file-19998").await.unwrap();
-    assert_eq!(world.requests(world.stat("file-19998")).await, "nothing", "the name was looked up a moment ago");
+    assert_eq!(
+        world.requests(world.stat("file-19998")).await,
+        "nothing",
+        "the name was looked up a moment ago"
+    );
 }
 
 #[tokio::test]

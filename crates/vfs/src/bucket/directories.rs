@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::turns::Turns;
+use crate::fail_fast::Turns;
 
 /// Lookups in a directory list at most so many pages, one each; names beyond are asked for one by one.
 pub(crate) const LOOKUP_PAGES_MAX: u32 = 8;

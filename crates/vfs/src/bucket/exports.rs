@@ -13,9 +13,9 @@ use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreEr
 
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
+use crate::fail_fast::Silence as _;
 use crate::layout::stored;
 use crate::ops::Outcomes;
-use crate::turns::Silence as _;
 use crate::{Error, Filesystem, Result};
 
 /// How often the exporter looks; what has been left alone for a whole turn is exported.

@@ -157,7 +157,9 @@ impl Filesystem {
                 is_silent.store(true, Ordering::Release);
                 return Some(key);
             }
-            Err(error) => tracing::warn!(%key, %error, "an unused object stays in the bucket; `tenon gc` removes it"),
+            Err(error) => {
+                tracing::warn!(%key, %error, "an unused object stays in the bucket; `tenon gc` removes it")
+            }
         }
         self.discards.left();
         None

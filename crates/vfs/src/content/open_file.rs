@@ -19,7 +19,7 @@ use crate::content::pin::Pin;
 use crate::content::read::readahead::Readahead;
 use crate::content::version::{Begin, Reading, Version};
 use crate::content::write::Dirty;
-use crate::turns::Turns;
+use crate::fail_fast::Turns;
 use crate::{Atime, Error, Filesystem, Result};
 
 /// Minimum interval between checks of the access time by reads of one handle.

@@ -24,7 +24,12 @@ impl Filesystem {
             0 => false,
             libc::FALLOC_FL_ZERO_RANGE => true,
             libc::FALLOC_FL_PUNCH_HOLE if keeps_size => true,
-            _ => return Err(Error::new(libc::EOPNOTSUPP, "only allocation, FALLOC_FL_ZERO_RANGE and FALLOC_FL_PUNCH_HOLE are supported")),
+            _ => {
+                return Err(Error::new(
+                    libc::EOPNOTSUPP,
+                    "only allocation, FALLOC_FL_ZERO_RANGE and FALLOC_FL_PUNCH_HOLE are supported",
+                ));
+            }
         };
         let range = offset..offset + len;
         {

@@ -159,7 +159,10 @@ impl Filesystem {
             return Err(Error::new(libc::ENOENT, "the target of a symbolic link must not be empty"));
         }
         if target.len() > TARGET_BYTES_MAX {
-            return Err(Error::new(libc::ENAMETOOLONG, "the target of a symbolic link has at most 4095 bytes"));
+            return Err(Error::new(
+                libc::ENAMETOOLONG,
+                "the target of a symbolic link has at most 4095 bytes",
+            ));
         }
         let name = self.free_name(parent, name_bytes, Kind::Symlink).await?;
         let target = Bytes::copy_from_slice(target);

@@ -18,7 +18,8 @@ use crate::{Attr, Error, Filesystem, Result};
 const SPECIAL_BYTES_MAX: u64 = 4096;
 /// HEAD requests in flight.
 const DESCRIBED_AT_ONCE: usize = 32;
-const LOST_POSITION: Error = Error::new(libc::EINVAL, "invalid directory offset: this handle has returned no such cookie");
+const LOST_POSITION: Error =
+    Error::new(libc::EINVAL, "invalid directory offset: this handle has returned no such cookie");
 
 /// One entry of a listing.
 #[derive(Debug, Clone)]

@@ -24,7 +24,10 @@ impl Filesystem {
             return Ok(());
         }
         if source.kind == Kind::Directory || target.kind == Kind::Directory {
-            return Err(Error::new(libc::EINVAL, "directories cannot be exchanged in a volume named by path"));
+            return Err(Error::new(
+                libc::EINVAL,
+                "directories cannot be exchanged in a volume named by path",
+            ));
         }
         let source = self.open_file(source.ino)?;
         let outcome = match self.open_file(target.ino) {

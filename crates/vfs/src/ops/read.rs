@@ -49,7 +49,9 @@ impl Filesystem {
             let Some(pin) = pin else { return self.read_nothing(&handle.file) };
             match self.read_pin(handle, &pin, range.clone()).await {
                 Ok(_) if self.ends_elsewhere(handle, &pin, &range) => {
-                    return Err(Error::Stale("it was overwritten in the bucket while it was read; open it again".into()));
+                    return Err(Error::Stale(
+                        "it was overwritten in the bucket while it was read; open it again".into(),
+                    ));
                 }
                 Ok(bytes) => {
                     if reading.succeed() && handle.version.is_cached {

@@ -216,7 +216,9 @@ impl Filesystem {
             // A server that cannot store this marker (MinIO adds to the name on its disk) must not prevent the removal of the
             // entry. The directory then disappears with its last entry, as it does for every S3 client.
             Err(Error::Store(StoreError::InvalidKey { key, reason })) => {
-                tracing::info!("an empty directory cannot be kept: the server refuses its marker {key}: {reason}");
+                tracing::info!(
+                    "an empty directory cannot be kept: the server refuses its marker {key}: {reason}"
+                );
                 Ok(())
             }
             stored => stored,

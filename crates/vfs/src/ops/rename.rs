@@ -4,7 +4,7 @@
 //! moves them in the background; the name changes in the same step. A file that the bucket does not show is renamed in the
 //! namespace alone.
 
-mod agreed;
+mod shared;
 mod tree;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
@@ -316,7 +316,10 @@ impl Filesystem {
                 _ => return self.move_object(&ends, file, work).await.map(drop),
             }
         }
-        Err(Error::new(libc::EBUSY, "the other names of the file keep being overwritten in the bucket; try again"))
+        Err(Error::new(
+            libc::EBUSY,
+            "the other names of the file keep being overwritten in the bucket; try again",
+        ))
     }
 
     /// Renames an object and its file. Returns the object of the replaced file if it must be deleted before its key is used
@@ -398,9 +401,7 @@ impl Filesystem {
     }
 
     fn mover(&self) -> Result<&Mover> {
-        self.mover
-            .as_deref()
-            .ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
+        self.mover.as_deref().ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
     }
 
     /// Renames a file that the bucket does not show. Returns the object of the replaced file if the bucket shows that.

@@ -25,7 +25,9 @@ impl Filesystem {
     pub async fn seek(&self, handle: Handle, offset: u64, whence: Whence) -> Result<u64> {
         let handle = self.handles.file(handle)?;
         if handle.is_stale() {
-            return Err(Error::Stale("it was overwritten in the bucket while it was read; open it again".into()));
+            return Err(Error::Stale(
+                "it was overwritten in the bucket while it was read; open it again".into(),
+            ));
         }
         let file = &handle.file;
         let work = file.work.lock().await;

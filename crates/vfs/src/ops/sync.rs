@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::content::open_file::OpenFile;
 use crate::content::write::When;
-use crate::turns::Silence as _;
+use crate::fail_fast::Silence as _;
 use crate::{Error, Filesystem, Result};
 
 /// Files stored at the same time by a sync: for many small files the store's latency dominates, and the parts of large files

@@ -1,7 +1,7 @@
 //! The volume as an object store, as Tenon's own S3 endpoint serves it, and what the mount shows of it.
 
+mod concurrent_changes;
 mod conform;
-mod meanwhile;
 mod renames;
 mod settings;
 mod uploads;

@@ -303,8 +303,15 @@ mod tests {
         let blocks = Blocks::new(100);
         let first = blocks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
         assert_eq!(ranges(&first), [0..50, 50..100]);
-        assert!(blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "blocks being fetched are not evicted");
-        assert_eq!(blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "blocks that a read waits for exceed the budget");
+        assert!(
+            blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(),
+            "blocks being fetched are not evicted"
+        );
+        assert_eq!(
+            blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(),
+            1,
+            "blocks that a read waits for exceed the budget"
+        );
         first.iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 50]))));
         drop(first);
         assert_eq!(blocks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);

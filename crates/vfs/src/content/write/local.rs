@@ -277,9 +277,9 @@ impl Local {
     /// Reads a local range.
     pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         let mut buffer = BytesMut::zeroed((range.end - range.start) as usize);
-        self.file.read_exact_at(&mut buffer, range.start).map_err(|error| {
-            StoreError::Corrupt(format!("the local cache file cannot be read: {error}"))
-        })?;
+        self.file
+            .read_exact_at(&mut buffer, range.start)
+            .map_err(|error| StoreError::Corrupt(format!("the local cache file cannot be read: {error}")))?;
         Ok(buffer.freeze())
     }
 }

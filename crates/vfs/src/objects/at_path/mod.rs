@@ -114,7 +114,9 @@ impl Objects {
         match found.await {
             Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
                 Some(body) => Ok(Object { meta, body }),
-                None => Err(StoreError::Unavailable("the file was overwritten while it was read; try again".to_owned())),
+                None => Err(StoreError::Unavailable(
+                    "the file was overwritten while it was read; try again".to_owned(),
+                )),
             },
             Err(error) => Err(error),
         }

@@ -154,7 +154,9 @@ fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
                 Cut::Stored(range, piece) => {
                     sources.push(((*piece.object).clone(), range.end - range.start));
                 }
-                Cut::Hole(_) => return Err(StoreError::Corrupt("the bytes of a part are missing".to_owned())),
+                Cut::Hole(_) => {
+                    return Err(StoreError::Corrupt("the bytes of a part are missing".to_owned()));
+                }
             }
         }
     }

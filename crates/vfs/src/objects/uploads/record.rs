@@ -139,7 +139,8 @@ pub(super) fn ino_of(id: &str) -> Option<Ino> {
 }
 
 fn parse<T: DeserializeOwned>(value: &[u8]) -> store::Result<T> {
-    serde_json::from_slice(value).map_err(|error| StoreError::Corrupt(format!("the record of an upload is damaged: {error}")))
+    serde_json::from_slice(value)
+        .map_err(|error| StoreError::Corrupt(format!("the record of an upload is damaged: {error}")))
 }
 
 fn encode<T: Serialize>(record: &T) -> store::Result<Bytes> {

@@ -10,8 +10,10 @@ use crate::content::open_file::OpenFile;
 use crate::{Error, Filesystem, Result};
 
 /// Programs that move files fall back to a copy on EXDEV.
-const TOO_LONG: Error =
-    Error::new(libc::EXDEV, "some paths below are too long for a key before or after this rename: copy the directory instead");
+const TOO_LONG: Error = Error::new(
+    libc::EXDEV,
+    "some paths below are too long for a key before or after this rename: copy the directory instead",
+);
 
 impl Filesystem {
     /// Moves a directory and everything below it while the trees are locked.

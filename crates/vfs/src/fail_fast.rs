@@ -76,7 +76,10 @@ impl Turns {
         let number = {
             let mut past = self.past();
             if let Some((number, why)) = past.silent.as_ref().filter(|(number, _)| *number > called_after) {
-                tracing::debug!(number, "the store did not answer earlier work of this queue; failing without a request");
+                tracing::debug!(
+                    number,
+                    "the store did not answer earlier work of this queue; failing without a request"
+                );
                 return Err(StoreError::Unavailable(why.clone()).into());
             }
             past.begun += 1;

@@ -27,7 +27,11 @@ async fn s285_others_see_a_file_grow_while_it_is_written() {
         assert_eq!(bucket.object("log").await.unwrap(), b"one\n");
         assert_eq!(world.after(INTERVAL * 2).await, "nothing", "nothing was written since");
         world.fs.write(handle, 4, b"two\n").await.unwrap();
-        assert_eq!(world.after(INTERVAL / 2).await, "nothing", "the interval begins with the first unpublished write");
+        assert_eq!(
+            world.after(INTERVAL / 2).await,
+            "nothing",
+            "the interval begins with the first unpublished write"
+        );
         assert_eq!(world.after(INTERVAL / 2).await, "Get 1, Head 1, Put 1");
         assert_eq!(world.remount().await.read_file("log").await.unwrap(), b"one\ntwo\n");
         assert_eq!(world.requests(world.close(handle)).await, "nothing", "the file is stored already");
