@@ -15,90 +15,95 @@ use crate::Error;
 
 /// A semaphore for work on the store.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct FailFastSemaphore {
     permits: Semaphore,
-    past: Mutex<Past>,
+    history: Mutex<History>,
 }
 
 #[derive(Debug, Default)]
-struct Past {
-    begun: u64,
+struct History {
+    started: u64,
     /// The number of the last piece of work that ended without an answer, and its error.
-    silent: Option<(u64, String)>,
+    last_unanswered: Option<(u64, String)>,
 }
 
 /// An error that can mean that the store did not answer.
-pub(crate) trait Silence: From<StoreError> + Display {
+pub(crate) trait Unanswered: From<StoreError> + Display {
     /// Returns whether the store gave no usable answer during all retries.
-    fn is_silence(&self) -> bool;
+    fn is_unanswered(&self) -> bool;
 }
 
-impl Silence for StoreError {
-    fn is_silence(&self) -> bool {
+impl Unanswered for StoreError {
+    fn is_unanswered(&self) -> bool {
         self.is_retryable()
     }
 }
 
-impl Silence for Error {
-    fn is_silence(&self) -> bool {
-        matches!(self, Self::Store(error) if error.is_silence())
+impl Unanswered for Error {
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_unanswered())
     }
 }
 
 /// A semaphore with one permit.
-impl Default for Turns {
+impl Default for FailFastSemaphore {
     fn default() -> Self {
         Self::with_permits(1)
     }
 }
 
-impl Turns {
+impl FailFastSemaphore {
     /// Creates a semaphore with this many permits.
     pub(crate) fn with_permits(permits: usize) -> Self {
-        Self { permits: Semaphore::new(permits), past: Mutex::default() }
+        Self { permits: Semaphore::new(permits), history: Mutex::default() }
     }
 
     /// Waits for a permit, then runs `work` (best boxed, as futures of this crate are large). Fails without running it if work
     /// that began after this call ended without an answer from the store.
-    pub(crate) async fn take<T, E: Silence>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        self.take_permits(1, work).await
+    pub(crate) async fn run<T, E: Unanswered>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.run_with_permits(1, work).await
     }
 
     /// Like `take`, for work that needs several permits.
-    pub(crate) async fn take_permits<T, E: Silence>(
+    pub(crate) async fn run_with_permits<T, E: Unanswered>(
         &self,
         permits: u32,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let called_after = self.past().begun;
+        let called_after = self.history().started;
         // The semaphore is never closed.
         let _permits = self.permits.acquire_many(permits).await.ok();
         let number = {
-            let mut past = self.past();
-            if let Some((number, why)) = past.silent.as_ref().filter(|(number, _)| *number > called_after) {
+            let mut history = self.history();
+            if let Some((number, why)) =
+                history.last_unanswered.as_ref().filter(|(number, _)| *number > called_after)
+            {
                 tracing::debug!(
                     number,
                     "the store did not answer earlier work of this queue; failing without a request"
                 );
                 return Err(StoreError::Unavailable(why.clone()).into());
             }
-            past.begun += 1;
-            past.begun
+            history.started += 1;
+            history.started
         };
         let outcome = work.await;
-        if let Some(error) = outcome.as_ref().err().filter(|error| error.is_silence()) {
-            self.past().silent = Some((number, error.to_string()));
+        if let Some(error) = outcome.as_ref().err().filter(|error| error.is_unanswered()) {
+            self.history().last_unanswered = Some((number, error.to_string()));
         }
         outcome
     }
 
     /// Blocks new work until the result is dropped; `None` if work is in progress.
-    pub(crate) fn keep_out(&self) -> Option<SemaphorePermit<'_>> {
+    pub(crate) fn try_block(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }
 
-    fn past(&self) -> MutexGuard<'_, Past> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,43 +114,45 @@ mod tests {
     use std::time::Duration;
     use tokio::time::{Instant, sleep};
 
-    const TURN: Duration = Duration::from_secs(30);
+    const RETRY_TIME: Duration = Duration::from_secs(30);
 
-    async fn in_vain() -> Result<()> {
-        sleep(TURN).await;
+    async fn never_answered() -> Result<()> {
+        sleep(RETRY_TIME).await;
         Err(StoreError::Unavailable("down".into()).into())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_share_a_failure() {
-        let turns = Turns::default();
+    async fn waiters_share_a_failure() {
+        let queue = FailFastSemaphore::default();
         let began = Instant::now();
         let calls = (0..10_u64).map(|n| {
-            let turns = &turns;
+            let queue = &queue;
             async move {
                 sleep(Duration::from_secs(n)).await;
-                turns.take(in_vain()).await
+                queue.run(never_answered()).await
             }
         });
         let outcomes = futures_util::future::join_all(calls).await;
         assert!(outcomes.iter().all(Result::is_err));
-        assert_eq!(began.elapsed(), 2 * TURN);
+        assert_eq!(began.elapsed(), 2 * RETRY_TIME);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_later_tries_again() {
-        let turns = Turns::default();
-        turns.take(in_vain()).await.unwrap_err();
-        turns.take(async { Ok::<(), Error>(()) }).await.unwrap();
+    async fn later_callers_try_again() {
+        let queue = FailFastSemaphore::default();
+        queue.run(never_answered()).await.unwrap_err();
+        queue.run(async { Ok::<(), Error>(()) }).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_share_a_failure_of_several_at_a_time() {
-        let turns = Turns::with_permits(3);
+    async fn waiters_for_several_permits_share_a_failure() {
+        let queue = FailFastSemaphore::with_permits(3);
         let began = Instant::now();
-        let outcomes =
-            futures_util::future::join_all((0..100).map(|n| turns.take_permits(1 + n % 3, in_vain()))).await;
+        let outcomes = futures_util::future::join_all(
+            (0..100).map(|n| queue.run_with_permits(1 + n % 3, never_answered())),
+        )
+        .await;
         assert!(outcomes.iter().all(Result::is_err));
-        assert!(began.elapsed() <= 2 * TURN, "{:?}", began.elapsed());
+        assert!(began.elapsed() <= 2 * RETRY_TIME, "{:?}", began.elapsed());
     }
 }

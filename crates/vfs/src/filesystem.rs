@@ -29,7 +29,7 @@ use crate::content::pin::Pin;
 use crate::content::read::blocks::Blocks;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
 use crate::derived::Derivation;
-use crate::fail_fast::Turns;
+use crate::fail_fast::FailFastSemaphore;
 use crate::layout::Layout;
 use crate::moments::Moments;
 use crate::names::access_times::AccessTimes;
@@ -37,7 +37,7 @@ use crate::names::handles::Handles;
 use crate::names::invalidation::{Invalidations, News};
 use crate::names::locks::Locks;
 use crate::names::references::References;
-use crate::objects::{MovedSettings, SettingsCache, Storing};
+use crate::objects::{MovedSettings, SettingsCache, StoringInodes};
 use crate::volume::VolumeRecord;
 use crate::{Attr, Error, Result};
 
@@ -60,7 +60,7 @@ pub struct Filesystem {
     pub(crate) slabs: SlabPool,
     pub(crate) blocks: Blocks,
     pub(crate) write_budget: Budget,
-    pub(crate) assembling: Turns,
+    pub(crate) assembling: FailFastSemaphore,
     pub(crate) files: OpenFiles,
     pub(crate) handles: Handles,
     pub(crate) directories: Directories,
@@ -76,13 +76,13 @@ pub struct Filesystem {
     /// must not take each other's objects for foreign ones. Claimed after a file's `work` and path, see `path_locks`.
     pub(crate) claims: Claims<ObjectKey>,
     /// Keys that the endpoint changes, claimed until the namespace shows the outcome. Claimed before any other lock.
-    pub(crate) unseen: Claims<ObjectKey>,
+    pub(crate) endpoint_claims: Claims<ObjectKey>,
     pub(crate) conflicts: Conflicts,
     /// Coordination with other mounts of the bucket, if it is shared.
     pub(crate) sharing: Option<Sharing>,
     /// Multipart uploads that are being changed, by upload id.
     pub(crate) uploads: Claims<ObjectKey>,
-    pub(crate) storing: Storing,
+    pub(crate) storing: StoringInodes,
     pub(crate) settings: SettingsCache,
     pub(crate) moved_settings: MovedSettings,
     pub(crate) access_times: AccessTimes,
@@ -95,7 +95,7 @@ pub struct Filesystem {
     pub(crate) paths: PathLocks,
     pub(crate) volume_record: OnceCell<VolumeRecord>,
     /// Serializes writers of the volume record.
-    pub(crate) recording: Turns,
+    pub(crate) record_writers: FailFastSemaphore,
 }
 
 impl Filesystem {
@@ -147,7 +147,7 @@ impl Filesystem {
             slabs: SlabPool::new(pool),
             blocks: Blocks::new(config.read_bytes()),
             write_budget: Budget::new(config.write_bytes()),
-            assembling: Turns::with_permits(config.assembled_parts()),
+            assembling: FailFastSemaphore::with_permits(config.assembled_parts()),
             files: OpenFiles::default(),
             handles: Handles::default(),
             directories: Directories::new(keeps_directories),
@@ -159,11 +159,11 @@ impl Filesystem {
             locks: Locks::default(),
             changes: Changes::new(moments),
             claims: Claims::default(),
-            unseen: Claims::default(),
+            endpoint_claims: Claims::default(),
             conflicts,
             sharing,
             uploads: Claims::default(),
-            storing: Storing::default(),
+            storing: StoringInodes::default(),
             settings: SettingsCache::default(),
             moved_settings: MovedSettings::default(),
             access_times: AccessTimes::default(),
@@ -175,7 +175,7 @@ impl Filesystem {
             invalidations: Invalidations::default(),
             paths: PathLocks::default(),
             volume_record: record.map_or_else(OnceCell::new, |record| OnceCell::new_with(Some(record))),
-            recording: Turns::default(),
+            record_writers: FailFastSemaphore::default(),
             config,
         });
         fs.tell_mover();
@@ -320,8 +320,8 @@ impl Filesystem {
     }
 
     /// Fails if a new name is the escaped form of a key that is no path.
-    pub(crate) fn must_be_plain(&self, parent: Ino, name: &Name, kind: Kind) -> Result<()> {
-        Ok(self.layout.must_be_plain(&self.layout.directory(&self.names, parent)?, name, kind)?)
+    pub(crate) fn check_not_escape(&self, parent: Ino, name: &Name, kind: Kind) -> Result<()> {
+        Ok(self.layout.check_not_escape(&self.layout.directory(&self.names, parent)?, name, kind)?)
     }
 
     /// Returns whether a listing of the bucket shows an inode under a name, once it is stored.

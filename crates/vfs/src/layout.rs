@@ -116,7 +116,12 @@ impl Layout {
     }
 
     /// Fails if a new name is the escaped form of a key that is no path.
-    pub(crate) fn must_be_plain(&self, prefix: &KeyPrefix, name: &Name, kind: Kind) -> Result<(), BadName> {
+    pub(crate) fn check_not_escape(
+        &self,
+        prefix: &KeyPrefix,
+        name: &Name,
+        kind: Kind,
+    ) -> Result<(), BadName> {
         let checked = match kind {
             _ if !self.follows_paths() => Ok(()),
             _ if plain(name.as_bytes()).is_some() => Err(BadName::Reserved),

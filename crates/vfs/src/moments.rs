@@ -57,9 +57,9 @@ mod tests {
 
     /// A settable wall clock and monotonic clock.
     #[derive(Debug)]
-    struct Hands(Mutex<(i64, u64)>);
+    struct FakeClock(Mutex<(i64, u64)>);
 
-    impl Clock for Hands {
+    impl Clock for FakeClock {
         fn now(&self) -> Timestamp {
             Timestamp(self.0.lock().unwrap().0)
         }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn moments_grow_whatever_the_wall_clock_does() {
-        let clock = Arc::new(Hands(Mutex::new((1_000, 50))));
+        let clock = Arc::new(FakeClock(Mutex::new((1_000, 50))));
         let moments = Moments::new(clock.clone(), 3);
         let first = moments.now();
         let second = moments.now();

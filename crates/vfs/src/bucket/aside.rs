@@ -9,7 +9,7 @@ use store::{CopyOptions, ObjectRef, StoreError};
 
 use crate::content::open_file::OpenFile;
 use crate::content::pin::Pin;
-use crate::content::write::{Dirty, When};
+use crate::content::write::{When, WriteState};
 use crate::layout::{relocated, stored_at};
 use crate::{Error, Filesystem, Result};
 
@@ -24,15 +24,15 @@ pub(crate) struct Aside {
 impl Filesystem {
     /// Copies an open file's object aside, after completing its stream; the copy is read from now on. `None`: there
     /// is nothing to keep. The caller holds the file's work until the name is gone.
-    pub(crate) async fn set_aside(&self, file: &OpenFile, work: &mut Dirty) -> Result<Option<Aside>> {
+    pub(crate) async fn set_aside(&self, file: &OpenFile, work: &mut WriteState) -> Result<Option<Aside>> {
         match work {
             // All that can be read of it is in memory.
-            Dirty::Memory(_) => return Ok(None),
-            Dirty::Stream(_) => match self.commit_locked(file, work, When::Closed).await {
+            WriteState::Memory(_) => return Ok(None),
+            WriteState::Stream(_) => match self.commit_locked(file, work, When::Closed).await {
                 Err(error) if !work.is_clean() => return Err(error),
                 _ => {}
             },
-            Dirty::Clean | Dirty::Local(_) => {}
+            WriteState::Clean | WriteState::Local(_) => {}
         }
         let (inode, stored) = self.names.content(file.ino)?;
         if inode.home.is_none() || !self.lies_at_path(&inode)? {
@@ -60,7 +60,7 @@ impl Filesystem {
     pub(crate) async fn settle_aside(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        work: &mut WriteState,
         aside: Option<Aside>,
         is_gone: bool,
     ) -> Result<()> {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::fail_fast::Turns;
+use crate::fail_fast::FailFastSemaphore;
 
 /// Lookups in a directory list at most so many pages, one each; names beyond are asked for one by one.
 pub(crate) const LOOKUP_PAGES_MAX: u32 = 8;
@@ -24,7 +24,7 @@ const DIRECTORIES_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     /// Taken while a page is fetched, so that many lookups share it.
-    pub(crate) learning: Turns,
+    pub(crate) learning: FailFastSemaphore,
     known: Mutex<Known>,
     /// Counts how often it was forgotten, in part or whole.
     forgotten: AtomicU64,
@@ -46,7 +46,7 @@ pub(crate) struct Known {
     since: Moment,
     pub(crate) pages: u32,
     /// Something changed while a page was listed, which may not show it: who asked before may still have it, and nobody else.
-    is_overtaken: bool,
+    is_concurrently_modified: bool,
 }
 
 impl Known {
@@ -54,7 +54,7 @@ impl Known {
     /// so that listing never takes more than a share of the requests.
     pub(crate) fn is_fresh(&self, now: Moment, ttl: Duration) -> bool {
         (self.pages > 0 || self.is_complete)
-            && !self.is_overtaken
+            && !self.is_concurrently_modified
             && now.since(self.since) < ttl * (self.pages / LOOKUP_PAGES_MAX).max(1)
     }
 
@@ -65,7 +65,7 @@ impl Known {
 
     /// Whether it was listed no longer ago than the revalidation time, or since `asked_at`.
     pub(crate) fn is_recent(&self, asked_at: Moment, now: Moment, ttl: Duration) -> bool {
-        self.since >= asked_at || !self.is_overtaken && now.since(self.since) < ttl
+        self.since >= asked_at || !self.is_concurrently_modified && now.since(self.since) < ttl
     }
 
     /// Whether a name with these texts, as object and as directory, is inside the stretch.
@@ -104,7 +104,7 @@ impl Directory {
         if !extends {
             *known = Known { from: after.to_vec(), since: at, ..Known::default() };
         }
-        known.is_overtaken |= self.changes() != changes;
+        known.is_concurrently_modified |= self.changes() != changes;
         known.pages += 1;
         known.is_complete = end.is_none();
         known.up_to = end.unwrap_or_default().to_vec();

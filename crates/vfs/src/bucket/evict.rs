@@ -81,7 +81,7 @@ impl Filesystem {
             *asked = held.last().copied();
             for inode in self.names.inodes(&held)?.into_iter().flatten() {
                 if let Some((dir, name)) = &inode.home {
-                    self.invalidations.let_go(*dir, name.as_bytes());
+                    self.invalidations.release_orphan(*dir, name.as_bytes());
                 }
             }
             if asked.is_none() || self.invalidations.is_busy() {
@@ -205,7 +205,7 @@ impl Filesystem {
     fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
         let directory = self.directories.get(dir);
         // Whoever is just learning would believe that what goes now does not exist.
-        let Some(_learning) = directory.learning.keep_out() else { return Ok(()) };
+        let Some(_learning) = directory.learning.try_block() else { return Ok(()) };
         self.references.frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {
@@ -221,10 +221,10 @@ impl Filesystem {
                     continue;
                 }
                 if is_held {
-                    self.invalidations.let_go(dir, name.as_bytes());
+                    self.invalidations.release_orphan(dir, name.as_bytes());
                     if let Some((dir, name)) = self.derived.get().and_then(|views| views.shown_at(inode.ino))
                     {
-                        self.invalidations.let_go(dir, name.as_bytes());
+                        self.invalidations.release_orphan(dir, name.as_bytes());
                     }
                 } else {
                     forget_text(&directory, name, inode.kind);

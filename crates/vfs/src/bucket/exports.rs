@@ -13,7 +13,7 @@ use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreEr
 
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
-use crate::fail_fast::Silence as _;
+use crate::fail_fast::Unanswered as _;
 use crate::layout::stored;
 use crate::ops::Outcomes;
 use crate::{Error, Filesystem, Result};
@@ -203,7 +203,7 @@ impl Filesystem {
             };
             futures_util::stream::iter(found).for_each_concurrent(EXPORTED_AT_ONCE, export).await;
             outcome = outcome.and(outcomes.into_result());
-            if outcome.as_ref().is_err_and(Error::is_silence) {
+            if outcome.as_ref().is_err_and(Error::is_unanswered) {
                 return outcome;
             }
         }
@@ -273,10 +273,10 @@ impl Filesystem {
         }
         let file = self.open_file(ino)?;
         let outcome = {
-            let mut work = file.work.lock().await;
+            let mut work = file.write_state.lock().await;
             match work.is_published() {
                 true if inode.is_beside() || inode.is_ahead() => {
-                    match self.try_to_show(&file, &mut work).await {
+                    match self.try_show_at_path(&file, &mut work).await {
                         // Somebody else's object is there, and ours is in `lost+found`; or the server has no such keys.
                         Err(Error::Stale(_) | Error::Store(StoreError::InvalidKey { .. })) => Ok(true),
                         shown => shown.map(|()| true),
@@ -302,14 +302,15 @@ impl Filesystem {
             Ok(meta) if meta.object.etag == old.etag => meta,
             // An earlier attempt got there.
             Ok(meta)
-                if file.has_tried(&meta.attributes, meta.size_bytes) || headers::are_of(&inode, &meta) =>
+                if file.is_unconfirmed_upload(&meta.attributes, meta.size_bytes)
+                    || headers::are_of(&inode, &meta) =>
             {
                 self.relocate(&inode, &stored(&meta.object))?;
                 file.repin(|| self.pin_of(inode.ino))?;
                 meta
             }
             Ok(_) | Err(StoreError::NotFound(_)) => {
-                file.forget_tried();
+                file.clear_unconfirmed();
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -317,22 +318,22 @@ impl Filesystem {
         let (old, inode) = (described.object.clone(), self.names.inode(file.ino)?);
         let had = self.with_waiting_tags(&inode, &described).await?;
         let wanted = self.to_store_with(&inode, had.clone())?;
-        file.tries(&wanted.attributes, described.size_bytes);
+        file.record_upload(&wanted.attributes, described.size_bytes);
         match self.redescribe(&described, &had, &wanted).await {
             Ok(object) => {
                 if object.etag != old.etag {
                     self.relocate(&inode, &stored(&object))?;
                     // The bytes are the same: what was read of them need not be read again.
                     self.references.has_tag(inode.ino, &old.etag, &object.etag);
-                    self.blocks.has_tag(inode.ino, &old.etag, &object.etag);
+                    self.blocks.retag(inode.ino, &old.etag, &object.etag);
                 }
                 file.repin(|| self.pin_of(inode.ino))?;
-                file.forget_tried();
+                file.clear_unconfirmed();
                 self.retag(&inode, &old.key, &had, &wanted).await
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                file.forget_tried();
+                file.clear_unconfirmed();
                 Ok(())
             }
             Err(error) => Err(error.into()),

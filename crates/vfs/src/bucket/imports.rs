@@ -18,7 +18,7 @@ use store::{
 use crate::bucket::headers;
 use crate::bucket::learn::PAGE_ENTRIES;
 use crate::layout::{RESERVED, stored_at};
-use crate::objects::Stores;
+use crate::objects::StoringGuard;
 use crate::{Filesystem, Result};
 
 impl Filesystem {
@@ -127,7 +127,7 @@ impl Filesystem {
         match seen.kind {
             Kind::File if meta.size_bytes > 0 => {
                 let ino = self.new_ino(dir)?;
-                _stores = self.me.upgrade().map(|fs| Stores::begin(&fs, ino));
+                _stores = self.me.upgrade().map(|fs| StoringGuard::begin(&fs, ino));
                 let key = self.content_key(ino)?;
                 let copy = self.store.copy(&meta.object, &key, CopyOptions::default()).await?;
                 seen.object = Some(stored_at(&copy));

@@ -69,14 +69,14 @@ impl Filesystem {
 
     /// Looks at a file that was closed though something may have been stored of it. Whether it was.
     pub(crate) async fn hear_of(&self, ino: Ino) -> Result<bool> {
-        if !self.files.take_unheard(ino) {
+        if !self.files.take_unconfirmed(ino) {
             return Ok(false);
         }
         match self.look_again(&self.names.inode(ino)?).await {
             // Somebody else deleted it.
             Err(error) if error.errno() == libc::ENOENT => Ok(true),
             Err(error) => {
-                self.files.went_unheard(ino);
+                self.files.mark_unconfirmed(ino);
                 Err(error)
             }
             Ok(_) => Ok(true),
@@ -275,7 +275,7 @@ impl Filesystem {
                 self.learn_page(dir, directory, &after).await?;
             }
         };
-        directory.learning.take(Box::pin(learned)).await
+        directory.learning.run(Box::pin(learned)).await
     }
 
     /// One name of a directory too large to list for it.

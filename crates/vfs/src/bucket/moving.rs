@@ -128,7 +128,7 @@ impl Filesystem {
         let content = stored.iter().map(with_tag).collect();
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.references.has_tag(ino, given, there);
-        self.blocks.has_tag(ino, given, there);
+        self.blocks.retag(ino, given, there);
         match self.files.get(ino) {
             Some(file) => file.repin(|| self.pin_of(ino)),
             None => Ok(()),

@@ -326,7 +326,7 @@ impl Filesystem {
                 && is_other(local, seen)
                 && let Some(file) = self.files.get(local.ino)
             {
-                file.overtake();
+                file.mark_concurrently_modified();
             }
             match (local, seen) {
                 (None, None) => {}
@@ -588,7 +588,7 @@ impl Filesystem {
             return Ok(false);
         }
         match local.kind {
-            Kind::Directory => self.forget_removed(local),
+            Kind::Directory => self.forget_removed_directory(local),
             _ => self.directories.remove(local.ino),
         }
         self.invalidations.entry(dir, name.as_bytes());
@@ -597,7 +597,7 @@ impl Filesystem {
 
     /// Whether something is being stored for an open file, or was and nobody heard of it: what is seen may be that.
     fn awaits_answer(&self, ino: Ino) -> bool {
-        self.files.get(ino).is_some_and(|file| file.has_tried_any())
+        self.files.get(ino).is_some_and(|file| file.has_unconfirmed_upload())
     }
 
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {

@@ -66,7 +66,7 @@ impl Discards {
     }
 
     /// Counts one object less in the queue.
-    fn left(&self) {
+    fn remove_one(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         self.changed.notify_waiters();
     }
@@ -91,7 +91,7 @@ impl Filesystem {
         let queue = self.discards.queue.get_or_init(|| self.start_discarding());
         if !self.discards.enter(queue, key.clone()).await {
             tracing::debug!(%key, "an unused object stays in the bucket: the queue of deletions is full; `tenon gc` removes it");
-            self.discards.left();
+            self.discards.remove_one();
         }
     }
 
@@ -136,7 +136,7 @@ impl Filesystem {
         let synced = self.sync_names().await;
         if let Err(error) = &synced {
             tracing::warn!(%error, count = keys.len(), "unused objects stay in the bucket: the metadata could not be synced; `tenon gc` removes them");
-            keys.iter().for_each(|_| self.discards.left());
+            keys.iter().for_each(|_| self.discards.remove_one());
             return Vec::new();
         }
         let is_silent = AtomicBool::new(false);
@@ -161,7 +161,7 @@ impl Filesystem {
                 tracing::warn!(%key, %error, "an unused object stays in the bucket; `tenon gc` removes it")
             }
         }
-        self.discards.left();
+        self.discards.remove_one();
         None
     }
 }

@@ -27,7 +27,7 @@ impl Filesystem {
     /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         // Content stored for an open file, or for an object being stored, may be about to be named.
-        let is_busy = |ino| self.files.get(ino).is_some() || self.storing.is_for(ino);
+        let is_busy = |ino| self.files.get(ino).is_some() || self.storing.contains(ino);
         let keys = find(self.names.engine().as_ref(), self.store.as_ref(), &self.layout, &is_busy).await?;
         if !only_find {
             for key in &keys {

@@ -1,10 +1,10 @@
 //! Open files: one per inode with an open handle, shared by all its handles.
 //!
-//! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`Dirty`] state, one operation at a
+//! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`WriteState`] state, one operation at a
 //! time, so that descriptors see each other's writes.
 //!
-//! Invariant: `pending.is_edited` is set exactly while `work` is not `Clean`; while the file's path is not locked for a store,
-//! `pending.is_stream` is set exactly while `work` is a stream.
+//! Invariant: `pending.is_edited` is set exactly while `write_state` is not `Clean`; while the file's path is not locked for a store,
+//! `pending.is_stream` is set exactly while `write_state` is a stream.
 
 use meta::{Ino, Inode, Moment};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +18,12 @@ use crate::bucket::metadata::Described;
 use crate::content::pin::Pin;
 use crate::content::read::readahead::Readahead;
 use crate::content::version::{Begin, Reading, Version};
-use crate::content::write::Dirty;
-use crate::fail_fast::Turns;
+use crate::content::write::WriteState;
+use crate::fail_fast::FailFastSemaphore;
 use crate::{Atime, Error, Filesystem, Result};
 
 /// Minimum interval between checks of the access time by reads of one handle.
-const ATIME_LOOK_EVERY_NS: i64 = 1_000_000_000;
+const ATIME_CHECK_INTERVAL_NS: i64 = 1_000_000_000;
 
 /// State of unpublished writes that programs can observe.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,14 +46,14 @@ pub(crate) struct Pending {
 pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
     /// Unpublished writes; the lock serializes writes, truncations and commits.
-    pub(crate) work: tokio::sync::Mutex<Dirty>,
+    pub(crate) write_state: tokio::sync::Mutex<WriteState>,
     /// Queue of commits, so that many callers share one failing attempt.
-    pub(crate) publishing: Turns,
+    pub(crate) publishing: FailFastSemaphore,
     shared: Mutex<Shared>,
     /// Whether content was named by an op that need not survive the loss of power yet.
-    names_wait: AtomicBool,
+    has_unsynced_names: AtomicBool,
     /// Handles of an older lineage may have lost writes in a conflict during a commit that they did not ask for.
-    lost_before: AtomicU64,
+    lost_lineage: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -71,35 +71,35 @@ struct Shared {
     /// Whether the file was created without a name (`O_TMPFILE`) and may get one.
     is_linkable: bool,
     /// The headers of the object that we stored last, which saves a HEAD.
-    carried: Option<Carried>,
+    carried: Option<StoredDescription>,
     /// The conflict in which the file's writes lost.
     conflict: Option<String>,
     /// Whether a foreign object was seen under the file's name while it had unpublished writes.
-    is_overtaken: bool,
+    is_concurrently_modified: bool,
     /// Length and user metadata of uploads that may have succeeded although their answer was lost.
-    tried: Vec<(u64, BTreeMap<String, String>)>,
+    unconfirmed_uploads: Vec<(u64, BTreeMap<String, String>)>,
     /// Whether a deletion of the file's object may have succeeded although its answer was lost.
     may_be_removed: bool,
 }
 
 #[derive(Debug)]
-struct Carried {
+struct StoredDescription {
     of: ETag,
     described: Described,
     stored_at: Moment,
 }
 
 /// Maximum unconfirmed uploads to remember; the newest are kept.
-const TRIED_MAX: usize = 16;
+const UNCONFIRMED_UPLOADS_MAX: usize = 16;
 /// Maximum files to remember whose last upload or deletion is unconfirmed. Beyond that the lowest inode numbers are forgotten,
 /// and their changes look foreign.
-const UNHEARD_MAX: usize = 1 << 16;
+const UNCONFIRMED_FILES_MAX: usize = 1 << 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        let (publishing, shared, names_wait, lost_before) = Default::default();
-        let work = tokio::sync::Mutex::new(Dirty::Clean);
-        Self { ino, work, publishing, shared, names_wait, lost_before }
+        let (publishing, shared, has_unsynced_names, lost_lineage) = Default::default();
+        let write_state = tokio::sync::Mutex::new(WriteState::Clean);
+        Self { ino, write_state, publishing, shared, has_unsynced_names, lost_lineage }
     }
 
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {
@@ -166,21 +166,21 @@ impl OpenFile {
 
     pub(crate) fn set_pending(&self, pending: Pending) {
         let mut shared = self.shared();
-        shared.is_overtaken &= pending.is_edited;
+        shared.is_concurrently_modified &= pending.is_edited;
         let since = shared.edited_since.or(pending.touched);
         shared.edited_since = since.filter(|_| pending.is_edited);
         shared.pending = pending;
     }
 
     /// Notes that a foreign object was seen under the file's name.
-    pub(crate) fn overtake(&self) {
+    pub(crate) fn mark_concurrently_modified(&self) {
         let mut shared = self.shared();
-        shared.is_overtaken = shared.pending.is_edited;
+        shared.is_concurrently_modified = shared.pending.is_edited;
     }
 
     /// Returns whether a foreign object was seen under the file's name while it had unpublished writes.
-    pub(crate) fn is_overtaken(&self) -> bool {
-        self.shared().is_overtaken
+    pub(crate) fn is_concurrently_modified(&self) -> bool {
+        self.shared().is_concurrently_modified
     }
 
     /// Returns the time of the first unpublished write, or of the last background attempt to store these writes.
@@ -189,7 +189,7 @@ impl OpenFile {
     }
 
     /// Notes that a background attempt to store the writes has ended.
-    pub(crate) fn put_off(&self, until: Timestamp) {
+    pub(crate) fn restart_age(&self, until: Timestamp) {
         let mut shared = self.shared();
         shared.edited_since = shared.edited_since.map(|_| until);
     }
@@ -217,42 +217,42 @@ impl OpenFile {
     }
 
     /// Notes that content was named: the next `close` or `fsync` syncs the names.
-    pub(crate) fn has_named(&self) {
-        self.names_wait.store(true, Ordering::Release);
+    pub(crate) fn mark_names_unsynced(&self) {
+        self.has_unsynced_names.store(true, Ordering::Release);
     }
 
     /// Returns whether content was named by an op that need not survive the loss of power yet.
-    pub(crate) fn names_wait(&self) -> bool {
-        self.names_wait.load(Ordering::Acquire)
+    pub(crate) fn has_unsynced_names(&self) -> bool {
+        self.has_unsynced_names.load(Ordering::Acquire)
     }
 
-    /// Notes that the names are synced. The caller holds `work`.
-    pub(crate) fn names_are_synced(&self) {
-        self.names_wait.store(false, Ordering::Release);
+    /// Notes that the names are synced. The caller holds `write_state`.
+    pub(crate) fn mark_names_synced(&self) {
+        self.has_unsynced_names.store(false, Ordering::Release);
     }
 
     /// Notes the headers and tags stored with an object.
-    pub(crate) fn carries(&self, etag: &ETag, described: Described, stored_at: Moment) {
-        self.shared().carried = Some(Carried { of: etag.clone(), described, stored_at });
+    pub(crate) fn set_stored_description(&self, etag: &ETag, described: Described, stored_at: Moment) {
+        self.shared().carried = Some(StoredDescription { of: etag.clone(), described, stored_at });
     }
 
     /// Returns the headers and tags of an object and when they were stored, if we stored that object last.
-    pub(crate) fn carried(&self, etag: &ETag) -> Option<(Described, Moment)> {
+    pub(crate) fn stored_description(&self, etag: &ETag) -> Option<(Described, Moment)> {
         let shared = self.shared();
         let carried = shared.carried.as_ref().filter(|carried| carried.of == *etag)?;
         Some((carried.described.clone(), carried.stored_at))
     }
 
     /// Notes the conflict in which the file's writes lost.
-    pub(crate) fn lost_in(&self, conflict: &str) {
+    pub(crate) fn set_conflict(&self, conflict: &str) {
         self.shared().conflict = Some(conflict.to_owned());
     }
 
     /// Notes that writes lost in a conflict while no caller waited for the result: handles open now fail with ESTALE.
-    pub(crate) fn lost_unheard(&self) {
+    pub(crate) fn mark_lost_unreported(&self) {
         let mut shared = self.shared();
         shared.lineage += 1;
-        self.lost_before.store(shared.lineage, Ordering::Release);
+        self.lost_lineage.store(shared.lineage, Ordering::Release);
     }
 
     /// Returns the last conflict in which the file's writes lost.
@@ -261,27 +261,27 @@ impl OpenFile {
     }
 
     /// Notes that an upload begins; its answer may be lost.
-    pub(crate) fn tries(&self, attributes: &Attributes, size_bytes: u64) {
+    pub(crate) fn record_upload(&self, attributes: &Attributes, size_bytes: u64) {
         let mut shared = self.shared();
-        let surplus = (shared.tried.len() + 1).saturating_sub(TRIED_MAX);
-        shared.tried.drain(..surplus);
-        shared.tried.push((size_bytes, attributes.user.clone()));
+        let surplus = (shared.unconfirmed_uploads.len() + 1).saturating_sub(UNCONFIRMED_UPLOADS_MAX);
+        shared.unconfirmed_uploads.drain(..surplus);
+        shared.unconfirmed_uploads.push((size_bytes, attributes.user.clone()));
     }
 
     /// Returns whether an object matches an unconfirmed upload.
-    pub(crate) fn has_tried(&self, attributes: &Attributes, size_bytes: u64) -> bool {
+    pub(crate) fn is_unconfirmed_upload(&self, attributes: &Attributes, size_bytes: u64) -> bool {
         let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
         // An object without a write time in its headers may have been stored by anybody.
-        headers::has_time(attributes) && self.shared().tried.iter().any(is)
+        headers::has_time(attributes) && self.shared().unconfirmed_uploads.iter().any(is)
     }
 
     /// Returns whether any upload is unconfirmed.
-    pub(crate) fn has_tried_any(&self) -> bool {
-        !self.shared().tried.is_empty()
+    pub(crate) fn has_unconfirmed_upload(&self) -> bool {
+        !self.shared().unconfirmed_uploads.is_empty()
     }
 
     /// Notes that a deletion of the file's object begins; its answer may be lost.
-    pub(crate) fn tries_removal(&self) {
+    pub(crate) fn record_removal(&self) {
         self.shared().may_be_removed = true;
     }
 
@@ -291,14 +291,14 @@ impl OpenFile {
     }
 
     /// Forgets unconfirmed uploads and deletions, once the state of the bucket is known.
-    pub(crate) fn forget_tried(&self) {
+    pub(crate) fn clear_unconfirmed(&self) {
         let mut shared = self.shared();
-        shared.tried.clear();
+        shared.unconfirmed_uploads.clear();
         shared.may_be_removed = false;
     }
 
     /// Notes that a program set a time, which holds until the next write.
-    pub(crate) fn untouch(&self) {
+    pub(crate) fn clear_touched(&self) {
         self.shared().pending.touched = None;
     }
 
@@ -323,8 +323,8 @@ impl OpenFile {
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
     open: Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>,
-    /// Files without a handle, or with a kept name, whose last upload or deletion is unconfirmed. At most [`UNHEARD_MAX`].
-    unheard: Mutex<BTreeSet<Ino>>,
+    /// Files without a handle, or with a kept name, whose last upload or deletion is unconfirmed. At most [`UNCONFIRMED_FILES_MAX`].
+    unconfirmed: Mutex<BTreeSet<Ino>>,
 }
 
 impl OpenFiles {
@@ -367,17 +367,17 @@ impl OpenFiles {
     }
 
     /// Notes that the outcome of a file's last upload or deletion is unknown.
-    pub(crate) fn went_unheard(&self, ino: Ino) {
-        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
-        unheard.insert(ino);
-        if unheard.len() > UNHEARD_MAX {
-            unheard.pop_first();
+    pub(crate) fn mark_unconfirmed(&self, ino: Ino) {
+        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        unconfirmed.insert(ino);
+        if unconfirmed.len() > UNCONFIRMED_FILES_MAX {
+            unconfirmed.pop_first();
         }
     }
 
     /// Returns whether the outcome was unknown and clears that: the caller resolves it.
-    pub(crate) fn take_unheard(&self, ino: Ino) -> bool {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
+    pub(crate) fn take_unconfirmed(&self, ino: Ino) -> bool {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<OpenFile>> {
@@ -454,29 +454,29 @@ pub(crate) struct FileHandle {
     pub(crate) is_writable: bool,
     pub(crate) is_readable: bool,
     /// Whether reads leave the access time alone (`O_NOATIME`).
-    is_unseen: bool,
+    is_noatime: bool,
     /// When a read last checked the access time.
-    looked_at_atime: AtomicI64,
-    pub(crate) ahead: Mutex<Readahead>,
+    atime_checked_at: AtomicI64,
+    pub(crate) readahead: Mutex<Readahead>,
     /// The version that reads through this handle see.
     pub(crate) version: Arc<Version>,
     /// The lineage at open.
-    opened_at: u64,
+    opened_lineage: u64,
 }
 
 impl FileHandle {
     /// Creates a handle; `flags` are those of `open`.
     pub(crate) fn new(file: Arc<OpenFile>, version: Arc<Version>, flags: i32) -> Self {
-        let opened_at = version.lineage();
+        let opened_lineage = version.lineage();
         Self {
             file,
             is_writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
             is_readable: flags & libc::O_ACCMODE != libc::O_WRONLY,
-            is_unseen: flags & libc::O_NOATIME != 0,
-            looked_at_atime: AtomicI64::new(i64::MIN),
-            ahead: Mutex::default(),
+            is_noatime: flags & libc::O_NOATIME != 0,
+            atime_checked_at: AtomicI64::new(i64::MIN),
+            readahead: Mutex::default(),
             version,
-            opened_at,
+            opened_lineage,
         }
     }
 
@@ -491,7 +491,7 @@ impl FileHandle {
     }
 
     /// Notes a write through this handle: its pages may be in the page cache above, as if they had been read.
-    pub(crate) fn wrote(&self) {
+    pub(crate) fn note_write(&self) {
         if !self.version.is_read()
             && let (Begin::Now, _) = self.file.begin_read(&self.version)
         {
@@ -515,23 +515,23 @@ impl FileHandle {
     }
 
     /// Returns whether a read at `now` must check the access time, and notes the check. Most reads closely follow another one.
-    pub(crate) fn notes_read(&self, atime: Atime, now: Timestamp) -> bool {
-        let last = self.looked_at_atime.load(Ordering::Relaxed);
+    pub(crate) fn take_atime_check(&self, atime: Atime, now: Timestamp) -> bool {
+        let last = self.atime_checked_at.load(Ordering::Relaxed);
         match atime {
-            _ if self.is_unseen => false,
+            _ if self.is_noatime => false,
             Atime::Off => false,
             Atime::Strict => true,
-            Atime::Relatime if now.0.saturating_sub(last) < ATIME_LOOK_EVERY_NS => false,
+            Atime::Relatime if now.0.saturating_sub(last) < ATIME_CHECK_INTERVAL_NS => false,
             Atime::Relatime => {
-                self.looked_at_atime.store(now.0, Ordering::Relaxed);
+                self.atime_checked_at.store(now.0, Ordering::Relaxed);
                 true
             }
         }
     }
 
     /// Returns whether writes through this handle may have lost in a conflict that was not reported to it.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.opened_at < self.file.lost_before.load(Ordering::Acquire)
+    pub(crate) fn has_unreported_loss(&self) -> bool {
+        self.opened_lineage < self.file.lost_lineage.load(Ordering::Acquire)
     }
 }
 
@@ -540,11 +540,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s228_of_files_that_nobody_heard_of_so_many_are_remembered() {
+    fn s228_the_number_of_unconfirmed_files_is_bounded() {
         let files = OpenFiles::default();
-        let last = UNHEARD_MAX as u64 + 2;
-        (2..=last).for_each(|ino| files.went_unheard(Ino(ino)));
-        assert!(!files.take_unheard(Ino(2)), "one too many");
-        assert!(files.take_unheard(Ino(3)) && files.take_unheard(Ino(last)));
+        let last = UNCONFIRMED_FILES_MAX as u64 + 2;
+        (2..=last).for_each(|ino| files.mark_unconfirmed(Ino(ino)));
+        assert!(!files.take_unconfirmed(Ino(2)), "one too many");
+        assert!(files.take_unconfirmed(Ino(3)) && files.take_unconfirmed(Ino(last)));
     }
 }

@@ -12,7 +12,7 @@ use crate::content::write::When;
 use crate::{Error, Filesystem, Result};
 
 /// Maximum interval between checks for files that are due.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Files stored at the same time.
 const FILES_AT_ONCE: usize = 4;
 
@@ -40,19 +40,19 @@ impl Filesystem {
     /// Stores an open file as `close` does. An `fsync` would not do: other clients do not see the deltas that it stores.
     async fn publish_open(&self, file: &OpenFile) {
         if let Err(error) = self.commit(file, When::Closed).await {
-            let path = self.shown(file.ino);
+            let path = self.path_for_log(file.ino);
             tracing::warn!(path, %error, "storing an open file in the background failed; retrying");
             if matches!(error, Error::Stale(_)) && !file.pending().is_edited {
-                file.lost_unheard();
+                file.mark_lost_unreported();
             }
         }
-        file.put_off(self.now());
+        file.restart_age(self.now());
     }
 }
 
 /// Fails if the handle's writes lost in a conflict that was not reported to it.
-pub(crate) fn must_not_have_lost(handle: &FileHandle) -> Result<()> {
-    match handle.has_lost() {
+pub(crate) fn check_not_lost(handle: &FileHandle) -> Result<()> {
+    match handle.has_unreported_loss() {
         true => Err(Error::Stale(
             "the object was changed in the bucket while its file was written; open it again".into(),
         )),
@@ -62,7 +62,7 @@ pub(crate) fn must_not_have_lost(handle: &FileHandle) -> Result<()> {
 
 async fn publish(fs: Weak<Filesystem>, after: Duration) {
     loop {
-        tokio::time::sleep(after.min(LOOK_EVERY)).await;
+        tokio::time::sleep(after.min(CHECK_INTERVAL)).await;
         let Some(fs) = fs.upgrade() else { return };
         fs.publish_written(after).await;
     }

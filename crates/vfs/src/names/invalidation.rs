@@ -186,7 +186,7 @@ impl Invalidations {
     }
 
     /// Asks for an entry to be let go of, whose memory is wanted; only while there is room for news beside.
-    pub(crate) fn let_go(&self, parent: Ino, name: &[u8]) {
+    pub(crate) fn release_orphan(&self, parent: Ino, name: &[u8]) {
         if !self.is_busy() {
             self.entry(parent, name);
         }

@@ -30,7 +30,7 @@ struct Body {
     /// The range that is still to be returned.
     rest: Range<u64>,
     /// End of the ranges requested so far.
-    asked: u64,
+    requested: u64,
     is_long: bool,
 }
 
@@ -42,9 +42,9 @@ pub(super) async fn body(
     pin: Pin,
     range: Range<u64>,
 ) -> store::Result<Option<BoxStream<'static, store::Result<Bytes>>>> {
-    let asked = range.start;
+    let requested = range.start;
     let is_long = range.end - range.start > KEPT_BYTES_MAX;
-    let mut body = Body { fs: fs.clone(), file, pin: Arc::new(pin), rest: range, asked, is_long };
+    let mut body = Body { fs: fs.clone(), file, pin: Arc::new(pin), rest: range, requested, is_long };
     if body.rest.is_empty() {
         return Ok(Some(stream::empty().boxed()));
     }
@@ -67,7 +67,7 @@ impl Body {
     async fn next(&mut self) -> Result<Bytes, Error> {
         let at = self.rest.start;
         let end = ((at / ITEM_BYTES + 1) * ITEM_BYTES).min(self.rest.end);
-        self.ask_ahead(end)?;
+        self.read_ahead(end)?;
         let mut bytes = Vec::new();
         for cut in self.pin.cut(at..end)? {
             match cut {
@@ -79,18 +79,18 @@ impl Body {
             }
         }
         self.rest.start = end;
-        self.forget_read();
+        self.drop_passed();
         Ok(join(bytes))
     }
 
     /// Requests half a window at a time instead of single items.
-    fn ask_ahead(&mut self, must: u64) -> Result<(), Error> {
+    fn read_ahead(&mut self, must: u64) -> Result<(), Error> {
         let window = AHEAD_BYTES.min(self.fs.blocks.window_bytes(self.fs.files.len()));
-        if self.asked.saturating_sub(self.rest.start) > window / 2 {
+        if self.requested.saturating_sub(self.rest.start) > window / 2 {
             return Ok(());
         }
         let until = (self.rest.start + window).max(must).min(self.rest.end);
-        let from = self.asked.max(self.rest.start);
+        let from = self.requested.max(self.rest.start);
         if from >= until {
             return Ok(());
         }
@@ -99,17 +99,17 @@ impl Body {
                 self.fs.fetch(self.file.ino, &piece, within, must);
             }
         }
-        self.asked = until;
+        self.requested = until;
         Ok(())
     }
 
-    fn forget_read(&self) {
+    fn drop_passed(&self) {
         if !self.is_long {
             return;
         }
         for piece in self.pin.last_two_before(self.rest.start).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..self.rest.start.min(piece.range.end))).end;
-            self.fs.blocks.passed(self.file.ino, &piece.object.etag, until);
+            self.fs.blocks.drop_before(self.file.ino, &piece.object.etag, until);
         }
     }
 }

@@ -101,10 +101,10 @@ impl Buckets for DirectoryBuckets {
             Err(error) if error.errno() == libc::EEXIST => return Err(bucket_name::exists(name)),
             Err(error) => return Err(about(&key_of(name)?)(error)),
         }
-        self.fs.names_first().await.map_err(about(&key_of(name)?))?;
+        self.fs.sync_names_unless_write_back().await.map_err(about(&key_of(name)?))?;
         // Clears settings that remain of a directory of this name which was removed through the mount or by another machine.
         match self.fs.layout.follows_paths() {
-            true => Box::pin(self.fs.settle_settings()).await?,
+            true => Box::pin(self.fs.move_pending_settings()).await?,
             false => {
                 let objects = self.objects(name);
                 objects.forget_settings(objects.settings_prefixes()?).await?;
@@ -139,7 +139,7 @@ impl Buckets for DirectoryBuckets {
         }
         // If the process dies before this, creating a bucket of the same name clears the settings.
         objects.forget_settings(settings).await?;
-        Box::pin(self.fs.settle_settings()).await?;
+        Box::pin(self.fs.move_pending_settings()).await?;
         self.tell(name).await;
         Ok(())
     }

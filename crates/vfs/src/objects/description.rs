@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 
-use super::etag::Given;
+use super::etag::AssignedEtag;
 use crate::bucket::headers;
 use crate::bucket::headers::is_of_bytes;
 use crate::bucket::metadata::{TAG, USER, USER_BYTES_MAX, tag_of, user_of};
@@ -54,7 +54,7 @@ pub(super) struct Record {
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     posix: Option<(u16, u32, u32, i64)>,
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
-    pub(super) given: Option<Given>,
+    pub(super) given: Option<AssignedEtag>,
     /// Time at which a directory's marker was stored.
     #[serde(rename = "a", default, skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<i64>,
@@ -62,14 +62,14 @@ pub(super) struct Record {
 
 /// Everything about an object, as it is stored.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct ObjectDescription {
     pub(super) record: Record,
     /// Values of `user.` attributes.
     xattrs: BTreeMap<Vec<u8>, Bytes>,
 }
 
 /// Divides an object's headers and tags between the record and extended attributes.
-pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> {
+pub(super) fn describe_object(attributes: &Attributes, tags: &Tags) -> store::Result<ObjectDescription> {
     let mut record = Record {
         version: VERSION,
         content_type: attributes.content_type.clone(),
@@ -104,13 +104,13 @@ pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> 
             None => drop(record.tags.insert(name.clone(), value.clone())),
         }
     }
-    Ok(Kept { record, xattrs })
+    Ok(ObjectDescription { record, xattrs })
 }
 
-impl Kept {
+impl ObjectDescription {
     /// Reads what is stored about an inode.
     pub(super) fn read(names: &Namespace, ino: Ino) -> Result<Self, FsError> {
-        let mut kept = Self::default();
+        let mut description = Self::default();
         for name in names.xattrs(ino)? {
             let is_record = *name == *RECORD;
             if !is_record && !name.starts_with(USER) {
@@ -122,15 +122,20 @@ impl Kept {
                 value => value?,
             };
             match is_record {
-                true => kept.record = Record::parse(&value)?,
-                false => drop(kept.xattrs.insert(name.into_vec(), value)),
+                true => description.record = Record::parse(&value)?,
+                false => drop(description.xattrs.insert(name.into_vec(), value)),
             }
         }
-        Ok(kept)
+        Ok(description)
     }
 
     /// Binds the description to the bytes with this etag and to these attributes of the inode.
-    pub(super) fn describes(&mut self, etag: &ETag, given: Option<Given>, posix: (u16, u32, u32, Timestamp)) {
+    pub(super) fn bind(
+        &mut self,
+        etag: &ETag,
+        given: Option<AssignedEtag>,
+        posix: (u16, u32, u32, Timestamp),
+    ) {
         let (mode, uid, gid, mtime) = posix;
         self.record.of = etag.as_str().to_owned();
         self.record.given = given;
@@ -147,15 +152,15 @@ impl Kept {
     }
 
     /// Returns the ops that replace the description `before` of an inode. Attributes that are neither metadata nor tags stay.
-    pub(super) fn ops_over(&self, ino: Ino, before: &Self) -> store::Result<Vec<Op>> {
-        let mut ops = before.gone(ino);
+    pub(super) fn replacement_ops(&self, ino: Ino, before: &Self) -> store::Result<Vec<Op>> {
+        let mut ops = before.removal_ops(ino);
         ops.retain(|op| !matches!(op, Op::RemoveXattr { name, .. } if self.xattrs.contains_key(&**name)));
         ops.extend(self.ops(ino)?);
         Ok(ops)
     }
 
     /// Returns the ops that remove metadata and tags from an inode's extended attributes.
-    pub(super) fn gone(&self, ino: Ino) -> Vec<Op> {
+    pub(super) fn removal_ops(&self, ino: Ino) -> Vec<Op> {
         let is_ours = |(name, value): &(&Vec<u8>, &Bytes)| {
             user_of(name, value).is_some() || tag_of(name, value).is_some()
         };
@@ -165,7 +170,7 @@ impl Kept {
 
     /// Returns the description with other tags.
     pub(super) fn with_tags(&self, tags: &Tags) -> store::Result<Self> {
-        let Self { record, xattrs } = keep(&Attributes::default(), tags)?;
+        let Self { record, xattrs } = describe_object(&Attributes::default(), tags)?;
         let is_user = |(name, value): &(&Vec<u8>, &Bytes)| user_of(name, value).is_some();
         let user = self.xattrs.iter().filter(is_user).map(|(name, value)| (name.clone(), value.clone()));
         Ok(Self {
@@ -195,11 +200,11 @@ impl Kept {
         if record.of == etag.as_str() {
             attributes.user.extend(record.endpoints.clone());
         }
-        if self.stands_for(inode) { attributes } else { headers::with_posix(attributes, inode) }
+        if self.is_current_for(inode) { attributes } else { headers::with_posix(attributes, inode) }
     }
 
     /// Returns whether the stored metadata still describes the inode's attributes.
-    fn stands_for(&self, inode: &Inode) -> bool {
+    fn is_current_for(&self, inode: &Inode) -> bool {
         let Some((mode, uid, gid, mtime)) = self.record.posix else { return false };
         // A directory's mtime follows its contents.
         let is_as_old = inode.is_dir() || inode.mtime.0 == mtime;
@@ -251,12 +256,12 @@ mod tests {
         let attributes = Attributes { user: pairs.map(text).into(), ..Attributes::default() };
         let long = "ü".repeat(128);
         let tags = Tags::from([("stage", "raw"), (long.as_str(), "v")].map(text));
-        let kept = keep(&attributes, &tags).unwrap();
-        assert_eq!(kept.xattrs.len(), 2, "{:?}", kept.xattrs);
-        assert_eq!(kept.tags(), tags);
-        let again = Record::parse(&kept.record.encode().unwrap()).unwrap();
-        assert_eq!(again, kept.record);
-        assert_eq!(kept.record.endpoints.len(), 1);
-        assert_eq!(kept.record.user.len(), 3);
+        let description = describe_object(&attributes, &tags).unwrap();
+        assert_eq!(description.xattrs.len(), 2, "{:?}", description.xattrs);
+        assert_eq!(description.tags(), tags);
+        let again = Record::parse(&description.record.encode().unwrap()).unwrap();
+        assert_eq!(again, description.record);
+        assert_eq!(description.record.endpoints.len(), 1);
+        assert_eq!(description.record.user.len(), 3);
     }
 }

@@ -14,33 +14,33 @@ const TAG_BYTES: usize = 16;
 /// The etag assigned to content when it was stored, with a fingerprint of that content. Content written through the mount has
 /// no assigned etag: it may be in several objects that are joined later, and its bytes are the same before and after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Given {
+pub(super) struct AssignedEtag {
     #[serde(rename = "e")]
     etag: String,
     #[serde(rename = "c")]
     content: String,
 }
 
-impl Given {
+impl AssignedEtag {
     /// Returns the etag of content that was just stored: that of its object if it is one whole object.
-    pub(super) fn to(content: &[Extent], size_bytes: u64) -> Self {
-        let print = Fingerprint::of(content, size_bytes).to_string();
+    pub(super) fn for_content(content: &[Extent], size_bytes: u64) -> Self {
+        let fingerprint = Fingerprint::of(content, size_bytes).to_string();
         let etag = match content {
             [one] if one.object_offset == 0 && one.len == size_bytes && !one.object.etag.is_provisional() => {
                 one.object.etag.as_str().to_owned()
             }
-            _ => format!("{print}-{}", content.len().max(1)),
+            _ => format!("{fingerprint}-{}", content.len().max(1)),
         };
-        Self { etag, content: print }
+        Self { etag, content: fingerprint }
     }
 
     /// Returns the same content under another etag.
-    pub(super) fn called(self, etag: Option<&ETag>) -> Self {
+    pub(super) fn with_etag(self, etag: Option<&ETag>) -> Self {
         Self { etag: etag.map_or(self.etag, |etag| etag.as_str().to_owned()), ..self }
     }
 
     /// Binds an inode's current etag to its current content, before other attributes of the inode change.
-    pub(super) fn keeping(etag: &ETag, inode: &Inode) -> Self {
+    pub(super) fn preserving(etag: &ETag, inode: &Inode) -> Self {
         Self { etag: etag.as_str().to_owned(), content: fingerprint(inode) }
     }
 
@@ -51,7 +51,7 @@ impl Given {
 
 /// Returns the etag of a file or symbolic link. The etag of a file written through the mount comes from its times: a write
 /// changes them, and no program can set ctime.
-pub(super) fn of(inode: &Inode, given: Option<&Given>) -> ETag {
+pub(super) fn of(inode: &Inode, given: Option<&AssignedEtag>) -> ETag {
     if inode.kind == Kind::Symlink {
         return of_link(inode.target.as_ref());
     }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_has_another_tag_than_its_object() {
-        let given = Given::to(&[extent(10)], 10);
+        let given = AssignedEtag::for_content(&[extent(10)], 10);
         let tag = |len, size, ctime| of(&inode(vec![extent(len)], size, ctime), Some(&given));
         assert_eq!(tag(10, 10, 1), ETag::new("abc"));
         assert_eq!(tag(10, 10, 2), ETag::new("abc"), "a chmod changes no bytes");

@@ -34,7 +34,7 @@ pub use buckets::DirectoryBuckets;
 pub(crate) use description::OWN;
 pub(crate) use moved_settings::MovedSettings;
 pub(crate) use settings::SettingsCache;
-pub(crate) use storing::{Stores, Storing};
+pub(crate) use storing::{StoringGuard, StoringInodes};
 pub(crate) use uploads::from_hex;
 
 /// A volume, or one of its directories, as a bucket.
@@ -62,12 +62,12 @@ impl Objects {
         self.fs.layout.follows_paths()
     }
 
-    fn must_be_writable(&self) -> store::Result<()> {
+    fn check_writable(&self) -> store::Result<()> {
         self.fs.writable().map_err(|error| StoreError::Denied(error.to_string()))
     }
 
     /// Returns the claim of a key.
-    fn claimed(&self, key: &ObjectKey) -> ObjectKey {
+    fn claim_key(&self, key: &ObjectKey) -> ObjectKey {
         let path = [&self.base, key.as_bytes()].concat();
         // Keys with equal tails share a claim, which only makes their changes wait for each other.
         let end = path.len().min(store::KEY_BYTES_MAX);
@@ -98,7 +98,7 @@ impl ObjectStore for Objects {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> store::Result<ObjectRef> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => Box::pin(self.put_at_path(key, body, options)).await,
             false => Box::pin(self.put_named(key, body, options)).await,
@@ -111,7 +111,7 @@ impl ObjectStore for Objects {
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => self.multipart_at_path(key, attributes, tags).await,
             false => self.multipart_named(key, attributes, tags),
@@ -119,7 +119,7 @@ impl ObjectStore for Objects {
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> store::Result<ObjectRef> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => Box::pin(self.copy_at_path(from, to, options)).await,
             false => Box::pin(self.copy_named(from, to, options)).await,
@@ -132,7 +132,7 @@ impl ObjectStore for Objects {
         to: &ObjectKey,
         precondition: Precondition,
     ) -> store::Result<()> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => store::rename_by_copy(self, from, to, precondition).await,
             false => self.rename_named(from, to, &precondition).await,
@@ -140,7 +140,7 @@ impl ObjectStore for Objects {
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> store::Result<()> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => Box::pin(self.delete_at_path(key, precondition)).await,
             false => Box::pin(self.delete_named(key, &precondition)).await,
@@ -162,7 +162,7 @@ impl ObjectStore for Objects {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => self.set_tags_at_path(key, tags).await,
             false => self.set_tags_named(key, &tags).await,

@@ -32,7 +32,7 @@ pub(crate) struct MovedSettings {
     /// Serializes changes of notes, which are read before they are written.
     noting: Mutex<()>,
     /// Serializes moves of documents.
-    settling: tokio::sync::Mutex<()>,
+    moving: tokio::sync::Mutex<()>,
 }
 
 /// For each name with a note, the name under which its documents are stored; empty: it has none.
@@ -76,7 +76,7 @@ impl Filesystem {
         if (waiting > WAITING_MAX || self.sharing.is_some())
             && let Some(me) = self.me.upgrade()
         {
-            tokio::spawn(async move { me.settle_settings().await });
+            tokio::spawn(async move { me.move_pending_settings().await });
         }
         Ok(done)
     }
@@ -128,11 +128,11 @@ impl Filesystem {
     }
 
     /// Moves documents to where the notes say.
-    pub(crate) async fn settle_settings(&self) -> store::Result<()> {
+    pub(crate) async fn move_pending_settings(&self) -> store::Result<()> {
         if self.moved_settings.waiting.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let _settling = self.moved_settings.settling.lock().await;
+        let _moving = self.moved_settings.moving.lock().await;
         let root = ObjectKey::try_from("/")?;
         let documented = self.documented_buckets().await?;
         loop {
@@ -154,10 +154,10 @@ impl Filesystem {
                     }
                     self.end_note(to, from).map_err(about(&root))?;
                 }
-                None => self.break_circle(&notes).await?,
+                None => self.break_cycle(&notes).await?,
             }
             // New documents must not be stored before the removal of the note is durable, or a crash would bring the note back.
-            self.names_first().await.map_err(about(&root))?;
+            self.sync_names_unless_write_back().await.map_err(about(&root))?;
         }
     }
 
@@ -228,7 +228,7 @@ impl Filesystem {
 
     /// Breaks a cycle of names that have each other's documents: moves one name's documents aside, under a name that no bucket
     /// can have.
-    async fn break_circle(&self, notes: &Notes) -> store::Result<()> {
+    async fn break_cycle(&self, notes: &Notes) -> store::Result<()> {
         let Some((name, _)) = notes.first_key_value() else { return Ok(()) };
         let aside = [b"#", name.as_slice()].concat();
         self.move_settings(name, &aside).await?;

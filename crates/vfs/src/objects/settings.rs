@@ -29,26 +29,26 @@ const CLOCKS_APART: Duration = Duration::from_secs(300);
 
 /// Documents read or written, by key, and when.
 #[derive(Debug, Default)]
-pub(crate) struct SettingsCache(Mutex<HashMap<ObjectKey, Known>>);
+pub(crate) struct SettingsCache(Mutex<HashMap<ObjectKey, CachedDocument>>);
 
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedDocument {
     /// The document; `None`: there is none.
     text: Option<Bytes>,
     at: Instant,
 }
 
 impl SettingsCache {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, CachedDocument>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, key: &ObjectKey) -> Option<Known> {
+    fn get(&self, key: &ObjectKey) -> Option<CachedDocument> {
         self.lock().get(key).cloned()
     }
 
     fn insert(&self, key: ObjectKey, text: Option<Bytes>) {
-        self.lock().insert(key, Known { text, at: Instant::now() });
+        self.lock().insert(key, CachedDocument { text, at: Instant::now() });
     }
 
     pub(super) fn remove(&self, key: &ObjectKey) {
@@ -57,14 +57,14 @@ impl SettingsCache {
 }
 
 /// Location of a document.
-struct Place {
+struct Location {
     key: ObjectKey,
     /// Key by the directory's name, as earlier versions stored the document, and the directory's creation time.
     before: Option<(ObjectKey, Timestamp)>,
 }
 
 impl Objects {
-    fn setting(&self, name: &str) -> store::Result<Place> {
+    fn setting(&self, name: &str) -> store::Result<Location> {
         let Ok(asked) = ObjectKey::try_from(name) else {
             return Err(StoreError::Invalid("the name of a setting must not be empty or invalid".to_owned()));
         };
@@ -78,7 +78,7 @@ impl Objects {
         let bucket = noted.as_deref().unwrap_or(bucket);
         let by_name = self.fs.layout.setting(bucket, name).map_err(about(&asked))?;
         if self.is_by_path() || bucket.is_empty() {
-            return Ok(Place { key: by_name, before: None });
+            return Ok(Location { key: by_name, before: None });
         }
         let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
         let bucket = Name::new(bucket).map_err(|_| gone())?;
@@ -86,16 +86,16 @@ impl Objects {
         // No bucket name contains this character.
         let by_ino = format!("#{:016x}", directory.ino.0);
         let key = self.fs.layout.setting(by_ino.as_bytes(), name).map_err(about(&asked))?;
-        Ok(Place { key, before: Some((by_name, directory.btime)) })
+        Ok(Location { key, before: Some((by_name, directory.btime)) })
     }
 
     /// Reads a document. A document that an earlier version stored under the directory's name is moved to its new key, unless
     /// it is older than the directory and so belonged to another one.
-    async fn read_at(&self, place: &Place) -> store::Result<Option<Bytes>> {
-        if let Some(text) = self.fs.read_setting(&place.key).await? {
+    async fn read_at(&self, location: &Location) -> store::Result<Option<Bytes>> {
+        if let Some(text) = self.fs.read_setting(&location.key).await? {
             return Ok(Some(text));
         }
-        let Some((before, made)) = &place.before else { return Ok(None) };
+        let Some((before, made)) = &location.before else { return Ok(None) };
         let stored = match self.fs.store.head(before).await {
             Ok(meta) => meta.object.last_modified,
             Err(StoreError::NotFound(_)) => return Ok(None),
@@ -106,10 +106,10 @@ impl Objects {
         }
         let text = self.fs.read_setting(before).await?;
         if let Some(text) = &text
-            && self.must_be_writable().is_ok()
+            && self.check_writable().is_ok()
         {
             let body = Payload::from(text.clone());
-            self.fs.store.put(&place.key, body, PutOptions::default()).await?;
+            self.fs.store.put(&location.key, body, PutOptions::default()).await?;
             self.fs.remove_setting(before).await?;
         }
         Ok(text)
@@ -117,8 +117,8 @@ impl Objects {
 
     /// Returns the key prefixes of all documents of the bucket.
     pub(super) fn settings_prefixes(&self) -> store::Result<Vec<Bytes>> {
-        let place = self.setting("/")?;
-        let keys = std::iter::once(&place.key).chain(place.before.as_ref().map(|(key, _)| key));
+        let location = self.setting("/")?;
+        let keys = std::iter::once(&location.key).chain(location.before.as_ref().map(|(key, _)| key));
         Ok(keys.map(|key| Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - 1])).collect())
     }
 
@@ -163,35 +163,35 @@ impl Filesystem {
 impl Settings for Objects {
     async fn get(&self, name: &str) -> store::Result<Option<Bytes>> {
         if self.fs.writable().is_ok() {
-            Box::pin(self.fs.settle_settings()).await?;
+            Box::pin(self.fs.move_pending_settings()).await?;
         }
-        let place = match self.setting(name) {
-            Ok(place) => place,
+        let location = match self.setting(name) {
+            Ok(location) => location,
             Err(StoreError::NoSuchBucket(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let known = self.fs.settings.get(&place.key);
+        let known = self.fs.settings.get(&location.key);
         if let Some(known) = &known
             && known.at.elapsed() < FRESH
         {
             return Ok(known.text.clone());
         }
         // The claim keeps the document from being written between the read and the entry in the cache.
-        let _claim = self.fs.claims.claim(&place.key).await;
-        let found = match (Box::pin(self.read_at(&place)).await, known) {
+        let _claim = self.fs.claims.claim(&location.key).await;
+        let found = match (Box::pin(self.read_at(&location)).await, known) {
             (Ok(found), _) => found,
             // While the store does not answer, the cached document stays valid.
             (Err(StoreError::Unavailable(_)), Some(known)) => return Ok(known.text),
             (Err(error), _) => return Err(error),
         };
-        self.fs.settings.insert(place.key, found.clone());
+        self.fs.settings.insert(location.key, found.clone());
         Ok(found)
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> store::Result<()> {
-        self.must_be_writable()?;
-        Box::pin(self.fs.settle_settings()).await?;
-        let Place { key, before } = self.setting(name)?;
+        self.check_writable()?;
+        Box::pin(self.fs.move_pending_settings()).await?;
+        let Location { key, before } = self.setting(name)?;
         let _claim = self.fs.claims.claim(&key).await;
         // If the write fails, the next read finds out what is stored.
         self.fs.settings.remove(&key);

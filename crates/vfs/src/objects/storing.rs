@@ -8,18 +8,18 @@ use crate::Filesystem;
 
 /// Number of operations that store content for an inode, by its number.
 #[derive(Debug, Default)]
-pub(crate) struct Storing(Mutex<HashMap<Ino, usize>>);
+pub(crate) struct StoringInodes(Mutex<HashMap<Ino, usize>>);
 
 /// Guard of an operation that stores content for an inode.
 #[derive(Debug)]
-pub(crate) struct Stores {
+pub(crate) struct StoringGuard {
     fs: Arc<Filesystem>,
     ino: Ino,
 }
 
-impl Storing {
+impl StoringInodes {
     /// Returns whether content is being stored for an inode.
-    pub(crate) fn is_for(&self, ino: Ino) -> bool {
+    pub(crate) fn contains(&self, ino: Ino) -> bool {
         self.lock().contains_key(&ino)
     }
 
@@ -28,14 +28,14 @@ impl Storing {
     }
 }
 
-impl Stores {
+impl StoringGuard {
     pub(crate) fn begin(fs: &Arc<Filesystem>, ino: Ino) -> Self {
         *fs.storing.lock().entry(ino).or_default() += 1;
         Self { fs: fs.clone(), ino }
     }
 }
 
-impl Drop for Stores {
+impl Drop for StoringGuard {
     fn drop(&mut self) {
         let mut inodes = self.fs.storing.lock();
         if let Some(count) = inodes.get_mut(&self.ino) {

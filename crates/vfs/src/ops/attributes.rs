@@ -28,7 +28,7 @@ impl Filesystem {
             if changes.mtime.is_some()
                 && let Some(file) = self.files.get(ino)
             {
-                file.untouch();
+                file.clear_touched();
             }
             let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
             let commit = || self.names.commit_together(&self.ctx(), &ops);

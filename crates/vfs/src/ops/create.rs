@@ -81,10 +81,10 @@ impl Filesystem {
             file.set_new(true);
             (inode, file)
         };
-        let begun = self.begin_new(&file, &mut *file.work.lock().await);
+        let begun = self.begin_new(&file, &mut *file.write_state.lock().await);
         if let Err(error) = begun {
             file.close().await?;
-            self.unmake(parent, name, &inode)?;
+            self.roll_back_create(parent, name, &inode)?;
             return Err(error);
         }
         self.references.add(inode.ino);
@@ -112,7 +112,7 @@ impl Filesystem {
         let inode = self.names.commit(&self.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
         let file = self.open_file(ino)?;
         file.set_linkable(flags & libc::O_EXCL == 0);
-        let begun = self.begin_new(&file, &mut *file.work.lock().await);
+        let begun = self.begin_new(&file, &mut *file.write_state.lock().await);
         if let Err(error) = begun {
             file.close().await?;
             return Err(error);
@@ -186,7 +186,7 @@ impl Filesystem {
         let file = self.open_file(ino)?;
         let linked = async {
             // The file's lock keeps its primary name from being promoted or removed meanwhile.
-            let _work = file.work.lock().await;
+            let _state = file.write_state.lock().await;
             // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
             // or it would lead to another file.
             self.moves_are_safe().await?;
@@ -231,7 +231,7 @@ impl Filesystem {
         }
         match self.find(parent, &name).await? {
             Some(_) => Err(Error::EXISTS),
-            None => self.must_be_plain(parent, &name, kind).map(|()| name),
+            None => self.check_not_escape(parent, &name, kind).map(|()| name),
         }
     }
 
@@ -281,7 +281,7 @@ impl Filesystem {
         let inode = self.make(caller, parent, name, kind, mode, rdev, target.clone())?;
         let body = target.unwrap_or_default();
         if let Err(error) = self.store_new_locked(&inode, body, Precondition::Absent).await {
-            self.unmake(parent, name, &inode)?;
+            self.roll_back_create(parent, name, &inode)?;
             return Err(if error.errno() == libc::ESTALE { Error::EXISTS } else { error });
         }
         if kind == Kind::Directory {
@@ -346,7 +346,7 @@ impl Filesystem {
         if self.settle_waiting(inode.ino, &described)? { self.export_later(inode.ino) } else { Ok(()) }
     }
 
-    pub(crate) fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
+    pub(crate) fn roll_back_create(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
         if self.names.lookup(parent, name)?.is_none_or(|there| there.ino != inode.ino) {
             return Ok(());
         }

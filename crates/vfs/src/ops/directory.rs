@@ -235,7 +235,7 @@ impl Filesystem {
                     let is_known = is_usable(&directory.known(), &after);
                     if is_known { Ok(()) } else { self.learn_page(dir, &directory, &after).await }
                 };
-                directory.learning.take(Box::pin(learned)).await?;
+                directory.learning.run(Box::pin(learned)).await?;
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());

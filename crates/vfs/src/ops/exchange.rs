@@ -7,17 +7,17 @@ use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
 use store::{CopyOptions, ObjectKey, ObjectRef};
 
 use crate::content::open_file::OpenFile;
-use crate::content::write::{Dirty, When};
+use crate::content::write::{When, WriteState};
 use crate::layout::stored_at;
 use crate::ops::rename::lock_both;
 use crate::{Error, Filesystem, Result};
 
 /// Directory and name.
-type Place = (Ino, Name);
+type DentryKey = (Ino, Name);
 
 impl Filesystem {
     /// Swaps two names, which must exist. Fails with EINVAL for directories, which have too many keys.
-    pub(super) async fn exchange(&self, from: Place, to: Place) -> Result<()> {
+    pub(super) async fn exchange(&self, from: DentryKey, to: DentryKey) -> Result<()> {
         let source = self.must(self.find(from.0, &from.1).await?)?;
         let target = self.must(self.find(to.0, &to.1).await?)?;
         if source.ino == target.ino {
@@ -43,14 +43,14 @@ impl Filesystem {
     /// Both files are locked, so that neither is published, moved or removed meanwhile.
     async fn exchange_files(
         &self,
-        (from, source): (Place, &OpenFile),
-        (to, target): (Place, &OpenFile),
+        (from, source): (DentryKey, &OpenFile),
+        (to, target): (DentryKey, &OpenFile),
     ) -> Result<()> {
-        let (mut work, replaced) = lock_both(source, Some(target)).await;
-        let Some((_, mut other_work)) = replaced else { return Err(Error::NOT_FOUND) };
-        self.lay_beside(&from, source, &mut work).await?;
-        if let Err(error) = self.lay_beside(&to, target, &mut other_work).await {
-            return self.show(source, &mut work).await.and(Err(error));
+        let (mut state, replaced) = lock_both(source, Some(target)).await;
+        let Some((_, mut other_state)) = replaced else { return Err(Error::NOT_FOUND) };
+        self.detach_object(&from, source, &mut state).await?;
+        if let Err(error) = self.detach_object(&to, target, &mut other_state).await {
+            return self.show_at_path(source, &mut state).await.and(Err(error));
         }
         let swapped = {
             let _changing = (self.changes.begin(from.0, &from.1), self.changes.begin(to.0, &to.1));
@@ -58,22 +58,22 @@ impl Filesystem {
             self.names.commit(&self.ctx(), &op)
         };
         // The swap must be durable before objects appear at the new paths.
-        self.names_first().await?;
-        self.show(source, &mut work).await?;
-        self.show(target, &mut other_work).await?;
+        self.sync_names_unless_write_back().await?;
+        self.show_at_path(source, &mut state).await?;
+        self.show_at_path(target, &mut other_state).await?;
         swapped?;
         Ok(())
     }
 
     /// Copies a file's object from its path to a key of its own and deletes the original.
-    async fn lay_beside(&self, place: &Place, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+    async fn detach_object(&self, place: &DentryKey, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         if self.awaits_export(file.ino) {
             // An earlier export of attributes may have succeeded although its answer was lost.
-            self.adopt_unheard(file, work).await?;
+            self.adopt_object_at_path(file, state).await?;
         }
-        self.adopt_if_tried(file, work).await?;
-        self.begin_new(file, work)?;
-        self.commit_locked(file, work, When::Closed).await?;
+        self.resolve_unconfirmed_upload(file, state).await?;
+        self.begin_new(file, state)?;
+        self.commit_locked(file, state, When::Closed).await?;
         let _path = self.lock_entries(&[place]).await?;
         let (dir, name) = place;
         if self.names.entry(*dir, name)?.is_none_or(|entry| entry.ino != file.ino) {
@@ -91,30 +91,32 @@ impl Filesystem {
         let old = self.object(&self.names.inode(file.ino)?)?.unwrap_or(old);
         self.relocate(&inode, &stored_at(&beside))?;
         file.repin(|| self.pin_of(file.ino))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         let deleted = async {
-            self.names_first().await?;
-            self.delete_moved(&old).await
+            self.sync_names_unless_write_back().await?;
+            self.delete_unless_replaced(&old).await
         };
         let deleted = deleted.await;
         match (deleted, self.names.inode(file.ino)) {
-            (Err(error), Ok(inode)) => match self.lay_back(&inode, &old, beside.key, file, work).await? {
-                true => Err(error),
-                // The deletion succeeded, only its answer was lost.
-                false => Ok(()),
-            },
+            (Err(error), Ok(inode)) => {
+                match self.reattach_object(&inode, &old, beside.key, file, state).await? {
+                    true => Err(error),
+                    // The deletion succeeded, only its answer was lost.
+                    false => Ok(()),
+                }
+            }
             (deleted, _) => deleted,
         }
     }
 
     /// Points a file back to its path if the object there could not be deleted. Returns whether the object is still there.
-    async fn lay_back(
+    async fn reattach_object(
         &self,
         inode: &Inode,
         old: &ObjectRef,
         beside: ObjectKey,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
     ) -> Result<bool> {
         let found = self.store.find(&old.key).await?;
         if found.is_none_or(|found| found.object.etag != old.etag) {
@@ -122,7 +124,7 @@ impl Filesystem {
         }
         self.publish(inode, old, inode.size_bytes, None)?;
         file.repin(|| self.pin_of(file.ino))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         self.discard(beside).await;
         Ok(true)
     }

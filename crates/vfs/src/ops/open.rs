@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError};
 
 use crate::bucket::reconcile::etag;
 use crate::content::open_file::{FileHandle, FileUser, OpenFile};
-use crate::content::publishing::must_not_have_lost;
-use crate::content::write::{Dirty, When};
+use crate::content::publishing::check_not_lost;
+use crate::content::write::{When, WriteState};
 use crate::layout::content_keys;
 use crate::names::handles::{Handle, Opened};
 use crate::{Atime, Attr, Error, Filesystem, Result};
@@ -69,7 +69,7 @@ impl Filesystem {
             return Ok(());
         }
         self.commit(&handle.file, When::Closed).await?;
-        must_not_have_lost(&handle)?;
+        check_not_lost(&handle)?;
         self.must_not_be_in_conflict(handle.file.ino)
     }
 
@@ -78,7 +78,7 @@ impl Filesystem {
         let handle = self.handles.file(handle)?;
         self.commit(&handle.file, When::Open).await?;
         if handle.is_writable {
-            must_not_have_lost(&handle)?;
+            check_not_lost(&handle)?;
             self.must_not_be_in_conflict(handle.file.ino)?;
         }
         self.export_now(handle.file.ino).await?;
@@ -97,8 +97,8 @@ impl Filesystem {
         {
             tracing::warn!(ino = %handle.file.ino, %error, "a file could not be assembled and stays in deltas; no data is lost");
         }
-        let end = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
-        self.was_read(&handle.file, end);
+        let end = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
+        self.drop_passed_blocks(&handle.file, end);
         if !handle.version.is_cached {
             self.references.may_mix(handle.file.ino);
         }
@@ -107,12 +107,12 @@ impl Filesystem {
     }
 
     /// Drops cached blocks that a sequential reader has passed.
-    pub(crate) fn was_read(&self, file: &OpenFile, end: u64) {
+    pub(crate) fn drop_passed_blocks(&self, file: &OpenFile, end: u64) {
         let (true, (Some(pin), _)) = (self.config.page_cache_above && end > 0, file.pin()) else { return };
         // Earlier pieces were dropped when the reader passed them.
         for piece in pin.last_two_before(end).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
-            self.blocks.passed(file.ino, &piece.object.etag, until);
+            self.blocks.drop_before(file.ino, &piece.object.etag, until);
         }
     }
 
@@ -130,14 +130,14 @@ impl Filesystem {
         if self.config.is_uncached {
             self.blocks.forget(file.ino);
         }
-        let dropped = std::mem::replace(&mut *file.work.lock().await, Dirty::Clean);
+        let dropped = std::mem::replace(&mut *file.write_state.lock().await, WriteState::Clean);
         let inode = self.names.inode(file.ino);
         let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
         let is_dropped = !dropped.is_published();
         if is_dropped && !is_orphan {
-            tracing::error!(path = %self.shown(file.ino), size = dropped.size_bytes(), "unpublished writes are lost: they could not be stored before the last handle was closed");
+            tracing::error!(path = %self.path_for_log(file.ino), size = dropped.size_bytes(), "unpublished writes are lost: they could not be stored before the last handle was closed");
         }
-        if let Dirty::Stream(stream) = dropped {
+        if let WriteState::Stream(stream) = dropped {
             // An object at the file's path is the file; an object under a key of its own now belongs to no file.
             if let Some(object) = stream.completed().filter(|object| self.layout.owner(&object.key).is_some())
             {
@@ -147,27 +147,27 @@ impl Filesystem {
         }
         match inode {
             Ok(inode) if is_orphan => self.purge(&inode).await,
-            Ok(inode) if is_dropped => self.lose_writes(file, &inode),
+            Ok(inode) if is_dropped => self.drop_writes(file, &inode),
             _ => Ok(()),
         }
     }
 
     /// Handles the loss of a file's writes with its last handle; by path, a file that was never stored is removed too. An
     /// unconfirmed upload may have succeeded, so the next access looks at the bucket before its object counts as foreign.
-    fn lose_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
-        let may_be_there = file.has_tried_any();
+    fn drop_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
+        let may_be_there = file.has_unconfirmed_upload();
         match &inode.home {
             Some((parent, name)) if inode.object().is_none() && self.layout.follows_paths() => {
                 if may_be_there {
                     self.directories.get(*parent).forget();
                 }
-                self.unmake(*parent, name, inode)?;
+                self.roll_back_create(*parent, name, inode)?;
                 self.invalidations.entry(*parent, name.as_bytes());
                 Ok(())
             }
             _ => {
                 if may_be_there {
-                    self.files.went_unheard(inode.ino);
+                    self.files.mark_unconfirmed(inode.ino);
                 }
                 // The pending attributes were to be stored together with the writes.
                 self.export_later(inode.ino)
@@ -176,7 +176,7 @@ impl Filesystem {
     }
 
     /// Returns a file's path for the log, or its inode number if it has no name.
-    pub(crate) fn shown(&self, ino: Ino) -> String {
+    pub(crate) fn path_for_log(&self, ino: Ino) -> String {
         let text = |name: &Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
         let path = self.names.path(ino).map(|path| path.iter().map(text).collect::<Vec<_>>().join("/"));
         path.unwrap_or_else(|_| format!("inode {ino}"))
@@ -208,7 +208,7 @@ impl Filesystem {
         if keep_cache
             && !is_beside
             && handle.is_readable
-            && handle.notes_read(self.config.atime, self.now())
+            && handle.take_atime_check(self.config.atime, self.now())
             && self.accessed(ino)
         {
             self.invalidations.attributes(ino);

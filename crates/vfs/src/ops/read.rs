@@ -13,12 +13,12 @@ use crate::content::ranges::zeros;
 use crate::content::read::fetch::{Fetch, gather};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
 use crate::content::slab::SLAB_BYTES;
-use crate::content::write::{Dirty, Local, Source};
+use crate::content::write::{Local, Source, WriteState};
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
 /// Maximum checks of an object that changed during a read: one to learn of a rename or a replacement, further ones for races.
-const LOOKS_MAX: u32 = 3;
+const REFRESHES_MAX: u32 = 3;
 
 /// Smallest page size of a kernel's page cache: the last page of a file is requested whole.
 const PAGE_BYTES: u64 = 4096;
@@ -27,7 +27,7 @@ impl Filesystem {
     /// Reads `len` bytes at `offset`; fewer only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
         let handle = self.handles.file(handle)?;
-        if handle.notes_read(self.config.atime, self.now()) {
+        if handle.take_atime_check(self.config.atime, self.now()) {
             self.accessed(handle.file.ino);
         }
         let range = offset..offset.saturating_add(len as u64);
@@ -43,12 +43,12 @@ impl Filesystem {
     }
 
     async fn read_published(&self, handle: &FileHandle, range: Range<u64>) -> Result<Bytes> {
-        let mut looks = 0;
+        let mut refreshes = 0;
         loop {
             let (reading, pin) = handle.begin_read().await?;
             let Some(pin) = pin else { return self.read_nothing(&handle.file) };
             match self.read_pin(handle, &pin, range.clone()).await {
-                Ok(_) if self.ends_elsewhere(handle, &pin, &range) => {
+                Ok(_) if self.would_be_zero_filled(handle, &pin, &range) => {
                     return Err(Error::Stale(
                         "it was overwritten in the bucket while it was read; open it again".into(),
                     ));
@@ -59,8 +59,8 @@ impl Filesystem {
                     }
                     return Ok(bytes);
                 }
-                Err(error) if is_changed(&error) && looks < LOOKS_MAX => {
-                    looks += 1;
+                Err(error) if is_changed(&error) && refreshes < REFRESHES_MAX => {
+                    refreshes += 1;
                     drop(reading);
                     self.repin(&handle.file, &pin).await?;
                 }
@@ -72,7 +72,7 @@ impl Filesystem {
 
     /// Returns whether the page cache above believes that the file is longer than the handle's version: it would fill up a
     /// short answer with zeros. A page cache requests the last page of a file whole, and no page behind it.
-    fn ends_elsewhere(&self, handle: &FileHandle, pin: &Pin, range: &Range<u64>) -> bool {
+    fn would_be_zero_filled(&self, handle: &FileHandle, pin: &Pin, range: &Range<u64>) -> bool {
         let is_beyond = range.end > pin.size_bytes.next_multiple_of(PAGE_BYTES);
         is_beyond
             && self.config.page_cache_above
@@ -102,10 +102,10 @@ impl Filesystem {
         }
         let window = self.blocks.window_bytes(self.files.len());
         let (plan, passed) = {
-            let mut ahead = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ahead = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner);
             (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
         };
-        self.was_read(file, passed);
+        self.drop_passed_blocks(file, passed);
         for ahead in plan {
             for cut in pin.cut(ahead)? {
                 if let Cut::Stored(within, piece) = cut {
@@ -180,7 +180,7 @@ impl Filesystem {
     /// Pins a file to its current object after the pinned one was moved, replaced or removed.
     async fn repin(&self, file: &OpenFile, old: &Arc<Pin>) -> Result<()> {
         // A local move or removal holds the lock until the file is pinned to the new place.
-        let _work = file.work.lock().await;
+        let _state = file.write_state.lock().await;
         if file.pin().0.as_ref() != Some(old) {
             return Ok(());
         }
@@ -193,22 +193,22 @@ impl Filesystem {
 
     /// Reads a file with unpublished writes; `None` if they were published meanwhile.
     async fn read_edited(&self, handle: &FileHandle, range: Range<u64>) -> Result<Option<Bytes>> {
-        let mut looks = 0;
+        let mut refreshes = 0;
         loop {
             let (sources, base) = {
-                let mut work = handle.file.work.lock().await;
-                match &*work {
-                    Dirty::Clean => return Ok(None),
-                    Dirty::Memory(memory) => return Ok(Some(memory.read(range))),
-                    Dirty::Stream(stream) => match stream.read(range.clone()) {
+                let mut state = handle.file.write_state.lock().await;
+                match &*state {
+                    WriteState::Clean => return Ok(None),
+                    WriteState::Memory(memory) => return Ok(Some(memory.read(range))),
+                    WriteState::Stream(stream) => match stream.read(range.clone()) {
                         Some(bytes) => return Ok(Some(bytes)),
-                        None => self.settle(&handle.file, &mut work).await?,
+                        None => self.spill_to_disk(&handle.file, &mut state).await?,
                     },
-                    Dirty::Local(_) => {}
+                    WriteState::Local(_) => {}
                 }
-                work.follow(&handle.file);
-                let Dirty::Local(local) = &*work else { return Ok(None) };
-                (written(local, range.clone())?, local.base().cloned())
+                state.follow(&handle.file);
+                let WriteState::Local(local) = &*state else { return Ok(None) };
+                (edited_parts(local, range.clone())?, local.base().cloned())
             };
             // The lock is released while this waits for the store, so that writers can go on.
             match self.read_sources(handle, sources, base.as_ref()).await {
@@ -216,10 +216,10 @@ impl Filesystem {
                 // A rename may have moved the object below meanwhile, or an upload whose answer was lost may have replaced it.
                 Err(error)
                     if is_changed(&error)
-                        && looks < LOOKS_MAX
-                        && self.look_below(&handle.file, base.as_ref()).await? =>
+                        && refreshes < REFRESHES_MAX
+                        && self.refresh_base(&handle.file, base.as_ref()).await? =>
                 {
-                    looks += 1
+                    refreshes += 1
                 }
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
                 Err(error) => return Err(owned(error)),
@@ -230,15 +230,15 @@ impl Filesystem {
     async fn read_sources(
         &self,
         handle: &FileHandle,
-        sources: Vec<Written>,
+        sources: Vec<EditedPart>,
         base: Option<&Arc<Pin>>,
     ) -> Result<Bytes, Arc<StoreError>> {
         let mut bytes = Vec::new();
         for source in sources {
             bytes.push(match (source, base) {
-                (Written::Here(bytes), _) => bytes,
-                (Written::Below(range), Some(base)) => self.read_pin(handle, base, range).await?,
-                (Written::Below(range), None) => zeros(&range),
+                (EditedPart::Here(bytes), _) => bytes,
+                (EditedPart::Below(range), Some(base)) => self.read_pin(handle, base, range).await?,
+                (EditedPart::Below(range), None) => zeros(&range),
             });
         }
         Ok(join(bytes))
@@ -246,17 +246,17 @@ impl Filesystem {
 }
 
 /// A part of an edited file's content.
-enum Written {
+enum EditedPart {
     Here(Bytes),
     /// A range of the content below the edits.
     Below(Range<u64>),
 }
 
-fn written(local: &Local, range: Range<u64>) -> Result<Vec<Written>> {
+fn edited_parts(local: &Local, range: Range<u64>) -> Result<Vec<EditedPart>> {
     let read = |source| match source {
-        Source::Local(range) => Ok(Written::Here(local.read(range)?)),
-        Source::Base(range) => Ok(Written::Below(range)),
-        Source::Zeros(range) => Ok(Written::Here(zeros(&range))),
+        Source::Local(range) => Ok(EditedPart::Here(local.read(range)?)),
+        Source::Base(range) => Ok(EditedPart::Below(range)),
+        Source::Zeros(range) => Ok(EditedPart::Here(zeros(&range))),
     };
     local.sources(range).into_iter().map(read).collect()
 }

@@ -46,7 +46,7 @@ impl Filesystem {
                 let Some(ino) = self.layout.owner(&object.key) else { continue };
                 if self.names.inode(ino).is_ok_and(|inode| !inode.is_orphan()) {
                     let file = self.open_file(ino)?;
-                    let shown = self.show(&file, &mut *file.work.lock().await).await;
+                    let shown = self.show_at_path(&file, &mut *file.write_state.lock().await).await;
                     shown.and(file.close().await)?;
                 }
             }

@@ -18,17 +18,17 @@ impl Filesystem {
         let name = name(name_bytes)?;
         if !self.layout.follows_paths() {
             let removed = self.names.commit(&self.ctx(), &Op::Unlink { parent, name, keep: true })?;
-            return self.let_go(&removed).await;
+            return self.release_orphan(&removed).await;
         }
         let inode = self.must(self.find(parent, &name).await?)?;
         if inode.kind == Kind::Directory {
             return Err(Error::IS_DIRECTORY);
         }
-        self.keep_directory(parent).await?;
+        self.ensure_marker(parent).await?;
         self.unlink_name(parent, &name, inode.ino).await
     }
 
-    /// Removes a known name in a volume named by path. The directory must be kept by the caller (`keep_directory`).
+    /// Removes a known name in a volume named by path. The directory must be kept by the caller (`ensure_marker`).
     pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let file = self.open_file(ino)?;
         let outcome = self.unlink_file(parent, name, &file).await;
@@ -37,7 +37,7 @@ impl Filesystem {
     }
 
     /// Deletes an inode that lost its last name, unless it is open: then its last close deletes it.
-    pub(crate) async fn let_go(&self, removed: &Applied) -> Result<()> {
+    pub(crate) async fn release_orphan(&self, removed: &Applied) -> Result<()> {
         let Some(orphan) = removed.removed.as_ref().filter(|_| removed.orphaned) else { return Ok(()) };
         match self.open_file(orphan.ino) {
             Ok(file) => file.close().await,
@@ -49,9 +49,9 @@ impl Filesystem {
 
     /// The file is locked, so that it is not published, moved or removed meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
-        let mut work = file.work.lock().await;
-        self.adopt_if_tried(file, &mut work).await?;
-        Box::pin(self.hand_on(parent, name, file, &mut work)).await?;
+        let mut state = file.write_state.lock().await;
+        self.resolve_unconfirmed_upload(file, &mut state).await?;
+        Box::pin(self.promote_link(parent, name, file, &mut state)).await?;
         if self.names.entry(parent, name)?.is_none_or(|entry| entry.ino != file.ino) {
             return Err(Error::NOT_FOUND);
         }
@@ -59,19 +59,19 @@ impl Filesystem {
             let _changing = self.changes.begin(parent, name);
             self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
             // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
-            return self.names_first().await;
+            return self.sync_names_unless_write_back().await;
         }
         let aside = match self.files.users(file.ino) {
             0 | 1 => None,
-            _ => self.set_aside(file, &mut work).await?,
+            _ => self.set_aside(file, &mut state).await?,
         };
-        let taken = self.take_name(parent, name, file).await;
-        self.settle_aside(file, &mut work, aside, taken.is_ok()).await?;
+        let taken = self.delete_and_unlink(parent, name, file).await;
+        self.settle_aside(file, &mut state, aside, taken.is_ok()).await?;
         taken
     }
 
     /// Deletes the object, then the name. The file is open, at least by this call: its last close purges it.
-    async fn take_name(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
+    async fn delete_and_unlink(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         let key = self.layout.key(&self.names, &self.names.inode(file.ino)?)?;
         let _claim = self.claims.claim(&key).await;
@@ -80,9 +80,9 @@ impl Filesystem {
         if inode.home.as_ref() != Some(&(parent, name.clone())) {
             return Err(Error::NOT_FOUND);
         }
-        if inode.object().is_some() || file.is_overtaken() {
-            file.tries_removal();
-            self.delete(&key).await.inspect_err(|_| self.files.went_unheard(file.ino))?;
+        if inode.object().is_some() || file.is_concurrently_modified() {
+            file.record_removal();
+            self.delete(&key).await.inspect_err(|_| self.files.mark_unconfirmed(file.ino))?;
         }
         self.exports.remove(file.ino);
         match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
@@ -106,31 +106,31 @@ impl Filesystem {
         }
         if !self.layout.follows_paths() {
             self.forget_directory(parent, name)?;
-            self.forget_removed(&inode);
+            self.forget_removed_directory(&inode);
             return Ok(());
         }
-        self.must_be_empty(&inode).await?;
-        self.keep_directory(parent).await?;
-        let removed = self.take_directory(parent, name, &inode).await;
+        self.check_empty(&inode).await?;
+        self.ensure_marker(parent).await?;
+        let removed = self.delete_and_rmdir(parent, name, &inode).await;
         if matches!(removed, Err(Error::Namespace(_))) {
             // An entry was created in between: the directory stays, so its marker is stored again.
             self.store_new(&inode, Bytes::new(), Precondition::None).await?;
         }
         removed?;
-        self.forget_removed(&inode);
+        self.forget_removed_directory(&inode);
         Ok(())
     }
 
     /// Forgets the cached state of a removed directory. A program that has the directory open may still ask for its attributes,
     /// which the tables no longer have.
-    pub(crate) fn forget_removed(&self, directory: &Inode) {
+    pub(crate) fn forget_removed_directory(&self, directory: &Inode) {
         self.directories.remove(directory.ino);
         let ctime = directory.ctime.max(self.now());
         self.references.removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
     }
 
     /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes.
-    pub(crate) fn plain_again(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
+    pub(crate) fn op_to_unshadow(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
         let Ok(beside) = Name::new(&names::beside(name.as_bytes())) else { return Ok(None) };
         let is_there = self.names.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
         if is_there {
@@ -142,7 +142,7 @@ impl Filesystem {
     }
 
     /// Deletes the marker, then the name.
-    async fn take_directory(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
+    async fn delete_and_rmdir(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
         let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         let is_shown = self.has_path_key(inode)?;
         let marker = self.layout.key(&self.names, inode).ok().filter(|_| is_shown);
@@ -162,7 +162,7 @@ impl Filesystem {
     }
 
     fn forget_directory(&self, parent: Ino, name: Name) -> Result<()> {
-        let again = self.plain_again(parent, &name)?;
+        let again = self.op_to_unshadow(parent, &name)?;
         let has_beside = again.is_some();
         let rmdir = Op::Rmdir { parent, name: name.clone() };
         self.commit_with_settings(Some((parent, &name)), None, |notes| {
@@ -179,7 +179,7 @@ impl Filesystem {
     }
 
     /// Fails if the bucket has anything in the directory besides its marker.
-    pub(crate) async fn must_be_empty(&self, inode: &Inode) -> Result<()> {
+    pub(crate) async fn check_empty(&self, inode: &Inode) -> Result<()> {
         let prefix = self.layout.directory(&self.names, inode.ino)?;
         if !self.layout.lists(&prefix) {
             let is_empty = self.names.entries(inode.ino, None, 1)?.is_empty();
@@ -202,7 +202,7 @@ impl Filesystem {
     }
 
     /// Stores a marker for a directory without one whose last entry is about to leave.
-    pub(crate) async fn keep_directory(&self, dir: Ino) -> Result<()> {
+    pub(crate) async fn ensure_marker(&self, dir: Ino) -> Result<()> {
         if dir == Ino::ROOT {
             return Ok(());
         }

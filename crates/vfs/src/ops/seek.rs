@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::RangeSet;
-use crate::content::write::Dirty;
+use crate::content::write::WriteState;
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
@@ -30,15 +30,15 @@ impl Filesystem {
             ));
         }
         let file = &handle.file;
-        let work = file.work.lock().await;
+        let state = file.write_state.lock().await;
         let pin = file.pin().0;
-        let size = work.size_bytes().unwrap_or_else(|| pin.as_ref().map_or(0, |pin| pin.size_bytes));
-        let data = |range: Range<u64>| match (&*work, &pin) {
+        let size = state.size_bytes().unwrap_or_else(|| pin.as_ref().map_or(0, |pin| pin.size_bytes));
+        let data = |range: Range<u64>| match (&*state, &pin) {
             _ if range.is_empty() => Ok(RangeSet::default()),
-            (Dirty::Memory(_) | Dirty::Stream(_), _) => Ok(RangeSet::from_iter([range])),
-            (Dirty::Local(local), _) => Ok(local.data(range)?),
-            (Dirty::Clean, Some(pin)) => stored(pin, range),
-            (Dirty::Clean, None) => Ok(RangeSet::default()),
+            (WriteState::Memory(_) | WriteState::Stream(_), _) => Ok(RangeSet::from_iter([range])),
+            (WriteState::Local(local), _) => Ok(local.data(range)?),
+            (WriteState::Clean, Some(pin)) => stored(pin, range),
+            (WriteState::Clean, None) => Ok(RangeSet::default()),
         };
         // A file may have very many holes, and the first match ends the search.
         let mut len = FIRST_BYTES;

@@ -50,7 +50,7 @@ pub struct Status {
 }
 
 /// Figure where nothing is limited: more than any program asks for.
-const PLENTY: u64 = 1 << 40;
+const UNLIMITED: u64 = 1 << 40;
 const BLOCK_SIZE_BYTES: u32 = 4096;
 
 impl Filesystem {
@@ -65,7 +65,7 @@ impl Filesystem {
         let quota = self.quota_at(ino)?.unwrap_or_default();
         let sizes = |limit: Option<u64>, used: i64, unit: u64| {
             let used = u64::try_from(used).unwrap_or(0);
-            limit.map_or((PLENTY, PLENTY), |limit| (limit / unit, limit.saturating_sub(used) / unit))
+            limit.map_or((UNLIMITED, UNLIMITED), |limit| (limit / unit, limit.saturating_sub(used) / unit))
         };
         let unit = u64::from(BLOCK_SIZE_BYTES);
         let (mut blocks, mut blocks_free) = sizes(quota.limits.bytes, quota.used.bytes, unit);

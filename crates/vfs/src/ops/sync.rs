@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::content::open_file::OpenFile;
 use crate::content::write::When;
-use crate::fail_fast::Silence as _;
+use crate::fail_fast::Unanswered as _;
 use crate::{Error, Filesystem, Result};
 
 /// Files stored at the same time by a sync: for many small files the store's latency dominates, and the parts of large files
@@ -29,7 +29,7 @@ impl Filesystem {
 
     /// Like `sync_names`, before a deletion or an answer that relies on the names. Returns at once in write-back mode, whose
     /// log keeps the order.
-    pub(crate) async fn names_first(&self) -> Result<()> {
+    pub(crate) async fn sync_names_unless_write_back(&self) -> Result<()> {
         if self.config.write_back { Ok(()) } else { self.sync_names().await }
     }
 
@@ -42,7 +42,7 @@ impl Filesystem {
     async fn sync_as(&self, when: When) -> Result<()> {
         let mut outcome = self.publish_all(when).await;
         outcome = outcome.and(self.name_access_times());
-        if !outcome.as_ref().is_err_and(Error::is_silence) {
+        if !outcome.as_ref().is_err_and(Error::is_unanswered) {
             self.discards.drained().await;
             outcome = outcome.and(self.store.sync().await.map_err(Error::from));
         }
@@ -57,7 +57,7 @@ impl Filesystem {
         };
         futures_util::stream::iter(self.files.all()).for_each_concurrent(PUBLISHED_AT_ONCE, publish).await;
         let published = outcomes.into_result();
-        if published.as_ref().is_err_and(Error::is_silence) {
+        if published.as_ref().is_err_and(Error::is_unanswered) {
             return published;
         }
         published.and(self.export_all().await)
@@ -79,7 +79,7 @@ impl Filesystem {
         };
         if outcome.is_err() {
             for file in self.files.all().iter().filter(|file| file.pending().is_dirty) {
-                tracing::error!(path = %self.shown(file.ino), "the file's last writes are not stored yet");
+                tracing::error!(path = %self.path_for_log(file.ino), "the file's last writes are not stored yet");
             }
         }
         outcome
@@ -94,12 +94,12 @@ impl Outcomes {
     /// Makes a call and notes its outcome, unless the store did not answer an earlier one. A call that has begun is completed,
     /// because a cancelled one loses the writes that it was storing.
     pub(crate) async fn add(&self, call: impl Future<Output = Result<()>>) {
-        if self.first().as_ref().is_some_and(Error::is_silence) {
+        if self.first().as_ref().is_some_and(Error::is_unanswered) {
             return;
         }
         if let Err(error) = call.await {
             let mut first = self.first();
-            if first.as_ref().is_none_or(|first| error.is_silence() && !first.is_silence()) {
+            if first.as_ref().is_none_or(|first| error.is_unanswered() && !first.is_unanswered()) {
                 *first = Some(error);
             }
         }

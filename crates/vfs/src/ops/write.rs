@@ -7,8 +7,8 @@ use store::StoreError;
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
-use crate::content::publishing::must_not_have_lost;
-use crate::content::write::{Dirty, Local, Memory, Stream, Upload, When, reserve_stream};
+use crate::content::publishing::check_not_lost;
+use crate::content::write::{Local, Memory, Stream, Upload, When, WriteState, reserve_stream};
 use crate::names::handles::Handle;
 use crate::volume::Mapping;
 use crate::{Error, Filesystem, Result};
@@ -36,13 +36,13 @@ impl Filesystem {
         let written = self.handles.file(handle)?;
         let file = Arc::clone(&written.file);
         let at = {
-            let mut work = file.work.lock().await;
-            let at = offset.unwrap_or_else(|| end_of(&file, &work));
+            let mut state = file.write_state.lock().await;
+            let at = offset.unwrap_or_else(|| end_of(&file, &state));
             self.file_with_room(handle, at, data.len() as u64)?;
-            let outcome = self.write_locked(&file, &mut work, at, data).await;
-            self.note(&file, &work);
+            let outcome = self.write_locked(&file, &mut state, at, data).await;
+            self.update_pending(&file, &state);
             outcome?;
-            written.wrote();
+            written.note_write();
             at
         };
         self.write_through(&file).await?;
@@ -62,7 +62,7 @@ impl Filesystem {
 
     /// Appends like [`Filesystem::append`] if that needs no waiting.
     pub fn append_now(&self, handle: Handle, expected: u64, data: &[u8]) -> Option<Result<()>> {
-        self.write_now_if(handle, expected, data, |file, work| end_of(file, work) == expected)
+        self.write_now_if(handle, expected, data, |file, state| end_of(file, state) == expected)
     }
 
     fn write_now_if(
@@ -70,7 +70,7 @@ impl Filesystem {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        may_write: impl FnOnce(&OpenFile, &Dirty) -> bool,
+        may_write: impl FnOnce(&OpenFile, &WriteState) -> bool,
     ) -> Option<Result<()>> {
         if self.config.is_uncached {
             return None;
@@ -79,17 +79,17 @@ impl Filesystem {
             Ok(file) => file,
             Err(error) => return Some(Err(error)),
         };
-        let mut work = file.work.try_lock().ok().filter(|work| may_write(&file, work))?;
+        let mut state = file.write_state.try_lock().ok().filter(|state| may_write(&file, state))?;
         let end = offset + data.len() as u64;
-        let is_done = match &mut *work {
-            Dirty::Memory(memory) => {
+        let is_done = match &mut *state {
+            WriteState::Memory(memory) => {
                 let fits = end <= self.config.part_size_bytes && memory.reserve(end);
                 if fits {
                     memory.write(&self.slabs, offset, data);
                 }
                 fits
             }
-            Dirty::Stream(stream) if offset == stream.size_bytes() && stream.is_open() => {
+            WriteState::Stream(stream) if offset == stream.size_bytes() && stream.is_open() => {
                 stream.append_now(&self.slabs, data)
             }
             _ => false,
@@ -97,9 +97,9 @@ impl Filesystem {
         if !is_done {
             return None;
         }
-        self.note(&file, &work);
+        self.update_pending(&file, &state);
         if let Ok(handle) = self.handles.file(handle) {
-            handle.wrote();
+            handle.note_write();
         }
         Some(Ok(()))
     }
@@ -113,7 +113,7 @@ impl Filesystem {
         if i64::try_from(offset.saturating_add(len)).is_err() {
             return Err(Error::new(libc::EFBIG, "a file cannot be longer than 2^63 - 1 bytes"));
         }
-        must_not_have_lost(&handle)?;
+        check_not_lost(&handle)?;
         self.must_not_be_in_conflict(handle.file.ino)?;
         Ok(Arc::clone(&handle.file))
     }
@@ -122,13 +122,13 @@ impl Filesystem {
     pub(crate) fn file_with_room(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let file = self.writable_file(handle, offset, len)?;
         self.must_have_room(file.ino, offset + len)?;
-        self.must_be_storable(&file, offset + len)?;
+        self.check_storable(&file, offset + len)?;
         Ok(file)
     }
 
     /// Fails for a length that no store can hold. A file named by path is one object including its zeros; a file that is longer
     /// already can still be cut and changed.
-    pub(crate) fn must_be_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
+    pub(crate) fn check_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
         if size_bytes <= OBJECT_BYTES_MAX || !self.layout.follows_paths() {
             return Ok(());
         }
@@ -141,46 +141,52 @@ impl Filesystem {
     /// Truncates a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
         self.must_have_room(file.ino, size)?;
-        self.must_be_storable(file, size)?;
+        self.check_storable(file, size)?;
         self.must_not_be_in_conflict(file.ino)?;
         {
-            let mut work = file.work.lock().await;
-            let outcome = self.truncate_locked(file, &mut work, size).await;
-            self.note(file, &work);
+            let mut state = file.write_state.lock().await;
+            let outcome = self.truncate_locked(file, &mut state, size).await;
+            self.update_pending(file, &state);
             outcome?;
         }
         self.write_through(file).await
     }
 
     /// Marks a created file as an empty one to be stored, unless it was written already.
-    pub(crate) fn begin_new(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if work.is_clean() && file.pin().0.is_none() {
-            *work = self.empty(None)?;
-            self.note(file, work);
+    pub(crate) fn begin_new(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        if state.is_clean() && file.pin().0.is_none() {
+            *state = self.empty(None)?;
+            self.update_pending(file, state);
         }
         Ok(())
     }
 
-    fn empty(&self, base: Option<Arc<Pin>>) -> Result<Dirty> {
+    fn empty(&self, base: Option<Arc<Pin>>) -> Result<WriteState> {
         Ok(match Memory::begin(&self.write_budget, base.clone()) {
-            Some(memory) => Dirty::Memory(memory),
-            None => Dirty::Local(Local::begin_empty(&self.config.cache_dir, base)?),
+            Some(memory) => WriteState::Memory(memory),
+            None => WriteState::Local(Local::begin_empty(&self.config.cache_dir, base)?),
         })
     }
 
-    async fn write_locked(&self, file: &OpenFile, work: &mut Dirty, offset: u64, data: &[u8]) -> Result<()> {
-        self.begin_edit(file, work)?;
+    async fn write_locked(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.begin_edit(file, state)?;
         let end = offset + data.len() as u64;
-        if let Dirty::Memory(memory) = work {
+        if let WriteState::Memory(memory) = state {
             if end <= self.config.part_size_bytes && memory.reserve(end) {
                 memory.write(&self.slabs, offset, data);
                 return Ok(());
             }
-            if offset != memory.size_bytes() || !self.begin_stream(file, work).await? {
-                self.settle(file, work).await?;
+            if offset != memory.size_bytes() || !self.begin_stream(file, state).await? {
+                self.spill_to_disk(file, state).await?;
             }
         }
-        if let Dirty::Stream(stream) = work {
+        if let WriteState::Stream(stream) = state {
             if offset == stream.size_bytes() && stream.is_open() {
                 if !stream.has_room(data.len() as u64) {
                     return Err(Error::new(
@@ -190,63 +196,70 @@ impl Filesystem {
                 }
                 return Ok(stream.append(&self.slabs, data).await?);
             }
-            self.settle(file, work).await?;
+            self.spill_to_disk(file, state).await?;
         }
-        self.begin_edit(file, work)?;
-        if let Dirty::Memory(_) = work {
-            self.settle(file, work).await?;
+        self.begin_edit(file, state)?;
+        if let WriteState::Memory(_) = state {
+            self.spill_to_disk(file, state).await?;
         }
-        let Dirty::Local(local) = work else {
+        let WriteState::Local(local) = state else {
             return Err(Error::new(libc::EIO, "the file's write state does not allow this write"));
         };
         Ok(local.write(offset, data)?)
     }
 
-    pub(crate) async fn truncate_locked(&self, file: &OpenFile, work: &mut Dirty, size: u64) -> Result<()> {
-        if size == 0 && !matches!(work, Dirty::Stream(_)) {
-            let base = if work.is_clean() { file.pin().0 } else { work.base().cloned() };
-            *work = self.empty(base)?;
+    pub(crate) async fn truncate_locked(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+        size: u64,
+    ) -> Result<()> {
+        if size == 0 && !matches!(state, WriteState::Stream(_)) {
+            let base = if state.is_clean() { file.pin().0 } else { state.base().cloned() };
+            *state = self.empty(base)?;
             return Ok(());
         }
-        if work.size_bytes() == Some(size) {
+        if state.size_bytes() == Some(size) {
             return Ok(());
         }
-        if let Dirty::Memory(memory) = work
+        if let WriteState::Memory(memory) = state
             && size <= self.config.part_size_bytes
             && memory.reserve(size)
         {
             memory.resize(&self.slabs, size);
             return Ok(());
         }
-        self.settle(file, work).await?;
-        if work.is_clean() {
-            *work = match file.pin().0 {
-                Some(pin) => Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
-                None => Dirty::Local(Local::begin_empty(&self.config.cache_dir, None)?),
+        self.spill_to_disk(file, state).await?;
+        if state.is_clean() {
+            *state = match file.pin().0 {
+                Some(pin) => WriteState::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
+                None => WriteState::Local(Local::begin_empty(&self.config.cache_dir, None)?),
             };
         }
-        let Dirty::Local(local) = work else {
+        let WriteState::Local(local) = state else {
             return Err(Error::new(libc::EIO, "the file's write state does not allow a resize"));
         };
         Ok(local.resize(size)?)
     }
 
     /// Begins the first write to a clean file: over its content, or anew if that is empty.
-    pub(crate) fn begin_edit(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if !work.is_clean() {
+    pub(crate) fn begin_edit(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        if !state.is_clean() {
             return Ok(());
         }
-        *work = match file.pin().0 {
-            Some(pin) if pin.size_bytes > 0 => Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
+        *state = match file.pin().0 {
+            Some(pin) if pin.size_bytes > 0 => {
+                WriteState::Local(Local::begin(&self.config.cache_dir, Some(pin))?)
+            }
             base => self.empty(base)?,
         };
         // Noted before anything waits: foreign objects stored from now on are conflicts.
-        self.note(file, work);
+        self.update_pending(file, state);
         Ok(())
     }
 
     /// Turns memory into a stream; returns false without memory for one or without a name to store it under.
-    async fn begin_stream(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
+    async fn begin_stream(&self, file: &OpenFile, state: &mut WriteState) -> Result<bool> {
         let part_bytes = match self.layout.mapping() {
             Mapping::Whole => self.config.part_size_bytes,
             Mapping::Chunked { bytes } => bytes,
@@ -259,20 +272,20 @@ impl Filesystem {
         self.ensure_volume_record().await?;
         let _path = self.lock_path(file.ino).await?;
         let (described, upload) = loop {
-            let described = self.description_to_store(file, &inode, work.base()).await?;
+            let described = self.description_to_store(file, &inode, state.base()).await?;
             match self.begin_upload(&inode, &described).await {
                 Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(file.ino, &why)? => {}
                 upload => break (described, upload?),
             }
         };
         file.set_stream();
-        let mut stream = Stream::begin(upload, (&inode, described), work.base().cloned(), part_bytes, held);
-        if let Dirty::Memory(memory) = &*work {
+        let mut stream = Stream::begin(upload, (&inode, described), state.base().cloned(), part_bytes, held);
+        if let WriteState::Memory(memory) = &*state {
             for piece in memory.pieces() {
                 stream.append(&self.slabs, piece).await?;
             }
         }
-        *work = Dirty::Stream(Box::new(stream));
+        *state = WriteState::Stream(Box::new(stream));
         Ok(true)
     }
 
@@ -291,14 +304,14 @@ impl Filesystem {
     }
 
     /// Updates the state of the unpublished writes that programs see.
-    pub(crate) fn note(&self, file: &OpenFile, work: &Dirty) {
-        let pending = match work.size_bytes() {
+    pub(crate) fn update_pending(&self, file: &OpenFile, state: &WriteState) {
+        let pending = match state.size_bytes() {
             Some(size_bytes) => Pending {
                 is_edited: true,
-                is_dirty: !work.is_published(),
-                is_stream: matches!(work, Dirty::Stream(_)),
+                is_dirty: !state.is_published(),
+                is_stream: matches!(state, WriteState::Stream(_)),
                 size_bytes,
-                data_bytes: work.data_bytes().unwrap_or(size_bytes),
+                data_bytes: state.data_bytes().unwrap_or(size_bytes),
                 touched: Some(self.now()),
             },
             None => Pending::default(),
@@ -308,6 +321,6 @@ impl Filesystem {
 }
 
 /// Returns the current end of a file.
-fn end_of(file: &OpenFile, work: &Dirty) -> u64 {
-    work.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes))
+fn end_of(file: &OpenFile, state: &WriteState) -> u64 {
+    state.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes))
 }

@@ -17,7 +17,7 @@ const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 impl Filesystem {
     /// Returns the value of an extended attribute.
     pub async fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Bytes> {
-        self.must_keep(name)?;
+        self.check_xattr_name(name)?;
         if self.is_derived_directory(ino) {
             return Err(FsError::NoData.into());
         }
@@ -54,7 +54,7 @@ impl Filesystem {
         is_in_group: impl FnOnce(u32) -> bool,
     ) -> Result<()> {
         self.writable()?;
-        self.must_keep(name)?;
+        self.check_xattr_name(name)?;
         self.must_not_be_derived_directory(ino)?;
         let how = match flags {
             0 => XattrHow::Set,
@@ -85,7 +85,7 @@ impl Filesystem {
     /// Removes an extended attribute.
     pub async fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.writable()?;
-        self.must_keep(name)?;
+        self.check_xattr_name(name)?;
         self.must_not_be_derived_directory(ino)?;
         let inode = self.names.inode(ino)?;
         if self.is_of_object(&inode, name) {
@@ -104,7 +104,7 @@ impl Filesystem {
         }
     }
 
-    fn must_keep(&self, name: &[u8]) -> Result<()> {
+    fn check_xattr_name(&self, name: &[u8]) -> Result<()> {
         if Acl::is_name(name) {
             return Ok(());
         }

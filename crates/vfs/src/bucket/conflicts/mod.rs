@@ -131,7 +131,7 @@ impl Filesystem {
         self.names.commit(&self.ctx(), &op)?;
         self.conflicts.lock().insert(conflict.id.clone(), conflict.clone());
         self.conflicts.count();
-        self.names_first().await
+        self.sync_names_unless_write_back().await
     }
 
     /// A conflict is resolved, or was none.

@@ -137,7 +137,7 @@ impl Filesystem {
         saying: &Saying<'_>,
     ) -> Result<Told> {
         if self.has_unpublished_writes(local.ino)
-            || self.files.get(local.ino).is_some_and(|file| file.has_tried_any())
+            || self.files.get(local.ino).is_some_and(|file| file.has_unconfirmed_upload())
         {
             return Ok(Told::Is(Box::new(local)));
         }
@@ -245,7 +245,7 @@ impl Filesystem {
                 Some(_) => return Err(crate::Error::NOT_DIRECTORY),
                 None => {
                     let _changing = self.changes.begin(dir, &name);
-                    self.must_be_plain(dir, &name, Kind::Directory)?;
+                    self.check_not_escape(dir, &name, Kind::Directory)?;
                     let made = self.know_directory(dir, name, self.moment())?;
                     self.directories.get(made).is_ours(self.moment());
                     made

@@ -24,7 +24,7 @@ pub(crate) struct Block {
     /// The range of the object.
     pub(crate) range: Range<u64>,
     outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
-    landed: Notify,
+    completed: Notify,
     used: AtomicBool,
     _held: Held,
 }
@@ -33,18 +33,18 @@ impl Block {
     /// Waits for the bytes.
     pub(crate) async fn bytes(&self) -> Result<Bytes, Arc<StoreError>> {
         loop {
-            let landed = self.landed.notified();
+            let completed = self.completed.notified();
             if let Some(outcome) = self.outcome.get() {
                 return outcome.clone();
             }
-            landed.await;
+            completed.await;
         }
     }
 
     /// Sets the bytes, or the error of the fetch, and wakes all waiters. Only the first call has an effect.
-    pub(crate) fn land(&self, outcome: Result<Bytes, Arc<StoreError>>) {
+    pub(crate) fn complete(&self, outcome: Result<Bytes, Arc<StoreError>>) {
         let _ = self.outcome.set(outcome);
-        self.landed.notify_waiters();
+        self.completed.notify_waiters();
     }
 
     fn is_there(&self) -> bool {
@@ -128,7 +128,7 @@ impl Blocks {
                 let block = Arc::new(Block {
                     range: start..end,
                     outcome: OnceLock::new(),
-                    landed: Notify::new(),
+                    completed: Notify::new(),
                     used: AtomicBool::new(false),
                     _held: held,
                 });
@@ -144,7 +144,7 @@ impl Blocks {
     pub(crate) fn insert(&self, ino: Ino, etag: &ETag, bytes: Bytes) {
         for block in self.reserve(ino, etag, 0..bytes.len() as u64, 0, bytes.len().max(1) as u64) {
             let range = block.range.start as usize..block.range.end as usize;
-            block.land(Ok(bytes.slice(range)));
+            block.complete(Ok(bytes.slice(range)));
         }
     }
 
@@ -155,7 +155,7 @@ impl Blocks {
     }
 
     /// Drops the blocks of an object before `end`. Buffers that are reused at once are still in the processor's cache.
-    pub(crate) fn passed(&self, ino: Ino, etag: &ETag, end: u64) {
+    pub(crate) fn drop_before(&self, ino: Ino, etag: &ETag, end: u64) {
         let mut inner = self.lock();
         let Some(object) = inner.files.get_mut(&ino).and_then(|file| file.get_mut(etag)) else { return };
         while let Some(first) = object.first_entry().filter(|first| first.get().range.end <= end) {
@@ -165,7 +165,7 @@ impl Blocks {
     }
 
     /// Moves the blocks of an object to its new tag, under which it has the same bytes.
-    pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
+    pub(crate) fn retag(&self, ino: Ino, before: &ETag, now: &ETag) {
         let mut inner = self.lock();
         let Some(file) = inner.files.get_mut(&ino) else { return };
         let Some(object) = file.remove(before) else { return };
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn only_gaps_are_fetched() {
+    fn only_gaps_are_reserved() {
         let blocks = Blocks::new(1000);
         assert_eq!(blocks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)[0].range, 10..20);
         assert_eq!(ranges(&blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
@@ -312,7 +312,7 @@ mod tests {
             1,
             "blocks that a read waits for exceed the budget"
         );
-        first.iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 50]))));
+        first.iter().for_each(|block| block.complete(Ok(Bytes::from_static(&[0; 50]))));
         drop(first);
         assert_eq!(blocks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
         assert!(blocks.held_bytes() <= 150);
@@ -320,11 +320,11 @@ mod tests {
 
     /// After a rename moved an object, its file's blocks were fetched again, because the copy has another tag.
     #[test]
-    fn what_is_there_stays_under_another_tag() {
+    fn cached_blocks_move_to_the_new_tag() {
         let blocks = Blocks::new(1000);
         let reserved = blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 10);
-        reserved[..2].iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 10]))));
-        blocks.has_tag(Ino(2), &etag("a"), &etag("b"));
+        reserved[..2].iter().for_each(|block| block.complete(Ok(Bytes::from_static(&[0; 10]))));
+        blocks.retag(Ino(2), &etag("a"), &etag("b"));
         assert_eq!(ranges(&blocks.find(Ino(2), &etag("b"), &(0..30))), [0..10, 10..20]);
         assert_eq!(ranges(&blocks.find(Ino(2), &etag("a"), &(20..30))), [20..30]);
         blocks.discard(Ino(2), &reserved);
@@ -333,10 +333,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_block_is_asked_for_again() {
+    async fn a_failed_block_is_fetched_again() {
         let blocks = Blocks::new(100);
         let failed = blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10);
-        failed[0].land(Err(Arc::new(StoreError::Unavailable("down".into()))));
+        failed[0].complete(Err(Arc::new(StoreError::Unavailable("down".into()))));
         assert!(failed[0].bytes().await.is_err());
         blocks.discard(Ino(2), &failed);
         assert_eq!(blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10).len(), 1);

@@ -60,7 +60,7 @@ impl Fetch {
             Err(error) => {
                 cache.discard(self.ino, &self.blocks);
                 let error = Arc::new(error);
-                self.blocks.iter().for_each(|block| block.land(Err(error.clone())));
+                self.blocks.iter().for_each(|block| block.complete(Err(error.clone())));
                 None
             }
         }
@@ -83,7 +83,7 @@ impl Fetch {
                 let taken = buffer.fill(&piece[..piece.len().min(wanted - buffer.len())]);
                 piece = piece.slice(taken..);
             }
-            block.land(Ok(buffer.freeze()));
+            block.complete(Ok(buffer.freeze()));
         }
         Ok(object.meta)
     }

@@ -83,7 +83,7 @@ impl Filesystem {
                 self.store.put(key, body, options).await
             };
             let permits = self.assembling_permits(assembly, &(0..size));
-            return self.assembling.take_permits(permits, Box::pin(stored)).await;
+            return self.assembling.run_with_permits(permits, Box::pin(stored)).await;
         }
         let upload = self.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
@@ -134,7 +134,7 @@ impl Filesystem {
         }
         let sent = async { upload.put_part(number, self.merged(assembly, &range).await?).await };
         let permits = self.assembling_permits(assembly, &range);
-        self.assembling.take_permits(permits, Box::pin(sent)).await
+        self.assembling.run_with_permits(permits, Box::pin(sent)).await
     }
 
     /// Returns how many parts' worth of memory a range of the object takes; zeros take none. A range larger than all permits

@@ -10,8 +10,8 @@ use store::{
 };
 
 use super::assemble::Assembly;
-use super::conflict::Settled;
-use super::{Dirty, Local, Memory, Stream, When, precondition};
+use super::conflict::Resolution;
+use super::{Local, Memory, Stream, When, WriteState, precondition};
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
@@ -27,75 +27,80 @@ impl Filesystem {
     /// Publishes a file's unpublished writes if the file has a name.
     pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
         let published = async {
-            let mut work = file.work.lock().await;
-            self.commit_locked(file, &mut work, when).await?;
+            let mut state = file.write_state.lock().await;
+            self.commit_locked(file, &mut state, when).await?;
             // A created file counts as published even if nothing was written to it.
             file.set_new(false);
-            if file.names_wait() {
-                self.names_first().await?;
-                file.names_are_synced();
+            if file.has_unsynced_names() {
+                self.sync_names_unless_write_back().await?;
+                file.mark_names_synced();
             }
             Ok(())
         };
-        file.publishing.take(Box::pin(published)).await
+        file.publishing.run(Box::pin(published)).await
     }
 
-    /// Like `commit`, for a caller that already holds the file's `work`. A file named by inode is assembled at its last close,
+    /// Like `commit`, for a caller that already holds the file's `state`. A file named by inode is assembled at its last close,
     /// a file named by path at its first.
-    pub(crate) async fn commit_locked(&self, file: &OpenFile, work: &mut Dirty, when: When) -> Result<()> {
-        if work.is_assembled() {
+    pub(crate) async fn commit_locked(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+        when: When,
+    ) -> Result<()> {
+        if state.is_assembled() {
             return Ok(());
         }
         let _path = self.lock_path(file.ino).await?;
-        work.follow(file);
+        state.follow(file);
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() {
             return Ok(());
         }
         if let Some(key) = self.path_key(&inode)?
-            && (when == When::Closed || !self.goes_beside(work, &inode)?)
+            && (when == When::Closed || !self.is_delta_enough(state, &inode)?)
         {
-            return self.commit_at_path(file, work, &inode, &key).await;
+            return self.commit_at_path(file, state, &inode, &key).await;
         }
-        match work.is_published() {
+        match state.is_published() {
             true => Ok(()),
-            false => self.commit_by_inode(file, work, &inode, When::Open).await,
+            false => self.commit_by_inode(file, state, &inode, When::Open).await,
         }
     }
 
     /// Returns whether a delta is enough for a file that stays open and whose object is at its path: the file must keep a part
     /// of that object. An object waiting in the write-back log does not count, because its tag changes when it is uploaded and
     /// would no longer identify the file.
-    fn goes_beside(&self, work: &Dirty, inode: &Inode) -> Result<bool> {
-        let (Dirty::Local(local), Some(object)) = (work, self.object(inode)?) else { return Ok(false) };
+    fn is_delta_enough(&self, state: &WriteState, inode: &Inode) -> Result<bool> {
+        let (WriteState::Local(local), Some(object)) = (state, self.object(inode)?) else { return Ok(false) };
         Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
             && !object.etag.is_provisional()
-            && (local.is_published() || self.leaves(local, &object.key)?))
+            && (local.is_published() || self.leaves_part_in(local, &object.key)?))
     }
 
     /// Stores a file at its path whose bytes are elsewhere: under a key of its own because its path could not be a key before,
     /// or partly in deltas because its mount died while it was open. On failure the file stays where it is, nothing is lost,
     /// and the background exporter retries.
-    pub(crate) async fn show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if let Err(error) = self.try_to_show(file, work).await {
+    pub(crate) async fn show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        if let Err(error) = self.try_show_at_path(file, state).await {
             tracing::warn!(ino = %file.ino, %error, "a file could not be stored at its path in the bucket yet; retrying");
             self.export_later(file.ino)?;
         }
         Ok(())
     }
 
-    pub(crate) async fn try_to_show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+    pub(crate) async fn try_show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let is_shown = match inode.object() {
             Some(_) => !inode.is_ahead() && self.lies_at_path(&inode)?,
             // A file that was never stored is shown by its commit.
-            None => !work.is_clean(),
+            None => !state.is_clean(),
         };
         if is_shown || inode.home.is_none() {
             return Ok(());
         }
         match self.path_key(&inode)? {
-            Some(key) => self.store_at_path(file, work, &inode, &key).await,
+            Some(key) => self.store_at_path(file, state, &inode, &key).await,
             None => Ok(()),
         }
     }
@@ -103,29 +108,29 @@ impl Filesystem {
     async fn store_at_path(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<()> {
         if inode.kind == Kind::File {
-            if work.is_clean() {
-                *work = Dirty::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
+            if state.is_clean() {
+                *state = WriteState::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
             }
             let _path = self.lock_path(file.ino).await?;
-            return self.commit_at_path(file, work, inode, key).await;
+            return self.commit_at_path(file, state, inode, key).await;
         }
         let body = inode.target.clone().unwrap_or_default();
         match self.store_new(inode, body, Precondition::Absent).await {
             Err(Error::Store(StoreError::PreconditionFailed(_))) => {
-                match self.adopt_tried(file, work, inode, key).await? {
+                match self.adopt_unconfirmed_upload(file, state, inode, key).await? {
                     true => Ok(()),
-                    false => self.give_name_away(inode),
+                    false => self.detach_name(inode),
                 }
             }
             stored => {
                 stored?;
                 let beside = content_keys(&self.names.content_of(inode)?).into_iter().collect();
-                self.discard_beside(inode, beside).await
+                self.discard_detached(inode, beside).await
             }
         }
     }
@@ -133,33 +138,36 @@ impl Filesystem {
     async fn commit_at_path(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<()> {
         let _claim = self.claims.claim(key).await;
-        let mut described = self.description_to_store(file, inode, work.base()).await?;
+        let mut described = self.description_to_store(file, inode, state.base()).await?;
         self.ensure_volume_record().await?;
-        file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
+        file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
         loop {
-            let base = precondition(work.base(), key);
-            match self.upload(work, key, &described, base.clone()).await {
+            let base = precondition(state.base(), key);
+            match self.upload(state, key, &described, base.clone()).await {
                 Ok(object) => {
-                    let published = self.published(file, work, inode, &object, described).await;
-                    return self.or_keep(published, work);
+                    let published = self.published(file, state, inode, &object, described).await;
+                    return self.restore_on_failure(published, state);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    let is_ours = self.adopt_tried(file, work, inode, key).await?;
-                    if !is_ours || precondition(work.base(), key) == base {
-                        match self.settle_conflict(file, work, inode, (key, is_ours), &described).await? {
-                            Settled::Done => return Ok(()),
-                            Settled::Ours => {}
+                    let is_ours = self.adopt_unconfirmed_upload(file, state, inode, key).await?;
+                    if !is_ours || precondition(state.base(), key) == base {
+                        match self
+                            .resolve_path_conflict(file, state, inode, (key, is_ours), &described)
+                            .await?
+                        {
+                            Resolution::Done => return Ok(()),
+                            Resolution::Ours => {}
                         }
                     }
                 }
                 Err(StoreError::Invalid(why)) if self.refuse_waiting(inode.ino, &why)? => {
-                    described = self.description_to_store(file, inode, work.base()).await?;
-                    file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
+                    described = self.description_to_store(file, inode, state.base()).await?;
+                    file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -169,16 +177,18 @@ impl Filesystem {
     /// Returns whether the object at the path is an earlier upload of this file whose answer was lost, also one by a mount that
     /// died; the unpublished writes then continue on top of that object. The write time in nanoseconds distinguishes it from
     /// foreign objects.
-    pub(super) async fn adopt_tried(
+    pub(super) async fn adopt_unconfirmed_upload(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<bool> {
-        let Some(found) = self.store.find(key).await? else { return Ok(are_new_after_removal(file, work)) };
+        let Some(found) = self.store.find(key).await? else { return Ok(are_new_after_removal(file, state)) };
         let known = self.names.inode(inode.ino)?;
-        if !file.has_tried(&found.attributes, found.size_bytes) && !headers::are_of(&known, &found) {
+        if !file.is_unconfirmed_upload(&found.attributes, found.size_bytes)
+            && !headers::are_of(&known, &found)
+        {
             return Ok(false);
         }
         let mut beside = Vec::new();
@@ -188,21 +198,21 @@ impl Filesystem {
             false => beside = self.publish(inode, &found.object, found.size_bytes, None)?,
         }
         if found.tag_count.is_none_or(|count| count == 0) {
-            file.carries(&found.object.etag, found.attributes.into(), self.moment());
+            file.set_stored_description(&found.object.etag, found.attributes.into(), self.moment());
         }
         file.repin(|| self.pin_of(inode.ino))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         if !known.is_ahead() {
-            self.discard_beside(inode, beside).await?;
+            self.discard_detached(inode, beside).await?;
         }
         Ok(true)
     }
 
     /// Discards a file's objects under keys of their own, once the file is at its path.
-    async fn discard_beside(&self, inode: &Inode, beside: Vec<ObjectKey>) -> Result<()> {
+    async fn discard_detached(&self, inode: &Inode, beside: Vec<ObjectKey>) -> Result<()> {
         if inode.is_beside() {
             // Otherwise a loss of power would restore the old extents, although the object at the path may have changed since.
-            self.names_first().await?;
+            self.sync_names_unless_write_back().await?;
         }
         for key in beside {
             self.discard(key).await;
@@ -210,49 +220,53 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Like `adopt_tried`, for a caller that is about to move or remove the stored object. An unconfirmed attempt to store a
+    /// Like `adopt_unconfirmed_upload`, for a caller that is about to move or remove the stored object. An unconfirmed attempt to store a
     /// detached file at its path counts too.
-    pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+    pub(crate) async fn resolve_unconfirmed_upload(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+    ) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let may_be_shown = || Ok::<_, Error>(inode.is_beside() && self.has_path_key(&inode)?);
-        if file.has_tried_any() || may_be_shown()? {
-            self.adopt_unheard(file, work).await?;
+        if file.has_unconfirmed_upload() || may_be_shown()? {
+            self.adopt_object_at_path(file, state).await?;
         }
         Ok(())
     }
 
-    /// Like `adopt_tried`, for a caller that found an unexpected object at the path of a file.
-    pub(crate) async fn adopt_unheard(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
+    /// Like `adopt_unconfirmed_upload`, for a caller that found an unexpected object at the path of a file.
+    pub(crate) async fn adopt_object_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<bool> {
         let _path = self.lock_path(file.ino).await?;
         let inode = self.names.inode(file.ino)?;
         if inode.home.is_none() {
             return Ok(false);
         }
         let key = self.layout.path_key(&self.names, &inode)?;
-        self.adopt_tried(file, work, &inode, &key).await
+        self.adopt_unconfirmed_upload(file, state, &inode, &key).await
     }
 
     /// Refreshes the content below a file's unpublished writes, for a reader that failed to read `base`. Returns whether it
     /// changed.
-    pub(crate) async fn look_below(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
-        // A commit in progress holds `work` until the file is pinned to the result.
-        let mut work = file.work.lock().await;
+    pub(crate) async fn refresh_base(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
+        // A commit in progress holds `state` until the file is pinned to the result.
+        let mut state = file.write_state.lock().await;
         if file.pin().0.as_ref() != base {
             return Ok(true);
         }
-        match self.layout.follows_paths() && !work.is_clean() {
-            true => self.adopt_unheard(file, &mut work).await,
+        match self.layout.follows_paths() && !state.is_clean() {
+            true => self.adopt_object_at_path(file, &mut state).await,
             false => Ok(false),
         }
     }
 
     /// Restores writes whose object was stored but could not be named, so that a later commit may succeed.
-    pub(super) fn or_keep(&self, named: Result<()>, work: &mut Dirty) -> Result<()> {
+    pub(super) fn restore_on_failure(&self, named: Result<()>, state: &mut WriteState) -> Result<()> {
         if named.is_err()
-            && let Dirty::Memory(_) = work
-            && let Dirty::Memory(memory) = std::mem::replace(work, Dirty::Clean)
+            && let WriteState::Memory(_) = state
+            && let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean)
         {
-            *work = Dirty::Memory(memory.take_back(&self.slabs));
+            *state = WriteState::Memory(memory.take_back(&self.slabs));
         }
         named
     }
@@ -274,30 +288,30 @@ impl Filesystem {
     pub(super) async fn published(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         object: &ObjectRef,
         described: Described,
     ) -> Result<()> {
-        let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+        let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
         let waiting = self.names.waiting_export(inode.ino)?;
-        let (described, stream_is_old) = match work {
-            Dirty::Stream(stream) => {
-                let carries = stream.carries(&self.names.inode(inode.ino)?, file.pending().touched);
-                (stream.described().clone(), Some(!carries))
+        let (described, stream_is_old) = match state {
+            WriteState::Stream(stream) => {
+                let is_current = stream.matches_inode(&self.names.inode(inode.ino)?, file.pending().touched);
+                (stream.described().clone(), Some(!is_current))
             }
             _ => (described, None),
         };
         let beside = self.publish(inode, object, size_bytes, file.pending().touched)?;
         self.references.caches(inode.ino, Some(&object.etag));
-        file.carries(&object.etag, described.clone(), self.moment());
+        file.set_stored_description(&object.etag, described.clone(), self.moment());
         self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
         file.repin(|| self.pin_of(inode.ino))?;
         self.invalidations.others(inode.ino);
-        file.forget_tried();
-        *work = Dirty::Clean;
+        file.clear_unconfirmed();
+        *state = WriteState::Clean;
         file.set_pending(Pending::default());
-        self.discard_beside(inode, beside).await?;
+        self.discard_detached(inode, beside).await?;
         let waits = self.settle_waiting(inode.ino, &described)?;
         // From here on changes of attributes are exported by whoever makes them; earlier ones may have missed the headers just
         // stored.
@@ -355,28 +369,28 @@ impl Filesystem {
 
     pub(super) async fn upload(
         &self,
-        work: &mut Dirty,
+        state: &mut WriteState,
         key: &ObjectKey,
         described: &Described,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
-        match std::mem::replace(work, Dirty::Clean) {
-            Dirty::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
-            Dirty::Memory(memory) => {
+        match std::mem::replace(state, WriteState::Clean) {
+            WriteState::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
+            WriteState::Memory(memory) => {
                 let (outcome, memory) = self.upload_memory(memory, key, described, precondition).await;
-                *work = Dirty::Memory(memory);
+                *state = WriteState::Memory(memory);
                 outcome
             }
-            Dirty::Stream(mut stream) => {
+            WriteState::Stream(mut stream) => {
                 let outcome = self.finish_stream(&mut stream, key, precondition).await;
-                *work = Dirty::Stream(stream);
+                *state = WriteState::Stream(stream);
                 outcome
             }
-            Dirty::Local(local) => {
+            WriteState::Local(local) => {
                 let whole = 0..local.size_bytes();
                 let assembly = Assembly { local: &local, runs: std::slice::from_ref(&whole) };
                 let outcome = self.assemble(assembly, key, described, precondition).await;
-                *work = Dirty::Local(local);
+                *state = WriteState::Local(local);
                 outcome
             }
         }
@@ -434,13 +448,14 @@ impl Filesystem {
             let fresh = if is_shown { headers::new(inode) } else { headers::type_of(inode.kind) };
             return self.to_store_with(inode, fresh.into());
         };
-        let carried = match file.carried(&object.etag).filter(|(_, stored_at)| self.is_fresh(*stored_at)) {
-            Some((carried, _)) => carried,
-            None => match self.store.find(&object.key).await? {
-                Some(meta) => self.with_tags(&meta).await?,
-                None => Described::default(),
-            },
-        };
+        let carried =
+            match file.stored_description(&object.etag).filter(|(_, stored_at)| self.is_fresh(*stored_at)) {
+                Some((carried, _)) => carried,
+                None => match self.store.find(&object.key).await? {
+                    Some(meta) => self.with_tags(&meta).await?,
+                    None => Described::default(),
+                },
+            };
         let attributes = headers::of_other_bytes(carried.attributes);
         self.to_store_with(inode, Described { attributes, ..carried })
     }
@@ -461,29 +476,29 @@ impl Filesystem {
             return Ok(());
         }
         let recorded = async { self.volume_record.get_or_try_init(|| put).await.map(drop) };
-        self.recording.take(Box::pin(recorded)).await
+        self.record_writers.run(Box::pin(recorded)).await
     }
 
     /// Moves writes in memory or in a stream to a local file, so that they can be read and changed anywhere.
     ///
     /// The parts of a stream are already in the bucket, so the stream is completed: other clients see what was written so far.
-    pub(crate) async fn settle(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        match work {
-            Dirty::Clean | Dirty::Local(_) => Ok(()),
-            Dirty::Stream(stream) if stream.key().is_none_or(|key| self.layout.owner(key).is_some()) => {
+    pub(crate) async fn spill_to_disk(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        match state {
+            WriteState::Clean | WriteState::Local(_) => Ok(()),
+            WriteState::Stream(stream) if stream.key().is_none_or(|key| self.layout.owner(key).is_some()) => {
                 // Also for a file without a name, which reads the parts from the completed object.
                 let inode = file.overlay(self.names.inode(file.ino)?);
-                self.commit_by_inode(file, work, &inode, When::Open).await
+                self.commit_by_inode(file, state, &inode, When::Open).await
             }
-            Dirty::Stream(_) => self.commit_locked(file, work, When::Open).await,
-            Dirty::Memory(memory) => {
+            WriteState::Stream(_) => self.commit_locked(file, state, When::Open).await,
+            WriteState::Memory(memory) => {
                 let mut local = Local::begin_empty(&self.config.cache_dir, memory.base.clone())?;
                 let mut at = 0;
                 for piece in memory.pieces() {
                     local.write(at, piece)?;
                     at += piece.len() as u64;
                 }
-                *work = Dirty::Local(local);
+                *state = WriteState::Local(local);
                 Ok(())
             }
         }
@@ -491,8 +506,8 @@ impl Filesystem {
 }
 
 /// Returns whether an unconfirmed removal deleted the object that the writes replace; the writes are then a new object.
-fn are_new_after_removal(file: &OpenFile, work: &mut Dirty) -> bool {
-    let (true, Dirty::Memory(memory)) = (file.may_be_removed(), work) else { return false };
+fn are_new_after_removal(file: &OpenFile, state: &mut WriteState) -> bool {
+    let (true, WriteState::Memory(memory)) = (file.may_be_removed(), state) else { return false };
     memory.base = None;
     true
 }

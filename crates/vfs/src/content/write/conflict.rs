@@ -11,7 +11,7 @@ use store::names::Entry;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::local::Source;
-use super::{Dirty, Local, Stream};
+use super::{Local, Stream, WriteState};
 use crate::bucket::conflicts::{Conflict, ConflictPolicy, Side};
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
@@ -23,7 +23,7 @@ use crate::{Error, Filesystem, Result};
 const ATTEMPTS_MAX: usize = 5;
 
 /// How a conflict ended.
-pub(super) enum Settled {
+pub(super) enum Resolution {
     /// The file is stored, or its writes are where the error says.
     Done,
     /// There was no conflict: the object is an earlier upload of this file, and the writes are now based on it.
@@ -33,33 +33,33 @@ pub(super) enum Settled {
 impl Filesystem {
     /// Resolves a conflict about a file's path. With `is_ours` the object there is our own, so the store rejects the upload for
     /// another reason and no policy helps.
-    pub(super) async fn settle_conflict(
+    pub(super) async fn resolve_path_conflict(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         (key, is_ours): (&ObjectKey, bool),
         described: &Described,
-    ) -> Result<Settled> {
-        let is_complete = self.complete_base(file.ino, work, key).await?;
+    ) -> Result<Resolution> {
+        let is_complete = self.complete_base(file.ino, state, key).await?;
         let may_win = is_complete && !is_ours;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
-        let settled = match self.config.conflicts {
+        let resolution = match self.config.conflicts {
             ConflictPolicy::FileWins if may_win => {
-                self.replace_theirs(file, work, inode, key, described).await?
+                self.replace_theirs(file, state, inode, key, described).await?
             }
             // The other side deleted the object, so it has no bytes to keep.
             ConflictPolicy::KeepBoth if may_win && theirs.is_none() => {
-                self.replace_theirs(file, work, inode, key, described).await?
+                self.replace_theirs(file, state, inode, key, described).await?
             }
             ConflictPolicy::KeepBoth if may_win => {
-                self.step_beside(file, work, inode, key, described).await?
+                self.keep_as_conflict_copy(file, state, inode, key, described).await?
             }
             _ => None,
         };
-        match settled {
-            Some(settled) => Ok(settled),
-            None => self.yield_to_bucket(file, work, inode, (key, theirs), described, is_complete).await,
+        match resolution {
+            Some(resolution) => Ok(resolution),
+            None => self.yield_to_bucket(file, state, inode, (key, theirs), described, is_complete).await,
         }
     }
 
@@ -67,33 +67,33 @@ impl Filesystem {
     async fn replace_theirs(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
         described: &Described,
-    ) -> Result<Option<Settled>> {
+    ) -> Result<Option<Resolution>> {
         for _ in 0..ATTEMPTS_MAX {
             let theirs = self.store.find(key).await?.map(|meta| meta.object);
-            let Some(conflict) = self.keep_theirs(inode, key, theirs.as_ref()).await? else { continue };
+            let Some(conflict) = self.preserve_theirs(inode, key, theirs.as_ref()).await? else { continue };
             let there = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
-            match self.upload(work, key, described, there).await {
+            match self.upload(state, key, described, there).await {
                 Ok(object) => {
                     let conflict = Conflict { file: Some(Side::of(&object)), ..conflict };
                     tracing::warn!(%key, id = conflict.id, "the object was changed in the bucket while its file was written: the file replaced it");
                     let published = async {
                         self.record_conflict(&conflict).await?;
-                        self.published(file, work, inode, &object, described.clone()).await
+                        self.published(file, state, inode, &object, described.clone()).await
                     };
                     let published = published.await;
-                    return self.or_keep(published, work).map(|()| Some(Settled::Done));
+                    return self.restore_on_failure(published, state).map(|()| Some(Resolution::Done));
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    if self.adopt_tried(file, work, inode, key).await? {
-                        let file = work.base().and_then(|base| base.object_at(key)).as_ref().map(Side::of);
+                    if self.adopt_unconfirmed_upload(file, state, inode, key).await? {
+                        let file = state.base().and_then(|base| base.object_at(key)).as_ref().map(Side::of);
                         self.record_conflict(&Conflict { file, ..conflict }).await?;
-                        return Ok(Some(Settled::Ours));
+                        return Ok(Some(Resolution::Ours));
                     }
-                    self.drop_copy(&conflict).await?;
+                    self.delete_preserved(&conflict).await?;
                 }
                 // The upload may have succeeded: the copy may be all that is left of the foreign object, so it stays.
                 Err(error) => return Err(error.into()),
@@ -104,7 +104,7 @@ impl Filesystem {
 
     /// Copies the foreign object to `lost+found` and records the conflict, unless a failed attempt already did. `None`: the
     /// object is gone.
-    async fn keep_theirs(
+    async fn preserve_theirs(
         &self,
         inode: &Inode,
         key: &ObjectKey,
@@ -125,29 +125,29 @@ impl Filesystem {
         };
         let conflict = Conflict { bucket, ..self.conflict_of(inode, key, theirs)? };
         self.record_conflict(&conflict).await?;
-        self.forget_lost_and_found()?;
+        self.invalidate_lost_and_found()?;
         Ok(Some(conflict))
     }
 
     /// Deletes the copy of a foreign object that was not replaced.
-    async fn drop_copy(&self, conflict: &Conflict) -> Result<()> {
+    async fn delete_preserved(&self, conflict: &Conflict) -> Result<()> {
         self.forget_conflict(&conflict.id)?;
         if let Some(copy) = &conflict.bucket {
             self.store.delete(&copy.key, Precondition::None).await?;
         }
-        self.forget_lost_and_found()
+        self.invalidate_lost_and_found()
     }
 
     /// Leaves the name to the foreign object and renames the file to a conflict copy in the same directory. `None`: no such
     /// name is possible.
-    async fn step_beside(
+    async fn keep_as_conflict_copy(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
         described: &Described,
-    ) -> Result<Option<Settled>> {
+    ) -> Result<Option<Resolution>> {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
         let prefix = self.layout.directory(&self.names, dir)?;
         let Ok(there) = self.key_beside(key, self.now()) else { return Ok(None) };
@@ -155,7 +155,7 @@ impl Filesystem {
         let beside = Name::new(&beside)?;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
         let _changing = (self.changes.begin(dir, &name), self.changes.begin(dir, &beside));
-        let kept = self.keep_aside(work, inode, &there, described).await;
+        let kept = self.store_elsewhere(state, inode, &there, described).await;
         let ours = kept?;
         let conflict = Conflict {
             file: Some(Side::of(&ours)),
@@ -171,26 +171,26 @@ impl Filesystem {
             self.directories.get(dir).forget();
             self.invalidations.entry(dir, name.as_bytes());
             self.invalidations.entry(dir, beside.as_bytes());
-            self.published(file, work, inode, &ours, described.clone()).await
+            self.published(file, state, inode, &ours, described.clone()).await
         };
         let published = published.await;
-        self.or_keep(published, work).map(|()| Some(Settled::Done))
+        self.restore_on_failure(published, state).map(|()| Some(Resolution::Done))
     }
 
     /// Leaves the name to the foreign object and stores our bytes in `lost+found`.
     async fn yield_to_bucket(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         (key, theirs): (&ObjectKey, Option<ObjectRef>),
         described: &Described,
         is_complete: bool,
-    ) -> Result<Settled> {
+    ) -> Result<Resolution> {
         let had =
             self.names.content(inode.ino).map(|(_, content)| content_keys(&content)).unwrap_or_default();
         let lost = self.lost(inode)?;
-        let ours = self.keep_aside(work, inode, &lost, described).await?;
+        let ours = self.store_elsewhere(state, inode, &lost, described).await?;
         let conflict = Conflict {
             file: Some(Side::of(&ours)),
             bucket: theirs.as_ref().map(Side::of),
@@ -198,17 +198,17 @@ impl Filesystem {
             ..self.conflict_of(inode, key, theirs.as_ref())?
         };
         let recorded = self.record_conflict(&conflict).await;
-        self.or_keep(recorded, work)?;
+        self.restore_on_failure(recorded, state)?;
         tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's stays");
-        *work = Dirty::Clean;
+        *state = WriteState::Clean;
         file.set_pending(Pending::default());
-        file.forget_tried();
-        file.lost_in(&conflict.id);
+        file.clear_unconfirmed();
+        file.set_conflict(&conflict.id);
         if inode.is_beside() || inode.object().is_none() {
             // None of the file's bytes was ever under its name, which now belongs to the foreign object.
-            self.give_name_away(inode)?;
+            self.detach_name(inode)?;
         }
-        self.forget_lost_and_found()?;
+        self.invalidate_lost_and_found()?;
         self.look_again(inode).await.ok();
         if file.replace(|| self.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
@@ -224,7 +224,7 @@ impl Filesystem {
     }
 
     /// Detaches a file from its name, which belongs to a foreign object.
-    pub(super) fn give_name_away(&self, inode: &Inode) -> Result<()> {
+    pub(super) fn detach_name(&self, inode: &Inode) -> Result<()> {
         if let Some((dir, name)) = &inode.home {
             self.take_name_away(*dir, name, inode, self.moment())?;
             self.directories.get(*dir).forget();
@@ -255,7 +255,7 @@ impl Filesystem {
     }
 
     /// Forgets the cached listing of `lost+found`, which has a new entry.
-    fn forget_lost_and_found(&self) -> Result<()> {
+    fn invalidate_lost_and_found(&self) -> Result<()> {
         self.directories.get(Ino::ROOT).forget();
         if let Some(dir) = self.names.entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
             self.directories.get(dir.ino).forget();
@@ -265,8 +265,8 @@ impl Filesystem {
 
     /// Restores the unchanged ranges of a file edited in place after the object at its path was replaced: from the cache, or as
     /// an older version of the object. Returns whether all of them are still available.
-    async fn complete_base(&self, ino: Ino, work: &mut Dirty, key: &ObjectKey) -> Result<bool> {
-        let Dirty::Local(local) = work else { return Ok(true) };
+    async fn complete_base(&self, ino: Ino, state: &mut WriteState, key: &ObjectKey) -> Result<bool> {
+        let WriteState::Local(local) = state else { return Ok(true) };
         let Some(base) = local.base().cloned() else { return Ok(true) };
         let mut is_complete = true;
         for range in gone(local, &base, key)? {
@@ -320,21 +320,21 @@ impl Filesystem {
 
     /// Stores our bytes under another key. Unchanged ranges of a file edited in place are stored as zeros if the object below
     /// is gone.
-    async fn keep_aside(
+    async fn store_elsewhere(
         &self,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         there: &ObjectKey,
         described: &Described,
     ) -> Result<ObjectRef> {
-        if let Dirty::Stream(stream) = work {
-            return self.keep_stream(stream, inode, there).await;
+        if let WriteState::Stream(stream) = state {
+            return self.store_stream_elsewhere(stream, inode, there).await;
         }
-        let kept = self.upload_new(work, inode, there, described).await;
-        match (kept, &mut *work) {
-            (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), Dirty::Local(local)) => {
+        let kept = self.upload_new(state, inode, there, described).await;
+        match (kept, &mut *state) {
+            (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), WriteState::Local(local)) => {
                 local.lose_base();
-                Ok(self.upload_new(work, inode, there, described).await?)
+                Ok(self.upload_new(state, inode, there, described).await?)
             }
             (kept, _) => Ok(kept?),
         }
@@ -343,14 +343,14 @@ impl Filesystem {
     /// Stores our bytes under a new key. A request that was carried out twice finds the bytes of its first attempt there.
     async fn upload_new(
         &self,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         there: &ObjectKey,
         described: &Described,
     ) -> Result<ObjectRef, StoreError> {
-        match self.upload(work, there, described, Precondition::Absent).await {
+        match self.upload(state, there, described, Precondition::Absent).await {
             Err(error @ StoreError::PreconditionFailed(_)) => {
-                let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+                let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
                 let stored = self.already_stored(there, &described.attributes, size_bytes).await?;
                 stored.ok_or(error)
             }
@@ -360,7 +360,12 @@ impl Filesystem {
 
     /// Completes a stream whose parts belong to the file's key: the foreign object is copied away while ours is completed and
     /// copied to `there`.
-    async fn keep_stream(&self, stream: &mut Stream, inode: &Inode, there: &ObjectKey) -> Result<ObjectRef> {
+    async fn store_stream_elsewhere(
+        &self,
+        stream: &mut Stream,
+        inode: &Inode,
+        there: &ObjectKey,
+    ) -> Result<ObjectRef> {
         if let Some(ours) = stream.completed() {
             let kept = self.store.copy(&ours, there, CopyOptions::default()).await?;
             self.store.delete(&ours.key, Precondition::Matches(ours.etag)).await?;
@@ -377,7 +382,7 @@ impl Filesystem {
             };
             let exactly = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
             match stream.finish(exactly).await {
-                Ok(ours) => return self.step_back(ours, aside, there).await,
+                Ok(ours) => return self.restore_theirs(ours, aside, there).await,
                 Err(StoreError::PreconditionFailed(_)) => {
                     if let Some(aside) = aside {
                         self.store.delete(&aside.key, Precondition::None).await?;
@@ -390,7 +395,7 @@ impl Filesystem {
     }
 
     /// Copies our object, which has the file's key for a moment, to `there`, and restores the foreign object.
-    async fn step_back(
+    async fn restore_theirs(
         &self,
         ours: ObjectRef,
         theirs: Option<ObjectRef>,

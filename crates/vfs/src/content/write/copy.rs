@@ -12,7 +12,7 @@ use store::{Attributes, Precondition, StoreError, Tags};
 use super::assemble::{Assembly, PART_BYTES_MIN};
 use super::plan::objects_of;
 use super::splice::{IN_FLIGHT_MAX, Spliced, extents};
-use super::{Dirty, Local, When};
+use super::{Local, When, WriteState};
 use crate::bucket::headers;
 use crate::content::open_file::OpenFile;
 use crate::content::pin::Pin;
@@ -34,47 +34,53 @@ impl Filesystem {
         let len = len.min(COPIED_MAX);
         let (reading, _) = source.begin_read().await?;
         let target = self.writable_file(to, to_offset, len)?;
-        let mut work = target.work.lock().await;
+        let mut state = target.write_state.lock().await;
         let before = self.names.inode(target.ino)?;
         let is_by_path = self.has_path_key(&before)?;
         if !is_by_path {
-            self.commit_locked(&target, &mut work, When::Open).await?;
-            if !work.is_published() {
-                return Err(not_here("some of the target is in no object yet"));
+            self.commit_locked(&target, &mut state, When::Open).await?;
+            if !state.is_published() {
+                return Err(unsupported("some of the target is in no object yet"));
             }
         }
         if source.file.pending().is_dirty {
-            return Err(not_here("some of the source is in no object yet"));
+            return Err(unsupported("some of the source is in no object yet"));
         }
         let (pin, lineage) = source.file.pin();
         if lineage != source.version.lineage() {
-            return Err(not_here("the source has changed"));
+            return Err(unsupported("the source has changed"));
         }
-        let Some(pin) = pin else { return Err(not_here("nothing is stored")) };
+        let Some(pin) = pin else { return Err(unsupported("nothing is stored")) };
         let range = from_offset..from_offset.saturating_add(len).min(pin.size_bytes);
         if range.start >= range.end {
             return Ok(0);
         }
         let copied = range.end - range.start;
         if copied < PART_BYTES_MIN {
-            return Err(not_here("so few bytes are as fast to read and write"));
+            return Err(unsupported("so few bytes are as fast to read and write"));
         }
         self.must_have_room(target.ino, to_offset + copied)?;
-        self.must_be_storable(&target, to_offset + copied)?;
-        if is_by_path && !self.may_lie_beside(&before, &work, to_offset..to_offset + copied)? {
-            return Err(not_here("the object at the target's path would no longer identify the target"));
+        self.check_storable(&target, to_offset + copied)?;
+        if is_by_path && !self.may_store_range_apart(&before, &state, to_offset..to_offset + copied)? {
+            return Err(unsupported("the object at the target's path would no longer identify the target"));
         }
         self.accessed(source.file.ino);
-        self.copy_pin(&target, &mut work, pin.moved(&range, to_offset)?, to_offset..to_offset + copied)
+        self.copy_pin(&target, &mut state, pin.moved(&range, to_offset)?, to_offset..to_offset + copied)
             .await?;
-        drop(work);
+        drop(state);
         reading.succeed();
-        self.names_first().await?;
+        self.sync_names_unless_write_back().await?;
         Ok(copied)
     }
 
     /// Copies the bytes of `pin` in `range` and makes them the file's content there.
-    async fn copy_pin(&self, file: &OpenFile, work: &mut Dirty, pin: Pin, range: Range<u64>) -> Result<()> {
+    async fn copy_pin(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+        pin: Pin,
+        range: Range<u64>,
+    ) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let attributes = headers::with_posix(Attributes::default(), &inode);
         let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
@@ -94,9 +100,9 @@ impl Filesystem {
         let mut local = Local::begin(&self.config.cache_dir, Some(pin.clone()))?;
         // The next close assembles content that is in several objects or not at its path.
         local.published(pin, Some(vec![range]));
-        *work = Dirty::Local(local);
-        self.note(file, work);
-        file.untouch();
+        *state = WriteState::Local(local);
+        self.update_pending(file, state);
+        file.clear_touched();
         Ok(())
     }
 
@@ -115,15 +121,15 @@ impl Filesystem {
     /// Returns whether a range of a file named by path can be in an object of its own until the file is closed. The object at
     /// the path stays unchanged until then and must still identify the file: by its tag and a part of the file, or because
     /// there is none yet.
-    fn may_lie_beside(&self, inode: &Inode, work: &Dirty, range: Range<u64>) -> Result<bool> {
+    fn may_store_range_apart(&self, inode: &Inode, state: &WriteState, range: Range<u64>) -> Result<bool> {
         let is_left = |extent: &Extent| extent.offset < range.start || range.end < extent.end();
         let at_path = |extent: &&Extent| extent.object.key.is_none() && extent.len > 0;
         match inode.object() {
-            None => Ok(!matches!(work, Dirty::Stream(_)) && work.size_bytes().unwrap_or(0) == 0),
-            Some(object) if object.key.is_some() => Ok(work.is_published()),
+            None => Ok(!matches!(state, WriteState::Stream(_)) && state.size_bytes().unwrap_or(0) == 0),
+            Some(object) if object.key.is_some() => Ok(state.is_published()),
             Some(object) => {
                 let keeps_part = self.names.content_of(inode)?.iter().filter(at_path).any(is_left);
-                Ok(keeps_part && work.is_published() && !object.etag.is_provisional())
+                Ok(keeps_part && state.is_published() && !object.etag.is_provisional())
             }
         }
     }
@@ -132,11 +138,11 @@ impl Filesystem {
 /// Maps errors of a source that was replaced meanwhile to EOPNOTSUPP: reading finds its current bytes.
 fn refused(error: StoreError) -> Error {
     match error {
-        StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => not_here("the source has changed"),
+        StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => unsupported("the source has changed"),
         error => error.into(),
     }
 }
 
-fn not_here(why: &'static str) -> Error {
+fn unsupported(why: &'static str) -> Error {
     Error::new(libc::EOPNOTSUPP, why)
 }

@@ -32,7 +32,7 @@ use store::{ObjectKey, Precondition};
 
 /// Unpublished writes of one inode.
 #[derive(Debug)]
-pub(crate) enum Dirty {
+pub(crate) enum WriteState {
     /// No unpublished writes: the content is that of the pin.
     Clean,
     /// The whole content in memory.
@@ -43,7 +43,7 @@ pub(crate) enum Dirty {
     Local(Local),
 }
 
-impl Dirty {
+impl WriteState {
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Clean => None,

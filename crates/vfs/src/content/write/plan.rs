@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Returns whether the plan is a delta that leaves a part of the file in the object with this key.
-    pub(crate) fn leaves(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
+    pub(crate) fn leaves_part_in(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
         let replaced = RangeSet::from_iter(self.replaces.iter().cloned());
         let pieces = pieces(local)?;
         let is_left = |range: Range<u64>| {

@@ -9,7 +9,7 @@ use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions,
 
 use super::assemble::Assembly;
 use super::plan::{everything, may_stay_scattered, objects_of, plan};
-use super::{Dirty, Local, Memory, Stream, When};
+use super::{Local, Memory, Stream, When, WriteState};
 use crate::bucket::headers;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
@@ -40,53 +40,53 @@ impl Filesystem {
     /// Assembles a file at its last close: content scattered over deltas becomes one object, or one per chunk, unless the
     /// deltas are a small part of a long file. The bytes are safe in any case.
     pub(crate) async fn assemble_closed(&self, file: &OpenFile) -> Result<()> {
-        let mut work = file.work.lock().await;
+        let mut state = file.write_state.lock().await;
         let is_last = self.files.users(file.ino) == 1;
-        match &*work {
-            Dirty::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local)? => {}
+        match &*state {
+            WriteState::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local)? => {}
             _ => return Ok(()),
         }
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() || self.has_path_key(&inode)? {
             return Ok(());
         }
-        self.commit_by_inode(file, &mut work, &inode, When::Closed).await
+        self.commit_by_inode(file, &mut state, &inode, When::Closed).await
     }
 
-    /// Stores the unpublished writes and names them. The caller holds the file's `work`.
+    /// Stores the unpublished writes and names them. The caller holds the file's `state`.
     pub(super) async fn commit_by_inode(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         when: When,
     ) -> Result<()> {
         self.must_have_room(inode.ino, inode.size_bytes)?;
         let attributes = headers::with_posix(Attributes::default(), inode);
-        let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
-        let spliced = match std::mem::replace(work, Dirty::Clean) {
-            Dirty::Clean => return Ok(()),
-            Dirty::Memory(memory) => {
+        let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
+        let spliced = match std::mem::replace(state, WriteState::Clean) {
+            WriteState::Clean => return Ok(()),
+            WriteState::Memory(memory) => {
                 let (outcome, memory) = self.store_memory(inode.ino, memory, &attributes).await;
-                *work = Dirty::Memory(memory);
+                *state = WriteState::Memory(memory);
                 outcome?
             }
-            Dirty::Stream(mut stream) => {
-                let outcome = self.finish_spread(&mut stream, &attributes).await;
-                *work = Dirty::Stream(stream);
+            WriteState::Stream(mut stream) => {
+                let outcome = self.finish_objects(&mut stream, &attributes).await;
+                *state = WriteState::Stream(stream);
                 outcome?
             }
-            Dirty::Local(local) => {
+            WriteState::Local(local) => {
                 let outcome = self.store_edits(inode.ino, &local, &attributes, when).await;
-                *work = Dirty::Local(local);
+                *state = WriteState::Local(local);
                 outcome?
             }
         };
         // A stream keeps what it has stored for the next attempt; other states upload again.
-        let keys = if matches!(work, Dirty::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
-        let named = self.name_spliced(file, work, spliced, size_bytes).await;
+        let keys = if matches!(state, WriteState::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
+        let named = self.name_spliced(file, state, spliced, size_bytes).await;
         self.discard_refused(&named, keys).await;
-        self.or_keep(named, work)
+        self.restore_on_failure(named, state)
     }
 
     /// Discards objects that could not be named because of a quota.
@@ -102,22 +102,22 @@ impl Filesystem {
     async fn name_spliced(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         mut spliced: Spliced,
         size_bytes: u64,
     ) -> Result<()> {
-        if spliced.ranges.is_empty() && work.is_published() {
+        if spliced.ranges.is_empty() && state.is_published() {
             return Ok(());
         }
         let delta = spliced.delta.take();
         let pin = self.name_content(file, spliced, size_bytes, file.pending().touched).await?;
-        if let Dirty::Local(local) = work {
+        if let WriteState::Local(local) = state {
             local.published(Arc::new(pin), delta);
         } else {
-            *work = Dirty::Clean;
+            *state = WriteState::Clean;
         }
-        let is_edited = !work.is_clean();
-        let data_bytes = work.data_bytes().unwrap_or(size_bytes);
+        let is_edited = !state.is_clean();
+        let data_bytes = state.data_bytes().unwrap_or(size_bytes);
         file.set_pending(Pending { is_edited, size_bytes, data_bytes, ..Pending::default() });
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Filesystem {
         let Spliced { ranges, content, .. } = spliced;
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
         let released = self.names.commit(&self.ctx(), &splice)?.released;
-        file.has_named();
+        file.mark_names_unsynced();
         file.set_new(false);
         let pin = self.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
@@ -147,8 +147,8 @@ impl Filesystem {
     }
 
     /// Returns whether a commit of an open file is a delta that leaves a part of the file in the object with this key.
-    pub(super) fn leaves(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
-        plan(self.layout.mapping(), local, When::Open)?.leaves(local, key)
+    pub(super) fn leaves_part_in(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
+        plan(self.layout.mapping(), local, When::Open)?.leaves_part_in(local, key)
     }
 
     async fn store_edits(
@@ -255,7 +255,7 @@ impl Filesystem {
         self.or_stored_before(stored, &key, attributes, size_bytes).await
     }
 
-    async fn finish_spread(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
+    async fn finish_objects(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
         let size_bytes = stream.size_bytes();
         let objects = match stream.key().cloned() {
             None => stream.finish_chunks().await?,

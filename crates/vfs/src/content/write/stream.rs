@@ -135,7 +135,7 @@ impl Stream {
 
     /// Returns whether the headers sent at the beginning still match the inode: same owner and mode, and no time set by a
     /// program since the last write.
-    pub(crate) fn carries(&self, inode: &Inode, touched: Option<Timestamp>) -> bool {
+    pub(crate) fn matches_inode(&self, inode: &Inode, touched: Option<Timestamp>) -> bool {
         self.sent == (inode.mode, inode.uid, inode.gid) && touched.is_some()
     }
 
@@ -267,7 +267,7 @@ impl Stream {
         self.send_failed();
         let mut outcome = Ok(());
         while !self.in_flight.is_empty() {
-            outcome = outcome.and(self.landed().await);
+            outcome = outcome.and(self.wait_for_part().await);
         }
         outcome?;
         if self.is_broken { Err(cut_off()) } else { Ok(()) }
@@ -308,7 +308,7 @@ impl Stream {
         }
         self.send_failed();
         while self.in_flight.len() >= self.in_flight_max {
-            self.landed().await?;
+            self.wait_for_part().await?;
         }
         let payload: Payload = self.tail.drain(..).map(Slab::freeze).collect();
         let is_short = self.tail_bytes < self.part_bytes;
@@ -343,7 +343,7 @@ impl Stream {
         }
     }
 
-    async fn landed(&mut self) -> Result<(), StoreError> {
+    async fn wait_for_part(&mut self) -> Result<(), StoreError> {
         match self.in_flight.join_next().await {
             _ if self.is_broken => Err(cut_off()),
             None => Ok(()),

@@ -8,7 +8,7 @@ use crate::objects::Objects;
 /// The largest character: a listing that starts after `.tenon/` plus this character skips everything below `.tenon/`.
 const LAST: &str = "\u{10FFFF}";
 /// Prefix of continuation tokens that wrap a token of the bucket.
-const THEIRS: &str = "t";
+const BUCKET_TOKEN: &str = "t";
 /// Continuation token of a page that ended in Tenon's own objects: the next page starts behind them.
 const BEYOND_OWN: &str = "o";
 
@@ -24,14 +24,14 @@ impl Objects {
             let next = match page.next {
                 // Tenon's own objects may number millions, so the listing skips them.
                 Some(_) if ends_in_own => Some(BEYOND_OWN.to_owned()),
-                next => next.map(|token| format!("{THEIRS}{token}")),
+                next => next.map(|token| format!("{BUCKET_TOKEN}{token}")),
             };
             if next.is_none() || !page.entries.is_empty() {
                 let entries =
                     page.entries.into_iter().map(|entry| self.inside(entry)).collect::<Result<_, _>>()?;
                 return Ok(ListPage { entries, next });
             }
-            self.go_on(&mut request, next)?;
+            self.set_position(&mut request, next)?;
         }
     }
 
@@ -44,12 +44,12 @@ impl Objects {
             ..request
         };
         if let Some(token) = request.token {
-            self.go_on(&mut asked, Some(token))?;
+            self.set_position(&mut asked, Some(token))?;
         }
         Ok(asked)
     }
 
-    fn go_on(&self, request: &mut ListRequest, next: Option<String>) -> store::Result<()> {
+    fn set_position(&self, request: &mut ListRequest, next: Option<String>) -> store::Result<()> {
         match next {
             Some(token) if token == BEYOND_OWN => {
                 request.token = None;
@@ -57,7 +57,8 @@ impl Objects {
             }
             next => {
                 let is_none = "invalid continuation token";
-                let token = next.as_deref().and_then(|token| token.strip_prefix(THEIRS)).map(str::to_owned);
+                let token =
+                    next.as_deref().and_then(|token| token.strip_prefix(BUCKET_TOKEN)).map(str::to_owned);
                 request.token = Some(token.ok_or_else(|| store::StoreError::Invalid(is_none.to_owned()))?);
             }
         }

@@ -57,7 +57,7 @@ impl Objects {
 
     /// Returns the file of a key whose object is not at that key in the bucket: a further name of a file, or a file in objects
     /// under keys of their own.
-    fn unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
+    fn find_unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
         let Some((dir, name, Some(inode))) = self.known(full)? else { return Ok(None) };
         let is_stored = matches!(inode.kind, Kind::File | Kind::Symlink) && inode.object().is_some();
         let is_unshown = is_stored && (!self.fs.is_shown(dir, &name, &inode)? || inode.is_ahead());
@@ -66,7 +66,7 @@ impl Objects {
 
     pub(super) async fn head_at_path(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.unshown(&full).map_err(about(key))? {
+        if let Some(inode) = self.find_unshown(&full).map_err(about(key))? {
             return self.meta_of_unshown(key, &inode).await;
         }
         let meta = self.fs.store.head(&full).await;
@@ -75,7 +75,7 @@ impl Objects {
 
     pub(super) async fn get_at_path(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.unshown(&full).map_err(about(key))? {
+        if let Some(inode) = self.find_unshown(&full).map_err(about(key))? {
             return self.get_unshown(key, &inode, options).await;
         }
         let object = self.fs.store.get(&full, options).await.map_err(|error| about_key(key, error))?;
@@ -129,47 +129,51 @@ impl Objects {
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
         let full = self.full_key(key)?;
-        let stored = self.changing(&full, false, self.fs.store.put(&full, body, options)).await;
+        let stored = self.change_key(&full, false, self.fs.store.put(&full, body, options)).await;
         let stored = stored.map_err(|error| about_key(key, error))?;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 
     /// Changes a key while no local operation and no observation of the bucket interferes; afterwards the mount shows the
     /// result. A rename of the key waits until it is shown.
-    pub(super) async fn changing<T>(
+    pub(super) async fn change_key<T>(
         &self,
         full: &ObjectKey,
         is_gone: bool,
         work: impl Future<Output = store::Result<T>>,
     ) -> store::Result<T> {
-        let _unseen = self.fs.unseen.claim(full).await;
+        let _unseen = self.fs.endpoint_claims.claim(full).await;
         let done = {
             let _path = self.fs.lock_keys(&[full]).await.map_err(about(full))?;
             let _claim = self.fs.claims.claim(full).await;
             // An unknown name need not be marked before: another observation may find it as it was until the change.
-            let _changing = self.note(full, |known| known.is_some());
+            let _changing = self.mark_changing(full, |known| known.is_some());
             let done = work.await?;
-            drop(self.note(full, |_| true));
+            drop(self.mark_changing(full, |_| true));
             done
         };
-        self.show(full, is_gone).await;
+        self.show_change(full, is_gone).await;
         Ok(done)
     }
 
-    fn note(&self, full: &ObjectKey, counts: impl Fn(Option<Inode>) -> bool) -> Option<Changing<'_>> {
+    fn mark_changing(
+        &self,
+        full: &ObjectKey,
+        counts: impl Fn(Option<Inode>) -> bool,
+    ) -> Option<Changing<'_>> {
         let (dir, name, known) = self.known(full).ok()??;
         counts(known).then(|| self.fs.changes.begin(dir, &name))
     }
 
     /// Makes the mount show the outcome of a change before this returns; a directory that is not known will be listed anyway.
     /// The change has succeeded even if the bucket cannot be asked for its result now.
-    async fn show(&self, full: &ObjectKey, is_gone: bool) {
+    async fn show_change(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
         let news = match self.fs.look_until_it_counts(full, look).await {
             Ok(news) => Ok(news),
             Err(error) => {
                 tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
-                self.forgotten(full)
+                self.forget_listing(full)
             }
         };
         self.fs.invalidations.told(news.unwrap_or_default()).await;
@@ -185,7 +189,7 @@ impl Objects {
         let seen = if is_asked { self.fs.store.find(full).await? } else { None };
         match is_asked || is_gone {
             true => self.fs.observe(full, seen.as_ref(), looked_at).await,
-            false => self.forgotten(full),
+            false => self.forget_listing(full),
         }
     }
 
@@ -198,7 +202,7 @@ impl Objects {
         Ok(is_listed || self.fs.names.entry(known.dir, name)?.is_some())
     }
 
-    fn forgotten(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
+    fn forget_listing(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
         let Some(known) = self.fs.known_way(full)? else { return Ok(Vec::new()) };
         let Some(name) = known.next else { return Ok(Vec::new()) };
         self.fs.directories.get(known.dir).forget();
@@ -213,7 +217,7 @@ impl Objects {
     ) -> store::Result<ObjectRef> {
         let source = self.source_at_path(from)?;
         let full = self.full_key(to)?;
-        let copied = self.changing(&full, false, self.fs.store.copy(&source, &full, options)).await;
+        let copied = self.change_key(&full, false, self.fs.store.copy(&source, &full, options)).await;
         let copied = copied.map_err(|error| match &error {
             StoreError::NotFound(key) | StoreError::PreconditionFailed(key) if *key == source.key => {
                 about_key(&from.key, error)
@@ -226,7 +230,7 @@ impl Objects {
     /// Returns the bucket's object that an object of the endpoint is.
     pub(super) fn source_at_path(&self, from: &ObjectRef) -> store::Result<ObjectRef> {
         let full = self.full_key_to_read(&from.key)?;
-        let Some(inode) = self.unshown(&full).map_err(about(&from.key))? else {
+        let Some(inode) = self.find_unshown(&full).map_err(about(&from.key))? else {
             return Ok(ObjectRef { key: full, ..from.clone() });
         };
         let pin = self.fs.pin(&inode).map_err(about(&from.key))?;
@@ -246,31 +250,37 @@ impl Objects {
     ) -> store::Result<()> {
         let full = self.full_key(key)?;
         match self.known(&full).map_err(about(key))? {
-            Some((dir, name, Some(inode))) if self.matters(dir, &name, &inode).map_err(about(key))? => {
-                self.must_hold_at_path(key, &precondition).await?;
+            Some((dir, name, Some(inode)))
+                if self.is_more_than_object(dir, &name, &inode).map_err(about(key))? =>
+            {
+                self.check_precondition_at_path(key, &precondition).await?;
                 let removed = Box::pin(self.fs.unlink_name(dir, &name, inode.ino)).await;
                 match removed {
                     Err(error) if error.errno() == libc::ENOENT => {}
                     removed => removed.map_err(about(key))?,
                 }
-                self.show(&full, true).await;
+                self.show_change(&full, true).await;
                 Ok(())
             }
             _ => {
-                let deleted = self.changing(&full, true, self.fs.store.delete(&full, precondition)).await;
+                let deleted = self.change_key(&full, true, self.fs.store.delete(&full, precondition)).await;
                 deleted.map_err(|error| about_key(key, error))
             }
         }
     }
 
     /// Returns whether removing a file is more than deleting its object: it is open, has other names, or is not at its key.
-    fn matters(&self, dir: Ino, name: &Name, inode: &Inode) -> crate::Result<bool> {
+    fn is_more_than_object(&self, dir: Ino, name: &Name, inode: &Inode) -> crate::Result<bool> {
         let is_shown = self.fs.is_shown(dir, name, inode)?;
         let is_open = self.fs.files.get(inode.ino).is_some();
         Ok(inode.object().is_some() && (!is_shown || is_open || inode.nlink > 1))
     }
 
-    async fn must_hold_at_path(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
+    async fn check_precondition_at_path(
+        &self,
+        key: &ObjectKey,
+        precondition: &Precondition,
+    ) -> store::Result<()> {
         let Precondition::Matches(etag) = precondition else { return Ok(()) };
         match self.head_at_path(key).await {
             Ok(meta) if meta.object.etag == *etag => Ok(()),
@@ -296,7 +306,7 @@ impl Objects {
     /// Returns the key of the object that carries a key's tags.
     fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = self.full_key_to_read(key)?;
-        let Some(inode) = self.unshown(&full).map_err(about(key))? else { return Ok(full) };
+        let Some(inode) = self.find_unshown(&full).map_err(about(key))? else { return Ok(full) };
         let pin = self.fs.pin(&inode).map_err(about(key))?;
         Ok(pin.as_ref().and_then(Pin::object).map_or(full, |object| object.key.clone()))
     }

@@ -47,7 +47,7 @@ impl Multipart for PathUpload {
     }
 
     async fn complete(&self, precondition: Precondition) -> store::Result<ObjectRef> {
-        let stored = self.objects.changing(&self.full, false, self.inner.complete(precondition)).await;
+        let stored = self.objects.change_key(&self.full, false, self.inner.complete(precondition)).await;
         let stored = stored.map_err(|error| about_key(&self.key, error))?;
         Ok(ObjectRef { key: self.key.clone(), ..stored })
     }

@@ -4,10 +4,10 @@ use meta::{FsError, Ino, Name, Op};
 use store::{ObjectKey, Precondition};
 
 use super::put::Change;
-use super::{ATTEMPTS_MAX, Way, busy, is_race};
+use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
-use crate::objects::description::{IMPLICIT, Kept, MARKER, RECORD};
+use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
 use crate::objects::errors::{about, named};
 
 impl Objects {
@@ -16,30 +16,30 @@ impl Objects {
         key: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<()> {
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let way = self.way(key)?;
-            let is_gone = match &way.last {
-                Some(_) => self.delete_object(key, &way, precondition).await?,
-                None => self.delete_marker(key, &way, precondition).await?,
+            let resolved = self.resolve(key)?;
+            let is_gone = match &resolved.last {
+                Some(_) => self.delete_object(key, &resolved, precondition).await?,
+                None => self.delete_marker(key, &resolved, precondition).await?,
             };
             if is_gone {
                 return Ok(());
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
     /// Deletes an object. Returns false if another operation changed the name meanwhile.
     async fn delete_object(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         precondition: &Precondition,
     ) -> store::Result<bool> {
-        let taken = self.taken(way).map_err(named(key))?.filter(|(_, inode)| self.is_object(inode));
+        let taken = self.find_at(resolved).map_err(named(key))?.filter(|(_, inode)| self.is_object(inode));
         let Some((name, inode)) = taken else {
-            self.must_hold(key, precondition, None)?;
+            self.check_precondition(key, precondition, None)?;
             return Ok(true);
         };
         let file = match self.fs.open_file(inode.ino) {
@@ -49,13 +49,13 @@ impl Objects {
         };
         let outcome = {
             // The lock keeps other bytes from being published between the check and the commit.
-            let _work = file.work.lock().await;
-            self.unlink(key, (way.dir, &name), precondition)
+            let _state = file.write_state.lock().await;
+            self.unlink(key, (resolved.dir, &name), precondition)
         };
         let closed = file.close().await.map_err(about(key));
         let Some(mut change) = outcome? else { return closed.map(|()| false) };
         closed?;
-        self.prune(way.dir, &mut change.news).map_err(named(key))?;
+        self.prune(resolved.dir, &mut change.news).map_err(named(key))?;
         self.fs.invalidations.told(change.news).await;
         Ok(true)
     }
@@ -67,7 +67,7 @@ impl Objects {
         precondition: &Precondition,
     ) -> store::Result<Option<Change>> {
         let there = self.fs.names.lookup(parent, name).map_err(named(key))?;
-        self.must_hold(key, precondition, there.as_ref())?;
+        self.check_precondition(key, precondition, there.as_ref())?;
         let mut change = Change::default();
         change.entry(parent, name);
         match self.fs.names.commit(&self.fs.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
@@ -81,21 +81,21 @@ impl Objects {
     async fn delete_marker(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         precondition: &Precondition,
     ) -> store::Result<bool> {
-        let there = self.there(way).map_err(named(key))?;
-        self.must_hold(key, precondition, there.as_ref())?;
+        let there = self.object_at(resolved).map_err(named(key))?;
+        self.check_precondition(key, precondition, there.as_ref())?;
         if there.is_none() {
             return Ok(true);
         }
         let mut change = Change::default();
-        change.set_xattr(way.dir, IMPLICIT, bytes::Bytes::from_static(b"1"));
-        let before = Kept::read(&self.fs.names, way.dir).map_err(named(key))?;
-        change.ops.extend(before.gone(way.dir));
-        for name in self.fs.names.xattrs(way.dir).map_err(named(key))? {
+        change.set_xattr(resolved.dir, IMPLICIT, bytes::Bytes::from_static(b"1"));
+        let before = ObjectDescription::read(&self.fs.names, resolved.dir).map_err(named(key))?;
+        change.ops.extend(before.removal_ops(resolved.dir));
+        for name in self.fs.names.xattrs(resolved.dir).map_err(named(key))? {
             if [MARKER, RECORD].contains(&&*name) {
-                change.ops.push(Op::RemoveXattr { ino: way.dir, name });
+                change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
         match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
@@ -103,8 +103,8 @@ impl Objects {
             Err(error) if is_race(&error) => return Ok(false),
             Err(error) => return Err(named(key)(error)),
         }
-        change.news.push(Invalidation::Attributes(way.dir));
-        self.prune(way.dir, &mut change.news).map_err(named(key))?;
+        change.news.push(Invalidation::Attributes(resolved.dir));
+        self.prune(resolved.dir, &mut change.news).map_err(named(key))?;
         self.fs.invalidations.told(change.news).await;
         Ok(true)
     }
@@ -122,9 +122,9 @@ impl Objects {
                 directory => directory?,
             };
             let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
-            let mut change = self.pruning(dir, parent, &name)?;
+            let mut change = self.plan_prune(dir, parent, &name)?;
             match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
-                Ok(_) => self.fs.forget_removed(&directory),
+                Ok(_) => self.fs.forget_removed_directory(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -136,12 +136,12 @@ impl Objects {
 
     /// Returns the removal of such a directory; its commit fails if the directory has a marker or contents. A shadowed file
     /// gets its plain name back.
-    fn pruning(&self, dir: Ino, parent: Ino, name: &Name) -> Result<Change, FsError> {
+    fn plan_prune(&self, dir: Ino, parent: Ino, name: &Name) -> Result<Change, FsError> {
         let mut change = Change::default();
         change.entry(parent, name);
         change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         change.ops.push(Op::Rmdir { parent, name: name.clone() });
-        let again = self.fs.plain_again(parent, name)?;
+        let again = self.fs.op_to_unshadow(parent, name)?;
         if let Some(Op::Rename { from: (_, beside), .. }) = &again {
             // The caller waits until the front end has processed these invalidations.
             change.entry(parent, beside);

@@ -33,7 +33,7 @@ struct Level {
 }
 
 #[derive(Debug)]
-enum What {
+enum ItemKind {
     /// An object.
     Object(Ino),
     /// A directory.
@@ -44,29 +44,29 @@ enum What {
 
 /// An item of the heap.
 #[derive(Debug)]
-struct Ahead {
+struct Item {
     text: Vec<u8>,
     /// Order of items with equal keys: plain name, shadowed name, rest of a directory.
     rank: u8,
-    what: What,
+    kind: ItemKind,
 }
 
-impl PartialEq for Ahead {
+impl PartialEq for Item {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Ahead {}
+impl Eq for Item {}
 
-impl PartialOrd for Ahead {
+impl PartialOrd for Item {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 /// Reverses the order, because the heap returns the greatest item.
-impl Ord for Ahead {
+impl Ord for Item {
     fn cmp(&self, other: &Self) -> Ordering {
         (&other.text, other.rank).cmp(&(&self.text, self.rank))
     }
@@ -79,10 +79,10 @@ enum Entry {
     Prefix(Vec<u8>),
 }
 
-struct Walk<'o> {
+struct Merge<'o> {
     objects: &'o Objects,
     scan: Scan,
-    ahead: BinaryHeap<Ahead>,
+    heap: BinaryHeap<Item>,
     entries: Vec<Entry>,
     /// The last key or common prefix that was considered as an entry.
     last: Option<Vec<u8>>,
@@ -92,22 +92,22 @@ impl Objects {
     pub(in crate::objects) async fn list_named(&self, request: ListRequest) -> store::Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
         let root = Level { dir: self.base_dir()?, prefix: KeyPrefix::root(b"") };
-        let mut walk =
-            Walk { objects: self, scan, ahead: BinaryHeap::new(), entries: Vec::new(), last: None };
-        if walk.scan.limit == 0 {
+        let mut merge =
+            Merge { objects: self, scan, heap: BinaryHeap::new(), entries: Vec::new(), last: None };
+        if merge.scan.limit == 0 {
             return Ok(ListPage::default());
         }
-        walk.enter(&root)?;
-        while walk.entries.len() <= walk.scan.limit
-            && let Some(next) = walk.ahead.pop()
-            && !walk.is_beyond(&next.text)
+        merge.add_directory(&root)?;
+        while merge.entries.len() <= merge.scan.limit
+            && let Some(next) = merge.heap.pop()
+            && !merge.is_beyond(&next.text)
         {
-            walk.step(next)?;
-            if walk.entries.len().is_multiple_of(BATCH) {
+            merge.step(next)?;
+            if merge.entries.len().is_multiple_of(BATCH) {
                 tokio::task::coop::consume_budget().await;
             }
         }
-        walk.page()
+        merge.page()
     }
 
     fn describe(&self, entry: &Entry, inode: Option<meta::Inode>) -> store::Result<Option<ListEntry>> {
@@ -128,33 +128,33 @@ impl Objects {
     }
 }
 
-impl Walk<'_> {
+impl Merge<'_> {
     /// Returns whether neither this key nor any later one belongs to the listing.
     fn is_beyond(&self, text: &[u8]) -> bool {
         text > &*self.scan.prefix && !text.starts_with(&self.scan.prefix)
     }
 
-    fn step(&mut self, next: Ahead) -> store::Result<()> {
-        match next.what {
-            What::Object(ino) => self.see(next.text, ino),
-            What::More(level) => self.more(&level, &next.text),
-            What::Inside(level) => self.see_directory(next.text, &level),
+    fn step(&mut self, next: Item) -> store::Result<()> {
+        match next.kind {
+            ItemKind::Object(ino) => self.add_object(next.text, ino),
+            ItemKind::More(level) => self.add_batch(&level, &next.text),
+            ItemKind::Inside(level) => self.visit_directory(next.text, &level),
         }
     }
 
     /// Handles the key of an object.
-    fn see(&mut self, text: Vec<u8>, ino: Ino) -> store::Result<()> {
+    fn add_object(&mut self, text: Vec<u8>, ino: Ino) -> store::Result<()> {
         if !text.starts_with(&self.scan.prefix) {
             return Ok(());
         }
         match self.scan.fold(&text).map(<[u8]>::to_vec) {
             Some(prefix) => {
-                if self.is_new(&prefix) {
+                if self.advance_to(&prefix) {
                     self.entries.push(Entry::Prefix(prefix));
                 }
             }
             None => {
-                if self.is_new(&text) {
+                if self.advance_to(&text) {
                     self.entries.push(Entry::Object(text, ino));
                 }
             }
@@ -163,13 +163,13 @@ impl Walk<'_> {
     }
 
     /// Returns whether a text belongs on the page and is not a repetition, and notes it.
-    fn is_new(&mut self, text: &[u8]) -> bool {
+    fn advance_to(&mut self, text: &[u8]) -> bool {
         let is_new = self.scan.is_after(text) && self.last.as_deref() != Some(text);
         self.last = Some(text.to_vec());
         is_new
     }
 
-    fn see_directory(&mut self, text: Vec<u8>, level: &Level) -> store::Result<()> {
+    fn visit_directory(&mut self, text: Vec<u8>, level: &Level) -> store::Result<()> {
         let has_prefix = text.starts_with(&self.scan.prefix);
         if !has_prefix && !self.scan.prefix.starts_with(&text) || self.is_before(&text) {
             return Ok(());
@@ -177,15 +177,15 @@ impl Walk<'_> {
         let folded = if has_prefix { self.scan.fold(&text).map(<[u8]>::to_vec) } else { None };
         if let Some(prefix) = folded {
             let is_known = self.last.as_ref() == Some(&prefix) || !self.scan.is_after(&prefix);
-            if !is_known && self.has_keys(level)? && self.is_new(&prefix) {
+            if !is_known && self.has_keys(level)? && self.advance_to(&prefix) {
                 self.entries.push(Entry::Prefix(prefix));
             }
             return Ok(());
         }
         if has_prefix && level.prefix.marker_key().is_some() && self.has_marker(level.dir)? {
-            self.see(text, level.dir)?;
+            self.add_object(text, level.dir)?;
         }
-        self.enter(level)
+        self.add_directory(level)
     }
 
     /// Returns whether all keys with this prefix come before the page.
@@ -194,15 +194,15 @@ impl Walk<'_> {
     }
 
     /// Adds the first batch of a directory's entries that can be on the page.
-    fn enter(&mut self, level: &Level) -> store::Result<()> {
+    fn add_directory(&mut self, level: &Level) -> store::Result<()> {
         let inside = level.prefix.as_bytes();
         let begins = |text: &[u8], is_prefix: bool| {
             let rest = text.strip_prefix(inside).filter(|rest| !rest.is_empty())?;
             let slash = rest.iter().position(|byte| *byte == b'/');
             Some(match slash {
                 // The directory that continues there comes first.
-                Some(at) => before(&rest[..=at]),
-                None if is_prefix => before(rest),
+                Some(at) => predecessor(&rest[..=at]),
+                None if is_prefix => predecessor(rest),
                 None => rest.to_vec(),
             })
         };
@@ -212,7 +212,7 @@ impl Walk<'_> {
         if !from.is_empty() {
             self.push_continued(level, &from)?;
         }
-        self.more(level, &[inside, &from].concat())
+        self.add_batch(level, &[inside, &from].concat())
     }
 
     /// Adds directories of continued (overlong) names, whose keys may begin before the page.
@@ -226,7 +226,7 @@ impl Walk<'_> {
     }
 
     /// Adds the next batch of a directory's entries after a key.
-    fn more(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
+    fn add_batch(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
         let after = &text[level.prefix.as_bytes().len()..];
         let entries = texts::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(failed)?;
         let Some(last) = entries.last().map(|entry| entry.text.clone()) else { return Ok(()) };
@@ -234,7 +234,7 @@ impl Walk<'_> {
             self.push(level, &entry.name, entry.dentry, &entry.text);
         }
         let text = [level.prefix.as_bytes(), &last].concat();
-        self.ahead.push(Ahead { text, rank: u8::MAX, what: What::More(level.clone()) });
+        self.heap.push(Item { text, rank: u8::MAX, kind: ItemKind::More(level.clone()) });
         Ok(())
     }
 
@@ -244,8 +244,8 @@ impl Walk<'_> {
         }
         let text = [level.prefix.as_bytes(), text].concat();
         let rank = u8::from(names::plain(name.as_bytes()).is_some());
-        if let Some(what) = entry_of(level, name, dentry, &text) {
-            self.ahead.push(Ahead { text, rank, what });
+        if let Some(kind) = entry_of(level, name, dentry, &text) {
+            self.heap.push(Item { text, rank, kind });
         }
     }
 
@@ -270,8 +270,8 @@ impl Walk<'_> {
             for entry in &entries {
                 let text = [level.prefix.as_bytes(), &entry.text].concat();
                 let has = match entry_of(level, &entry.name, entry.dentry, &text) {
-                    Some(What::Object(_)) => true,
-                    Some(What::Inside(inside)) => self.has_keys(&inside)?,
+                    Some(ItemKind::Object(_)) => true,
+                    Some(ItemKind::Inside(inside)) => self.has_keys(&inside)?,
                     _ => false,
                 };
                 if has {
@@ -307,7 +307,7 @@ impl Walk<'_> {
 }
 
 /// Returns the item of a directory entry; `None` if no key leads to it.
-fn entry_of(level: &Level, name: &Name, dentry: Dentry, text: &[u8]) -> Option<What> {
+fn entry_of(level: &Level, name: &Name, dentry: Dentry, text: &[u8]) -> Option<ItemKind> {
     let leads_back = || match level.prefix.entry(text) {
         Some(names::Entry::Object(plain)) => {
             *plain == *name.as_bytes() || names::beside(&plain) == name.as_bytes()
@@ -319,20 +319,20 @@ fn entry_of(level: &Level, name: &Name, dentry: Dentry, text: &[u8]) -> Option<W
     match dentry.kind {
         Kind::File | Kind::Symlink => {
             let is_key = text.len() <= KEY_BYTES_MAX && (!is_odd || leads_back());
-            is_key.then_some(What::Object(dentry.ino))
+            is_key.then_some(ItemKind::Object(dentry.ino))
         }
         Kind::Directory => {
             let prefix = level.prefix.child_dir(name.as_bytes()).ok()?;
             let is_key = prefix.as_bytes().len() <= KEY_BYTES_MAX
                 && (!is_odd || names::is_continued(name.as_bytes()) || leads_back());
-            is_key.then_some(What::Inside(Level { dir: dentry.ino, prefix }))
+            is_key.then_some(ItemKind::Inside(Level { dir: dentry.ino, prefix }))
         }
         _ => None,
     }
 }
 
 /// Returns a text that sorts before `text`, with no name between the two.
-fn before(text: &[u8]) -> Vec<u8> {
+fn predecessor(text: &[u8]) -> Vec<u8> {
     let Some((last, rest)) = text.split_last() else { return Vec::new() };
     match last.checked_sub(1) {
         Some(lower) => [rest, &[lower], &BEYOND].concat(),
@@ -349,7 +349,7 @@ fn failed(error: crate::Error) -> StoreError {
 
 fn unread(error: FsError) -> StoreError {
     match error {
-        FsError::Corrupt(what) => StoreError::Corrupt(what),
+        FsError::Corrupt(kind) => StoreError::Corrupt(kind),
         error => StoreError::Unavailable(error.to_string()),
     }
 }

@@ -15,7 +15,7 @@ pub(super) mod tags;
 use meta::{FsError, Ino, Inode, Kind, Name};
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError, Timestamp, names};
 
-use super::description::{IMPLICIT, Kept, MARKER, Record};
+use super::description::{IMPLICIT, MARKER, ObjectDescription, Record};
 use super::errors::{named, no_such_key, reserved};
 use super::{Objects, etag};
 use crate::bucket::metadata::content_type;
@@ -26,7 +26,7 @@ pub(super) const ATTEMPTS_MAX: usize = 100;
 
 /// A key resolved as far as its directories exist.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct ResolvedKey {
     /// The deepest existing directory.
     pub(super) dir: Ino,
     /// The missing directories below it.
@@ -51,7 +51,7 @@ impl Objects {
     }
 
     /// Resolves a key; fails for a reserved one.
-    pub(super) fn way(&self, key: &ObjectKey) -> store::Result<Way> {
+    pub(super) fn resolve(&self, key: &ObjectKey) -> store::Result<ResolvedKey> {
         let mut dir = self.base_dir()?;
         let mut path = names::key_to_path(key);
         if path.first().is_some_and(|first| is_reserved(dir, first)) {
@@ -69,49 +69,51 @@ impl Objects {
                 _ => missing.push(name),
             }
         }
-        Ok(Way { dir, missing, last })
+        Ok(ResolvedKey { dir, missing, last })
     }
 
     /// Resolves a key for reading: a reserved one does not exist.
-    pub(super) fn way_to_read(&self, key: &ObjectKey) -> store::Result<Way> {
-        self.way(key).map_err(|error| match error {
+    pub(super) fn resolve_to_read(&self, key: &ObjectKey) -> store::Result<ResolvedKey> {
+        self.resolve(key).map_err(|error| match error {
             StoreError::InvalidKey { .. } => StoreError::NotFound(key.clone()),
             error => error,
         })
     }
 
     /// Returns the name and inode of a key's last component that is not a directory, under its plain or its shadowed name.
-    pub(super) fn taken(&self, way: &Way) -> Result<Option<(Name, Inode)>, FsError> {
-        let Some(last) = way.last.as_ref().filter(|_| way.missing.is_empty()) else { return Ok(None) };
-        match self.fs.names.lookup(way.dir, last)? {
+    pub(super) fn find_at(&self, resolved: &ResolvedKey) -> Result<Option<(Name, Inode)>, FsError> {
+        let Some(last) = resolved.last.as_ref().filter(|_| resolved.missing.is_empty()) else {
+            return Ok(None);
+        };
+        match self.fs.names.lookup(resolved.dir, last)? {
             Some(inode) if !inode.is_dir() => return Ok(Some((last.clone(), inode))),
             _ => {}
         }
         let Ok(beside) = Name::new(&names::beside(last.as_bytes())) else { return Ok(None) };
-        let inode = self.fs.names.lookup(way.dir, &beside)?.filter(|inode| !inode.is_dir());
+        let inode = self.fs.names.lookup(resolved.dir, &beside)?.filter(|inode| !inode.is_dir());
         Ok(inode.map(|inode| (beside, inode)))
     }
 
     /// Returns the inode that is the object of a key.
     pub(super) fn find_named(&self, key: &ObjectKey) -> store::Result<Option<Inode>> {
-        let way = self.way_to_read(key)?;
-        self.there(&way).map_err(named(key))
+        let resolved = self.resolve_to_read(key)?;
+        self.object_at(&resolved).map_err(named(key))
     }
 
     /// Returns the inode that is the object of a resolved key.
-    pub(super) fn there(&self, way: &Way) -> Result<Option<Inode>, FsError> {
-        if way.last.is_some() {
-            let taken = self.taken(way)?.map(|(_, inode)| inode);
+    pub(super) fn object_at(&self, resolved: &ResolvedKey) -> Result<Option<Inode>, FsError> {
+        if resolved.last.is_some() {
+            let taken = self.find_at(resolved)?.map(|(_, inode)| inode);
             return Ok(taken.filter(|inode| self.is_object(inode)));
         }
-        match way.missing.is_empty() && self.has_marker(way.dir)? {
-            true => Ok(Some(self.fs.names.inode(way.dir)?)),
+        match resolved.missing.is_empty() && self.has_marker(resolved.dir)? {
+            true => Ok(Some(self.fs.names.inode(resolved.dir)?)),
             false => Ok(None),
         }
     }
 
     /// Repeats a lookup that found nothing because its object was replaced between two steps.
-    pub(super) fn steadily<T>(
+    pub(super) fn retry_while_replaced<T>(
         &self,
         key: &ObjectKey,
         look: impl Fn() -> store::Result<T>,
@@ -122,7 +124,7 @@ impl Objects {
                 return found;
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
     /// Returns whether a lookup found nothing although the object exists.
@@ -130,7 +132,7 @@ impl Objects {
         Ok(matches!(found, Err(StoreError::NotFound(_))) && self.find_named(key)?.is_some())
     }
 
-    pub(super) fn must_find(&self, key: &ObjectKey) -> store::Result<Inode> {
+    pub(super) fn find_or_fail(&self, key: &ObjectKey) -> store::Result<Inode> {
         self.find_named(key)?.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
@@ -184,18 +186,22 @@ impl Objects {
         Ok((object, size_bytes))
     }
 
-    pub(super) fn meta_of(&self, key: &ObjectKey, inode: &Inode) -> Result<(ObjectMeta, Kept), FsError> {
-        let kept = Kept::read(&self.fs.names, inode.ino)?;
-        let (object, size_bytes) = self.identity(key, inode, &kept.record)?;
-        let mut attributes = kept.attributes(inode, &object.etag);
+    pub(super) fn meta_of(
+        &self,
+        key: &ObjectKey,
+        inode: &Inode,
+    ) -> Result<(ObjectMeta, ObjectDescription), FsError> {
+        let description = ObjectDescription::read(&self.fs.names, inode.ino)?;
+        let (object, size_bytes) = self.identity(key, inode, &description.record)?;
+        let mut attributes = description.attributes(inode, &object.etag);
         if inode.is_dir() && attributes.content_type.is_none() {
             attributes.content_type = crate::bucket::headers::type_of(Kind::Directory).content_type;
         }
         if inode.kind == Kind::File && attributes.content_type.is_none() {
             attributes.content_type = content_type(key.as_bytes()).map(str::to_owned);
         }
-        let tag_count = Some(kept.tags().len() as u32);
-        Ok((ObjectMeta { object, size_bytes, attributes, tag_count }, kept))
+        let tag_count = Some(description.tags().len() as u32);
+        Ok((ObjectMeta { object, size_bytes, attributes, tag_count }, description))
     }
 
     pub(super) fn etag_of(&self, key: &ObjectKey, inode: &Inode) -> Result<ETag, FsError> {
@@ -203,7 +209,7 @@ impl Objects {
         Ok(self.identity(key, inode, &record)?.0.etag)
     }
 
-    pub(super) fn must_hold(
+    pub(super) fn check_precondition(
         &self,
         key: &ObjectKey,
         precondition: &Precondition,
@@ -221,7 +227,7 @@ impl Objects {
 }
 
 /// Returns the error of a change that conflicted with others in every attempt.
-pub(super) fn busy() -> StoreError {
+pub(super) fn too_many_races() -> StoreError {
     StoreError::Unavailable("too many concurrent changes of the same names; try again".to_owned())
 }
 

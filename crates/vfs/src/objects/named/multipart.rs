@@ -9,10 +9,10 @@ use store::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
-use super::put::New;
+use super::put::NewObject;
 use crate::objects::Objects;
 use crate::objects::errors::about;
-use crate::objects::storing::Stores;
+use crate::objects::storing::StoringGuard;
 
 /// A part's content from offset 0, and its length.
 type Content = (Vec<Extent>, u64);
@@ -24,7 +24,7 @@ struct NamedUpload {
     tags: Tags,
     /// The inode of the future object.
     ino: Ino,
-    _stores: Stores,
+    _stores: StoringGuard,
     /// `None` once it was completed or aborted.
     parts: Mutex<Option<BTreeMap<u32, Content>>>,
     /// The completed object, for a repeated completion whose first answer was lost.
@@ -38,14 +38,14 @@ impl Objects {
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        let ino = self.fs.new_ino(self.way(key)?.dir).map_err(about(key))?;
+        let ino = self.fs.new_ino(self.resolve(key)?.dir).map_err(about(key))?;
         Ok(Arc::new(NamedUpload {
             objects: self.clone(),
             key: key.clone(),
             attributes,
             tags,
             ino,
-            _stores: Stores::begin(&self.fs, ino),
+            _stores: StoringGuard::begin(&self.fs, ino),
             parts: Mutex::new(Some(BTreeMap::new())),
             completed: OnceLock::new(),
         }))
@@ -74,7 +74,7 @@ impl NamedUpload {
         Ok(())
     }
 
-    fn must_go_on(&self, number: u32) -> store::Result<()> {
+    fn check_open(&self, number: u32) -> store::Result<()> {
         store::part_number::check(number)?;
         if self.parts().is_some() { Ok(()) } else { Err(ended()) }
     }
@@ -85,7 +85,7 @@ impl NamedUpload {
             return self.name_marker(&content, size_bytes, precondition).await;
         }
         let (attributes, tags) = (&self.attributes, &self.tags);
-        let new = New {
+        let new = NewObject {
             ino: self.ino,
             content,
             size_bytes,
@@ -129,13 +129,13 @@ impl fmt::Debug for NamedUpload {
 #[async_trait::async_trait]
 impl Multipart for NamedUpload {
     async fn put_part(&self, number: u32, body: Payload) -> store::Result<()> {
-        self.must_go_on(number)?;
+        self.check_open(number)?;
         let content = self.objects.fs.store_content(self.ino, &body).await?;
         self.insert(number, (content, body.len())).await
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> store::Result<()> {
-        self.must_go_on(number)?;
+        self.check_open(number)?;
         let (inode, _, _) = self.objects.source(from)?;
         let size_bytes = range.end.saturating_sub(range.start);
         let content = Box::pin(self.objects.copied(from, &inode, self.ino, range)).await?;

@@ -8,14 +8,14 @@ use store::{
     Timestamp, names,
 };
 
-use super::{ATTEMPTS_MAX, Way, busy, is_race};
+use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::bucket::headers::{self, Defaults};
 use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
-use crate::objects::description::{IMPLICIT, Kept, MARKER, keep};
+use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
 use crate::objects::errors::{about, named, no_such_key};
-use crate::objects::etag::{self, Given};
-use crate::objects::storing::Stores;
+use crate::objects::etag::{self, AssignedEtag};
+use crate::objects::storing::StoringGuard;
 use crate::ops::without_set_id;
 
 /// Maximum length of a symbolic link target in bytes.
@@ -25,7 +25,7 @@ const MARKER_BYTES_MAX: u64 = 60 << 10;
 
 /// Stored content that is to get a name.
 #[derive(Debug)]
-pub(in crate::objects) struct New<'n> {
+pub(in crate::objects) struct NewObject<'n> {
     pub(in crate::objects) ino: Ino,
     /// All content, from offset 0.
     pub(in crate::objects) content: Vec<Extent>,
@@ -74,13 +74,13 @@ impl Objects {
         body: Payload,
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
-        let way = self.way(key)?;
-        if way.last.is_none() {
+        let resolved = self.resolve(key)?;
+        if resolved.last.is_none() {
             return self.put_marker(key, &body.to_bytes(), options).await;
         }
-        self.look_first(key, &options.precondition)?;
-        let ino = self.fs.new_ino(way.dir).map_err(about(key))?;
-        let _stores = Stores::begin(&self.fs, ino);
+        self.check_precondition_first(key, &options.precondition)?;
+        let ino = self.fs.new_ino(resolved.dir).map_err(about(key))?;
+        let _stores = StoringGuard::begin(&self.fs, ino);
         let target = self.target(key, &body, &options.attributes);
         let content = match target {
             Some(_) => Vec::new(),
@@ -88,15 +88,19 @@ impl Objects {
         };
         let (attributes, tags) = (&options.attributes, &options.tags);
         let size_bytes = body.len();
-        let new = New { ino, content, size_bytes, target, attributes, tags, etag: None, orphan: None };
+        let new = NewObject { ino, content, size_bytes, target, attributes, tags, etag: None, orphan: None };
         self.name_or_discard(key, &new, &options.precondition).await
     }
 
     /// Checks the precondition before any content is stored.
-    pub(super) fn look_first(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
-        self.steadily(key, || {
-            let there = self.there(&self.way(key)?).map_err(named(key))?;
-            self.must_hold(key, precondition, there.as_ref())
+    pub(super) fn check_precondition_first(
+        &self,
+        key: &ObjectKey,
+        precondition: &Precondition,
+    ) -> store::Result<()> {
+        self.retry_while_replaced(key, || {
+            let there = self.object_at(&self.resolve(key)?).map_err(named(key))?;
+            self.check_precondition(key, precondition, there.as_ref())
         })
     }
 
@@ -111,7 +115,7 @@ impl Objects {
     pub(in crate::objects) async fn name_or_discard(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
+        new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
         let named = self.name_object(key, new, precondition).await;
@@ -134,21 +138,21 @@ impl Objects {
     pub(in crate::objects) async fn name_object(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
+        new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let way = self.way(key)?;
-            let taken = self.taken(&way).map_err(named(key))?;
+            let resolved = self.resolve(key)?;
+            let taken = self.find_at(&resolved).map_err(named(key))?;
             let held = match (precondition, &taken) {
                 (Precondition::Matches(_), Some((_, inode))) => self.fs.open_file(inode.ino).ok(),
                 _ => None,
             };
             let outcome = {
                 // The lock keeps other bytes from being published between the check and the commit.
-                let _work = match &held {
-                    Some(file) => Some(file.work.lock().await),
+                let _state = match &held {
+                    Some(file) => Some(file.write_state.lock().await),
                     None => None,
                 };
                 self.try_to_name(key, new, precondition)
@@ -158,7 +162,7 @@ impl Objects {
             }
             match outcome {
                 Ok(Some((object, change, applied))) => {
-                    self.settle(key, change, applied).await?;
+                    self.finish_change(key, change, applied).await?;
                     return Ok(object);
                 }
                 // The previous owner of the name was removed meanwhile.
@@ -166,24 +170,24 @@ impl Objects {
                 Err(error) => return Err(error),
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
     /// Completes a change after its commit: deletes what it replaced, makes it durable, and waits for the invalidations.
-    pub(in crate::objects) async fn settle(
+    pub(in crate::objects) async fn finish_change(
         &self,
         key: &ObjectKey,
         change: Change,
         applied: Vec<Applied>,
     ) -> store::Result<()> {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
-            match self.fs.let_go(applied).await {
+            match self.fs.release_orphan(applied).await {
                 Err(crate::Error::Namespace(FsError::NotFound)) => {}
                 Err(error) => tracing::warn!(%key, %error, "a replaced file could not be deleted"),
                 Ok(()) => {}
             }
         }
-        self.fs.names_first().await.map_err(about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(about(key))?;
         self.fs.invalidations.told(change.news).await;
         Ok(())
     }
@@ -192,15 +196,15 @@ impl Objects {
     fn try_to_name(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
+        new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<Option<(ObjectRef, Change, Vec<Applied>)>> {
-        let way = self.way(key)?;
-        let taken = self.taken(&way).map_err(named(key))?;
+        let resolved = self.resolve(key)?;
+        let taken = self.find_at(&resolved).map_err(named(key))?;
         let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
-        self.must_hold(key, precondition, there)?;
+        self.check_precondition(key, precondition, there)?;
         let ctx = self.fs.ctx();
-        let (object, change) = self.naming(key, new, &way, taken.as_ref(), &ctx)?;
+        let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &ctx)?;
         match self.fs.names.commit_together(&ctx, &change.ops) {
             Ok(applied) => Ok(Some((object, change, applied))),
             Err(error) if is_race(&error) => Ok(None),
@@ -208,33 +212,33 @@ impl Objects {
         }
     }
 
-    fn naming(
+    fn plan_naming(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
-        way: &Way,
+        new: &NewObject<'_>,
+        resolved: &ResolvedKey,
         taken: Option<&(Name, Inode)>,
         ctx: &Ctx,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
-        let Some(last) = &way.last else { return Err(no_such_key(key, "a marker is no file")) };
-        let dir = self.make_way(key, way, &mut change)?;
-        let place = (dir, self.free_name(key, way, last, taken)?);
+        let Some(last) = &resolved.last else { return Err(no_such_key(key, "a marker is no file")) };
+        let dir = self.make_directories(key, resolved, &mut change)?;
+        let place = (dir, self.free_name(key, resolved, last, taken)?);
         if taken.is_some() {
             change.ops.push(Op::Unlink { parent: place.0, name: place.1.clone(), keep: true });
         }
         change.entry(place.0, &place.1);
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
         let seen = self.seen(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
-        let given = Given::to(&new.content, new.size_bytes).called(new.etag);
+        let given = AssignedEtag::for_content(&new.content, new.size_bytes).with_etag(new.etag);
         let etag = match &new.target {
             Some(target) => etag::of_link(Some(target)),
             None => given.etag(),
         };
         make(new, place, &seen, &mut change);
-        let mut kept = keep(new.attributes, new.tags)?;
-        kept.describes(&etag, Some(given), (seen.mode, seen.uid, seen.gid, seen.mtime));
-        change.ops.extend(kept.ops(new.ino)?);
+        let mut description = describe_object(new.attributes, new.tags)?;
+        description.bind(&etag, Some(given), (seen.mode, seen.uid, seen.gid, seen.mtime));
+        change.ops.extend(description.ops(new.ino)?);
         if let Some(list) =
             old.filter(|old| without_set_id(old.mode) == seen.mode).and_then(|old| self.acl(old))
         {
@@ -244,12 +248,17 @@ impl Objects {
     }
 
     /// Adds the missing directories of a key to a change; returns the last one.
-    pub(super) fn make_way(&self, key: &ObjectKey, way: &Way, change: &mut Change) -> store::Result<Ino> {
-        let mut dir = way.dir;
-        for (index, name) in way.missing.iter().enumerate() {
+    pub(super) fn make_directories(
+        &self,
+        key: &ObjectKey,
+        resolved: &ResolvedKey,
+        change: &mut Change,
+    ) -> store::Result<Ino> {
+        let mut dir = resolved.dir;
+        for (index, name) in resolved.missing.iter().enumerate() {
             let is_taken = index == 0 && self.fs.names.entry(dir, name).map_err(named(key))?.is_some();
             if is_taken {
-                self.step_aside(key, dir, name, change)?;
+                self.shadow_file(key, dir, name, change)?;
             }
             change.entry(dir, name);
             let ino = self.fs.new_ino(dir).map_err(about(key))?;
@@ -261,10 +270,10 @@ impl Objects {
     }
 
     /// Gives a file whose name a directory needs its shadowed name.
-    fn step_aside(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
-        let beside = beside(key, name)?;
-        change.entry(dir, &beside);
-        let (from, to) = ((dir, name.clone()), (dir, beside));
+    fn shadow_file(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
+        let shadowed = shadowed_name(key, name)?;
+        change.entry(dir, &shadowed);
+        let (from, to) = ((dir, name.clone()), (dir, shadowed));
         change.ops.push(Op::Rename { from, to, how: meta::RenameHow::Replace, keep: true });
         Ok(())
     }
@@ -289,16 +298,16 @@ impl Objects {
     pub(super) fn free_name(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         last: &Name,
         taken: Option<&(Name, Inode)>,
     ) -> store::Result<Name> {
         if let Some((name, _)) = taken {
             return Ok(name.clone());
         }
-        let is_directory =
-            way.missing.is_empty() && self.fs.names.entry(way.dir, last).map_err(named(key))?.is_some();
-        if is_directory { beside(key, last) } else { Ok(last.clone()) }
+        let is_directory = resolved.missing.is_empty()
+            && self.fs.names.entry(resolved.dir, last).map_err(named(key))?.is_some();
+        if is_directory { shadowed_name(key, last) } else { Ok(last.clone()) }
     }
 
     /// Returns the attributes for headers that do not set them: those of the replaced file without its set-id bits, which were
@@ -350,38 +359,42 @@ impl Objects {
             let why = "in a volume named by inode an object whose key ends in '/' is a directory and cannot exceed 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let way = self.way(key)?;
-            self.must_hold(key, &options.precondition, self.there(&way).map_err(named(key))?.as_ref())?;
+            let resolved = self.resolve(key)?;
+            self.check_precondition(
+                key,
+                &options.precondition,
+                self.object_at(&resolved).map_err(named(key))?.as_ref(),
+            )?;
             let ctx = self.fs.ctx();
-            let (object, change) = self.marking(key, &way, body, &options, &ctx)?;
+            let (object, change) = self.plan_marker(key, &resolved, body, &options, &ctx)?;
             match self.fs.names.commit_together(&ctx, &change.ops) {
                 Ok(applied) => {
-                    self.settle(key, change, applied).await?;
+                    self.finish_change(key, change, applied).await?;
                     return Ok(object);
                 }
                 Err(error) if is_race(&error) => {}
                 Err(error) => return Err(named(key)(error)),
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
-    fn marking(
+    fn plan_marker(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         body: &Bytes,
         options: &PutOptions,
         ctx: &Ctx,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
-        let old = match way.missing.is_empty() {
-            true => Some(self.fs.names.inode(way.dir).map_err(named(key))?),
+        let old = match resolved.missing.is_empty() {
+            true => Some(self.fs.names.inode(resolved.dir).map_err(named(key))?),
             false => None,
         };
-        let dir = self.make_way(key, way, &mut change)?;
+        let dir = self.make_directories(key, resolved, &mut change)?;
         let defaults = match &old {
             Some(old) => Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.defaults },
             None => self.fs.defaults,
@@ -399,13 +412,13 @@ impl Objects {
             change.ops.push(Op::SetAttr { ino: dir, changes });
         }
         let etag = etag::of_marker(dir.0, body, ctx.now);
-        let mut kept = keep(&options.attributes, &options.tags)?;
-        kept.describes(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
-        kept.record.at = Some(ctx.now.0);
-        let before = Kept::read(&self.fs.names, dir);
+        let mut description = describe_object(&options.attributes, &options.tags)?;
+        description.bind(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
+        description.record.at = Some(ctx.now.0);
+        let before = ObjectDescription::read(&self.fs.names, dir);
         match before {
-            Ok(before) => change.ops.extend(kept.ops_over(dir, &before)?),
-            Err(_) => change.ops.extend(kept.ops(dir)?),
+            Ok(before) => change.ops.extend(description.replacement_ops(dir, &before)?),
+            Err(_) => change.ops.extend(description.ops(dir)?),
         }
         change.news.push(Invalidation::Attributes(dir));
         Ok((ObjectRef::new(key.clone(), etag), change))
@@ -422,7 +435,7 @@ impl Objects {
 }
 
 /// Adds the ops that create the inode, its content and its name.
-fn make(new: &New<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mut Change) {
+fn make(new: &NewObject<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mut Change) {
     let ino = new.ino;
     let base = new.orphan.as_ref().and_then(|orphan| orphan.base.clone());
     let publish = Op::Publish {
@@ -452,7 +465,7 @@ fn make(new: &New<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mu
     change.ops.extend([publish, Op::SetAttr { ino, changes }, Op::Link { ino, parent, name }]);
 }
 
-fn beside(key: &ObjectKey, name: &Name) -> store::Result<Name> {
+fn shadowed_name(key: &ObjectKey, name: &Name) -> store::Result<Name> {
     let why = "an object and a directory share this name, which is too long for the shadowed name that the object would get";
     Name::new(&names::beside(name.as_bytes())).map_err(|_| no_such_key(key, why))
 }

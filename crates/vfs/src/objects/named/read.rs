@@ -7,14 +7,16 @@ use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 
-use super::{ATTEMPTS_MAX, busy};
+use super::{ATTEMPTS_MAX, too_many_races};
 use crate::objects::Objects;
 use crate::objects::body::body;
 use crate::objects::errors::{about, named};
 
 impl Objects {
     pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
-        self.steadily(key, || Ok(self.meta_of(key, &self.must_find(key)?).map_err(named(key))?.0))
+        self.retry_while_replaced(key, || {
+            Ok(self.meta_of(key, &self.find_or_fail(key)?).map_err(named(key))?.0)
+        })
     }
 
     pub(in crate::objects) async fn get_named(
@@ -31,11 +33,11 @@ impl Objects {
                 return found;
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
     async fn get_once(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
-        let inode = self.must_find(key)?;
+        let inode = self.find_or_fail(key)?;
         match inode.kind {
             Kind::File => self.get_file(key, &inode, options).await,
             Kind::Directory => {

@@ -4,7 +4,7 @@ use meta::{Name, Op, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::put::Change;
-use super::{ATTEMPTS_MAX, busy, is_race};
+use super::{ATTEMPTS_MAX, is_race, too_many_races};
 use crate::objects::Objects;
 use crate::objects::errors::{named, no_such_key};
 
@@ -20,7 +20,7 @@ impl Objects {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
         // Claimed in one order, so that two renames that swap keys do not deadlock.
-        let (one, other) = (self.claimed(&from.key), self.claimed(to));
+        let (one, other) = (self.claim_key(&from.key), self.claim_key(to));
         let (first, second) = if one < other { (&one, &other) } else { (&other, &one) };
         let _first = self.fs.claims.claim(first).await;
         let _second = match first == second {
@@ -28,41 +28,41 @@ impl Objects {
             false => Some(self.fs.claims.claim(second).await),
         };
         for _ in 0..ATTEMPTS_MAX {
-            let Some((change, dir)) = self.moving(from, to, precondition)? else { continue };
+            let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
             match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
                 Ok(applied) => {
                     let mut change = change;
                     self.prune(dir, &mut change.news).map_err(named(to))?;
-                    return self.settle(to, change, applied).await;
+                    return self.finish_change(to, change, applied).await;
                 }
                 Err(error) if is_race(&error) => {}
                 Err(error) => return Err(named(to)(error)),
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
     /// Returns the change and the directory that loses a name. `None`: the names changed meanwhile.
-    fn moving(
+    fn plan_move(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<Option<(Change, meta::Ino)>> {
-        let (source, target) = (self.way(&from.key)?, self.way(to)?);
+        let (source, target) = (self.resolve(&from.key)?, self.resolve(to)?);
         let Some(last) = &target.last else { return Err(no_such_key(to, "a marker is no file")) };
-        let taken = self.taken(&source).map_err(named(&from.key))?;
+        let taken = self.find_at(&source).map_err(named(&from.key))?;
         let (name, inode) = taken
             .filter(|(_, inode)| self.is_object(inode))
             .ok_or_else(|| StoreError::NotFound(from.key.clone()))?;
-        self.must_hold(&from.key, &Precondition::Matches(from.etag.clone()), Some(&inode))?;
-        let there = self.taken(&target).map_err(named(to))?;
+        self.check_precondition(&from.key, &Precondition::Matches(from.etag.clone()), Some(&inode))?;
+        let there = self.find_at(&target).map_err(named(to))?;
         let shown = there.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
-        self.must_hold(to, precondition, shown)?;
+        self.check_precondition(to, precondition, shown)?;
         let mut change = Change::default();
-        let dir = self.make_way(to, &target, &mut change)?;
+        let dir = self.make_directories(to, &target, &mut change)?;
         let new_name = self.free_name(to, &target, last, there.as_ref())?;
-        if self.steps_aside(&change, source.dir, &name) {
+        if self.would_shadow(&change, source.dir, &name) {
             return Err(StoreError::Unsupported(format!("moving '{}' to a key below itself", from.key)));
         }
         if there.is_some() {
@@ -76,7 +76,7 @@ impl Objects {
     }
 
     /// Returns whether creating the target's directories would rename the object that is to be moved.
-    fn steps_aside(&self, change: &Change, dir: meta::Ino, name: &Name) -> bool {
+    fn would_shadow(&self, change: &Change, dir: meta::Ino, name: &Name) -> bool {
         change.ops.iter().any(|op| matches!(op, Op::Rename { from, .. } if *from == (dir, name.clone())))
     }
 }

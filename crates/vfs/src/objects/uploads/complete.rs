@@ -7,14 +7,14 @@ use store::{
     PutOptions, StoreError, Tags,
 };
 
-use super::record::{Kept, UPLOAD, part_name};
+use super::record::{PartRecord, UPLOAD, part_name};
 use crate::content::pin::{Cut, Pin};
 use crate::layout::content_keys;
 use crate::objects::Objects;
 use crate::objects::at_path::about_key;
 use crate::objects::errors::{about, named};
 use crate::objects::named::multipart::joined;
-use crate::objects::named::put::{New, Orphan};
+use crate::objects::named::put::{NewObject, Orphan};
 
 /// S3's minimum length of a part except the last, also for part copies.
 const PART_BYTES_MIN: u64 = 5 << 20;
@@ -29,9 +29,9 @@ impl Objects {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, begun) = self.upload(key, id)?;
-        let parts = self.kept_parts(key, ino)?;
+        let parts = self.part_records(key, ino)?;
         let chosen = chosen(&parts, numbers)?;
         let etags: Vec<_> = chosen.iter().map(|part| part.etag()).collect();
         options.check(etags.iter())?;
@@ -53,7 +53,8 @@ impl Objects {
             false => {
                 let (attributes, tags, orphan) = (&attributes, &begun.tags, Some(Orphan { base, surplus }));
                 let etag = options.etag.as_ref();
-                let new = New { ino, content, size_bytes, target: None, attributes, tags, etag, orphan };
+                let new =
+                    NewObject { ino, content, size_bytes, target: None, attributes, tags, etag, orphan };
                 self.name_object(key, &new, &precondition).await?
             }
             true => {
@@ -81,7 +82,7 @@ impl Objects {
         &self,
         key: &ObjectKey,
         upload: &Inode,
-        parts: &[&Kept],
+        parts: &[&PartRecord],
         (attributes, tags): (Attributes, Tags),
         precondition: Precondition,
     ) -> store::Result<ObjectRef> {
@@ -100,17 +101,17 @@ impl Objects {
         let stored = match sources.as_slice() {
             [] => {
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-                self.changing(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
+                self.change_key(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
                 let options =
                     CopyOptions { attributes: Some(attributes), precondition, ..CopyOptions::default() };
-                self.changing(&full, false, self.fs.store.copy(one, &full, options)).await
+                self.change_key(&full, false, self.fs.store.copy(one, &full, options)).await
             }
             many => {
                 let inner = self.fs.store.multipart(&full, attributes, tags).await?;
                 let stored = match copy_all(inner.as_ref(), many).await {
-                    Ok(()) => self.changing(&full, false, inner.complete(precondition)).await,
+                    Ok(()) => self.change_key(&full, false, inner.complete(precondition)).await,
                     Err(error) => Err(unless_ours(error)),
                 };
                 if stored.is_err() {
@@ -125,11 +126,11 @@ impl Objects {
 }
 
 /// Returns the requested parts in their order; all of them must exist.
-fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'p Kept>> {
+fn chosen<'p>(parts: &'p [(u32, PartRecord)], numbers: &[u32]) -> store::Result<Vec<&'p PartRecord>> {
     if numbers.is_empty() {
         return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
     }
-    let parts: BTreeMap<u32, &Kept> = parts.iter().map(|(number, part)| (*number, part)).collect();
+    let parts: BTreeMap<u32, &PartRecord> = parts.iter().map(|(number, part)| (*number, part)).collect();
     let part = |number: &u32| {
         let missing = || StoreError::Invalid(format!("part {number} was not sent"));
         parts.get(number).copied().ok_or_else(missing)
@@ -138,7 +139,7 @@ fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'
 }
 
 /// Returns a part's content from offset 0.
-fn of_part(stored: &[Extent], part: &Kept) -> Vec<Extent> {
+fn of_part(stored: &[Extent], part: &PartRecord) -> Vec<Extent> {
     let end = part.at + part.size_bytes;
     let first = stored.partition_point(|extent| extent.offset < part.at);
     let inside = stored[first..].iter().take_while(|extent| extent.end() <= end);
@@ -146,7 +147,7 @@ fn of_part(stored: &[Extent], part: &Kept) -> Vec<Extent> {
 }
 
 /// Returns the objects of parts with their lengths. All but the last must have S3's minimum length.
-fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
+fn sources(pin: &Pin, parts: &[&PartRecord]) -> store::Result<Vec<(ObjectRef, u64)>> {
     let mut sources = Vec::new();
     for part in parts.iter().filter(|part| part.size_bytes > 0) {
         for cut in pin.cut(part.at..part.at + part.size_bytes)? {

@@ -6,8 +6,8 @@
 //!
 //! | attribute | holds |
 //! |---|---|
-//! | `tenon.upload` | a [`Begun`] |
-//! | `tenon.part.00001` to `tenon.part.10000` | a [`Kept`] |
+//! | `tenon.upload` | a [`UploadRecord`] |
+//! | `tenon.part.00001` to `tenon.part.10000` | a [`PartRecord`] |
 //!
 //! Invariants: one commit creates the object and ends the upload; a part exists whole or not at all.
 
@@ -26,7 +26,7 @@ use super::Objects;
 use super::errors::{about, named};
 use crate::Filesystem;
 pub(crate) use record::from_hex;
-use record::{Begun, Kept, UPLOAD, ino_of, new_id};
+use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
 
 /// Orphans per step.
 const BATCH: usize = 256;
@@ -48,12 +48,12 @@ impl Objects {
     }
 
     /// Returns the upload with an id, if it belongs to this key.
-    fn upload(&self, key: &ObjectKey, id: &str) -> store::Result<(Ino, Begun)> {
+    fn upload(&self, key: &ObjectKey, id: &str) -> store::Result<(Ino, UploadRecord)> {
         let missing = || StoreError::NotFound(key.clone());
         let ino = ino_of(id).ok_or_else(missing)?;
         let record = match self.fs.names.xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Err(missing()),
-            record => Begun::parse(&record.map_err(named(key))?)?,
+            record => UploadRecord::parse(&record.map_err(named(key))?)?,
         };
         match record.id == id && record.key()? == self.full_path(key) {
             true => Ok((ino, record)),
@@ -62,15 +62,15 @@ impl Objects {
     }
 
     /// Returns the claim that changes of an upload take.
-    fn claimed_upload(id: &str) -> store::Result<ObjectKey> {
+    fn upload_claim_key(id: &str) -> store::Result<ObjectKey> {
         Ok(ObjectKey::try_from(id)?)
     }
 
-    fn kept_parts(&self, key: &ObjectKey, ino: Ino) -> store::Result<Vec<(u32, Kept)>> {
+    fn part_records(&self, key: &ObjectKey, ino: Ino) -> store::Result<Vec<(u32, PartRecord)>> {
         let mut parts = Vec::new();
         for name in self.fs.names.xattrs(ino).map_err(named(key))? {
             let Some(number) = record::number_of(&name) else { continue };
-            parts.push((number, Kept::parse(&self.fs.names.xattr(ino, &name).map_err(named(key))?)?));
+            parts.push((number, PartRecord::parse(&self.fs.names.xattr(ino, &name).map_err(named(key))?)?));
         }
         Ok(parts)
     }
@@ -78,7 +78,7 @@ impl Objects {
     fn upload_of(&self, ino: Ino, prefix: &[u8]) -> store::Result<Option<Upload>> {
         let record = match self.fs.names.xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Ok(None),
-            record => Begun::parse(&record.map_err(unread)?)?,
+            record => UploadRecord::parse(&record.map_err(unread)?)?,
         };
         let path = record.key()?;
         let inside = path.strip_prefix(&*self.base).filter(|key| key.starts_with(prefix));
@@ -110,14 +110,14 @@ impl Objects {
 #[async_trait::async_trait]
 impl Uploads for Objects {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> store::Result<String> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         let dir = match self.is_by_path() {
             true => self.full_key(key).map(|_| Ino::ROOT)?,
-            false => self.way(key)?.dir,
+            false => self.resolve(key)?.dir,
         };
         let ino = self.fs.new_ino(dir).map_err(about(key))?;
         let id = new_id(&self.fs.entropy, ino);
-        let record = Begun::new(&id, &self.full_path(key), self.fs.now(), attributes, tags);
+        let record = UploadRecord::new(&id, &self.full_path(key), self.fs.now(), attributes, tags);
         let defaults = &self.fs.defaults;
         let (mode, uid, gid) = (defaults.file_mode, defaults.uid, defaults.gid);
         let value = record.encode()?;
@@ -126,7 +126,7 @@ impl Uploads for Objects {
             Op::SetXattr { ino, name: UPLOAD.into(), value, how: XattrHow::Create },
         ];
         self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
-        self.fs.names_first().await.map_err(about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(about(key))?;
         Ok(id)
     }
 
@@ -142,14 +142,14 @@ impl Uploads for Objects {
         body: BoxStream<'_, store::Result<Bytes>>,
         note: PartNote<'_>,
     ) -> store::Result<Part> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         Box::pin(self.receive_part(key, id, number, body, note)).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> store::Result<Vec<Part>> {
         let (ino, _) = self.upload(key, id)?;
-        let parts = self.kept_parts(key, ino)?;
-        Ok(parts.into_iter().map(|(number, kept)| kept.part(number)).collect())
+        let parts = self.part_records(key, ino)?;
+        Ok(parts.into_iter().map(|(number, record)| record.part(number)).collect())
     }
 
     async fn complete(
@@ -159,13 +159,13 @@ impl Uploads for Objects {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> store::Result<ObjectRef> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         Box::pin(self.complete_upload(key, id, numbers, options)).await
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> store::Result<()> {
-        self.must_be_writable()?;
-        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        self.check_writable()?;
+        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
         self.end(key, &self.fs.names.inode(ino).map_err(named(key))?).await
     }

@@ -9,12 +9,12 @@ use store::{
     Attributes, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
-use super::record::{Kept, part_name};
+use super::record::{PartRecord, part_name};
 use crate::layout::stored_at;
 use crate::objects::Objects;
 use crate::objects::errors::{about, named};
-use crate::objects::etag::Given;
-use crate::objects::storing::Stores;
+use crate::objects::etag::AssignedEtag;
+use crate::objects::storing::StoringGuard;
 use crate::volume::Mapping;
 
 /// Length of the pieces in which a body is passed on ...
@@ -36,7 +36,7 @@ impl Objects {
     ) -> store::Result<Part> {
         store::part_number::check(number)?;
         let (ino, _) = self.upload(key, id)?;
-        let _stores = Stores::begin(&self.fs, ino);
+        let _stores = StoringGuard::begin(&self.fs, ino);
         let (content, size_bytes) = self.store_body(ino, body).await?;
         let named = match note() {
             Ok(note) => self.name_part(key, id, number, (&content, size_bytes), note).await,
@@ -125,16 +125,22 @@ impl Objects {
         (content, size_bytes): (&[Extent], u64),
         note: Option<String>,
     ) -> store::Result<Part> {
-        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
         let at = self.fs.names.inode(ino).map_err(named(key))?.size_bytes;
         let now = self.fs.now();
-        let kept = Kept::new(&Given::to(content, size_bytes).etag(), at, size_bytes, now, note);
+        let record = PartRecord::new(
+            &AssignedEtag::for_content(content, size_bytes).etag(),
+            at,
+            size_bytes,
+            now,
+            note,
+        );
         let mut ranges = Vec::new();
         match self.fs.names.xattr(ino, &part_name(number)) {
             Err(meta::FsError::NoData) => {}
             old => {
-                let old = Kept::parse(&old.map_err(named(key))?)?;
+                let old = PartRecord::parse(&old.map_err(named(key))?)?;
                 ranges.extend((old.size_bytes > 0).then(|| old.at..old.at + old.size_bytes));
             }
         }
@@ -143,14 +149,14 @@ impl Objects {
         let (content, size) = (content.collect(), at + size_bytes);
         let ops = [
             Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
-            Op::SetXattr { ino, name: part_name(number), value: kept.encode()?, how: XattrHow::Set },
+            Op::SetXattr { ino, name: part_name(number), value: record.encode()?, how: XattrHow::Set },
         ];
         let applied = self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
-        self.fs.names_first().await.map_err(about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {
             self.fs.discard(key).await;
         }
-        Ok(kept.part(number))
+        Ok(record.part(number))
     }
 }
 

@@ -16,7 +16,7 @@ const RANDOM_DIGITS: usize = 32;
 
 /// The parameters that an upload was begun with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Begun {
+pub(super) struct UploadRecord {
     #[serde(rename = "v")]
     version: u32,
     pub(super) id: String,
@@ -37,7 +37,7 @@ pub(super) struct Begun {
 
 /// A part, and the location of its bytes in the orphan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct PartRecord {
     #[serde(rename = "v")]
     version: u32,
     etag: String,
@@ -49,7 +49,7 @@ pub(super) struct Kept {
     note: Option<String>,
 }
 
-impl Begun {
+impl UploadRecord {
     pub(super) fn new(id: &str, path: &[u8], began: Timestamp, attributes: Attributes, tags: Tags) -> Self {
         let Attributes { content_type, system, user, storage_class } = attributes;
         let (version, id, key) = (VERSION, id.to_owned(), hex(path));
@@ -84,7 +84,7 @@ impl Begun {
     }
 }
 
-impl Kept {
+impl PartRecord {
     pub(super) fn new(
         etag: &ETag,
         at: u64,
@@ -176,8 +176,8 @@ mod tests {
     fn records_come_back() {
         let user = BTreeMap::from([("a".to_owned(), "ü".to_owned())]);
         let attributes = Attributes { user, ..Attributes::default() };
-        let begun = Begun::new("id", b"a/\xff", Timestamp(5), attributes, Tags::new());
-        let again = Begun::parse(&begun.encode().unwrap()).unwrap();
+        let begun = UploadRecord::new("id", b"a/\xff", Timestamp(5), attributes, Tags::new());
+        let again = UploadRecord::parse(&begun.encode().unwrap()).unwrap();
         assert_eq!((again.key().unwrap(), again), (b"a/\xff".to_vec(), begun));
         assert_eq!(number_of(&part_name(17)), Some(17));
         assert!(part_name(9) < part_name(10_000));

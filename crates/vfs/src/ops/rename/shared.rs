@@ -7,19 +7,20 @@
 use meta::{Kind, Name, RenameHow};
 use store::ObjectKey;
 
-use super::{ATTEMPTS_MAX, Place};
+use super::{ATTEMPTS_MAX, DentryKey};
 use crate::bucket::sharing::Sharing;
 use crate::layout::object_key;
 use crate::{Error, Filesystem, Result};
 
-const TAKEN: Error = Error::new(libc::EBUSY, "other mounts of the bucket are renaming this path; try again");
+const CONTENDED: Error =
+    Error::new(libc::EBUSY, "other mounts of the bucket are renaming this path; try again");
 
 impl Filesystem {
     pub(super) async fn rename_shared(
         &self,
         sharing: &Sharing,
-        from: &Place,
-        to: &Place,
+        from: &DentryKey,
+        to: &DentryKey,
         how: RenameHow,
     ) -> Result<()> {
         let (from_text, to_text) = (self.path_text(from)?, self.path_text(to)?);
@@ -30,17 +31,17 @@ impl Filesystem {
                     return Ok(());
                 }
             }
-            Err(TAKEN)
+            Err(CONTENDED)
         });
-        sharing.leases.holding(&[&from_text, &to_text], renamed).await?.unwrap_or(Err(TAKEN))
+        sharing.leases.holding(&[&from_text, &to_text], renamed).await?.unwrap_or(Err(CONTENDED))
     }
 
     /// Renames and waits for the objects to arrive. Returns false if another client changed the file before its object moved.
     async fn rename_and_arrive(
         &self,
         sharing: &Sharing,
-        from: &Place,
-        to: &Place,
+        from: &DentryKey,
+        to: &DentryKey,
         how: RenameHow,
     ) -> Result<bool> {
         let key = self.key_at(to)?;
@@ -59,13 +60,13 @@ impl Filesystem {
     }
 
     /// Returns the key of a file with that name, if there can be one.
-    fn key_at(&self, (dir, name): &Place) -> Result<Option<ObjectKey>> {
+    fn key_at(&self, (dir, name): &DentryKey) -> Result<Option<ObjectKey>> {
         let prefix = self.layout.directory(&self.names, *dir)?;
         Ok(object_key(&prefix, name.as_bytes()).ok())
     }
 
     /// Returns a path in the form that all mounts of the bucket use.
-    fn path_text(&self, (dir, name): &Place) -> Result<Vec<u8>> {
+    fn path_text(&self, (dir, name): &DentryKey) -> Result<Vec<u8>> {
         let path = self.names.path(*dir)?;
         let names: Vec<&[u8]> = path.iter().chain([name]).map(Name::as_bytes).collect();
         Ok(names.join(&b'/'))

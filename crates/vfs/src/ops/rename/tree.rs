@@ -4,7 +4,7 @@
 use meta::{Ino, Kind};
 use store::names::KeyPrefix;
 
-use super::{ATTEMPTS_MAX, Ends};
+use super::{ATTEMPTS_MAX, RenamePlan};
 use crate::bucket::path_locks::PathLock;
 use crate::content::open_file::OpenFile;
 use crate::{Error, Filesystem, Result};
@@ -17,30 +17,30 @@ const TOO_LONG: Error = Error::new(
 
 impl Filesystem {
     /// Moves a directory and everything below it while the trees are locked.
-    pub(super) async fn move_tree(&self, ends: &Ends) -> Result<()> {
-        let _trees = self.trees_of_complete_files(ends).await?;
-        self.must_be_as_found(ends)?;
+    pub(super) async fn move_tree(&self, plan: &RenamePlan) -> Result<()> {
+        let _trees = self.lock_complete_trees(plan).await?;
+        self.check_target_unchanged(plan)?;
         // Something may have been stored in the directory to replace before the lock was taken.
-        self.must_be_allowed(ends).await?;
-        let from = self.layout.directory(&self.names, ends.source.ino)?;
-        let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
+        self.check_allowed(plan).await?;
+        let from = self.layout.directory(&self.names, plan.source.ino)?;
+        let to = self.layout.directory(&self.names, plan.to.0)?.child_dir(plan.to.1.as_bytes())?;
         match (self.layout.lists(&from), self.layout.lists(&to)) {
-            (false, false) => return self.rename_directory_entry(ends),
-            (true, true) => self.must_fit(ends.source.ino, &from, &to)?,
+            (false, false) => return self.rename_directory_entry(plan),
+            (true, true) => self.check_paths_fit(plan.source.ino, &from, &to)?,
             _ => return Err(TOO_LONG),
         }
-        let (_going, _coming) = self.changing(ends);
-        let named = || self.rename_directory_entry(ends);
+        let (_going, _coming) = self.changing(plan);
+        let named = || self.rename_directory_entry(plan);
         self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), named).await?;
-        self.repin_tree(ends.source.ino)
+        self.repin_tree(plan.source.ino)
     }
 
-    fn rename_directory_entry(&self, ends: &Ends) -> Result<()> {
-        self.rename_entry(ends, self.plain_again(ends.from.0, &ends.from.1)?)
+    fn rename_directory_entry(&self, plan: &RenamePlan) -> Result<()> {
+        self.rename_entry(plan, self.op_to_unshadow(plan.from.0, &plan.from.1)?)
     }
 
     /// Fails unless the bucket can show every known entry below a directory, before and after the rename.
-    fn must_fit(&self, dir: Ino, from: &KeyPrefix, to: &KeyPrefix) -> Result<()> {
+    fn check_paths_fit(&self, dir: Ino, from: &KeyPrefix, to: &KeyPrefix) -> Result<()> {
         for (name, entry) in self.names.entries(dir, None, usize::MAX)? {
             let fits = |prefix| self.layout.has_key(prefix, &name, entry.kind);
             if !fits(from) || !fits(to) {
@@ -48,18 +48,18 @@ impl Filesystem {
             }
             if entry.kind == Kind::Directory {
                 let below = |prefix: &KeyPrefix| prefix.child_dir(name.as_bytes());
-                self.must_fit(entry.ino, &below(from)?, &below(to)?)?;
+                self.check_paths_fit(entry.ino, &below(from)?, &below(to)?)?;
             }
         }
         Ok(())
     }
 
     /// Locks both trees of a rename once the objects of all open files in the source are complete.
-    async fn trees_of_complete_files(&self, ends: &Ends) -> Result<PathLock<'_>> {
-        let dir = ends.source.ino;
+    async fn lock_complete_trees(&self, plan: &RenamePlan) -> Result<PathLock<'_>> {
+        let dir = plan.source.ino;
         for _ in 1..ATTEMPTS_MAX {
             self.complete_below(dir).await?;
-            let trees = self.lock_trees(&ends.from, &ends.to).await?;
+            let trees = self.lock_trees(&plan.from, &plan.to).await?;
             if !self.has_incomplete_below(dir)? {
                 return Ok(trees);
             }
@@ -83,7 +83,7 @@ impl Filesystem {
     async fn complete_below(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
             if self.is_incomplete(&file) && self.is_inside(file.ino, dir)? {
-                self.complete(&file, &mut *file.work.lock().await).await?;
+                self.complete_object(&file, &mut *file.write_state.lock().await).await?;
             }
         }
         Ok(())
