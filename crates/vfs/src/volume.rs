@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_refused_with_the_reason() {
+    fn impossible_combinations_are_refused_with_the_reason() {
         assert!(Mapping::chunked(3 << 20).unwrap_err().contains("4, 8, 16"));
         assert!(Mapping::chunked(128 << 20).is_err());
         let chunked = Mapping::chunked(1 << 20).unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_of_conflicts_is_only_said_where_it_is_another() {
+    fn only_another_conflict_policy_is_recorded() {
         let record = || VolumeRecord::new(Mapping::Whole, Naming::FilePath, 7, Timestamp::default()).unwrap();
         assert!(!serde_json::to_string(&record()).unwrap().contains("conflicts"));
         let record = record().with_conflicts(ConflictPolicy::KeepBoth).unwrap();

@@ -58,7 +58,7 @@ async fn s141_all_names_of_a_file_are_equal() {
 }
 
 #[tokio::test]
-async fn s43_what_is_open_outlives_its_name_and_goes_with_its_last_handle() {
+async fn s43_an_open_file_outlives_its_name_until_its_last_close() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|config| config.part_size_bytes = MIB as u64).await;
         for (name, size) in [("small", 100), ("big", 3 * MIB), ("empty", 0)] {
@@ -172,7 +172,7 @@ async fn s143_extended_attributes_are_kept() {
 
 /// A mount dies while a file without a name is open: the next mount removes the file.
 #[tokio::test]
-async fn s144_what_a_crash_left_without_a_name_is_removed() {
+async fn s144_orphans_left_by_a_crash_are_removed() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         world.write_file("file", b"x").await.unwrap();
@@ -188,7 +188,7 @@ async fn s144_what_a_crash_left_without_a_name_is_removed() {
 }
 
 #[tokio::test]
-async fn s145_a_new_owner_takes_the_set_id_bits_away() {
+async fn s145_a_change_of_owner_removes_the_set_id_bits() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("program", b"x").await.unwrap();
     world.chmod("program", 0o6755).await.unwrap();
@@ -204,7 +204,7 @@ async fn s145_a_new_owner_takes_the_set_id_bits_away() {
 }
 
 #[tokio::test]
-async fn s158_what_somebody_else_stored_becomes_a_file() {
+async fn s158_foreign_objects_are_imported_as_files() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         world.write_file("taken", b"ours").await.unwrap();
@@ -240,7 +240,7 @@ async fn s158_what_somebody_else_stored_becomes_a_file() {
 /// `gc` took the copy of an object that was being imported for garbage and deleted it; the file still got its name, and the
 /// import then deleted the source.
 #[tokio::test]
-async fn s158_what_is_being_imported_is_no_garbage() {
+async fn s158_an_object_being_imported_is_not_garbage() {
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let world = bucket.mount(|_| {}).await;
     bucket.put("object", "theirs").await;
@@ -257,7 +257,7 @@ async fn s158_what_is_being_imported_is_no_garbage() {
 
 /// An import that could not delete the source object imported it again and again.
 #[tokio::test]
-async fn s158_an_object_that_stays_is_not_imported_twice() {
+async fn s158_an_object_that_could_not_be_deleted_is_not_imported_twice() {
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let world = bucket.mount(|_| {}).await;
     bucket.put("object", "theirs").await;

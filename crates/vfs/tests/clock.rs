@@ -46,7 +46,7 @@ async fn s415_setting_the_clock_hides_no_change_of_the_bucket() {
 /// Observations that an earlier mount made while its clock was ahead outranked those of later mounts until their clock had
 /// caught up: a machine that had once booted in 2036 never showed the bucket's changes again.
 #[tokio::test]
-async fn s415_what_an_earlier_mount_saw_outranks_no_look_of_this_one() {
+async fn s415_observations_of_earlier_mounts_never_outrank_newer_ones() {
     let bucket = Bucket::with_metadata();
     bucket.put("dir/a", "one").await;
     bucket.clock.set(24 * 3650 * HOUR);
@@ -62,7 +62,7 @@ async fn s415_what_an_earlier_mount_saw_outranks_no_look_of_this_one() {
 
 /// The revalidation time is exact, whatever the wall clock does.
 #[tokio::test]
-async fn s415_what_is_known_stays_known_for_the_revalidation_time() {
+async fn s415_cached_state_lives_for_the_revalidation_time() {
     let world = World::new().await;
     world.write_file("a", "one").await.unwrap();
     world.stat("a").await.unwrap();

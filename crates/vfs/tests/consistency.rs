@@ -53,7 +53,7 @@ async fn s31_names_come_and_go_with_the_call() {
 }
 
 #[tokio::test]
-async fn s31_an_old_listing_does_not_undo_what_happened_since() {
+async fn s31_an_old_listing_does_not_undo_newer_changes() {
     let world = Arc::new(World::new().await);
     let gone = world.create("gone").await.unwrap();
     let grown = world.create("grown").await.unwrap();
@@ -75,7 +75,7 @@ async fn s31_an_old_listing_does_not_undo_what_happened_since() {
 }
 
 #[tokio::test]
-async fn s32_what_was_closed_elsewhere_is_seen_by_an_open_after_the_revalidation_time() {
+async fn s32_an_open_sees_foreign_closes_after_the_revalidation_time() {
     let here = World::new().await;
     here.write_file("file", b"first").await.unwrap();
     let there = here.remount().await;
@@ -136,7 +136,7 @@ async fn s35_truncation_changes_the_object_at_close_and_growth_is_zeros() {
 }
 
 /// Truncates a file to `size` in a given state, writes beyond the end, and compares with a vector.
-async fn cut_and_write_on(world: &World, name: &str, start: &[u8], size: usize, is_stored: bool) {
+async fn truncate_and_write_beyond(world: &World, name: &str, start: &[u8], size: usize, is_stored: bool) {
     let handle = world.create(name).await.unwrap();
     world.write_all(handle, start).await.unwrap();
     if is_stored {
@@ -166,7 +166,7 @@ async fn s35_truncation_in_every_state() {
         for size in [0, 1, 999, 1000, 1001, MIB, 2 * MIB + 1, 4 * MIB + 100, 6 * MIB] {
             for is_stored in [false, true] {
                 let name = format!("{kind}-{size}-{is_stored}");
-                cut_and_write_on(&world, &name, &pattern(len), size, is_stored).await;
+                truncate_and_write_beyond(&world, &name, &pattern(len), size, is_stored).await;
             }
         }
     }
@@ -174,7 +174,7 @@ async fn s35_truncation_in_every_state() {
 }
 
 #[tokio::test]
-async fn s36_readdir_shows_what_was_there_throughout_exactly_once() {
+async fn s36_readdir_shows_permanent_entries_exactly_once() {
     for expires in [false, true] {
         let bucket = Bucket::in_memory();
         for n in 0..2500 {
@@ -214,7 +214,7 @@ async fn s36_readdir_shows_what_was_there_throughout_exactly_once() {
 /// A front end's cached length was outdated because another client had extended the file, and an appended line overwrote the
 /// extension.
 #[tokio::test]
-async fn s33_what_is_appended_lands_at_the_end_wherever_the_front_end_takes_that_to_be() {
+async fn s33_appends_go_to_the_real_end_of_the_file() {
     let world = World::new().await;
     world.bucket.put("log", "one\ntwo\n").await;
     let handle = world.open_handle("log", libc::O_WRONLY | libc::O_APPEND).await.unwrap();

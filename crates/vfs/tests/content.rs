@@ -49,7 +49,7 @@ async fn s147_an_fsync_in_the_middle_costs_what_changed() {
 }
 
 #[tokio::test]
-async fn s148_a_file_in_chunks_is_an_object_for_each_and_an_edit_stores_its_own() {
+async fn s148_each_chunk_is_an_object_and_an_edit_stores_only_its_chunks() {
     let world = mounted(CHUNKED).await;
     let mut body = pattern(5 * MIB + 10);
     let stored = world.requests(world.write_file("file", &body)).await;
@@ -74,7 +74,7 @@ async fn s148_a_file_in_chunks_is_an_object_for_each_and_an_edit_stores_its_own(
 }
 
 #[tokio::test]
-async fn s149_holes_are_stored_as_nothing() {
+async fn s149_holes_are_not_stored() {
     for mapping in [Mapping::Whole, CHUNKED] {
         let world = mounted(mapping).await;
         let handle = world.create("sparse").await.unwrap();
@@ -105,7 +105,7 @@ async fn s149_holes_are_stored_as_nothing() {
 }
 
 #[tokio::test]
-async fn s150_content_that_no_file_has_is_found_and_deleted() {
+async fn s150_content_without_a_file_is_found_and_deleted() {
     for mapping in [Mapping::Whole, CHUNKED] {
         let world = mounted(mapping).await;
         let body = pattern(3 * MIB);
@@ -221,7 +221,7 @@ impl Edited {
 }
 
 #[tokio::test]
-async fn any_edits_give_the_bytes_that_were_written() {
+async fn random_edits_give_the_bytes_that_were_written() {
     for mapping in [Mapping::Whole, CHUNKED] {
         for seed in 0..12 {
             let world = mounted(mapping).await;

@@ -67,7 +67,7 @@ async fn s173_ranges_land_where_they_are_asked_for() {
 }
 
 #[tokio::test]
-async fn s173_what_is_not_copied_inside_the_store_is_refused_whole() {
+async fn s173_a_copy_outside_the_store_is_refused_entirely() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("source", pattern(LEN as usize)).await.unwrap();
     let source = world.open_handle("source", libc::O_RDWR).await.unwrap();
@@ -137,7 +137,7 @@ async fn s91_a_range_copied_by_path_lands_in_what_is_there() {
 }
 
 #[tokio::test]
-async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
+async fn s91_a_copy_that_would_hide_the_target_is_refused_by_path() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("source", pattern(LEN as usize)).await.unwrap();
     world.write_file("target", b"short").await.unwrap();
@@ -157,7 +157,7 @@ async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
 }
 
 #[tokio::test]
-async fn s91_a_copy_that_was_cut_off_is_shown_by_the_next_mount() {
+async fn s91_an_interrupted_copy_is_shown_by_the_next_mount() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let body = pattern(LEN as usize);
     world.write_file("source", &body).await.unwrap();

@@ -144,7 +144,7 @@ impl Engine for Disk {
 /// open file panicked, and the next close stored nothing under the file's length (worlds of files, in which the disk of the
 /// metadata is full at times).
 #[tokio::test]
-async fn s114_what_is_stored_and_cannot_be_named_is_not_lost() {
+async fn s114_a_stored_object_that_cannot_be_named_is_not_lost() {
     for mapping in [Mapping::Whole, CHUNKED] {
         let disk = Arc::new(Disk::default());
         let world = Bucket::by_inode_on(mapping, disk.clone()).await.mount(|_| {}).await;
@@ -166,7 +166,7 @@ async fn s114_what_is_stored_and_cannot_be_named_is_not_lost() {
 /// A close had nothing to publish after a read had completed the stream, or after an earlier close had named the content and
 /// failed to sync: it returned 0, although a loss of power could still lose the content (world of files 393).
 #[tokio::test]
-async fn s11_s113_a_close_syncs_what_was_named_before() {
+async fn s11_s113_a_close_syncs_content_named_before() {
     let disk = Arc::new(Disk::default());
     let world = Bucket::by_inode_on(Mapping::Whole, disk.clone()).await;
     let world = world.mount(|config| config.part_size_bytes = MIB as u64).await;
@@ -189,7 +189,7 @@ async fn s11_s113_a_close_syncs_what_was_named_before() {
 /// Removed names were not synced: a loss of power brought a name back, which then showed whatever was at the file's path by
 /// then (worlds of files 80086 and 261346).
 #[tokio::test]
-async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
+async fn s93_removals_of_names_that_only_the_metadata_has_are_synced() {
     let disk = Arc::new(Disk::default());
     let world = Bucket::with_metadata_on(disk.clone()).mount(|_| {}).await;
     world.write_file("file", b"one").await.unwrap();
@@ -208,7 +208,7 @@ async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
 /// After a failed promotion of another name the old object stayed and counted as the file's under that name, until the file was
 /// written; then the name showed the old bytes again (world of files 33370).
 #[tokio::test]
-async fn s93_a_hand_on_that_the_disk_has_no_room_for_changes_nothing() {
+async fn s93_a_link_promotion_on_a_full_disk_changes_nothing() {
     let disk = Arc::new(Disk::default());
     let world = Bucket::with_metadata_on(disk.clone()).mount(|_| {}).await;
     world.write_file("first", b"one").await.unwrap();
@@ -233,7 +233,7 @@ async fn s93_a_hand_on_that_the_disk_has_no_room_for_changes_nothing() {
 /// The object that a failed close had stored counted as foreign: the next attempt to save the file ended in `lost+found`, and a
 /// rename failed (world 8725 of both sides).
 #[tokio::test]
-async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
+async fn s228_an_object_stored_by_a_failed_close_is_not_foreign() {
     let disk = Arc::new(Disk::default());
     let bucket = Bucket::with_metadata_on(disk.clone());
     let world = bucket.mount(|_| {}).await;
@@ -285,7 +285,7 @@ async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
 
 /// `stat` of a file of 256,000 chunks took 0.5 s, `open` 1.6 s, and an `fsync` of 4 KiB 0.8 s: each read all extents.
 #[tokio::test]
-async fn s576_a_file_of_many_chunks_costs_what_one_of_a_few_does() {
+async fn s576_costs_do_not_grow_with_the_number_of_chunks() {
     let costs = async |chunks: u64| {
         let disk = Arc::new(Disk::default());
         let world = Bucket::by_inode_on(CHUNKED, disk.clone()).await.mount(|_| {}).await;

@@ -22,7 +22,7 @@ async fn s11_close_stores_the_file_under_its_key() {
 }
 
 #[tokio::test]
-async fn s12_fsync_stores_what_was_written_so_far() {
+async fn s12_fsync_stores_all_writes_so_far() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"first").await.unwrap();
@@ -47,7 +47,7 @@ async fn s13_a_new_small_file_is_one_put() {
 /// `echo x > file`: bash closes a duplicate of the descriptor before it writes, which publishes the empty file. The second
 /// commit used to request the headers that the first had just stored.
 #[tokio::test]
-async fn headers_we_stored_are_not_asked_for() {
+async fn headers_that_we_stored_are_not_requested() {
     let world = World::new().await;
     world.write_file("first", b"").await.unwrap();
     let redirection = async {
@@ -158,7 +158,7 @@ async fn s18_attributes_reach_the_object_at_fsync_and_sync() {
 /// Attributes that waited for their export were in memory only: `kill -9` lost them permanently, while this machine showed them
 /// and `sync` reported success.
 #[tokio::test]
-async fn s403_attributes_that_wait_outlive_a_crash() {
+async fn s403_pending_attributes_outlive_a_crash() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
@@ -193,7 +193,7 @@ async fn s403_attributes_that_wait_outlive_a_crash() {
 
 /// Exports resume without a sync.
 #[tokio::test(start_paused = true)]
-async fn s403_attributes_that_wait_go_on_when_the_volume_is_mounted_again() {
+async fn s403_pending_exports_resume_at_the_next_mount() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
@@ -242,7 +242,7 @@ async fn s404_a_sync_stores_files_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn s19_a_shutdown_stores_what_is_dirty() {
+async fn s19_a_shutdown_stores_dirty_files() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"kept").await.unwrap();
@@ -262,7 +262,7 @@ async fn s19_a_shutdown_ends_when_the_store_does_not_answer() {
 /// A shutdown that timed out cancelled the upload of a file and lost its writes: the mount stayed, the next close reported
 /// success, and nothing was stored.
 #[tokio::test(start_paused = true)]
-async fn s19_s124_a_shutdown_that_is_given_up_drops_nothing() {
+async fn s19_s124_a_shutdown_that_times_out_drops_nothing() {
     for len in [4, 3 * MIB] {
         let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
         let handle = world.create("file").await.unwrap();

@@ -48,7 +48,7 @@ async fn s110_s112_a_store_that_is_down_is_an_error_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn s112_calls_that_fail_half_way_leave_things_as_they_were() {
+async fn s112_calls_that_fail_midway_change_nothing() {
     let world = World::new().await;
     world.mkdir("dir").await.unwrap();
     world.write_file("small", b"small").await.unwrap();
@@ -72,7 +72,7 @@ async fn s112_calls_that_fail_half_way_leave_things_as_they_were() {
 }
 
 #[tokio::test]
-async fn s111_what_a_wait_does_not_help_is_said_at_once() {
+async fn s111_permanent_errors_are_returned_at_once() {
     let faults: [(fn() -> StoreError, i32); 3] = [
         (|| StoreError::Denied("no".into()), libc::EACCES),
         (|| StoreError::Full("no".into()), libc::ENOSPC),
@@ -90,7 +90,7 @@ async fn s111_what_a_wait_does_not_help_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn s113_s114_a_failed_fsync_says_so_and_a_later_one_may_succeed() {
+async fn s113_s114_a_failed_fsync_reports_it_and_a_later_one_may_succeed() {
     for len in [5, 3 * MIB + 5] {
         for operation in [Operation::Put, Operation::PutPart, Operation::Complete, Operation::BeginMultipart]
         {
@@ -125,7 +125,7 @@ async fn s113_s114_a_failed_fsync_says_so_and_a_later_one_may_succeed() {
 }
 
 #[tokio::test]
-async fn s113_s114_what_cannot_be_stored_is_an_error_of_close_and_dropped() {
+async fn s113_s114_close_reports_writes_that_are_dropped() {
     for len in [5, 3 * MIB] {
         let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
         world.write_file("file", b"old").await.unwrap();
@@ -188,7 +188,7 @@ async fn s114_a_stream_goes_on_after_a_completion_whose_answer_was_lost() {
 }
 
 #[tokio::test]
-async fn s115_wrong_answers_are_not_data() {
+async fn s115_wrong_answers_are_never_returned_as_data() {
     for fault in [Fault::CutBody(1000), Fault::CutBody(0), Fault::OtherEtag] {
         for len in [100_000, 3 * MIB] {
             let bucket = Bucket::in_memory();
@@ -225,7 +225,7 @@ async fn s115_an_object_that_changes_while_an_edited_file_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s112_random_failures_lose_nothing_that_was_said_to_be_stored() {
+async fn s112_random_failures_lose_no_acknowledged_file() {
     let world = Arc::new(World::with(|config| config.part_size_bytes = 64 << 10).await);
     world.write_file("first", b"").await.unwrap();
     let faults = vec![Fault::unavailable(), Fault::CutBody(7)];
@@ -269,7 +269,7 @@ async fn s112_random_failures_lose_nothing_that_was_said_to_be_stored() {
 /// The answer to an upload was lost and the client gave up: the next `fsync` took its own bytes for foreign ones, failed with
 /// ESTALE, and put the newer ones into `lost+found` (worlds of files 139, 221 and 584).
 #[tokio::test]
-async fn s114_an_upload_that_got_there_unheard_of_is_not_somebody_elses() {
+async fn s114_an_upload_with_a_lost_answer_is_not_foreign() {
     for before in [&b""[..], b"before, and longer"] {
         let world = World::new().await;
         world.write_file("file", before).await.unwrap();
@@ -307,7 +307,7 @@ async fn s41_an_unlink_whose_answer_is_lost_keeps_the_bytes_of_open_files() {
 /// An unlink failed without an answer although it had deleted the object: the next attempt to save the file ended in
 /// `lost+found` (world 13842 of both sides).
 #[tokio::test]
-async fn s228_what_a_failed_unlink_has_deleted_nobody_else_has() {
+async fn s228_a_deletion_by_a_failed_unlink_is_not_foreign() {
     for is_open in [false, true] {
         let bucket = Bucket::in_memory();
         let world = bucket.mount(|_| {}).await;
@@ -337,7 +337,7 @@ async fn s228_what_a_failed_unlink_has_deleted_nobody_else_has() {
 /// A new file whose first upload had succeeded without an answer was unlinked: as no object of it was known, none was deleted,
 /// and the file was back at the next listing (worlds of files 2321 and 3520).
 #[tokio::test]
-async fn s31_what_was_stored_unheard_of_is_unlinked_too() {
+async fn s31_an_upload_with_a_lost_answer_is_unlinked_too() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"body").await.unwrap();

@@ -21,7 +21,7 @@ impl World {
 /// By path, `truncate -s 999999999999999 f` succeeded, and the following close requested a part of 100 GB of zeros, which
 /// crashed the mount.
 #[tokio::test]
-async fn s400_a_length_that_no_object_can_have_is_refused_at_the_call() {
+async fn s400_a_length_beyond_the_largest_object_is_refused_at_the_call() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"kept").await.unwrap();
@@ -55,7 +55,7 @@ async fn s400_the_zeros_of_a_hole_take_no_memory() {
 
 /// A stream of more than 10,000 parts failed with EIO, after it had kept some bytes of the failing write.
 #[tokio::test]
-async fn s400_a_stream_of_more_parts_than_an_object_has_is_too_long() {
+async fn s400_a_stream_beyond_the_maximum_number_of_parts_is_too_long() {
     const PART: usize = 512;
     let world = World::with(|config| {
         (config.part_size_bytes, config.memory_limit_bytes) = (PART as u64, 16 << 20);

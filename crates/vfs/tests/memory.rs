@@ -96,7 +96,7 @@ async fn s133_attributes_that_were_evicted_come_back() {
 
 /// The kernel drops references when asked to, as it does for names that are not open.
 #[tokio::test]
-async fn s135_what_the_kernel_holds_is_bounded_in_a_volume_named_by_inode() {
+async fn s135_kernel_references_are_bounded_in_a_volume_named_by_inode() {
     const COUNT: usize = 20_000;
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let world = bucket.mount(|config| config.memory_limit_bytes = 1 << 20).await;

@@ -32,11 +32,11 @@ struct Outage {
     fault: Fault,
     /// Calls that are answered before the failure: it begins in the middle of an operation.
     answered: u64,
-    ends: Ends,
+    ends: OutageEnd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Ends {
+enum OutageEnd {
     /// The outage outlasts the retries of a call.
     Later,
     /// The outage ends within the retries of a call, so callers do not notice it.
@@ -48,23 +48,27 @@ enum Ends {
 fn outages() -> Vec<Outage> {
     let outage = |what, fault, ends| Outage { what, fault, answered: 0, ends };
     let in_the_middle = [1, 2, 3, 4, 6].into_iter().flat_map(|answered| {
-        let silent = outage("stops answering", Fault::InVain(CALL), Ends::Later);
-        let loses_one = outage("loses a reply in between", Fault::lost_reply(), Ends::After(1));
+        let silent = outage("stops answering", Fault::InVain(CALL), OutageEnd::Later);
+        let loses_one = outage("loses a reply in between", Fault::lost_reply(), OutageEnd::After(1));
         [Outage { answered, ..silent }, Outage { answered, ..loses_one }]
     });
     let from_the_beginning = [
-        outage("does not answer", Fault::InVain(CALL), Ends::Later),
-        outage("does not answer for a moment", Fault::Stall, Ends::Soon),
-        outage("misses one call", Fault::InVain(CALL), Ends::After(1)),
-        outage("refuses at once", Fault::unavailable(), Ends::Later),
-        outage("is busy", Fault::throttled(), Ends::Later),
-        outage("answers nonsense", Fault::Before(|| StoreError::Corrupt("nonsense".into())), Ends::Later),
-        outage("loses every reply", Fault::lost_reply(), Ends::Later),
-        outage("loses one reply", Fault::lost_reply(), Ends::After(1)),
-        outage("breaks off at once", Fault::CutBody(0), Ends::Later),
-        outage("breaks off later", Fault::CutBody(1000), Ends::Later),
-        outage("breaks off once", Fault::CutBody(1000), Ends::After(1)),
-        outage("has another tag", Fault::OtherEtag, Ends::Later),
+        outage("does not answer", Fault::InVain(CALL), OutageEnd::Later),
+        outage("does not answer for a moment", Fault::Stall, OutageEnd::Soon),
+        outage("misses one call", Fault::InVain(CALL), OutageEnd::After(1)),
+        outage("refuses at once", Fault::unavailable(), OutageEnd::Later),
+        outage("is busy", Fault::throttled(), OutageEnd::Later),
+        outage(
+            "answers nonsense",
+            Fault::Before(|| StoreError::Corrupt("nonsense".into())),
+            OutageEnd::Later,
+        ),
+        outage("loses every reply", Fault::lost_reply(), OutageEnd::Later),
+        outage("loses one reply", Fault::lost_reply(), OutageEnd::After(1)),
+        outage("breaks off at once", Fault::CutBody(0), OutageEnd::Later),
+        outage("breaks off later", Fault::CutBody(1000), OutageEnd::Later),
+        outage("breaks off once", Fault::CutBody(1000), OutageEnd::After(1)),
+        outage("has another tag", Fault::OtherEtag, OutageEnd::Later),
     ];
     from_the_beginning.into_iter().chain(in_the_middle).collect()
 }
@@ -75,29 +79,29 @@ type Step<T> = for<'w> fn(&'w World, Option<Handle>) -> BoxFuture<'w, Result<T>>
 struct Operation {
     name: &'static str,
     /// Maximum number of consecutive calls of the operation that each run into their time limit.
-    turns: u32,
+    calls_max: u32,
     /// Preparation before the outage.
     prepare: Step<Option<Handle>>,
     run: Step<()>,
     /// Whether the operation closes its handle, so that it cannot be retried.
-    is_last: bool,
+    is_close: bool,
 }
 
 impl Operation {
     fn on(name: &'static str, prepare: Step<Option<Handle>>, run: Step<()>) -> Self {
-        Self { name, turns: 1, prepare, run, is_last: false }
+        Self { name, calls_max: 1, prepare, run, is_close: false }
     }
 
     fn new(name: &'static str, run: Step<()>) -> Self {
         Self::on(name, |_, _| async { Ok(None) }.boxed(), run)
     }
 
-    fn turns(self, turns: u32) -> Self {
-        Self { turns, ..self }
+    fn calls_max(self, calls_max: u32) -> Self {
+        Self { calls_max, ..self }
     }
 
-    fn last(self) -> Self {
-        Self { is_last: true, ..self }
+    fn closing(self) -> Self {
+        Self { is_close: true, ..self }
     }
 }
 
@@ -173,38 +177,38 @@ fn operations() -> Vec<Operation> {
         on("read", opened, |w, h| async move { reads_as_written(w, h.unwrap()).await }.boxed()),
         on("seek", opened, |w, h| async move { w.fs.seek(h.unwrap(), 0, Whence::Hole).await.map(drop) }.boxed()),
         // Two calls: the listing, and the empty object for the kernel's first flush.
-        new("create and close", |w, _| async { close(w, w.create("made").await?).await }.boxed()).turns(2),
+        new("create and close", |w, _| async { close(w, w.create("made").await?).await }.boxed()).calls_max(2),
         on("write", opened, |w, h| async move { w.fs.write(h.unwrap(), 5, b"written").await }.boxed()),
         on("write a stream", created, |w, h| async move { write_pieces(w, h.unwrap(), 0..LARGE).await }.boxed()),
         on("fsync", written, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()),
         // Two calls: the parts in flight, then the abort.
-        on("fsync a stream", streamed, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()).turns(2),
+        on("fsync a stream", streamed, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()).calls_max(2),
         on("fsync an edit", edited, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()),
         // Up to four calls: the flush that fails, the attempt at the last close, then the abort of the upload.
-        on("close", written, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(2).last(),
-        on("close a stream", streamed, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(4).last(),
-        on("close an edit", edited, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(2).last(),
+        on("close", written, |w, h| async move { close(w, h.unwrap()).await }.boxed()).calls_max(2).closing(),
+        on("close a stream", streamed, |w, h| async move { close(w, h.unwrap()).await }.boxed()).calls_max(4).closing(),
+        on("close an edit", edited, |w, h| async move { close(w, h.unwrap()).await }.boxed()).calls_max(2).closing(),
         on("fallocate", opened, |w, h| async move { w.fs.fallocate(h.unwrap(), 0, 0, 2 * LARGE as u64).await }.boxed()),
         new("truncate", |w, _| async { w.truncate("dir/large", 1000).await?; w.fs.sync().await }.boxed()),
         // Two calls, here and below: the second asks whether only the answer was lost.
-        new("chmod", |w, _| async { w.chmod("dir/large", 0o604).await?; w.fs.sync().await }.boxed()).turns(2),
+        new("chmod", |w, _| async { w.chmod("dir/large", 0o604).await?; w.fs.sync().await }.boxed()).calls_max(2),
         new("utimes", |w, _| async {
             let mtime = Some(vfs::Time::At(vfs::Timestamp::from_secs(1, 0)));
             w.set("small", Changes { mtime, ..Changes::default() }).await?;
             w.fs.sync().await
-        }.boxed()).turns(2),
+        }.boxed()).calls_max(2),
         new("mkdir", |w, _| async { w.mkdir("made").await.map(drop) }.boxed()),
-        new("rmdir", |w, _| async { w.rmdir("empty").await }.boxed()).turns(2),
+        new("rmdir", |w, _| async { w.rmdir("empty").await }.boxed()).calls_max(2),
         new("mknod", |w, _| async { w.mknod("made", Kind::Fifo).await.map(drop) }.boxed()),
         new("symlink", |w, _| async { w.symlink("made", b"target").await.map(drop) }.boxed()),
         new("link", |w, _| async {
             w.fs.link(w.ino("small").await?, vfs::Ino::ROOT, b"made").await.map(drop)
         }.boxed()),
-        new("unlink", |w, _| async { w.unlink("small").await }.boxed()).turns(2),
-        on("unlink what is open", opened, |w, _| async { w.unlink("dir/large").await }.boxed()).turns(3),
+        new("unlink", |w, _| async { w.unlink("small").await }.boxed()).calls_max(2),
+        on("unlink what is open", opened, |w, _| async { w.unlink("dir/large").await }.boxed()).calls_max(3),
         new("rename", |w, _| async { w.rename("small", "made").await }.boxed()),
         new("rename onto a file", |w, _| async { w.rename("small", "dir/large").await }.boxed()),
-        new("rename a directory", |w, _| async { w.rename("dir", "made").await }.boxed()).turns(2),
+        new("rename a directory", |w, _| async { w.rename("dir", "made").await }.boxed()).calls_max(2),
         new("setxattr", |w, _| async {
             w.fs.setxattr(w.ino("small").await?, b"user.a", b"value", 0, |_| true).await
         }.boxed()),
@@ -303,10 +307,10 @@ async fn case(
     let faults = &world.bucket.faults;
     let rule = Rule::new(outage.fault).after(outage.answered);
     faults.add(match outage.ends {
-        Ends::After(calls) => rule.times(calls),
-        Ends::Later | Ends::Soon => rule.always(),
+        OutageEnd::After(calls) => rule.times(calls),
+        OutageEnd::Later | OutageEnd::Soon => rule.always(),
     });
-    if outage.ends == Ends::Soon {
+    if outage.ends == OutageEnd::Soon {
         let faults = faults.clone();
         tokio::spawn(async move {
             tokio::time::sleep(CALL / 2).await;
@@ -315,18 +319,18 @@ async fn case(
         });
     }
     let began = Instant::now();
-    let limit = operation.turns * CALL + SLACK;
+    let limit = operation.calls_max * CALL + SLACK;
     let outcome = tokio::time::timeout(10 * limit, (operation.run)(&world, handle)).await;
     let took = began.elapsed();
-    let turns = took.as_secs().div_ceil(CALL.as_secs()) as u32;
+    let calls = took.as_secs().div_ceil(CALL.as_secs()) as u32;
     if took > limit {
         wrong.push(format!("took {} s, not {}", took.as_secs(), limit.as_secs()));
     }
-    let is_seen = outage.ends != Ends::Soon;
+    let is_seen = outage.ends != OutageEnd::Soon;
     let failed = match outcome {
         Err(_) => {
             wrong.push("hangs".into());
-            return (wrong, turns);
+            return (wrong, calls);
         }
         Ok(outcome) => errno(outcome),
     };
@@ -337,14 +341,14 @@ async fn case(
     }
     faults.clear();
     world.expire();
-    if failed != expected.errno && !operation.is_last {
+    if failed != expected.errno && !operation.is_close {
         let again = errno((operation.run)(&world, handle).await);
         // The operation had taken effect, at least in part.
         if again != expected.errno && !matches!(again, libc::EEXIST | libc::ENOENT | libc::ENOTEMPTY) {
             wrong.push(format!("errno {again} after the store was back"));
         }
     }
-    if let Some(handle) = handle.filter(|_| !operation.is_last)
+    if let Some(handle) = handle.filter(|_| !operation.is_close)
         && let Err(error) = close(&world, handle).await
     {
         wrong.push(format!("the last close failed after the store was back: {error}"));
@@ -353,14 +357,14 @@ async fn case(
     let found = contents(&world).await;
     let is_moving = operation.name == "rename a directory" && is_under_either(&found, expected);
     let is_dropped =
-        operation.is_last && failed != expected.errno && without_new(&found, volume) == expected.before;
+        operation.is_close && failed != expected.errno && without_new(&found, volume) == expected.before;
     if found != expected.after && !is_dropped && !is_moving {
         wrong.push(format!("found {:?}, not {:?}", names(&found), names(&expected.after)));
     }
     if let Err(error) = world.is_healthy().await {
         wrong.push(error);
     }
-    (wrong, turns)
+    (wrong, calls)
 }
 
 /// Returns the contents without the file whose close failed: unless names are in the bucket, it stays as an empty file.
@@ -397,8 +401,8 @@ async fn matrix(layout: Layout) {
             let mut longest = 0;
             for outage in outages() {
                 cases += 1;
-                let (found, turns) = case(volume, &operation, outage, &expected).await;
-                longest = longest.max(turns);
+                let (found, calls) = case(volume, &operation, outage, &expected).await;
+                longest = longest.max(calls);
                 wrong.extend(found.into_iter().map(|what| {
                     let Outage { what: outage, answered, .. } = outage;
                     format!(
@@ -407,7 +411,7 @@ async fn matrix(layout: Layout) {
                     )
                 }));
             }
-            println!("{volume:?}: {}: {longest} of {} turns", operation.name, operation.turns);
+            println!("{volume:?}: {}: {longest} of {} calls", operation.name, operation.calls_max);
         }
     }
     println!("{layout:?}: {cases} cases");

@@ -67,7 +67,7 @@ async fn s285_a_large_file_grows_by_parts() {
 
 /// An `fsync` stores a delta under another key, which other clients do not see.
 #[tokio::test]
-async fn s285_what_an_fsync_stored_beside_is_shown() {
+async fn s285_deltas_of_an_fsync_are_published() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     let mut body = pattern(MIB);
@@ -85,7 +85,7 @@ async fn s285_what_an_fsync_stored_beside_is_shown() {
 }
 
 #[tokio::test]
-async fn s285_by_inode_too_what_is_written_is_stored_once() {
+async fn s285_by_inode_writes_are_stored_once() {
     for mapping in [Mapping::Whole, Mapping::Chunked { bytes: MIB as u64 }] {
         let bucket = Bucket::by_inode(mapping).await;
         let world = bucket.mount(|_| {}).await;
@@ -109,7 +109,7 @@ async fn s285_by_inode_too_what_is_written_is_stored_once() {
 /// As at a `close`, no side's bytes are lost. The writer did not ask for the commit, so its next call must fail instead of
 /// writing into the foreign object.
 #[tokio::test]
-async fn s285_who_loses_in_a_conflict_is_told_by_what_he_does_next() {
+async fn s285_the_next_call_reports_a_lost_conflict() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     world.write_file("file", b"old").await.unwrap();
@@ -131,7 +131,7 @@ async fn s285_who_loses_in_a_conflict_is_told_by_what_he_does_next() {
 }
 
 #[tokio::test]
-async fn s285_what_cannot_be_stored_is_tried_again_as_long_after() {
+async fn s285_a_failed_attempt_is_retried_after_the_interval() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     let handle = world.create("file").await.unwrap();

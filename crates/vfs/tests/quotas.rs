@@ -32,7 +32,7 @@ impl World {
 /// stored once there is room. Before, the bytes were released after the upload, and a second attempt would have named zeros
 /// instead.
 #[tokio::test]
-async fn s114_s174_what_is_refused_when_it_is_stored_is_kept() {
+async fn s114_s174_writes_refused_at_the_commit_are_kept() {
     for mapping in [Mapping::Whole, Mapping::Chunked { bytes: MIB_BYTES }] {
         for len in [2 * MIB, 20 * MIB] {
             let world = Bucket::by_inode(mapping).await.mount(|_| {}).await;
@@ -58,7 +58,7 @@ async fn s114_s174_what_is_refused_when_it_is_stored_is_kept() {
 }
 
 #[tokio::test]
-async fn s174_what_was_refused_to_the_end_leaves_nothing() {
+async fn s174_writes_refused_until_the_close_leave_nothing() {
     for len in [2 * MIB, 20 * MIB] {
         let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
         world.limit(len as u64 / MIB_BYTES + 1).await;

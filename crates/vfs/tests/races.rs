@@ -75,14 +75,14 @@ async fn run(seed: u64, bucket: Bucket, steps: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s31_s80_programs_in_each_others_way() {
+async fn s31_s80_concurrent_programs() {
     for seed in 0..6 {
         run(seed, Bucket::in_memory(), 150).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s31_s80_programs_in_each_others_way_in_a_directory() {
+async fn s31_s80_concurrent_programs_over_a_directory_store() {
     run(50, Bucket::in_directory(), 60).await;
 }
 
@@ -144,7 +144,7 @@ async fn s18_a_mode_set_during_an_upload_is_exported() {
 /// Another descriptor's `fsync` replaced the object while a read of the bytes below the writes was in flight: the reader got
 /// ESTALE although all bytes were this mount's (world of files 20073).
 #[tokio::test]
-async fn s30_a_read_goes_on_while_the_object_below_is_replaced() {
+async fn s30_a_read_continues_while_the_base_object_is_replaced() {
     let world = Arc::new(World::new().await);
     let mut body = pattern(300_000);
     world.write_file("file", &body).await.unwrap();
@@ -178,7 +178,7 @@ async fn s30_a_read_goes_on_while_the_object_below_is_replaced() {
 /// A truncation to the same length left a file in the edited state with nothing to publish: a `chmod` then waited for a commit
 /// that never came (world of files 11714).
 #[tokio::test]
-async fn s18_a_mode_is_exported_where_nothing_is_to_be_published() {
+async fn s18_a_mode_is_exported_without_unpublished_writes() {
     let world = World::new().await;
     world.write_file("file", b"body").await.unwrap();
     let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();

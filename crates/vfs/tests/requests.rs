@@ -18,7 +18,7 @@ async fn s13_a_cold_small_read_is_one_get() {
 }
 
 #[tokio::test]
-async fn s130_what_the_page_cache_above_has_takes_no_memory() {
+async fn s130_bytes_in_the_page_cache_above_are_not_cached_again() {
     let bucket = Bucket::in_memory();
     bucket.put("small", pattern(10_000)).await;
     bucket.put("big", pattern(32 * MIB)).await;
@@ -117,7 +117,7 @@ async fn s132_a_lookup_in_a_large_directory_does_not_list_it() {
 }
 
 #[tokio::test]
-async fn s32_an_open_looks_again_in_a_directory_believed_for_long() {
+async fn s32_an_open_revalidates_in_a_directory_trusted_for_long() {
     let bucket = Bucket::in_memory();
     for n in 0..17_000 {
         bucket.put(format!("file-{n:05}"), "").await;

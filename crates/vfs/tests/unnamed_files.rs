@@ -16,7 +16,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn s176_an_unnamed_file_gets_a_name_or_goes() {
+async fn s176_an_unnamed_file_is_linked_or_deleted() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let (ino, handle) = world.unnamed(0).await;
     world.fs.write(handle, 0, b"text").await.unwrap();
@@ -36,7 +36,7 @@ async fn s176_an_unnamed_file_gets_a_name_or_goes() {
 }
 
 #[tokio::test]
-async fn s176_what_is_to_have_no_name_gets_none() {
+async fn s176_a_file_that_may_not_be_linked_is_refused() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let (ino, handle) = world.unnamed(libc::O_EXCL).await;
     assert_eq!(errno(world.fs.link(ino, ROOT, b"named").await), libc::ENOENT);
@@ -54,7 +54,7 @@ async fn s176_what_is_to_have_no_name_gets_none() {
 
 /// A name must not appear before its content is stored: a failed link can be retried.
 #[tokio::test]
-async fn s176_what_cannot_be_stored_gets_no_name() {
+async fn s176_a_file_that_cannot_be_stored_gets_no_name() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let (ino, handle) = world.unnamed(0).await;
     world.fs.write(handle, 0, b"text").await.unwrap();

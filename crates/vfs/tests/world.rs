@@ -27,7 +27,7 @@ pub(crate) const MIB: usize = 1 << 20;
 
 /// A clock that advances slightly at each reading, like a real one, and jumps on request.
 #[derive(Debug, Default)]
-pub(crate) struct Ticking {
+pub(crate) struct TestClock {
     elapsed: AtomicI64,
     /// Offset by which the wall clock was set, in nanoseconds.
     set: AtomicI64,
@@ -36,7 +36,7 @@ pub(crate) struct Ticking {
 /// Noon of the first of January 2026, UTC.
 const NOON: i64 = 1_767_268_800_000_000_000;
 
-impl Ticking {
+impl TestClock {
     /// Lets time pass.
     pub(crate) fn advance(&self, by: Duration) -> Timestamp {
         let elapsed = self.elapsed.fetch_add(by.as_nanos() as i64, Ordering::SeqCst);
@@ -49,7 +49,7 @@ impl Ticking {
     }
 }
 
-impl Clock for Ticking {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         self.advance(Duration::from_micros(1))
     }
@@ -62,31 +62,31 @@ impl Clock for Ticking {
 
 /// Delays answers: the outcome of a call is already old when its caller gets it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Late(Arc<Mutex<Vec<(Operation, TellWhenDone)>>>);
+pub(crate) struct DelayedAnswers(Arc<Mutex<Vec<(Operation, DoneSender)>>>);
 
 /// Notified when a call has taken effect, with a sender that releases its answer.
-type TellWhenDone = oneshot::Sender<oneshot::Sender<()>>;
+type DoneSender = oneshot::Sender<oneshot::Sender<()>>;
 
 /// A call whose answer is held back.
-pub(crate) struct HeldBack(oneshot::Receiver<oneshot::Sender<()>>);
+pub(crate) struct HeldAnswer(oneshot::Receiver<oneshot::Sender<()>>);
 
-impl Late {
+impl DelayedAnswers {
     /// Holds back the answer of the next call of this kind; the call itself takes effect.
-    pub(crate) fn hold(&self, operation: Operation) -> HeldBack {
+    pub(crate) fn hold(&self, operation: Operation) -> HeldAnswer {
         let (sender, receiver) = oneshot::channel();
         self.0.lock().unwrap().push((operation, sender));
-        HeldBack(receiver)
+        HeldAnswer(receiver)
     }
 }
 
-impl HeldBack {
+impl HeldAnswer {
     /// Waits until the call has taken effect. The answer is released when the result is sent to or dropped.
     pub(crate) async fn done(self) -> oneshot::Sender<()> {
         self.0.await.unwrap()
     }
 }
 
-impl Layer for Late {
+impl Layer for DelayedAnswers {
     async fn around<T: Send>(
         &self,
         call: &Call,
@@ -111,10 +111,10 @@ impl Layer for Late {
 #[derive(Clone)]
 pub(crate) struct Bucket {
     store: Arc<dyn ObjectStore>,
-    pub(crate) clock: Arc<Ticking>,
+    pub(crate) clock: Arc<TestClock>,
     pub(crate) trace: Trace,
     pub(crate) faults: Faults,
-    pub(crate) late: Late,
+    pub(crate) late: DelayedAnswers,
     /// The engine that all mounts share, if the bucket alone cannot restore all names.
     engine: Option<Arc<dyn Engine>>,
     _dir: Option<Arc<TempDir>>,
@@ -132,27 +132,27 @@ pub(crate) struct World {
 
 impl Bucket {
     pub(crate) fn in_memory() -> Self {
-        let clock = Arc::new(Ticking::default());
+        let clock = Arc::new(TestClock::default());
         let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
         let store = MemoryStore::with_limits(clock.clone(), limits);
         Self::of(Arc::new(store), clock, None)
     }
 
     pub(crate) fn in_directory() -> Self {
-        let clock = Arc::new(Ticking::default());
+        let clock = Arc::new(TestClock::default());
         let dir = TempDir::new().unwrap();
         let options = DirOptions { durability: Durability::None, read_only: false };
         let store = DirStore::open(dir.path(), options, clock.clone(), Arc::new(Entropy::new(3))).unwrap();
         Self::of(Arc::new(store), clock, Some(Arc::new(dir)))
     }
 
-    fn of(store: Arc<dyn ObjectStore>, clock: Arc<Ticking>, dir: Option<Arc<TempDir>>) -> Self {
+    fn of(store: Arc<dyn ObjectStore>, clock: Arc<TestClock>, dir: Option<Arc<TempDir>>) -> Self {
         Self {
             store,
             clock,
             trace: Trace::new(),
             faults: Faults::new(),
-            late: Late::default(),
+            late: DelayedAnswers::default(),
             engine: None,
             _dir: dir,
         }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_free_again() {
+    fn dropped_bytes_are_free_again() {
         let budget = Budget::new(10);
         let mut first = budget.try_hold(6).unwrap();
         assert!(budget.try_hold(5).is_none());

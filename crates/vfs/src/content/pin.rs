@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_the_etag_of_a_whole_object_and_else_says_where_everything_lies() {
+    fn identity_is_the_etag_of_a_whole_object_or_a_hash_of_all_pieces() {
         let whole = Pin::whole(object("a"), 9);
         assert_eq!((whole.identity(), whole.object()), (ETag::new("a"), Some(&object("a"))));
         assert_eq!(Pin::whole(object("a"), 0).cut(0..9).unwrap(), []);

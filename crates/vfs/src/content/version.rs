@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s51_what_nobody_has_read_follows_to_the_new_bytes() {
+    async fn s51_an_unread_version_switches_to_the_new_bytes() {
         let version = Version::new(0, true, false);
         assert_eq!(version.begin(0, true), Begin::Now);
         let failing = Reading::of(&version);

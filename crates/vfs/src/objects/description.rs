@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_given_is_found_again() {
+    fn descriptions_round_trip() {
         let pairs = [("a", "x"), ("mode", "0100644"), ("Odd Name", "y"), ("tag.z", "z"), ("tenon-sum", "1")];
         let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let attributes = Attributes { user: pairs.map(text).into(), ..Attributes::default() };

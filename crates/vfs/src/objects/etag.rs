@@ -148,7 +148,7 @@ mod tests {
     /// HDF5 leaves a file in several objects, which are joined after its close: a reader that knew the earlier etag was told
     /// that the file had changed.
     #[test]
-    fn what_was_written_by_the_mount_has_one_tag_however_it_is_stored() {
+    fn the_etag_of_a_written_file_is_independent_of_its_layout() {
         let mut rest = extent(4);
         rest.offset = 6;
         let pieces = of(&inode(vec![extent(6), rest], 10, 1), None);

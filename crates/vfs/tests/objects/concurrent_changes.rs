@@ -10,7 +10,7 @@ use vfs::Ino;
 /// A rename during a put took the new object for a foreign one and had no effect: the target was deleted, and no file had its
 /// name (world 1867 of both sides).
 #[tokio::test]
-async fn s39_a_rename_moves_what_was_put_just_before() {
+async fn s39_a_rename_moves_an_object_put_just_before() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let objects = Arc::new(objects(&world));
     put(&objects, "to", "replaced").await;
@@ -39,7 +39,7 @@ async fn s39_a_rename_moves_what_was_put_just_before() {
 /// A listing was in flight when an object was put: its answer was trusted for the whole revalidation time (world 6471 of both
 /// sides).
 #[tokio::test]
-async fn s39_what_is_put_is_shown_though_a_listing_did_not_see_it() {
+async fn s39_a_put_is_shown_despite_an_older_listing() {
     let bucket = Bucket::in_memory();
     bucket.put("d/old", "old").await;
     let world = Arc::new(bucket.mount(|_| {}).await);
@@ -62,7 +62,7 @@ async fn s39_what_is_put_is_shown_though_a_listing_did_not_see_it() {
 /// While a directory was being created, an object put into it was not found by lookups, which then created a file of that name
 /// (world 11648 of both sides).
 #[tokio::test]
-async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
+async fn s39_a_put_into_a_directory_being_created_is_shown() {
     let bucket = Bucket::in_memory();
     let world = Arc::new(bucket.mount(|_| {}).await);
     let objects = objects(&world);
@@ -80,7 +80,7 @@ async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
 /// A GET whose client disconnected during a store request left the file open for ever: removing its name then made a copy below
 /// `.tenon/orphans`, which stayed until the next mount.
 #[tokio::test]
-async fn a_get_that_is_cut_off_leaves_nothing_open() {
+async fn a_cancelled_get_leaves_no_file_open() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let objects = Arc::new(objects(&world));
     world.write_file("file", b"bytes").await.unwrap();
@@ -107,7 +107,7 @@ async fn a_get_that_is_cut_off_leaves_nothing_open() {
 
 /// A file unknown to the mount was not found while an endpoint's client replaced it (world 7403 of both sides).
 #[tokio::test]
-async fn s39_what_is_being_replaced_is_found_meanwhile() {
+async fn s39_an_object_being_replaced_is_still_found() {
     let bucket = Bucket::in_memory();
     bucket.put("d/old", "old").await;
     let world = Arc::new(bucket.mount(|_| {}).await);
@@ -127,7 +127,7 @@ async fn s39_what_is_being_replaced_is_found_meanwhile() {
 /// While attributes were being exported, an object put meanwhile was taken for the exported one, and the bucket was not checked
 /// again (world 2812 of both sides).
 #[tokio::test(start_paused = true)]
-async fn s39_what_is_put_is_shown_though_attributes_are_exported_meanwhile() {
+async fn s39_a_put_is_shown_despite_a_concurrent_export() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let objects = Arc::new(objects(&world));
     put(&objects, "file", "old").await;
@@ -150,7 +150,7 @@ async fn s39_what_is_put_is_shown_though_attributes_are_exported_meanwhile() {
 /// While the first write waited for the bucket the file counted as unchanged: a foreign object stored meanwhile became its base
 /// and was replaced silently (world 9284 of both sides).
 #[tokio::test]
-async fn s52_what_others_store_during_the_first_write_is_a_conflict() {
+async fn s52_a_foreign_put_during_the_first_write_is_a_conflict() {
     let bucket = Bucket::with_metadata();
     bucket.put("file", "").await;
     let world = Arc::new(bucket.mount(|config| config.part_size_bytes = MIB as u64).await);
@@ -169,7 +169,7 @@ async fn s52_what_others_store_during_the_first_write_is_a_conflict() {
 /// The target of the rename was not stored yet, and the object that the endpoint had put there counted as foreign: it kept the
 /// name, and the renamed file went to `lost+found` (world 9868 of both sides).
 #[tokio::test]
-async fn s39_s229_a_rename_over_a_file_being_written_replaces_what_was_put_there() {
+async fn s39_s229_a_rename_over_a_file_being_written_replaces_the_put_object() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("from", b"renamed").await.unwrap();
@@ -196,7 +196,7 @@ async fn s39_s229_a_rename_over_a_file_being_written_replaces_what_was_put_there
 
 /// As above, for a removal.
 #[tokio::test]
-async fn s39_s229_a_removal_of_a_file_being_written_removes_what_was_put_there() {
+async fn s39_s229_a_removal_of_a_file_being_written_removes_the_put_object() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("stored", b"old").await.unwrap();

@@ -80,7 +80,7 @@ async fn assert_sound(world: &World) {
 }
 
 #[tokio::test]
-async fn s39_what_is_put_the_mount_shows_at_once() {
+async fn s39_the_mount_shows_a_put_at_once() {
     for world in each().await {
         let objects = objects(&world);
         // The mount has looked the name up and caches the answer.
@@ -106,7 +106,7 @@ async fn s39_what_is_put_the_mount_shows_at_once() {
 }
 
 #[tokio::test]
-async fn s181_what_is_written_is_an_object_when_it_is_closed() {
+async fn s181_a_written_file_is_an_object_after_its_close() {
     for world in each().await {
         let objects = objects(&world);
         let handle = world.create("file").await.unwrap();
@@ -134,7 +134,7 @@ async fn s181_what_is_written_is_an_object_when_it_is_closed() {
 }
 
 #[tokio::test]
-async fn s182_who_reads_an_old_inode_reads_on() {
+async fn s182_readers_of_a_replaced_inode_continue() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         let objects = objects(&world);
@@ -175,7 +175,7 @@ async fn a_hard_link_keeps_the_old_bytes() {
 }
 
 #[tokio::test]
-async fn s186_directories_go_with_their_last_object_unless_they_were_made() {
+async fn s186_implicit_directories_end_with_their_last_object() {
     for world in each().await {
         let objects = objects(&world);
         world.mkdir("made").await.unwrap();
@@ -197,7 +197,7 @@ async fn s186_directories_go_with_their_last_object_unless_they_were_made() {
 
 /// A program saw an empty directory that no listing showed and no client could remove.
 #[tokio::test]
-async fn s186_a_directory_that_a_program_emptied_is_an_object_until_it_is_deleted() {
+async fn s186_an_emptied_directory_is_an_object_until_its_deletion() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         let objects = objects(&world);
@@ -217,7 +217,7 @@ async fn s186_a_directory_that_a_program_emptied_is_an_object_until_it_is_delete
 
 /// An object beside a directory of the same name must get its plain name back when the directory is removed.
 #[tokio::test]
-async fn an_object_beside_a_directory_has_its_name_again() {
+async fn a_shadowed_object_gets_its_name_back() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let objects = objects(&world);
     put(&objects, "a", "object").await;
@@ -240,7 +240,7 @@ async fn an_object_beside_a_directory_has_its_name_again() {
 /// After a program removed or renamed the directory, the object kept its shadowed name and another file got the plain one: two
 /// files had one key (worlds 1574 and 2694 of both sides).
 #[tokio::test]
-async fn s62_an_object_beside_a_directory_that_a_program_takes_away_has_its_name_again() {
+async fn s62_a_shadowed_object_gets_its_name_back_when_a_program_removes_the_directory() {
     for world in each().await {
         let objects = objects(&world);
         for is_renamed in [false, true] {
@@ -378,7 +378,7 @@ async fn s183_a_file_that_was_cut_has_another_tag() {
 }
 
 #[tokio::test]
-async fn s187_nothing_of_tenons_own_is_shown_or_changed() {
+async fn s187_reserved_objects_are_neither_shown_nor_changed() {
     for world in each().await {
         let objects = objects(&world);
         put(&objects, "a", "x").await;
@@ -446,7 +446,7 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn settings_are_kept_beside_the_objects() {
+async fn settings_are_not_objects() {
     use store::Settings;
     for world in each().await {
         let buckets = DirectoryBuckets::new(world.fs.clone());
@@ -472,7 +472,7 @@ async fn settings_are_kept_beside_the_objects() {
 }
 
 #[tokio::test]
-async fn a_change_waits_until_the_front_end_has_heard_of_it() {
+async fn a_change_waits_for_the_front_end_to_invalidate() {
     for world in each().await {
         let mut news = world.fs.invalidations();
         let heard: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
@@ -500,7 +500,7 @@ async fn a_change_waits_until_the_front_end_has_heard_of_it() {
 
 /// A put below an unknown directory must not cost a lookup.
 #[tokio::test]
-async fn by_path_a_put_is_one_request_where_the_mount_knows_nothing() {
+async fn by_path_a_put_into_an_unknown_directory_is_one_request() {
     let world = World::new().await;
     let objects = objects(&world);
     let (_, counts) = world.counting(put(&objects, "dir/file", "x")).await;
@@ -541,7 +541,7 @@ async fn listings_page_through_a_large_directory() {
 
 /// An event reported the change, so the mount shows it before its cached state expires.
 #[tokio::test]
-async fn what_others_do_is_seen_when_it_is_said() {
+async fn foreign_changes_are_shown_on_a_hint() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     bucket.put("dir/a", "one").await;

@@ -142,7 +142,7 @@ async fn settings_by_name_are_found_and_moved() {
 
 /// A policy that was revoked through one endpoint stayed in force at another one until its restart.
 #[tokio::test(start_paused = true)]
-async fn s480_what_another_endpoint_sets_is_seen_soon() {
+async fn s480_settings_of_another_endpoint_are_seen_soon() {
     let bucket = Bucket::with_metadata();
     let (one, other) = (bucket.mount(|_| {}).await, bucket.elsewhere().mount(|_| {}).await);
     DirectoryBuckets::new(one.fs.clone()).create("shared").await.unwrap();

@@ -74,7 +74,7 @@ async fn s184_uploads_outlast_the_mount() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_given_up_leaves_nothing() {
+async fn an_aborted_upload_leaves_nothing() {
     for world in each().await {
         let objects = objects(&world);
         let id = objects.begin(&key("big"), Attributes::default(), Tags::new()).await.unwrap();

@@ -253,7 +253,7 @@ mod tests {
 
     /// Changing a byte of a 5 TiB object must cost a part of the configured size, not one of 525 MB.
     #[test]
-    fn what_was_written_of_a_long_file_goes_up_in_parts_of_the_configured_size() {
+    fn written_ranges_of_a_long_file_go_up_in_parts_of_the_configured_size() {
         let changed = 3 * TIB..3 * TIB + 1;
         let is_unchanged = |range: &Range<u64>| range.end <= changed.start || changed.end <= range.start;
         let parts = parts(5 * TIB, 8 * MIB, is_unchanged);

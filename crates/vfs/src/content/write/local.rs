@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_does_not_come_back() {
+    fn truncated_bytes_do_not_come_back() {
         let mut local = over(100);
         local.write(50, b"x").unwrap();
         local.resize(20).unwrap();

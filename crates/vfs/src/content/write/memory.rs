@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_what_was_written_with_zeros_between() {
+    fn gaps_between_writes_read_as_zeros() {
         let (pool, mut memory) = empty(8 << 20);
         let far = SLAB_BYTES as u64 + 10;
         memory.write(&pool, 2, b"ab");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_refused() {
+    fn a_reservation_beyond_the_budget_is_refused() {
         let (_, mut memory) = empty(2 << 20);
         assert!(memory.reserve(2 << 20));
         assert!(!memory.reserve((2 << 20) + 1));

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_say_which_inode_they_are_and_others_say_none() {
+    fn ids_contain_their_inode_number() {
         let id = new_id(&Entropy::new(1), Ino(0x1234));
         assert_eq!(ino_of(&id), Some(Ino(0x1234)));
         for wrong in ["", "abc", &id[..32], "ü".repeat(40).as_str(), &format!("{}+1", &id[..32])] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back() {
+    fn records_round_trip() {
         let user = BTreeMap::from([("a".to_owned(), "ü".to_owned())]);
         let attributes = Attributes { user, ..Attributes::default() };
         let begun = UploadRecord::new("id", b"a/\xff", Timestamp(5), attributes, Tags::new());
