@@ -28,7 +28,7 @@ pub enum AttributeSource {
 pub struct Config {
     /// The prefix of all keys of the volume: empty, or ending in `/`.
     pub prefix: Vec<u8>,
-    /// Refuse every change.
+    /// Whether every change is refused.
     pub read_only: bool,
     /// Owner of objects that carry no owner.
     pub uid: u32,

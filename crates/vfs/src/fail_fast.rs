@@ -67,7 +67,7 @@ impl FailFastSemaphore {
         self.run_with_permits(1, work).await
     }
 
-    /// Like `take`, for work that needs several permits.
+    /// Like `run`, for work that needs several permits.
     pub(crate) async fn run_with_permits<T, E: Unanswered>(
         &self,
         permits: u32,

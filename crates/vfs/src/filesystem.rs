@@ -73,7 +73,7 @@ pub struct Filesystem {
     pub(crate) locks: Locks,
     pub(crate) changes: Changes,
     /// Keys that are about to change. Storing an object and naming it are two steps; two changes of one mount under one key
-    /// must not take each other's objects for foreign ones. Claimed after a file's `work` and path, see `path_locks`.
+    /// must not take each other's objects for foreign ones. Claimed after a file's `write_state` and path, see `path_locks`.
     pub(crate) claims: Claims<ObjectKey>,
     /// Keys that the endpoint changes, claimed until the namespace shows the outcome. Claimed before any other lock.
     pub(crate) endpoint_claims: Claims<ObjectKey>,
@@ -224,11 +224,11 @@ impl Filesystem {
     }
 
     /// Like `is_fresh` for an observation inside a directory, which a hint about the directory may have made stale.
-    pub(crate) fn is_believed(&self, dir: Ino, seen_at: Moment) -> bool {
+    pub(crate) fn is_trusted(&self, dir: Ino, seen_at: Moment) -> bool {
         self.is_fresh(seen_at) && !self.directories.is_doubted(dir, seen_at)
     }
 
-    pub(crate) fn writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self) -> Result<()> {
         if self.config.read_only { Err(Error::READ_ONLY) } else { Ok(()) }
     }
 
@@ -285,7 +285,7 @@ impl Filesystem {
         };
         let size_bytes = inode.size_bytes;
         Ok(Some(match &inode.content {
-            Content::Inline(extents) => Pin::spread(extents, size_bytes, path.as_ref()),
+            Content::Inline(extents) => Pin::of_extents(extents, size_bytes, path.as_ref()),
             Content::Rows(summary) => Pin::of_rows(tables()?, inode.ino, summary.clone(), size_bytes, path),
         }))
     }

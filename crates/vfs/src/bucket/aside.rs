@@ -45,7 +45,7 @@ impl Filesystem {
             Ok(object) => {
                 let content = relocated(&stored, &stored_at(&object));
                 let size_bytes = inode.size_bytes;
-                let copy = Pin::spread(&content, size_bytes, None);
+                let copy = Pin::of_extents(&content, size_bytes, None);
                 work.rebase(Some(Arc::new(copy.clone())));
                 file.repin(|| Ok::<_, Error>(Some(copy)))?;
                 Ok(Some(Aside { object, content, size_bytes }))

@@ -282,7 +282,7 @@ impl Filesystem {
                         shown => shown.map(|()| true),
                     }
                 }
-                true => self.copy_onto_itself(&file).await.map(|()| work.follow(&file)).map(|()| true),
+                true => self.copy_onto_itself(&file).await.map(|()| work.rebase_on_pin(&file)).map(|()| true),
                 false => Ok(false),
             }
         };

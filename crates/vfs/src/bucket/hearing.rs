@@ -142,9 +142,9 @@ impl Filesystem {
             return Ok(if is_news { Worth::Looking } else { Worth::Nothing });
         };
         self.known.forget(inode.ino);
-        let is_believed = self.is_believed(way.dir, inode.observed_at) || self.is_listed(way.dir, name)?;
+        let is_trusted = self.is_trusted(way.dir, inode.observed_at) || self.is_listed(way.dir, name)?;
         let is_open = self.files.get(inode.ino).is_some();
-        Ok(if is_believed || is_open { Worth::Looking } else { Worth::Telling })
+        Ok(if is_trusted || is_open { Worth::Looking } else { Worth::Telling })
     }
 
     /// Whether a hint says what is known: most are echoes of what was done here.

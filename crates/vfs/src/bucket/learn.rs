@@ -228,7 +228,7 @@ impl Filesystem {
 
     fn needs_no_look(&self, parent: Ino, inode: &Inode) -> bool {
         match inode.object().is_some() || inode.is_dir() {
-            true => self.has_unpublished_writes(inode.ino) || self.is_believed(parent, inode.observed_at),
+            true => self.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at),
             // What nobody has open was being made when the last mount died.
             false => self.files.get(inode.ino).is_some(),
         }

@@ -33,7 +33,7 @@ impl Budget {
     }
 
     /// Takes the bytes even beyond the limit, for the one buffer that progress depends on.
-    pub(crate) fn hold_anyway(&self, bytes: u64) -> Held {
+    pub(crate) fn hold_beyond_limit(&self, bytes: u64) -> Held {
         self.0.held.fetch_add(bytes, Ordering::AcqRel);
         Held { budget: self.clone(), bytes }
     }

@@ -42,7 +42,7 @@ impl Discards {
     }
 
     /// Waits until the queue is empty or the store does not answer.
-    pub(crate) async fn drained(&self) {
+    pub(crate) async fn wait_until_drained(&self) {
         self.until(|| self.len() == 0 || self.is_stuck()).await;
     }
 
@@ -72,7 +72,7 @@ impl Discards {
     }
 
     /// Puts an object into the queue; returns whether it did. Waits for room while the store answers.
-    async fn enter(&self, queue: &mpsc::Sender<ObjectKey>, key: ObjectKey) -> bool {
+    async fn enqueue(&self, queue: &mpsc::Sender<ObjectKey>, key: ObjectKey) -> bool {
         match queue.try_send(key) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
@@ -89,7 +89,7 @@ impl Filesystem {
     pub(crate) async fn discard(&self, key: ObjectKey) {
         self.discards.waiting.fetch_add(1, Ordering::AcqRel);
         let queue = self.discards.queue.get_or_init(|| self.start_discarding());
-        if !self.discards.enter(queue, key.clone()).await {
+        if !self.discards.enqueue(queue, key.clone()).await {
             tracing::debug!(%key, "an unused object stays in the bucket: the queue of deletions is full; `tenon gc` removes it");
             self.discards.remove_one();
         }

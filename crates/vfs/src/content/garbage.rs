@@ -33,7 +33,7 @@ impl Filesystem {
             for key in &keys {
                 self.discard(key.clone()).await;
             }
-            self.discards.drained().await;
+            self.discards.wait_until_drained().await;
         }
         let leases = match self.layout.follows_paths() {
             true => left_over(self.store.as_ref(), &self.layout.leases(), only_find).await?,

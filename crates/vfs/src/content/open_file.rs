@@ -71,7 +71,7 @@ struct Shared {
     /// Whether the file was created without a name (`O_TMPFILE`) and may get one.
     is_linkable: bool,
     /// The headers of the object that we stored last, which saves a HEAD.
-    carried: Option<StoredDescription>,
+    stored_description: Option<StoredDescription>,
     /// The conflict in which the file's writes lost.
     conflict: Option<String>,
     /// Whether a foreign object was seen under the file's name while it had unpublished writes.
@@ -195,7 +195,7 @@ impl OpenFile {
     }
 
     /// Notes that a multipart upload has begun under the file's key.
-    pub(crate) fn set_stream(&self) {
+    pub(crate) fn mark_streaming(&self) {
         self.shared().pending.is_stream = true;
     }
 
@@ -233,14 +233,15 @@ impl OpenFile {
 
     /// Notes the headers and tags stored with an object.
     pub(crate) fn set_stored_description(&self, etag: &ETag, described: Described, stored_at: Moment) {
-        self.shared().carried = Some(StoredDescription { of: etag.clone(), described, stored_at });
+        self.shared().stored_description = Some(StoredDescription { of: etag.clone(), described, stored_at });
     }
 
     /// Returns the headers and tags of an object and when they were stored, if we stored that object last.
     pub(crate) fn stored_description(&self, etag: &ETag) -> Option<(Described, Moment)> {
         let shared = self.shared();
-        let carried = shared.carried.as_ref().filter(|carried| carried.of == *etag)?;
-        Some((carried.described.clone(), carried.stored_at))
+        let stored_description =
+            shared.stored_description.as_ref().filter(|stored_description| stored_description.of == *etag)?;
+        Some((stored_description.described.clone(), stored_description.stored_at))
     }
 
     /// Notes the conflict in which the file's writes lost.

@@ -69,7 +69,7 @@ impl Pin {
     }
 
     /// Returns the snapshot of a file by its extents; those without a key are at `path`.
-    pub(crate) fn spread(content: &[Extent], size_bytes: u64, path: Option<&ObjectKey>) -> Self {
+    pub(crate) fn of_extents(content: &[Extent], size_bytes: u64, path: Option<&ObjectKey>) -> Self {
         Self { pieces: Pieces::Loaded(pieces(content, path)), size_bytes }
     }
 
@@ -171,7 +171,7 @@ impl Pin {
     }
 
     /// Returns a range of the file as content of another file, in which the range begins at `at` after a hole.
-    pub(crate) fn moved(&self, range: &Range<u64>, at: u64) -> Result<Self, StoreError> {
+    pub(crate) fn slice_at(&self, range: &Range<u64>, at: u64) -> Result<Self, StoreError> {
         let cuts = self.cut(range.clone())?.into_iter();
         let pieces = cuts.filter_map(|cut| match cut {
             Cut::Hole(_) => None,

@@ -41,7 +41,7 @@ impl Filesystem {
     async fn publish_open(&self, file: &OpenFile) {
         if let Err(error) = self.commit(file, When::Closed).await {
             let path = self.path_for_log(file.ino);
-            tracing::warn!(path, %error, "storing an open file in the background failed; retrying");
+            tracing::warn!(path, %error, "storing an open file in the background failed");
             if matches!(error, Error::Stale(_)) && !file.pending().is_edited {
                 file.mark_lost_unreported();
             }

@@ -35,7 +35,7 @@ impl SlabPool {
         Slab { bytes: Some(bytes), filled: 0, pool: self.clone() }
     }
 
-    fn give(&self, bytes: Box<[u8]>) {
+    fn put_back(&self, bytes: Box<[u8]>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < self.keep {
             free.push(bytes);
@@ -91,7 +91,7 @@ impl AsRef<[u8]> for Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         if let Some(bytes) = self.bytes.take() {
-            self.pool.give(bytes);
+            self.pool.put_back(bytes);
         }
     }
 }

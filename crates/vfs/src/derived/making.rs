@@ -32,7 +32,7 @@ impl Filesystem {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
-        self.writable()?;
+        self.check_writable()?;
         let place = (place.0, name(place.1)?);
         if self.see(views, &place).await?.is_some() {
             return Err(Error::EXISTS);
@@ -62,7 +62,7 @@ impl Filesystem {
 
     /// Removes the file that a name of a view leads to: its object.
     pub(crate) async fn unlink_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         let place = (parent, name(bytes)?);
         let Seen::File(inode) = self.see(views, &place).await?.ok_or(Error::NOT_FOUND)? else {
             return Err(Error::IS_DIRECTORY);
@@ -74,7 +74,7 @@ impl Filesystem {
 
     /// Makes a directory of the view.
     pub(crate) async fn mkdir_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<Attr> {
-        self.writable()?;
+        self.check_writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
         match views.tree.find(&path).await? {
@@ -89,7 +89,7 @@ impl Filesystem {
 
     /// Removes an empty directory of the view.
     pub(crate) async fn rmdir_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
         match views.tree.find(&path).await? {

@@ -23,7 +23,7 @@ impl Filesystem {
         to: (Ino, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         let is_within = self.derived_at(from.0).is_some() && self.derived_at(to.0).is_some();
         if !is_within {
             return Err(ELSEWHERE);

@@ -10,7 +10,7 @@ impl Filesystem {
     /// Sets what a directory may hold, by its path below the volume's root; the root's is the whole volume. `None`
     /// takes the quota away.
     pub async fn set_quota(&self, path: &[u8], limits: Option<Limits>) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         if self.layout.follows_paths() {
             let why = "a volume named by path has no quotas: others store objects in it";
             return Err(Error::new(libc::EOPNOTSUPP, why));

@@ -11,7 +11,7 @@ use crate::content::open_file::FileUser;
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::zeros;
 use crate::content::slab::SLAB_BYTES;
-use crate::ops::{is_changed, join, owned};
+use crate::ops::{into_owned_error, is_changed, join};
 use crate::{Error, Filesystem};
 
 /// Maximum bytes of one item of the stream.
@@ -51,13 +51,13 @@ pub(super) async fn body(
     let first = match Box::pin(body.next()).await {
         Ok(first) => first,
         Err(Error::Stale(_)) => return Ok(None),
-        Err(error) => return Err(cut_off(error)),
+        Err(error) => return Err(body_error(error)),
     };
     let rest = stream::try_unfold(body, |mut body| async move {
         if body.rest.is_empty() {
             return Ok(None);
         }
-        let item = Box::pin(body.next()).await.map_err(cut_off)?;
+        let item = Box::pin(body.next()).await.map_err(body_error)?;
         Ok(Some((item, body)))
     });
     Ok(Some(stream::iter([Ok(first)]).chain(rest).boxed()))
@@ -74,7 +74,7 @@ impl Body {
                 Cut::Hole(hole) => bytes.push(zeros(&hole)),
                 Cut::Stored(within, piece) => {
                     let read = self.fs.read_piece(self.file.ino, &piece, within, &mut bytes).await;
-                    read.map_err(|error| if is_changed(&error) { stale() } else { owned(error) })?;
+                    read.map_err(|error| if is_changed(&error) { stale() } else { into_owned_error(error) })?;
                 }
             }
         }
@@ -119,7 +119,7 @@ fn stale() -> Error {
 }
 
 /// Maps an error to one about the requested object, because the caller does not know the file's objects.
-fn cut_off(error: Error) -> StoreError {
+fn body_error(error: Error) -> StoreError {
     match error {
         Error::Store(error) => error,
         Error::Stale(what) => StoreError::Unavailable(what),

@@ -7,13 +7,13 @@ use store::{ObjectKey, StoreError};
 use crate::Error;
 
 /// Translates an error of the file system about a key.
-pub(super) fn about(key: &ObjectKey) -> impl Fn(Error) -> StoreError {
+pub(super) fn error_about(key: &ObjectKey) -> impl Fn(Error) -> StoreError {
     let key = key.clone();
     move |error| store_error(&key, error)
 }
 
 /// Translates an error of the namespace about a key.
-pub(super) fn named(key: &ObjectKey) -> impl Fn(FsError) -> StoreError {
+pub(super) fn namespace_error_about(key: &ObjectKey) -> impl Fn(FsError) -> StoreError {
     let key = key.clone();
     move |error| namespace_error(&key, error)
 }

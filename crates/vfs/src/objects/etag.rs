@@ -93,10 +93,10 @@ fn add_text(digest: &mut Context, text: &[u8]) {
 }
 
 fn tag(digest: Context, pieces: usize) -> ETag {
-    ETag::new(&format!("{}-{}", named(digest), pieces.max(1)))
+    ETag::new(&format!("{}-{}", short_hex(digest), pieces.max(1)))
 }
 
-fn named(digest: Context) -> String {
+fn short_hex(digest: Context) -> String {
     hex(&digest.finish().as_ref()[..TAG_BYTES])
 }
 

@@ -63,7 +63,7 @@ impl Objects {
     }
 
     fn check_writable(&self) -> store::Result<()> {
-        self.fs.writable().map_err(|error| StoreError::Denied(error.to_string()))
+        self.fs.check_writable().map_err(|error| StoreError::Denied(error.to_string()))
     }
 
     /// Returns the claim of a key.

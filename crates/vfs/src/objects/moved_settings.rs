@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::{ListEntry, ListRequest, ObjectKey, Pages, Payload, PutOptions, bucket_name};
 
-use super::errors::{about, named};
+use super::errors::{error_about, namespace_error_about};
 use crate::{Filesystem, Result};
 
 /// Prefix of the root's attributes that are notes; a directory's name follows.
@@ -138,7 +138,7 @@ impl Filesystem {
         loop {
             let notes = {
                 let _noting = self.moved_settings.lock();
-                let notes = self.settings_notes().map_err(about(&root))?;
+                let notes = self.settings_notes().map_err(error_about(&root))?;
                 self.moved_settings.waiting.store(notes.len(), Ordering::Release);
                 notes
             };
@@ -152,12 +152,12 @@ impl Filesystem {
                     if to != from && (may_have(to) || may_have(from)) {
                         self.move_settings(from, to).await?;
                     }
-                    self.end_note(to, from).map_err(about(&root))?;
+                    self.end_note(to, from).map_err(error_about(&root))?;
                 }
                 None => self.break_cycle(&notes).await?,
             }
             // New documents must not be stored before the removal of the note is durable, or a crash would bring the note back.
-            self.sync_names_unless_write_back().await.map_err(about(&root))?;
+            self.sync_names_unless_write_back().await.map_err(error_about(&root))?;
         }
     }
 
@@ -181,8 +181,10 @@ impl Filesystem {
     /// Returns the key prefix of a name's documents; for an empty name, the prefix of all documents.
     fn settings_of(&self, bucket: &[u8]) -> store::Result<Bytes> {
         let root = ObjectKey::try_from("/")?;
-        let key =
-            self.layout.setting(if bucket.is_empty() { b"_" } else { bucket }, "_").map_err(about(&root))?;
+        let key = self
+            .layout
+            .setting(if bucket.is_empty() { b"_" } else { bucket }, "_")
+            .map_err(error_about(&root))?;
         let surplus = if bucket.is_empty() { "_/_".len() } else { "_".len() };
         Ok(Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - surplus]))
     }
@@ -234,11 +236,11 @@ impl Filesystem {
         self.move_settings(name, &aside).await?;
         let _noting = self.moved_settings.lock();
         let root = ObjectKey::try_from("/")?;
-        let now = self.settings_notes().map_err(about(&root))?;
+        let now = self.settings_notes().map_err(error_about(&root))?;
         let users = now.iter().filter(|(to, from)| *from == name && *to != name);
         let users = users.map(|(to, _)| note(to, aside.clone()));
         let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
-        self.names.commit_together(&self.ctx(), &ops).map(drop).map_err(named(&root))
+        self.names.commit_together(&self.ctx(), &ops).map(drop).map_err(namespace_error_about(&root))
     }
 }
 

@@ -4,7 +4,7 @@
 //! directory of the same name does not get them. In a volume named by path they are stored under the name, and
 //! [moved](super::moved_settings) when a mount renames the directory.
 //!
-//! Invariant: a change of a document by another endpoint is seen within [`FRESH`].
+//! Invariant: a change of a document by another endpoint is seen within [`CACHE_LIFETIME`].
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -19,13 +19,13 @@ use store::{
 use tokio::time::Instant;
 
 use super::Objects;
-use super::errors::{about, named};
+use super::errors::{error_about, namespace_error_about};
 use crate::Filesystem;
 
 /// How long a cached document is valid, since another endpoint may change it.
-const FRESH: Duration = Duration::from_secs(10);
+const CACHE_LIFETIME: Duration = Duration::from_secs(10);
 /// Maximum difference between the clocks of the store and of this machine.
-const CLOCKS_APART: Duration = Duration::from_secs(300);
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
 /// Documents read or written, by key, and when.
 #[derive(Debug, Default)]
@@ -69,23 +69,28 @@ impl Objects {
             return Err(StoreError::Invalid("the name of a setting must not be empty or invalid".to_owned()));
         };
         let bucket = self.bucket().unwrap_or_default();
-        let noted = self.fs.settings_source(bucket).map_err(about(&asked))?;
+        let noted = self.fs.settings_source(bucket).map_err(error_about(&asked))?;
         if let Some(noted) = &noted
             && noted.is_empty()
         {
             return Err(StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned()));
         }
         let bucket = noted.as_deref().unwrap_or(bucket);
-        let by_name = self.fs.layout.setting(bucket, name).map_err(about(&asked))?;
+        let by_name = self.fs.layout.setting(bucket, name).map_err(error_about(&asked))?;
         if self.is_by_path() || bucket.is_empty() {
             return Ok(Location { key: by_name, before: None });
         }
         let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
         let bucket = Name::new(bucket).map_err(|_| gone())?;
-        let directory = self.fs.names.lookup(Ino::ROOT, &bucket).map_err(named(&asked))?.ok_or_else(gone)?;
+        let directory = self
+            .fs
+            .names
+            .lookup(Ino::ROOT, &bucket)
+            .map_err(namespace_error_about(&asked))?
+            .ok_or_else(gone)?;
         // No bucket name contains this character.
         let by_ino = format!("#{:016x}", directory.ino.0);
-        let key = self.fs.layout.setting(by_ino.as_bytes(), name).map_err(about(&asked))?;
+        let key = self.fs.layout.setting(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
         Ok(Location { key, before: Some((by_name, directory.btime)) })
     }
 
@@ -101,7 +106,7 @@ impl Objects {
             Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if stored.is_none_or(|stored| stored.after(CLOCKS_APART) < *made) {
+        if stored.is_none_or(|stored| stored.after(CLOCK_SKEW_MAX) < *made) {
             return Ok(None);
         }
         let text = self.fs.read_setting(before).await?;
@@ -162,7 +167,7 @@ impl Filesystem {
 #[async_trait::async_trait]
 impl Settings for Objects {
     async fn get(&self, name: &str) -> store::Result<Option<Bytes>> {
-        if self.fs.writable().is_ok() {
+        if self.fs.check_writable().is_ok() {
             Box::pin(self.fs.move_pending_settings()).await?;
         }
         let location = match self.setting(name) {
@@ -172,7 +177,7 @@ impl Settings for Objects {
         };
         let known = self.fs.settings.get(&location.key);
         if let Some(known) = &known
-            && known.at.elapsed() < FRESH
+            && known.at.elapsed() < CACHE_LIFETIME
         {
             return Ok(known.text.clone());
         }

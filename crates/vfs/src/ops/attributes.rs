@@ -18,7 +18,7 @@ impl Filesystem {
         changes: Changes,
         handle: Option<Handle>,
     ) -> Result<Attr> {
-        self.writable()?;
+        self.check_writable()?;
         self.must_not_be_derived_directory(ino)?;
         let changes = self.with_set_id_dropped(caller, ino, changes)?;
         if let Some(size) = changes.size_bytes {

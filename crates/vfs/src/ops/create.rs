@@ -62,7 +62,7 @@ impl Filesystem {
         let attr = self.make_stored(caller, parent, name, Kind::File, mode, 0, None).await?;
         // `make_stored` has counted the kernel's reference already.
         let file = self.open_file(attr.ino)?;
-        Ok((attr, self.opened(file.keep(), flags | libc::O_RDWR)))
+        Ok((attr, self.new_handle(file.keep(), flags | libc::O_RDWR)))
     }
 
     pub(crate) async fn create_here(
@@ -89,7 +89,7 @@ impl Filesystem {
         }
         self.references.add(inode.ino);
         // The creator stores the file at close, even through a read-only descriptor.
-        Ok((Attr::from(&file.overlay(inode)), self.opened(file.keep(), flags | libc::O_RDWR)))
+        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.keep(), flags | libc::O_RDWR)))
     }
 
     /// Creates and opens a file without a name (`O_TMPFILE`). It is deleted with its last handle unless it is linked before,
@@ -101,7 +101,7 @@ impl Filesystem {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
-        self.writable()?;
+        self.check_writable()?;
         if self.layout.follows_paths() {
             let why = "files without a name (O_TMPFILE) are not possible in a volume named by path";
             return Err(Error::new(libc::EOPNOTSUPP, why));
@@ -118,7 +118,7 @@ impl Filesystem {
             return Err(error);
         }
         self.references.add(ino);
-        Ok((Attr::from(&file.overlay(inode)), self.opened(file.keep(), flags)))
+        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.keep(), flags)))
     }
 
     /// Creates a file without opening it, or a special file: an empty object.
@@ -182,7 +182,7 @@ impl Filesystem {
             return Err(Error::new(libc::EPERM, why));
         }
         let name = self.free_name(parent, name_bytes, before.kind).await?;
-        let unnamed = if before.is_orphan() { Some(self.linkable(ino)?) } else { None };
+        let unnamed = if before.is_orphan() { Some(self.file_to_link(ino)?) } else { None };
         let file = self.open_file(ino)?;
         let linked = async {
             // The file's lock keeps its primary name from being promoted or removed meanwhile.
@@ -214,7 +214,7 @@ impl Filesystem {
     }
 
     /// Returns the open file of an inode without a name, if the inode may be linked.
-    fn linkable(&self, ino: Ino) -> Result<Arc<OpenFile>> {
+    fn file_to_link(&self, ino: Ino) -> Result<Arc<OpenFile>> {
         let file = self.files.get(ino).filter(|file| file.is_linkable());
         file.ok_or(Error::new(
             libc::ENOENT,
@@ -224,7 +224,7 @@ impl Filesystem {
 
     /// Returns a name that may be created: valid, not reserved, and not taken according to the bucket.
     pub(crate) async fn free_name(&self, parent: Ino, bytes: &[u8], kind: Kind) -> Result<Name> {
-        self.writable()?;
+        self.check_writable()?;
         let name = name(bytes)?;
         if is_reserved(parent, bytes) {
             return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));

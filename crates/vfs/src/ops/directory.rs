@@ -75,7 +75,7 @@ impl Filesystem {
         if cookie == 0 {
             self.accessed(handle.ino);
         }
-        let mut listed = self.dots(handle.ino, cookie)?;
+        let mut listed = self.dot_entries(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
         let Some(mut after) = positions(&handle).text(cookie) else {
@@ -135,9 +135,9 @@ impl Filesystem {
         limit: usize,
         plus: bool,
     ) -> Result<Vec<Listed>> {
-        let mut listed = self.dots(handle.ino, cookie)?;
+        let mut listed = self.dot_entries(handle.ino, cookie)?;
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let mut after = self.resumed(handle, cookie)?;
+        let mut after = self.resume_after(handle, cookie)?;
         loop {
             let (entries, last) =
                 self.list_derived(views, handle.ino, after.as_ref(), limit.max(1), plus).await?;
@@ -157,7 +157,7 @@ impl Filesystem {
 
     /// Returns the name after which a listing of a derived directory continues. It may come from a listing that another handle
     /// read and the front end cached.
-    fn resumed(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
+    fn resume_after(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
         if let Some(text) = positions(handle).text(cookie) {
             return Ok(Some(Name::new(&text)?));
@@ -167,8 +167,8 @@ impl Filesystem {
         Ok(Some(kept))
     }
 
-    /// Lists the whole bucket to learn every name; `told` gets the number of entries found so far.
-    pub async fn learn_all(&self, mut told: impl FnMut(usize)) -> Result<usize> {
+    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
+    pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
         let (mut directories, mut count) = (vec![Ino::ROOT], 0);
         while let Some(dir) = directories.pop() {
             let handle = self.opendir(dir).await?;
@@ -178,7 +178,7 @@ impl Filesystem {
                 let Some(last) = listed.last() else { break };
                 cookie = last.cookie;
                 count += listed.len();
-                told(count);
+                on_progress(count);
                 let inside = listed.iter().filter(|entry| entry.kind == Some(Kind::Directory));
                 directories.extend(inside.map(|entry| entry.ino));
             }
@@ -198,7 +198,7 @@ impl Filesystem {
         self.handles.remove_directory(handle);
     }
 
-    fn dots(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
+    fn dot_entries(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
         let parent = match self.derived_at(dir) {
             Some(views) => views.parent(dir),
             None => self.names.inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent),

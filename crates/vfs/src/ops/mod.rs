@@ -22,7 +22,7 @@ pub(crate) use attributes::without_set_id;
 pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
-pub(crate) use read::{is_changed, join, owned};
+pub(crate) use read::{into_owned_error, is_changed, join};
 pub use seek::Whence;
 pub use status::{Statfs, Status};
 pub(crate) use sync::Outcomes;

@@ -15,7 +15,7 @@ impl Filesystem {
     /// Opens a file after checking whether its object is unchanged.
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
-            self.writable()?;
+            self.check_writable()?;
             self.must_not_be_in_conflict(ino)?;
         }
         let inode = self.names.inode(ino)?;
@@ -46,7 +46,7 @@ impl Filesystem {
             file.close().await?;
             return Err(error);
         }
-        let opened = self.opened(file.keep(), flags);
+        let opened = self.new_handle(file.keep(), flags);
         Ok(Opened { was_replaced: was_replaced || opened.was_replaced, ..opened })
     }
 
@@ -58,7 +58,7 @@ impl Filesystem {
             || inode.observed_at >= asked_at
             || self.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
-            || self.sharing.is_none() && self.is_believed(parent, inode.observed_at)
+            || self.sharing.is_none() && self.is_trusted(parent, inode.observed_at)
             || self.sharing.is_none() && self.directories.get(parent).known().is_recent(asked_at, now, ttl)
     }
 
@@ -182,7 +182,7 @@ impl Filesystem {
         path.unwrap_or_else(|_| format!("inode {ino}"))
     }
 
-    pub(crate) fn opened(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
+    pub(crate) fn new_handle(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
         let ino = file.ino;
         let version = loop {
             let (pin, lineage) = file.pin();

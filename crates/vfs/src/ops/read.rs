@@ -65,7 +65,7 @@ impl Filesystem {
                     self.repin(&handle.file, &pin).await?;
                 }
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
-                Err(error) => return Err(owned(error)),
+                Err(error) => return Err(into_owned_error(error)),
             }
         }
     }
@@ -206,7 +206,7 @@ impl Filesystem {
                     },
                     WriteState::Local(_) => {}
                 }
-                state.follow(&handle.file);
+                state.rebase_on_pin(&handle.file);
                 let WriteState::Local(local) = &*state else { return Ok(None) };
                 (edited_parts(local, range.clone())?, local.base().cloned())
             };
@@ -222,7 +222,7 @@ impl Filesystem {
                     refreshes += 1
                 }
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
-                Err(error) => return Err(owned(error)),
+                Err(error) => return Err(into_owned_error(error)),
             }
         }
     }
@@ -267,7 +267,7 @@ pub(crate) fn is_changed(error: &StoreError) -> bool {
 }
 
 /// Returns an error shared by several readers as an owned one.
-pub(crate) fn owned(error: Arc<StoreError>) -> Error {
+pub(crate) fn into_owned_error(error: Arc<StoreError>) -> Error {
     match Arc::try_unwrap(error) {
         Ok(error) => error.into(),
         Err(shared) => match &*shared {

@@ -14,7 +14,7 @@ impl Filesystem {
         if let Some(views) = self.derived_at(parent) {
             return Box::pin(self.unlink_derived(views, parent, name_bytes)).await;
         }
-        self.writable()?;
+        self.check_writable()?;
         let name = name(name_bytes)?;
         if !self.layout.follows_paths() {
             let removed = self.names.commit(&self.ctx(), &Op::Unlink { parent, name, keep: true })?;
@@ -28,7 +28,7 @@ impl Filesystem {
         self.unlink_name(parent, &name, inode.ino).await
     }
 
-    /// Removes a known name in a volume named by path. The directory must be kept by the caller (`ensure_marker`).
+    /// Removes a known name in a volume named by path. Unlike `unlink`, stores no marker: a directory without one disappears with its last entry.
     pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let file = self.open_file(ino)?;
         let outcome = self.unlink_file(parent, name, &file).await;
@@ -98,7 +98,7 @@ impl Filesystem {
             return self.rmdir_derived(views, parent, name_bytes).await;
         }
         self.must_not_be_derived(parent, name_bytes)?;
-        self.writable()?;
+        self.check_writable()?;
         let name = name(name_bytes)?;
         let inode = self.must(self.find(parent, &name).await?)?;
         if inode.kind != Kind::Directory {

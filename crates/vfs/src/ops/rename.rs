@@ -53,7 +53,7 @@ struct RenamePlan {
 impl Filesystem {
     /// Renames a name; `flags` are those of `renameat2`.
     pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         if let Some(views) = self.derived_at(from.0).or_else(|| self.derived_at(to.0)) {
             return Box::pin(self.rename_derived(views, from, to, flags)).await;
         }
@@ -69,7 +69,7 @@ impl Filesystem {
         to: (Ino, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        let (how, leaves_whiteout) = how(flags)?;
+        let (how, leaves_whiteout) = parse_flags(flags)?;
         if is_reserved(to.0, to.1) {
             return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
         }
@@ -361,13 +361,13 @@ impl Filesystem {
             return self.rename_entry(plan, None).map(|()| None);
         }
         let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
-        let (_changing, _coming) = self.changing(plan);
+        let (_changing, _coming) = self.mark_both_changing(plan);
         let target_precondition = self.target_precondition(plan, is_shown).await?;
         let named = |moved: &ObjectRef| {
             let content = match (moves_to_path, is_shown) {
-                (true, _) => self.publication(source.ino, moved, source.size_bytes, None)?,
-                (false, true) => self.relocation(source.ino, &stored(moved))?,
-                (false, false) => self.relocation(source.ino, &stored_at(moved))?,
+                (true, _) => self.publish_op(source.ino, moved, source.size_bytes, None)?,
+                (false, true) => self.relocate_op(source.ino, &stored(moved))?,
+                (false, false) => self.relocate_op(source.ino, &stored_at(moved))?,
             };
             self.rename_entry(plan, Some(content))?;
             Ok::<_, Error>(moved.etag.clone())
@@ -392,7 +392,7 @@ impl Filesystem {
     /// Returns the precondition for the new key: the object of the replaced file, or none.
     async fn target_precondition(&self, plan: &RenamePlan, is_shown: bool) -> Result<Precondition> {
         let object = match is_shown && plan.how != MoveKind::PromoteLink {
-            true => self.replaced(plan).await?,
+            true => self.object_to_replace(plan).await?,
             false => None,
         };
         Ok(object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag)))
@@ -400,7 +400,7 @@ impl Filesystem {
 
     /// Returns the object to replace at the new name: that of the target file, or a foreign object stored there while the
     /// target was written.
-    async fn replaced(&self, plan: &RenamePlan) -> Result<Option<ObjectRef>> {
+    async fn object_to_replace(&self, plan: &RenamePlan) -> Result<Option<ObjectRef>> {
         let Some(target) = &plan.target else { return Ok(None) };
         // The target may have been stored, or have lost its key, since its lookup.
         let target = self.names.inode(target.ino)?;
@@ -422,18 +422,18 @@ impl Filesystem {
 
     /// Renames a file that the bucket does not show. Returns the object of the replaced file if the bucket shows that.
     async fn rename_unshown(&self, plan: &RenamePlan) -> Result<Option<ReplacedObject<'_>>> {
-        let Some(object) = self.replaced(plan).await? else {
+        let Some(object) = self.object_to_replace(plan).await? else {
             return self.rename_entry(plan, None).map(|()| None);
         };
         let _claim = self.claims.claim(&object.key).await;
-        let (_going, _changing) = self.changing(plan);
+        let (_going, _changing) = self.mark_both_changing(plan);
         self.rename_entry(plan, None)?;
         Ok(Some(ReplacedObject { object, _claim, _changing }))
     }
 
     /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
     /// name.
-    fn changing(&self, plan: &RenamePlan) -> (Changing<'_>, Changing<'_>) {
+    fn mark_both_changing(&self, plan: &RenamePlan) -> (Changing<'_>, Changing<'_>) {
         (self.changes.begin(plan.from.0, &plan.from.1), self.changes.begin(plan.to.0, &plan.to.1))
     }
 
@@ -526,7 +526,7 @@ fn is_one_object_beside(inode: &Inode) -> bool {
 }
 
 /// Returns how to treat an entry at the new name, and whether to leave a whiteout at the old one.
-fn how(flags: u32) -> Result<(RenameHow, bool)> {
+fn parse_flags(flags: u32) -> Result<(RenameHow, bool)> {
     let leaves_whiteout = flags & libc::RENAME_WHITEOUT != 0;
     match flags & !libc::RENAME_WHITEOUT {
         0 => Ok((RenameHow::Replace, leaves_whiteout)),

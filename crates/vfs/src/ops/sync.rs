@@ -43,7 +43,7 @@ impl Filesystem {
         let mut outcome = self.publish_all(when).await;
         outcome = outcome.and(self.name_access_times());
         if !outcome.as_ref().is_err_and(Error::is_unanswered) {
-            self.discards.drained().await;
+            self.discards.wait_until_drained().await;
             outcome = outcome.and(self.store.sync().await.map_err(Error::from));
         }
         outcome.and(self.sync_names().await)

@@ -278,7 +278,7 @@ impl Filesystem {
                 upload => break (described, upload?),
             }
         };
-        file.set_stream();
+        file.mark_streaming();
         let mut stream = Stream::begin(upload, (&inode, described), state.base().cloned(), part_bytes, held);
         if let WriteState::Memory(memory) = &*state {
             for piece in memory.pieces() {

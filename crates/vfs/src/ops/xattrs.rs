@@ -53,7 +53,7 @@ impl Filesystem {
         flags: i32,
         is_in_group: impl FnOnce(u32) -> bool,
     ) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         self.check_xattr_name(name)?;
         self.must_not_be_derived_directory(ino)?;
         let how = match flags {
@@ -84,7 +84,7 @@ impl Filesystem {
 
     /// Removes an extended attribute.
     pub async fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         self.check_xattr_name(name)?;
         self.must_not_be_derived_directory(ino)?;
         let inode = self.names.inode(ino)?;

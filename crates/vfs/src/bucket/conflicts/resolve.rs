@@ -26,7 +26,7 @@ impl Filesystem {
     /// Resolves a conflict, whose record goes. `ESTALE` if the object that would be replaced or deleted is none of the
     /// two any more.
     pub async fn resolve_conflict(&self, id: &str, keep: Keep) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
         let touched = {
             let sides = [conflict.bucket.as_ref(), conflict.file.as_ref()].into_iter().flatten();

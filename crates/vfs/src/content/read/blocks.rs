@@ -47,7 +47,7 @@ impl Block {
         self.completed.notify_waiters();
     }
 
-    fn is_there(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.outcome.get().is_some()
     }
 }
@@ -124,7 +124,9 @@ impl Blocks {
             while start < gap.end {
                 // Pieces end at multiples of their size, so that aligned reads find themselves in one.
                 let end = (start / piece * piece + piece).min(gap.end);
-                let Some(held) = self.room(&mut inner, end - start, start < must) else { return reserved };
+                let Some(held) = self.make_room(&mut inner, end - start, start < must) else {
+                    return reserved;
+                };
                 let block = Arc::new(Block {
                     range: start..end,
                     outcome: OnceLock::new(),
@@ -132,7 +134,7 @@ impl Blocks {
                     used: AtomicBool::new(false),
                     _held: held,
                 });
-                inner.enter(ino, etag, block.clone());
+                inner.insert(ino, etag, block.clone());
                 reserved.push(block);
                 start = end;
             }
@@ -185,13 +187,13 @@ impl Blocks {
         self.lock().files.remove(&ino);
     }
 
-    fn room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
+    fn make_room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
         loop {
             if let Some(held) = self.budget.try_hold(bytes) {
                 return Some(held);
             }
             if !inner.evict_one() {
-                return must.then(|| self.budget.hold_anyway(bytes));
+                return must.then(|| self.budget.hold_beyond_limit(bytes));
             }
         }
     }
@@ -226,7 +228,7 @@ impl Inner {
         gaps
     }
 
-    fn enter(&mut self, ino: Ino, etag: &ETag, block: Arc<Block>) {
+    fn insert(&mut self, ino: Ino, etag: &ETag, block: Arc<Block>) {
         let object = self.files.entry(ino).or_default().entry(etag.clone()).or_default();
         object.insert(block.range.start, block.clone());
         self.queue.push_back((ino, Arc::downgrade(&block)));
@@ -241,7 +243,7 @@ impl Inner {
         for _ in 0..self.queue.len() * 2 {
             let Some((ino, queued)) = self.queue.pop_front() else { return false };
             let Some(block) = queued.upgrade() else { continue };
-            if !block.is_there() || block.used.swap(false, Ordering::Relaxed) {
+            if !block.is_complete() || block.used.swap(false, Ordering::Relaxed) {
                 self.queue.push_back((ino, queued));
                 continue;
             }

@@ -78,7 +78,7 @@ impl Filesystem {
         let size = total(assembly.runs);
         if size <= self.assembled_part_bytes() {
             let stored = async {
-                let body = self.merged(assembly, &(0..size)).await?;
+                let body = self.read_merged(assembly, &(0..size)).await?;
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
                 self.store.put(key, body, options).await
             };
@@ -132,7 +132,7 @@ impl Filesystem {
                 false => upload.copy_part(number, &object, within).await,
             };
         }
-        let sent = async { upload.put_part(number, self.merged(assembly, &range).await?).await };
+        let sent = async { upload.put_part(number, self.read_merged(assembly, &range).await?).await };
         let permits = self.assembling_permits(assembly, &range);
         self.assembling.run_with_permits(permits, Box::pin(sent)).await
     }
@@ -148,7 +148,7 @@ impl Filesystem {
     }
 
     /// Reads a range of the object from its various sources.
-    async fn merged(&self, assembly: Assembly<'_>, range: &Range<u64>) -> Result<Payload, StoreError> {
+    async fn read_merged(&self, assembly: Assembly<'_>, range: &Range<u64>) -> Result<Payload, StoreError> {
         let mut payload = Payload::default();
         let runs = assembly.of_object(range);
         for source in runs.into_iter().flat_map(|run| assembly.local.sources(run)) {

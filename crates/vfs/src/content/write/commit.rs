@@ -40,7 +40,7 @@ impl Filesystem {
         file.publishing.run(Box::pin(published)).await
     }
 
-    /// Like `commit`, for a caller that already holds the file's `state`. A file named by inode is assembled at its last close,
+    /// Like `commit`, for a caller that already holds the file's `write_state`. A file named by inode is assembled at its last close,
     /// a file named by path at its first.
     pub(crate) async fn commit_locked(
         &self,
@@ -52,7 +52,7 @@ impl Filesystem {
             return Ok(());
         }
         let _path = self.lock_path(file.ino).await?;
-        state.follow(file);
+        state.rebase_on_pin(file);
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() {
             return Ok(());
@@ -249,7 +249,7 @@ impl Filesystem {
     /// Refreshes the content below a file's unpublished writes, for a reader that failed to read `base`. Returns whether it
     /// changed.
     pub(crate) async fn refresh_base(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
-        // A commit in progress holds `state` until the file is pinned to the result.
+        // A commit in progress holds `write_state` until the file is pinned to the result.
         let mut state = file.write_state.lock().await;
         if file.pin().0.as_ref() != base {
             return Ok(true);
@@ -335,12 +335,12 @@ impl Filesystem {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
-        let op = self.publication(inode.ino, object, size_bytes, mtime)?;
+        let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
         Ok(self.names.commit(&self.ctx(), &op)?.released)
     }
 
     /// Returns the op that makes an object the inode's content.
-    pub(crate) fn publication(
+    pub(crate) fn publish_op(
         &self,
         ino: Ino,
         object: &ObjectRef,
@@ -354,13 +354,13 @@ impl Filesystem {
 
     /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        let op = self.relocation(inode.ino, there)?;
+        let op = self.relocate_op(inode.ino, there)?;
         self.names.commit(&self.ctx(), &op)?;
         Ok(())
     }
 
     /// Returns the op that records where the object of an inode's path is now.
-    pub(crate) fn relocation(&self, ino: Ino, there: &Stored) -> Result<Op> {
+    pub(crate) fn relocate_op(&self, ino: Ino, there: &Stored) -> Result<Op> {
         let (inode, stored) = self.names.content(ino)?;
         let base = inode.object().map(|object| object.etag.clone());
         let content = relocated(&stored, there);

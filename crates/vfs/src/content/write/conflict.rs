@@ -269,7 +269,7 @@ impl Filesystem {
         let WriteState::Local(local) = state else { return Ok(true) };
         let Some(base) = local.base().cloned() else { return Ok(true) };
         let mut is_complete = true;
-        for range in gone(local, &base, key)? {
+        for range in ranges_only_at(local, &base, key)? {
             for cut in base.cut(range)? {
                 let Cut::Stored(range, piece) = cut else { continue };
                 is_complete &= self.has_version(&piece).await?
@@ -333,7 +333,7 @@ impl Filesystem {
         let kept = self.upload_new(state, inode, there, described).await;
         match (kept, &mut *state) {
             (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), WriteState::Local(local)) => {
-                local.lose_base();
+                local.replace_base_by_zeros();
                 Ok(self.upload_new(state, inode, there, described).await?)
             }
             (kept, _) => Ok(kept?),
@@ -416,7 +416,7 @@ impl Filesystem {
 }
 
 /// Returns the ranges of an edited file that were only in the object at this key.
-fn gone(local: &Local, base: &Pin, key: &ObjectKey) -> Result<Vec<Range<u64>>, StoreError> {
+fn ranges_only_at(local: &Local, base: &Pin, key: &ObjectKey) -> Result<Vec<Range<u64>>, StoreError> {
     let sources = local.sources(0..local.size_bytes()).into_iter();
     let below = sources.filter_map(|source| match source {
         Source::Base(range) => Some(range),

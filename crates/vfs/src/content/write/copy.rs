@@ -65,7 +65,7 @@ impl Filesystem {
             return Err(unsupported("the object at the target's path would no longer identify the target"));
         }
         self.accessed(source.file.ino);
-        self.copy_pin(&target, &mut state, pin.moved(&range, to_offset)?, to_offset..to_offset + copied)
+        self.copy_pin(&target, &mut state, pin.slice_at(&range, to_offset)?, to_offset..to_offset + copied)
             .await?;
         drop(state);
         reading.succeed();
@@ -90,7 +90,7 @@ impl Filesystem {
             .map(|runs| self.copy_runs(file, Assembly { local: &local, runs }, &attributes))
             .collect();
         let stored = futures_util::stream::iter(copies).buffered(IN_FLIGHT_MAX).collect().await;
-        let content = self.all_or_none(stored).await.map_err(refused)?.concat();
+        let content = self.all_or_discard(stored).await.map_err(copy_error)?.concat();
         let size_bytes = inode.size_bytes.max(range.end);
         let spliced = Spliced { ranges: vec![range.clone()], content, delta: None };
         let keys = spliced.keys();
@@ -136,7 +136,7 @@ impl Filesystem {
 }
 
 /// Maps errors of a source that was replaced meanwhile to EOPNOTSUPP: reading finds its current bytes.
-fn refused(error: StoreError) -> Error {
+fn copy_error(error: StoreError) -> Error {
     match error {
         StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => unsupported("the source has changed"),
         error => error.into(),

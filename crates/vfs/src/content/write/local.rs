@@ -84,7 +84,7 @@ impl Local {
     }
 
     /// Replaces the base's bytes, which are gone, by zeros.
-    pub(crate) fn lose_base(&mut self) {
+    pub(crate) fn replace_base_by_zeros(&mut self) {
         (self.base, self.base_len) = (None, 0);
     }
 

@@ -81,7 +81,7 @@ impl WriteState {
     }
 
     /// Rebases the writes on the file's pin, which a rename may have moved.
-    pub(crate) fn follow(&mut self, file: &OpenFile) {
+    pub(crate) fn rebase_on_pin(&mut self, file: &OpenFile) {
         if let (Some(_), (Some(pin), _)) = (self.base(), file.pin()) {
             self.rebase(Some(pin));
         }

@@ -60,7 +60,7 @@ impl Plan {
 }
 
 /// Returns the range that stands for a whole file of any size.
-pub(crate) fn everything() -> Vec<Range<u64>> {
+pub(crate) fn whole_range() -> Vec<Range<u64>> {
     vec![Range { start: 0, end: u64::MAX }]
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn everything() -> Vec<Range<u64>> {
 pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Result<Plan, StoreError> {
     let count = local.base().map_or(0, |base| base.len());
     let (changes, dirty) = (local.changes(), local.dirty_data());
-    let is_small = count > 0 && total(&dirty) < small(mapping, local.size_bytes());
+    let is_small = count > 0 && total(&dirty) < delta_bytes_max(mapping, local.size_bytes());
     match (mapping, when) {
         (_, When::Open) if dirty.is_empty() => Ok(Plan { replaces: changes, ..Plan::default() }),
         (_, When::Open) if is_small && count < pieces_max(mapping, local) => Ok(delta(local, changes, dirty)),
@@ -103,7 +103,7 @@ fn pieces(local: &Local) -> Result<Cow<'_, [Piece]>, StoreError> {
 }
 
 /// Returns the number of changed bytes below which a commit stores a delta.
-fn small(mapping: Mapping, size_bytes: u64) -> u64 {
+fn delta_bytes_max(mapping: Mapping, size_bytes: u64) -> u64 {
     match mapping {
         Mapping::Whole => size_bytes / 2,
         Mapping::Chunked { bytes } => bytes.min(size_bytes) / 2,
@@ -143,12 +143,12 @@ fn delta(local: &Local, changes: Vec<Range<u64>>, dirty: Vec<Range<u64>>) -> Pla
 
 fn whole(local: &Local) -> Result<Plan, StoreError> {
     let object = runs(local.data(0..local.size_bytes())?);
-    Ok(Plan { objects: non_empty(object), replaces: everything(), is_delta: false })
+    Ok(Plan { objects: non_empty(object), replaces: whole_range(), is_delta: false })
 }
 
 /// Plans the objects for all chunks that were changed or are partly in deltas.
 fn chunks(local: &Local, bytes: u64, changes: &[Range<u64>]) -> Result<Plan, StoreError> {
-    let mut indices = scattered(&pieces(local)?, bytes);
+    let mut indices = scattered_chunks(&pieces(local)?, bytes);
     for range in changes {
         indices.extend(range.start / bytes..range.end.div_ceil(bytes));
     }
@@ -164,7 +164,7 @@ fn chunks(local: &Local, bytes: u64, changes: &[Range<u64>]) -> Result<Plan, Sto
 }
 
 /// Returns the chunks that are not in exactly one object, or share an object with other chunks.
-fn scattered(base: &[Piece], bytes: u64) -> BTreeSet<u64> {
+fn scattered_chunks(base: &[Piece], bytes: u64) -> BTreeSet<u64> {
     let mut object_of: HashMap<u64, &ObjectKey> = HashMap::new();
     let mut chunk_of: HashMap<&ObjectKey, u64> = HashMap::new();
     let mut scattered = BTreeSet::new();
@@ -242,7 +242,7 @@ mod tests {
         let mut local = over(vec![piece(0..MIB, "a"), piece(MIB..3 * MIB / 2, "b")]);
         local.write(10, b"x").unwrap();
         let whole = plan(Mapping::Whole, &local, When::Closed).unwrap();
-        assert_eq!((whole.objects, whole.replaces), (vec![vec![0..3 * MIB / 2]], everything()));
+        assert_eq!((whole.objects, whole.replaces), (vec![vec![0..3 * MIB / 2]], whole_range()));
         let chunked = plan(CHUNKED, &local, When::Closed).unwrap();
         assert_eq!((chunked.objects, chunked.replaces), (vec![vec![0..MIB]], vec![0..MIB]));
     }

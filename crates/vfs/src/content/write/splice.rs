@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Timestamp};
 
 use super::assemble::Assembly;
-use super::plan::{everything, may_stay_scattered, objects_of, plan};
+use super::plan::{may_stay_scattered, objects_of, plan, whole_range};
 use super::{Local, Memory, Stream, When, WriteState};
 use crate::bucket::headers;
 use crate::content::open_file::{OpenFile, Pending};
@@ -53,7 +53,7 @@ impl Filesystem {
         self.commit_by_inode(file, &mut state, &inode, When::Closed).await
     }
 
-    /// Stores the unpublished writes and names them. The caller holds the file's `state`.
+    /// Stores the unpublished writes and names them. The caller holds the file's `write_state`.
     pub(super) async fn commit_by_inode(
         &self,
         file: &OpenFile,
@@ -164,7 +164,7 @@ impl Filesystem {
         // Collected first, because a stream over the closure would not be `Send`.
         let objects: Vec<_> = objects.collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        let content = self.all_or_none(stored).await?.concat();
+        let content = self.all_or_discard(stored).await?.concat();
         let delta = plan.is_delta.then(|| plan.objects.concat());
         Ok(Spliced { ranges: plan.replaces, content, delta })
     }
@@ -177,7 +177,7 @@ impl Filesystem {
     ) -> Result<Vec<Extent>, StoreError> {
         let key = self.content_key(ino)?;
         let stored = self.assemble(assembly, &key, &attributes.clone().into(), Precondition::None).await;
-        let object = self.or_stored_before(stored, &key, attributes, total(assembly.runs)).await?;
+        let object = self.accept_earlier_upload(stored, &key, attributes, total(assembly.runs)).await?;
         Ok(extents(&object, assembly.runs))
     }
 
@@ -192,9 +192,9 @@ impl Filesystem {
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        match self.all_or_none(stored).await {
+        match self.all_or_discard(stored).await {
             Ok(content) => {
-                let spliced = Spliced { ranges: everything(), content: content.concat(), delta: None };
+                let spliced = Spliced { ranges: whole_range(), content: content.concat(), delta: None };
                 (Ok(spliced), frozen.stored())
             }
             Err(error) => (Err(error.into()), frozen.thaw(&self.slabs)),
@@ -209,7 +209,7 @@ impl Filesystem {
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, &attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        Ok(self.all_or_none(stored).await?.concat())
+        Ok(self.all_or_discard(stored).await?.concat())
     }
 
     /// Copies the bytes of a pin for an inode that does not exist yet, inside the store where that is worthwhile; returns its
@@ -224,7 +224,7 @@ impl Filesystem {
             .map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes))
             .collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        Ok(self.all_or_none(stored).await?.concat())
+        Ok(self.all_or_discard(stored).await?.concat())
     }
 
     async fn store_range(
@@ -252,7 +252,7 @@ impl Filesystem {
             ..PutOptions::default()
         };
         let stored = self.store.put(&key, payload, options).await;
-        self.or_stored_before(stored, &key, attributes, size_bytes).await
+        self.accept_earlier_upload(stored, &key, attributes, size_bytes).await
     }
 
     async fn finish_objects(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
@@ -261,14 +261,14 @@ impl Filesystem {
             None => stream.finish_chunks().await?,
             Some(key) => {
                 let stored = stream.finish(Precondition::None).await;
-                vec![self.or_stored_before(stored, &key, attributes, size_bytes).await?]
+                vec![self.accept_earlier_upload(stored, &key, attributes, size_bytes).await?]
             }
         };
         let chunk_bytes = stream.part_bytes();
         let each = if objects.len() == 1 { size_bytes } else { chunk_bytes };
         let at = |index: usize| index as u64 * each..((index as u64 + 1) * each).min(size_bytes);
         let content = objects.iter().enumerate().map(|(index, object)| extents(object, &[at(index)]));
-        Ok(Spliced { ranges: everything(), content: content.flatten().collect(), delta: None })
+        Ok(Spliced { ranges: whole_range(), content: content.flatten().collect(), delta: None })
     }
 
     /// Returns an unused key for content of an inode.
@@ -278,7 +278,7 @@ impl Filesystem {
     }
 
     /// Turns the failure of a repeated upload into success if its first attempt stored the object and only the answer was lost.
-    async fn or_stored_before(
+    async fn accept_earlier_upload(
         &self,
         stored: Result<ObjectRef, StoreError>,
         key: &ObjectKey,
@@ -295,7 +295,7 @@ impl Filesystem {
     }
 
     /// Returns all results, or the first error after discarding the objects that were stored.
-    pub(super) async fn all_or_none(
+    pub(super) async fn all_or_discard(
         &self,
         stored: Vec<Result<Vec<Extent>, StoreError>>,
     ) -> Result<Vec<Vec<Extent>>, StoreError> {

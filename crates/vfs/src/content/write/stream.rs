@@ -80,7 +80,7 @@ impl Upload {
         match self {
             Self::Object { parts, .. } => parts.put_part(number, payload).await.map(|()| None),
             Self::Chunks { fs, ino, attributes } => {
-                let fs = fs.upgrade().ok_or_else(cut_off)?;
+                let fs = fs.upgrade().ok_or_else(part_lost)?;
                 fs.store_payload(*ino, payload, attributes).await.map(Some)
             }
         }
@@ -270,7 +270,7 @@ impl Stream {
             outcome = outcome.and(self.wait_for_part().await);
         }
         outcome?;
-        if self.is_broken { Err(cut_off()) } else { Ok(()) }
+        if self.is_broken { Err(part_lost()) } else { Ok(()) }
     }
 
     /// Returns the completed object under the key that the upload began with.
@@ -345,7 +345,7 @@ impl Stream {
 
     async fn wait_for_part(&mut self) -> Result<(), StoreError> {
         match self.in_flight.join_next().await {
-            _ if self.is_broken => Err(cut_off()),
+            _ if self.is_broken => Err(part_lost()),
             None => Ok(()),
             Some(Ok((_, (number, _), Ok(object)))) => {
                 // A chunk that is replaced here was never named: `tenon gc` finds it.
@@ -362,12 +362,12 @@ impl Stream {
             }
             Some(Err(_)) => {
                 self.is_broken = true;
-                Err(cut_off())
+                Err(part_lost())
             }
         }
     }
 }
 
-fn cut_off() -> StoreError {
+fn part_lost() -> StoreError {
     StoreError::Unavailable("a part of the upload was lost".into())
 }

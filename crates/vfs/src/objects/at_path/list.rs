@@ -6,7 +6,7 @@ use store::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef};
 use crate::objects::Objects;
 
 /// The largest character: a listing that starts after `.tenon/` plus this character skips everything below `.tenon/`.
-const LAST: &str = "\u{10FFFF}";
+const LAST_CHARACTER: &str = "\u{10FFFF}";
 /// Prefix of continuation tokens that wrap a token of the bucket.
 const BUCKET_TOKEN: &str = "t";
 /// Continuation token of a page that ended in Tenon's own objects: the next page starts behind them.
@@ -53,7 +53,8 @@ impl Objects {
         match next {
             Some(token) if token == BEYOND_OWN => {
                 request.token = None;
-                request.start_after = Some([&self.fs.layout.own(), LAST.as_bytes()].concat().into());
+                request.start_after =
+                    Some([&self.fs.layout.own(), LAST_CHARACTER.as_bytes()].concat().into());
             }
             next => {
                 let is_none = "invalid continuation token";

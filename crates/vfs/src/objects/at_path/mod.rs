@@ -15,9 +15,9 @@ use store::{
 
 use super::Objects;
 use super::body::body;
-use super::errors::{about, named, no_such_key, reserved};
+use super::errors::{error_about, namespace_error_about, no_such_key, reserved};
 use super::etag;
-use super::named::read::wanted;
+use super::named::read::requested_range;
 use crate::bucket::changes::Changing;
 use crate::bucket::headers;
 use crate::content::pin::Pin;
@@ -66,28 +66,28 @@ impl Objects {
 
     pub(super) async fn head_at_path(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.find_unshown(&full).map_err(about(key))? {
+        if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.meta_of_unshown(key, &inode).await;
         }
         let meta = self.fs.store.head(&full).await;
-        meta.map(|meta| renamed(key, meta)).map_err(|error| about_key(key, error))
+        meta.map(|meta| with_key(key, meta)).map_err(|error| about_key(key, error))
     }
 
     pub(super) async fn get_at_path(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.find_unshown(&full).map_err(about(key))? {
+        if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.get_unshown(key, &inode, options).await;
         }
         let object = self.fs.store.get(&full, options).await.map_err(|error| about_key(key, error))?;
-        Ok(Object { meta: renamed(key, object.meta), body: object.body })
+        Ok(Object { meta: with_key(key, object.meta), body: object.body })
     }
 
-    /// Returns the headers of such a file's object if it is one whole object, otherwise headers made of the inode.
+    /// Returns the metadata of a file that `find_unshown` found: that of its object if it is one whole object, otherwise made of the inode.
     async fn meta_of_unshown(&self, key: &ObjectKey, inode: &Inode) -> store::Result<ObjectMeta> {
-        let pin = self.fs.pin(inode).map_err(about(key))?;
+        let pin = self.fs.pin(inode).map_err(error_about(key))?;
         if let Some(object) = pin.as_ref().and_then(Pin::object) {
             let meta = self.fs.store.head(&object.key).await.map_err(|error| about_key(key, error))?;
-            return Ok(renamed(key, meta));
+            return Ok(with_key(key, meta));
         }
         let object = ObjectRef {
             last_modified: Some(inode.mtime),
@@ -103,12 +103,12 @@ impl Objects {
         inode: &Inode,
         options: GetOptions,
     ) -> store::Result<Object> {
-        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
+        let file = self.fs.open_file(inode.ino).map_err(error_about(key))?;
         let found = async {
-            let inode = self.fs.names.inode(inode.ino).map_err(named(key))?;
+            let inode = self.fs.names.inode(inode.ino).map_err(namespace_error_about(key))?;
             let meta = self.meta_of_unshown(key, &inode).await?;
-            let range = wanted(key, &meta, options)?;
-            let pin = self.fs.pin(&inode).map_err(about(key))?;
+            let range = requested_range(key, &meta, options)?;
+            let pin = self.fs.pin(&inode).map_err(error_about(key))?;
             Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
         };
         match found.await {
@@ -144,7 +144,7 @@ impl Objects {
     ) -> store::Result<T> {
         let _unseen = self.fs.endpoint_claims.claim(full).await;
         let done = {
-            let _path = self.fs.lock_keys(&[full]).await.map_err(about(full))?;
+            let _path = self.fs.lock_keys(&[full]).await.map_err(error_about(full))?;
             let _claim = self.fs.claims.claim(full).await;
             // An unknown name need not be marked before: another observation may find it as it was until the change.
             let _changing = self.mark_changing(full, |known| known.is_some());
@@ -230,10 +230,10 @@ impl Objects {
     /// Returns the bucket's object that an object of the endpoint is.
     pub(super) fn source_at_path(&self, from: &ObjectRef) -> store::Result<ObjectRef> {
         let full = self.full_key_to_read(&from.key)?;
-        let Some(inode) = self.find_unshown(&full).map_err(about(&from.key))? else {
+        let Some(inode) = self.find_unshown(&full).map_err(error_about(&from.key))? else {
             return Ok(ObjectRef { key: full, ..from.clone() });
         };
-        let pin = self.fs.pin(&inode).map_err(about(&from.key))?;
+        let pin = self.fs.pin(&inode).map_err(error_about(&from.key))?;
         match pin.as_ref().and_then(Pin::object) {
             Some(object) if object.etag == from.etag => Ok(object.clone()),
             Some(_) => Err(StoreError::PreconditionFailed(from.key.clone())),
@@ -249,15 +249,15 @@ impl Objects {
         precondition: Precondition,
     ) -> store::Result<()> {
         let full = self.full_key(key)?;
-        match self.known(&full).map_err(about(key))? {
+        match self.known(&full).map_err(error_about(key))? {
             Some((dir, name, Some(inode)))
-                if self.is_more_than_object(dir, &name, &inode).map_err(about(key))? =>
+                if self.is_more_than_object(dir, &name, &inode).map_err(error_about(key))? =>
             {
                 self.check_precondition_at_path(key, &precondition).await?;
                 let removed = Box::pin(self.fs.unlink_name(dir, &name, inode.ino)).await;
                 match removed {
                     Err(error) if error.errno() == libc::ENOENT => {}
-                    removed => removed.map_err(about(key))?,
+                    removed => removed.map_err(error_about(key))?,
                 }
                 self.show_change(&full, true).await;
                 Ok(())
@@ -306,13 +306,13 @@ impl Objects {
     /// Returns the key of the object that carries a key's tags.
     fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = self.full_key_to_read(key)?;
-        let Some(inode) = self.find_unshown(&full).map_err(about(key))? else { return Ok(full) };
-        let pin = self.fs.pin(&inode).map_err(about(key))?;
+        let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? else { return Ok(full) };
+        let pin = self.fs.pin(&inode).map_err(error_about(key))?;
         Ok(pin.as_ref().and_then(Pin::object).map_or(full, |object| object.key.clone()))
     }
 }
 
-fn renamed(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
+fn with_key(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
     ObjectMeta { object: ObjectRef { key: key.clone(), ..meta.object }, ..meta }
 }
 

@@ -10,7 +10,7 @@ use store::{
 use super::put::NewObject;
 use crate::objects::Objects;
 use crate::objects::description::{ObjectDescription, describe_object};
-use crate::objects::errors::{about, named};
+use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
 use crate::objects::storing::StoringGuard;
 
@@ -39,9 +39,9 @@ impl Objects {
                 .put_named(to, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
                 .await;
         }
-        let ino = self.fs.new_ino(resolved.dir).map_err(about(to))?;
+        let ino = self.fs.new_ino(resolved.dir).map_err(error_about(to))?;
         let _stores = StoringGuard::begin(&self.fs, ino);
-        let content = self.copied(from, &inode, ino, 0..inode.size_bytes).await?;
+        let content = self.copy_range_of(from, &inode, ino, 0..inode.size_bytes).await?;
         let (size_bytes, attributes, tags) = (inode.size_bytes, &attributes, &tags);
         let new =
             NewObject { ino, content, size_bytes, target: None, attributes, tags, etag: None, orphan: None };
@@ -52,7 +52,8 @@ impl Objects {
     pub(super) fn source(&self, from: &ObjectRef) -> store::Result<(Inode, ObjectMeta, ObjectDescription)> {
         let (inode, meta, description) = self.retry_while_replaced(&from.key, || {
             let inode = self.find_or_fail(&from.key)?;
-            let (meta, description) = self.meta_of(&from.key, &inode).map_err(named(&from.key))?;
+            let (meta, description) =
+                self.meta_of(&from.key, &inode).map_err(namespace_error_about(&from.key))?;
             Ok((inode, meta, description))
         })?;
         if meta.object.etag != from.etag {
@@ -62,7 +63,7 @@ impl Objects {
     }
 
     /// Copies a range of an inode's bytes as content of another inode, from offset 0.
-    pub(super) async fn copied(
+    pub(super) async fn copy_range_of(
         &self,
         from: &ObjectRef,
         inode: &Inode,
@@ -73,11 +74,11 @@ impl Objects {
             return Ok(Vec::new());
         }
         let range = byte_range::inside(&from.key, range, inode.size_bytes)?;
-        let pin = self.fs.pin(inode).map_err(about(&from.key))?;
-        let pin = pin.ok_or_else(|| StoreError::NotFound(from.key.clone()))?.moved(&range, 0)?;
-        let file = self.fs.open_file(inode.ino).map_err(about(&from.key))?;
-        let copied = self.fs.copy_content(to, pin).await.map_err(about(&from.key));
-        file.close().await.map_err(about(&from.key))?;
+        let pin = self.fs.pin(inode).map_err(error_about(&from.key))?;
+        let pin = pin.ok_or_else(|| StoreError::NotFound(from.key.clone()))?.slice_at(&range, 0)?;
+        let file = self.fs.open_file(inode.ino).map_err(error_about(&from.key))?;
+        let copied = self.fs.copy_content(to, pin).await.map_err(error_about(&from.key));
+        file.close().await.map_err(error_about(&from.key))?;
         copied.map_err(|error| match error {
             StoreError::NotFound(_) => StoreError::PreconditionFailed(from.key.clone()),
             error => error,
@@ -108,10 +109,11 @@ impl Objects {
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
         let tags = options.tags.unwrap_or_else(|| before.tags());
         let change = self.plan_description(key, (&inode, &meta, &before), &attributes, &tags)?;
-        let applied = self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(named(key))?;
+        let applied =
+            self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(namespace_error_about(key))?;
         self.finish_change(key, change, applied).await?;
         // Without content the etag comes from the inode's times, which may have changed.
-        let etag = self.etag_of(key, &self.find_or_fail(key)?).map_err(named(key))?;
+        let etag = self.etag_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?;
         Ok(ObjectRef::new(key.clone(), etag))
     }
 
@@ -124,7 +126,7 @@ impl Objects {
     ) -> store::Result<super::put::Change> {
         let mut change = super::put::Change::default();
         let (ino, at) = (inode.ino, before.record.at);
-        let seen = self.seen_over(key, inode, attributes);
+        let seen = self.attributes_over(key, inode, attributes);
         if (seen.mode, seen.uid, seen.gid, seen.mtime) != (inode.mode, inode.uid, inode.gid, inode.mtime) {
             let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
             let mtime = (!inode.is_dir()).then_some(seen.mtime);

@@ -8,7 +8,7 @@ use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
-use crate::objects::errors::{about, named};
+use crate::objects::errors::{error_about, namespace_error_about};
 
 impl Objects {
     pub(in crate::objects) async fn delete_named(
@@ -37,7 +37,10 @@ impl Objects {
         resolved: &ResolvedKey,
         precondition: &Precondition,
     ) -> store::Result<bool> {
-        let taken = self.find_at(resolved).map_err(named(key))?.filter(|(_, inode)| self.is_object(inode));
+        let taken = self
+            .find_at(resolved)
+            .map_err(namespace_error_about(key))?
+            .filter(|(_, inode)| self.is_object(inode));
         let Some((name, inode)) = taken else {
             self.check_precondition(key, precondition, None)?;
             return Ok(true);
@@ -45,17 +48,17 @@ impl Objects {
         let file = match self.fs.open_file(inode.ino) {
             // The inode was removed meanwhile.
             Err(crate::Error::Namespace(FsError::NotFound)) => return Ok(false),
-            file => file.map_err(about(key))?,
+            file => file.map_err(error_about(key))?,
         };
         let outcome = {
             // The lock keeps other bytes from being published between the check and the commit.
             let _state = file.write_state.lock().await;
             self.unlink(key, (resolved.dir, &name), precondition)
         };
-        let closed = file.close().await.map_err(about(key));
+        let closed = file.close().await.map_err(error_about(key));
         let Some(mut change) = outcome? else { return closed.map(|()| false) };
         closed?;
-        self.prune(resolved.dir, &mut change.news).map_err(named(key))?;
+        self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
         self.fs.invalidations.told(change.news).await;
         Ok(true)
     }
@@ -66,14 +69,14 @@ impl Objects {
         (parent, name): (Ino, &Name),
         precondition: &Precondition,
     ) -> store::Result<Option<Change>> {
-        let there = self.fs.names.lookup(parent, name).map_err(named(key))?;
+        let there = self.fs.names.lookup(parent, name).map_err(namespace_error_about(key))?;
         self.check_precondition(key, precondition, there.as_ref())?;
         let mut change = Change::default();
         change.entry(parent, name);
         match self.fs.names.commit(&self.fs.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
             Ok(_) => Ok(Some(change)),
             Err(error) if is_race(&error) => Ok(None),
-            Err(error) => Err(named(key)(error)),
+            Err(error) => Err(namespace_error_about(key)(error)),
         }
     }
 
@@ -84,16 +87,17 @@ impl Objects {
         resolved: &ResolvedKey,
         precondition: &Precondition,
     ) -> store::Result<bool> {
-        let there = self.object_at(resolved).map_err(named(key))?;
+        let there = self.object_at(resolved).map_err(namespace_error_about(key))?;
         self.check_precondition(key, precondition, there.as_ref())?;
         if there.is_none() {
             return Ok(true);
         }
         let mut change = Change::default();
         change.set_xattr(resolved.dir, IMPLICIT, bytes::Bytes::from_static(b"1"));
-        let before = ObjectDescription::read(&self.fs.names, resolved.dir).map_err(named(key))?;
+        let before =
+            ObjectDescription::read(&self.fs.names, resolved.dir).map_err(namespace_error_about(key))?;
         change.ops.extend(before.removal_ops(resolved.dir));
-        for name in self.fs.names.xattrs(resolved.dir).map_err(named(key))? {
+        for name in self.fs.names.xattrs(resolved.dir).map_err(namespace_error_about(key))? {
             if [MARKER, RECORD].contains(&&*name) {
                 change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
@@ -101,10 +105,10 @@ impl Objects {
         match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
             Ok(_) => {}
             Err(error) if is_race(&error) => return Ok(false),
-            Err(error) => return Err(named(key)(error)),
+            Err(error) => return Err(namespace_error_about(key)(error)),
         }
         change.news.push(Invalidation::Attributes(resolved.dir));
-        self.prune(resolved.dir, &mut change.news).map_err(named(key))?;
+        self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
         self.fs.invalidations.told(change.news).await;
         Ok(true)
     }

@@ -18,7 +18,7 @@ use crate::bucket::texts;
 use crate::layout::is_reserved;
 use crate::objects::Objects;
 use crate::objects::description::Record;
-use crate::objects::errors::about;
+use crate::objects::errors::error_about;
 
 /// Entries of one directory per batch.
 const BATCH: usize = 256;
@@ -121,7 +121,7 @@ impl Objects {
                 match identity {
                     Ok((object, size_bytes)) => Ok(Some(ListEntry::Object { object, size_bytes })),
                     Err(FsError::NotFound) => Ok(None),
-                    Err(error) => Err(unread(error)),
+                    Err(error) => Err(read_error(error)),
                 }
             }
         }
@@ -217,7 +217,7 @@ impl Merge<'_> {
 
     /// Adds directories of continued (overlong) names, whose keys may begin before the page.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
-        for entry in texts::other_escapes(&self.objects.fs.names, level.dir).map_err(failed)? {
+        for entry in texts::other_escapes(&self.objects.fs.names, level.dir).map_err(listing_error)? {
             if entry.text.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
                 self.push(level, &entry.name, entry.dentry, &entry.text);
             }
@@ -228,7 +228,8 @@ impl Merge<'_> {
     /// Adds the next batch of a directory's entries after a key.
     fn add_batch(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
         let after = &text[level.prefix.as_bytes().len()..];
-        let entries = texts::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(failed)?;
+        let entries =
+            texts::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(listing_error)?;
         let Some(last) = entries.last().map(|entry| entry.text.clone()) else { return Ok(()) };
         for entry in entries {
             self.push(level, &entry.name, entry.dentry, &entry.text);
@@ -252,7 +253,7 @@ impl Merge<'_> {
     fn has_marker(&self, dir: Ino) -> store::Result<bool> {
         match self.objects.has_marker(dir) {
             Err(FsError::NotFound) => Ok(false),
-            has_marker => has_marker.map_err(unread),
+            has_marker => has_marker.map_err(read_error),
         }
     }
 
@@ -263,8 +264,8 @@ impl Merge<'_> {
         }
         let mut after = Vec::new();
         loop {
-            let entries =
-                texts::known(&self.objects.fs.names, level.dir, &after, None, BATCH).map_err(failed)?;
+            let entries = texts::known(&self.objects.fs.names, level.dir, &after, None, BATCH)
+                .map_err(listing_error)?;
             let Some(last) = entries.last() else { return Ok(false) };
             after.clone_from(&last.text);
             for entry in &entries {
@@ -296,7 +297,7 @@ impl Merge<'_> {
                 Entry::Prefix(_) => Ino::ROOT,
             })
             .collect();
-        let inodes = self.objects.fs.names.inodes(&inos).map_err(unread)?;
+        let inodes = self.objects.fs.names.inodes(&inos).map_err(read_error)?;
         let mut entries = Vec::with_capacity(self.entries.len());
         for (entry, inode) in self.entries.iter().zip(inodes) {
             let inode = inode.filter(|inode| inode.is_dir() || self.objects.is_object(inode));
@@ -340,14 +341,14 @@ fn predecessor(text: &[u8]) -> Vec<u8> {
     }
 }
 
-fn failed(error: crate::Error) -> StoreError {
+fn listing_error(error: crate::Error) -> StoreError {
     match error {
-        crate::Error::Namespace(error) => unread(error),
-        error => about(&any_key())(error),
+        crate::Error::Namespace(error) => read_error(error),
+        error => error_about(&any_key())(error),
     }
 }
 
-fn unread(error: FsError) -> StoreError {
+fn read_error(error: FsError) -> StoreError {
     match error {
         FsError::Corrupt(kind) => StoreError::Corrupt(kind),
         error => StoreError::Unavailable(error.to_string()),

@@ -16,7 +16,7 @@ use meta::{FsError, Ino, Inode, Kind, Name};
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError, Timestamp, names};
 
 use super::description::{IMPLICIT, MARKER, ObjectDescription, Record};
-use super::errors::{named, no_such_key, reserved};
+use super::errors::{namespace_error_about, no_such_key, reserved};
 use super::{Objects, etag};
 use crate::bucket::metadata::content_type;
 use crate::layout::is_reserved;
@@ -62,8 +62,11 @@ impl Objects {
         let mut missing = Vec::new();
         for bytes in path {
             let name = name(bytes)?;
-            let entry =
-                if missing.is_empty() { self.fs.names.entry(dir, &name).map_err(named(key))? } else { None };
+            let entry = if missing.is_empty() {
+                self.fs.names.entry(dir, &name).map_err(namespace_error_about(key))?
+            } else {
+                None
+            };
             match entry {
                 Some(entry) if entry.kind == Kind::Directory => dir = entry.ino,
                 _ => missing.push(name),
@@ -97,7 +100,7 @@ impl Objects {
     /// Returns the inode that is the object of a key.
     pub(super) fn find_named(&self, key: &ObjectKey) -> store::Result<Option<Inode>> {
         let resolved = self.resolve_to_read(key)?;
-        self.object_at(&resolved).map_err(named(key))
+        self.object_at(&resolved).map_err(namespace_error_about(key))
     }
 
     /// Returns the inode that is the object of a resolved key.
@@ -219,7 +222,7 @@ impl Objects {
             (Precondition::None, _) | (Precondition::Absent, None) => true,
             (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
             (Precondition::Matches(etag), Some(inode)) => {
-                *etag == self.etag_of(key, inode).map_err(named(key))?
+                *etag == self.etag_of(key, inode).map_err(namespace_error_about(key))?
             }
         };
         if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }

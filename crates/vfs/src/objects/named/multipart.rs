@@ -11,7 +11,7 @@ use store::{
 
 use super::put::NewObject;
 use crate::objects::Objects;
-use crate::objects::errors::about;
+use crate::objects::errors::error_about;
 use crate::objects::storing::StoringGuard;
 
 /// A part's content from offset 0, and its length.
@@ -38,7 +38,7 @@ impl Objects {
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        let ino = self.fs.new_ino(self.resolve(key)?.dir).map_err(about(key))?;
+        let ino = self.fs.new_ino(self.resolve(key)?.dir).map_err(error_about(key))?;
         Ok(Arc::new(NamedUpload {
             objects: self.clone(),
             key: key.clone(),
@@ -68,7 +68,7 @@ impl NamedUpload {
             Ok(None) => {}
             Err((refused, _)) => {
                 self.objects.discard_all(&refused).await;
-                return Err(ended());
+                return Err(upload_ended());
             }
         }
         Ok(())
@@ -76,7 +76,7 @@ impl NamedUpload {
 
     fn check_open(&self, number: u32) -> store::Result<()> {
         store::part_number::check(number)?;
-        if self.parts().is_some() { Ok(()) } else { Err(ended()) }
+        if self.parts().is_some() { Ok(()) } else { Err(upload_ended()) }
     }
 
     async fn name(&self, content: Content, precondition: Precondition) -> store::Result<ObjectRef> {
@@ -138,7 +138,7 @@ impl Multipart for NamedUpload {
         self.check_open(number)?;
         let (inode, _, _) = self.objects.source(from)?;
         let size_bytes = range.end.saturating_sub(range.start);
-        let content = Box::pin(self.objects.copied(from, &inode, self.ino, range)).await?;
+        let content = Box::pin(self.objects.copy_range_of(from, &inode, self.ino, range)).await?;
         self.insert(number, (content, size_bytes)).await
     }
 
@@ -146,11 +146,11 @@ impl Multipart for NamedUpload {
         if let Some(object) = self.completed.get() {
             return Ok(object.clone());
         }
-        let parts = self.parts().clone().ok_or_else(ended)?;
+        let parts = self.parts().clone().ok_or_else(upload_ended)?;
         if parts.is_empty() {
             return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
         }
-        let object = Box::pin(self.name(joined(parts.into_values()), precondition)).await?;
+        let object = Box::pin(self.name(concatenate(parts.into_values()), precondition)).await?;
         *self.parts() = None;
         Ok(self.completed.get_or_init(|| object).clone())
     }
@@ -165,7 +165,7 @@ impl Multipart for NamedUpload {
 }
 
 /// Concatenates the content of parts.
-pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Content {
+pub(in crate::objects) fn concatenate(parts: impl IntoIterator<Item = Content>) -> Content {
     let (mut all, mut at) = (Vec::new(), 0);
     for (content, size_bytes) in parts {
         all.extend(content.into_iter().map(|extent| Extent { offset: extent.offset + at, ..extent }));
@@ -174,6 +174,6 @@ pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Co
     (all, at)
 }
 
-fn ended() -> StoreError {
+fn upload_ended() -> StoreError {
     StoreError::Invalid("the upload was completed or aborted before".to_owned())
 }

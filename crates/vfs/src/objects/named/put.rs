@@ -13,7 +13,7 @@ use crate::bucket::headers::{self, Defaults};
 use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
-use crate::objects::errors::{about, named, no_such_key};
+use crate::objects::errors::{error_about, namespace_error_about, no_such_key};
 use crate::objects::etag::{self, AssignedEtag};
 use crate::objects::storing::StoringGuard;
 use crate::ops::without_set_id;
@@ -79,7 +79,7 @@ impl Objects {
             return self.put_marker(key, &body.to_bytes(), options).await;
         }
         self.check_precondition_first(key, &options.precondition)?;
-        let ino = self.fs.new_ino(resolved.dir).map_err(about(key))?;
+        let ino = self.fs.new_ino(resolved.dir).map_err(error_about(key))?;
         let _stores = StoringGuard::begin(&self.fs, ino);
         let target = self.target(key, &body, &options.attributes);
         let content = match target {
@@ -99,14 +99,14 @@ impl Objects {
         precondition: &Precondition,
     ) -> store::Result<()> {
         self.retry_while_replaced(key, || {
-            let there = self.object_at(&self.resolve(key)?).map_err(named(key))?;
+            let there = self.object_at(&self.resolve(key)?).map_err(namespace_error_about(key))?;
             self.check_precondition(key, precondition, there.as_ref())
         })
     }
 
     /// Returns the target of a symbolic link, if the headers describe one.
     fn target(&self, key: &ObjectKey, body: &Payload, attributes: &Attributes) -> Option<Bytes> {
-        let seen = self.seen(key, body.len(), attributes, self.fs.now(), &self.fs.defaults);
+        let seen = self.attributes_from(key, body.len(), attributes, self.fs.now(), &self.fs.defaults);
         let is_link = seen.kind == Kind::Symlink && (1..=TARGET_BYTES_MAX).contains(&body.len());
         is_link.then(|| body.to_bytes()).filter(|target| !target.contains(&0))
     }
@@ -144,7 +144,7 @@ impl Objects {
         let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
             let resolved = self.resolve(key)?;
-            let taken = self.find_at(&resolved).map_err(named(key))?;
+            let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
             let held = match (precondition, &taken) {
                 (Precondition::Matches(_), Some((_, inode))) => self.fs.open_file(inode.ino).ok(),
                 _ => None,
@@ -158,7 +158,7 @@ impl Objects {
                 self.try_to_name(key, new, precondition)
             };
             if let Some(file) = held {
-                file.close().await.map_err(about(key))?;
+                file.close().await.map_err(error_about(key))?;
             }
             match outcome {
                 Ok(Some((object, change, applied))) => {
@@ -187,7 +187,7 @@ impl Objects {
                 Ok(()) => {}
             }
         }
-        self.fs.sync_names_unless_write_back().await.map_err(about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
         self.fs.invalidations.told(change.news).await;
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Objects {
         precondition: &Precondition,
     ) -> store::Result<Option<(ObjectRef, Change, Vec<Applied>)>> {
         let resolved = self.resolve(key)?;
-        let taken = self.find_at(&resolved).map_err(named(key))?;
+        let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
         let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
         self.check_precondition(key, precondition, there)?;
         let ctx = self.fs.ctx();
@@ -208,7 +208,7 @@ impl Objects {
         match self.fs.names.commit_together(&ctx, &change.ops) {
             Ok(applied) => Ok(Some((object, change, applied))),
             Err(error) if is_race(&error) => Ok(None),
-            Err(error) => Err(named(key)(error)),
+            Err(error) => Err(namespace_error_about(key)(error)),
         }
     }
 
@@ -229,7 +229,8 @@ impl Objects {
         }
         change.entry(place.0, &place.1);
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
-        let seen = self.seen(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
+        let seen =
+            self.attributes_from(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
         let given = AssignedEtag::for_content(&new.content, new.size_bytes).with_etag(new.etag);
         let etag = match &new.target {
             Some(target) => etag::of_link(Some(target)),
@@ -256,12 +257,13 @@ impl Objects {
     ) -> store::Result<Ino> {
         let mut dir = resolved.dir;
         for (index, name) in resolved.missing.iter().enumerate() {
-            let is_taken = index == 0 && self.fs.names.entry(dir, name).map_err(named(key))?.is_some();
+            let is_taken =
+                index == 0 && self.fs.names.entry(dir, name).map_err(namespace_error_about(key))?.is_some();
             if is_taken {
                 self.shadow_file(key, dir, name, change)?;
             }
             change.entry(dir, name);
-            let ino = self.fs.new_ino(dir).map_err(about(key))?;
+            let ino = self.fs.new_ino(dir).map_err(error_about(key))?;
             change.ops.push(self.directory(dir, name, ino));
             change.set_xattr(ino, IMPLICIT, Bytes::from_static(b"1"));
             dir = ino;
@@ -306,7 +308,7 @@ impl Objects {
             return Ok(name.clone());
         }
         let is_directory = resolved.missing.is_empty()
-            && self.fs.names.entry(resolved.dir, last).map_err(named(key))?.is_some();
+            && self.fs.names.entry(resolved.dir, last).map_err(namespace_error_about(key))?.is_some();
         if is_directory { shadowed_name(key, last) } else { Ok(last.clone()) }
     }
 
@@ -324,7 +326,7 @@ impl Objects {
         }
     }
 
-    fn seen(
+    fn attributes_from(
         &self,
         key: &ObjectKey,
         size_bytes: u64,
@@ -338,10 +340,15 @@ impl Objects {
     }
 
     /// Returns the attributes of an inode after a change of headers; headers that say nothing keep the current ones.
-    pub(super) fn seen_over(&self, key: &ObjectKey, inode: &Inode, attributes: &Attributes) -> Observed {
+    pub(super) fn attributes_over(
+        &self,
+        key: &ObjectKey,
+        inode: &Inode,
+        attributes: &Attributes,
+    ) -> Observed {
         let (uid, gid, mode) = (inode.uid, inode.gid, inode.mode);
         let defaults = Defaults { uid, gid, file_mode: mode, dir_mode: mode };
-        self.seen(key, inode.size_bytes, attributes, inode.mtime, &defaults)
+        self.attributes_from(key, inode.size_bytes, attributes, inode.mtime, &defaults)
     }
 
     fn acl(&self, inode: &Inode) -> Option<Bytes> {
@@ -365,7 +372,7 @@ impl Objects {
             self.check_precondition(
                 key,
                 &options.precondition,
-                self.object_at(&resolved).map_err(named(key))?.as_ref(),
+                self.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
             )?;
             let ctx = self.fs.ctx();
             let (object, change) = self.plan_marker(key, &resolved, body, &options, &ctx)?;
@@ -375,7 +382,7 @@ impl Objects {
                     return Ok(object);
                 }
                 Err(error) if is_race(&error) => {}
-                Err(error) => return Err(named(key)(error)),
+                Err(error) => return Err(namespace_error_about(key)(error)),
             }
         }
         Err(too_many_races())
@@ -391,7 +398,7 @@ impl Objects {
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
         let old = match resolved.missing.is_empty() {
-            true => Some(self.fs.names.inode(resolved.dir).map_err(named(key))?),
+            true => Some(self.fs.names.inode(resolved.dir).map_err(namespace_error_about(key))?),
             false => None,
         };
         let dir = self.make_directories(key, resolved, &mut change)?;
@@ -399,12 +406,12 @@ impl Objects {
             Some(old) => Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.defaults },
             None => self.fs.defaults,
         };
-        let seen = self.seen(key, 0, &options.attributes, ctx.now, &defaults);
-        let is_implicit = old.is_none() || self.is_implicit(dir).map_err(named(key))?;
+        let seen = self.attributes_from(key, 0, &options.attributes, ctx.now, &defaults);
+        let is_implicit = old.is_none() || self.is_implicit(dir).map_err(namespace_error_about(key))?;
         if is_implicit {
             change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         }
-        self.set_body(dir, old.is_some(), body, &mut change).map_err(named(key))?;
+        self.set_body(dir, old.is_some(), body, &mut change).map_err(namespace_error_about(key))?;
         let is_other = old.is_none_or(|old| (old.mode, old.uid, old.gid) != (seen.mode, seen.uid, seen.gid));
         if is_other {
             let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));

@@ -10,12 +10,12 @@ use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 use super::{ATTEMPTS_MAX, too_many_races};
 use crate::objects::Objects;
 use crate::objects::body::body;
-use crate::objects::errors::{about, named};
+use crate::objects::errors::{error_about, namespace_error_about};
 
 impl Objects {
     pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         self.retry_while_replaced(key, || {
-            Ok(self.meta_of(key, &self.find_or_fail(key)?).map_err(named(key))?.0)
+            Ok(self.meta_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?.0)
         })
     }
 
@@ -41,11 +41,16 @@ impl Objects {
         match inode.kind {
             Kind::File => self.get_file(key, &inode, options).await,
             Kind::Directory => {
-                let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
-                in_memory(key, meta, self.marker_body(inode.ino).map_err(named(key))?, options)
+                let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
+                in_memory(
+                    key,
+                    meta,
+                    self.marker_body(inode.ino).map_err(namespace_error_about(key))?,
+                    options,
+                )
             }
             _ => {
-                let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
+                let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
                 in_memory(key, meta, inode.target.unwrap_or_default(), options)
             }
         }
@@ -53,15 +58,15 @@ impl Objects {
 
     /// Streams a file's content as of the open.
     async fn get_file(&self, key: &ObjectKey, inode: &Inode, options: GetOptions) -> store::Result<Object> {
-        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
-        let pinned = self.pinned(key, inode, options);
+        let file = self.fs.open_file(inode.ino).map_err(error_about(key))?;
+        let pinned = self.pin_for_get(key, inode, options);
         match pinned {
             Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
                 Some(body) => Ok(Object { meta, body }),
                 None => Err(self.not_there(key, inode)),
             },
             Err(error) => {
-                file.close().await.map_err(about(key))?;
+                file.close().await.map_err(error_about(key))?;
                 Err(error)
             }
         }
@@ -77,21 +82,21 @@ impl Objects {
         }
     }
 
-    fn pinned(
+    fn pin_for_get(
         &self,
         key: &ObjectKey,
         inode: &Inode,
         options: GetOptions,
     ) -> store::Result<(ObjectMeta, crate::content::pin::Pin, Range<u64>)> {
-        let (inode, pin) = self.fs.inode_with_pin(inode.ino).map_err(about(key))?;
-        let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
-        let range = wanted(key, &meta, options)?;
+        let (inode, pin) = self.fs.inode_with_pin(inode.ino).map_err(error_about(key))?;
+        let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
+        let range = requested_range(key, &meta, options)?;
         Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
     }
 }
 
 /// Checks the conditions of a GET and returns the range of the object to read.
-pub(in crate::objects) fn wanted(
+pub(in crate::objects) fn requested_range(
     key: &ObjectKey,
     meta: &ObjectMeta,
     options: GetOptions,
@@ -106,7 +111,7 @@ pub(in crate::objects) fn wanted(
 }
 
 fn in_memory(key: &ObjectKey, meta: ObjectMeta, bytes: Bytes, options: GetOptions) -> store::Result<Object> {
-    let range = wanted(key, &meta, options)?;
+    let range = requested_range(key, &meta, options)?;
     let bytes = bytes.slice(range.start as usize..range.end as usize);
     Ok(Object { meta, body: stream::iter([Ok(bytes)]).boxed() })
 }

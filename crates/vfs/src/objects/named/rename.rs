@@ -6,7 +6,7 @@ use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 use super::put::Change;
 use super::{ATTEMPTS_MAX, is_race, too_many_races};
 use crate::objects::Objects;
-use crate::objects::errors::{named, no_such_key};
+use crate::objects::errors::{namespace_error_about, no_such_key};
 
 impl Objects {
     /// Moves an object. The inode keeps its number, so open handles stay valid; the previous object of the target is replaced.
@@ -32,11 +32,11 @@ impl Objects {
             match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
                 Ok(applied) => {
                     let mut change = change;
-                    self.prune(dir, &mut change.news).map_err(named(to))?;
+                    self.prune(dir, &mut change.news).map_err(namespace_error_about(to))?;
                     return self.finish_change(to, change, applied).await;
                 }
                 Err(error) if is_race(&error) => {}
-                Err(error) => return Err(named(to)(error)),
+                Err(error) => return Err(namespace_error_about(to)(error)),
             }
         }
         Err(too_many_races())
@@ -51,12 +51,12 @@ impl Objects {
     ) -> store::Result<Option<(Change, meta::Ino)>> {
         let (source, target) = (self.resolve(&from.key)?, self.resolve(to)?);
         let Some(last) = &target.last else { return Err(no_such_key(to, "a marker is no file")) };
-        let taken = self.find_at(&source).map_err(named(&from.key))?;
+        let taken = self.find_at(&source).map_err(namespace_error_about(&from.key))?;
         let (name, inode) = taken
             .filter(|(_, inode)| self.is_object(inode))
             .ok_or_else(|| StoreError::NotFound(from.key.clone()))?;
         self.check_precondition(&from.key, &Precondition::Matches(from.etag.clone()), Some(&inode))?;
-        let there = self.find_at(&target).map_err(named(to))?;
+        let there = self.find_at(&target).map_err(namespace_error_about(to))?;
         let shown = there.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
         self.check_precondition(to, precondition, shown)?;
         let mut change = Change::default();

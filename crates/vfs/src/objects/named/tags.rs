@@ -5,14 +5,14 @@ use store::{ObjectKey, Tags};
 use super::{ATTEMPTS_MAX, is_race, too_many_races};
 use crate::objects::Objects;
 use crate::objects::description::ObjectDescription;
-use crate::objects::errors::named;
+use crate::objects::errors::namespace_error_about;
 use crate::objects::etag::AssignedEtag;
 
 impl Objects {
     pub(in crate::objects) fn tags_named(&self, key: &ObjectKey) -> store::Result<Tags> {
         self.retry_while_replaced(key, || {
             let inode = self.find_or_fail(key)?;
-            Ok(ObjectDescription::read(&self.fs.names, inode.ino).map_err(named(key))?.tags())
+            Ok(ObjectDescription::read(&self.fs.names, inode.ino).map_err(namespace_error_about(key))?.tags())
         })
     }
 
@@ -21,7 +21,7 @@ impl Objects {
         for _ in 0..ATTEMPTS_MAX {
             let (ino, before, given) = self.retry_while_replaced(key, || {
                 let inode = self.find_or_fail(key)?;
-                let (meta, before) = self.meta_of(key, &inode).map_err(named(key))?;
+                let (meta, before) = self.meta_of(key, &inode).map_err(namespace_error_about(key))?;
                 let given = (!inode.is_dir()).then(|| AssignedEtag::preserving(&meta.object.etag, &inode));
                 Ok((inode.ino, before, given))
             })?;
@@ -31,7 +31,7 @@ impl Objects {
             match self.fs.names.commit_together(&self.fs.ctx(), &ops) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_race(&error) => {}
-                Err(error) => return Err(named(key)(error)),
+                Err(error) => return Err(namespace_error_about(key)(error)),
             }
         }
         Err(too_many_races())

@@ -12,8 +12,8 @@ use crate::content::pin::{Cut, Pin};
 use crate::layout::content_keys;
 use crate::objects::Objects;
 use crate::objects::at_path::about_key;
-use crate::objects::errors::{about, named};
-use crate::objects::named::multipart::joined;
+use crate::objects::errors::{error_about, namespace_error_about};
+use crate::objects::named::multipart::concatenate;
 use crate::objects::named::put::{NewObject, Orphan};
 
 /// S3's minimum length of a part except the last, also for part copies.
@@ -32,12 +32,12 @@ impl Objects {
         let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, begun) = self.upload(key, id)?;
         let parts = self.part_records(key, ino)?;
-        let chosen = chosen(&parts, numbers)?;
+        let chosen = select_parts(&parts, numbers)?;
         let etags: Vec<_> = chosen.iter().map(|part| part.etag()).collect();
         options.check(etags.iter())?;
         let mut attributes = begun.attributes();
         attributes.user.extend(options.user);
-        let (upload, stored) = self.fs.names.content(ino).map_err(named(key))?;
+        let (upload, stored) = self.fs.names.content(ino).map_err(namespace_error_about(key))?;
         let precondition = options.precondition;
         if self.is_by_path() {
             let object = self.assemble(key, &upload, &chosen, (attributes, begun.tags), precondition).await?;
@@ -47,7 +47,7 @@ impl Objects {
         let surplus = parts.iter().map(|(number, _)| part_name(*number)).chain([UPLOAD.into()]).collect();
         let base = upload.object().map(|object| object.etag.clone());
         let (content, size_bytes) =
-            joined(chosen.iter().map(|part| (of_part(&stored, part), part.size_bytes)));
+            concatenate(chosen.iter().map(|part| (content_of_part(&stored, part), part.size_bytes)));
         let left: Vec<_> = content_keys(&stored).difference(&content_keys(&content)).cloned().collect();
         let object = match key.as_bytes().ends_with(b"/") {
             false => {
@@ -91,12 +91,12 @@ impl Objects {
             // An orphan without content has no pin.
             true => Vec::new(),
             false => {
-                let pin = self.fs.pin(upload).map_err(about(key))?;
+                let pin = self.fs.pin(upload).map_err(error_about(key))?;
                 sources(&pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, parts)?
             }
         };
         for (object, _) in sources.iter_mut().filter(|(object, _)| object.etag.is_provisional()) {
-            *object = self.fs.store.head(&object.key).await.map_err(unless_ours)?.object;
+            *object = self.fs.store.head(&object.key).await.map_err(part_error)?.object;
         }
         let stored = match sources.as_slice() {
             [] => {
@@ -112,7 +112,7 @@ impl Objects {
                 let inner = self.fs.store.multipart(&full, attributes, tags).await?;
                 let stored = match copy_all(inner.as_ref(), many).await {
                     Ok(()) => self.change_key(&full, false, inner.complete(precondition)).await,
-                    Err(error) => Err(unless_ours(error)),
+                    Err(error) => Err(part_error(error)),
                 };
                 if stored.is_err() {
                     inner.abort().await.ok();
@@ -126,7 +126,7 @@ impl Objects {
 }
 
 /// Returns the requested parts in their order; all of them must exist.
-fn chosen<'p>(parts: &'p [(u32, PartRecord)], numbers: &[u32]) -> store::Result<Vec<&'p PartRecord>> {
+fn select_parts<'p>(parts: &'p [(u32, PartRecord)], numbers: &[u32]) -> store::Result<Vec<&'p PartRecord>> {
     if numbers.is_empty() {
         return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
     }
@@ -139,7 +139,7 @@ fn chosen<'p>(parts: &'p [(u32, PartRecord)], numbers: &[u32]) -> store::Result<
 }
 
 /// Returns a part's content from offset 0.
-fn of_part(stored: &[Extent], part: &PartRecord) -> Vec<Extent> {
+fn content_of_part(stored: &[Extent], part: &PartRecord) -> Vec<Extent> {
     let end = part.at + part.size_bytes;
     let first = stored.partition_point(|extent| extent.offset < part.at);
     let inside = stored[first..].iter().take_while(|extent| extent.end() <= end);
@@ -182,7 +182,7 @@ async fn copy_all(upload: &dyn Multipart, sources: &[(ObjectRef, u64)]) -> store
 }
 
 /// Maps a missing or changed part to an error that does not look like one about the object's key.
-fn unless_ours(error: StoreError) -> StoreError {
+fn part_error(error: StoreError) -> StoreError {
     match error {
         StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => {
             StoreError::Corrupt("the bytes of a part are missing or were changed".to_owned())

@@ -23,7 +23,7 @@ use store::{
 };
 
 use super::Objects;
-use super::errors::{about, named};
+use super::errors::{error_about, namespace_error_about};
 use crate::Filesystem;
 pub(crate) use record::from_hex;
 use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
@@ -53,7 +53,7 @@ impl Objects {
         let ino = ino_of(id).ok_or_else(missing)?;
         let record = match self.fs.names.xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Err(missing()),
-            record => UploadRecord::parse(&record.map_err(named(key))?)?,
+            record => UploadRecord::parse(&record.map_err(namespace_error_about(key))?)?,
         };
         match record.id == id && record.key()? == self.full_path(key) {
             true => Ok((ino, record)),
@@ -68,9 +68,12 @@ impl Objects {
 
     fn part_records(&self, key: &ObjectKey, ino: Ino) -> store::Result<Vec<(u32, PartRecord)>> {
         let mut parts = Vec::new();
-        for name in self.fs.names.xattrs(ino).map_err(named(key))? {
+        for name in self.fs.names.xattrs(ino).map_err(namespace_error_about(key))? {
             let Some(number) = record::number_of(&name) else { continue };
-            parts.push((number, PartRecord::parse(&self.fs.names.xattr(ino, &name).map_err(named(key))?)?));
+            parts.push((
+                number,
+                PartRecord::parse(&self.fs.names.xattr(ino, &name).map_err(namespace_error_about(key))?)?,
+            ));
         }
         Ok(parts)
     }
@@ -78,7 +81,7 @@ impl Objects {
     fn upload_of(&self, ino: Ino, prefix: &[u8]) -> store::Result<Option<Upload>> {
         let record = match self.fs.names.xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Ok(None),
-            record => UploadRecord::parse(&record.map_err(unread)?)?,
+            record => UploadRecord::parse(&record.map_err(read_error)?)?,
         };
         let path = record.key()?;
         let inside = path.strip_prefix(&*self.base).filter(|key| key.starts_with(prefix));
@@ -91,7 +94,7 @@ impl Objects {
     fn uploads_below(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let orphans = self.fs.names.orphans(after, BATCH).map_err(unread)?;
+            let orphans = self.fs.names.orphans(after, BATCH).map_err(read_error)?;
             let Some(last) = orphans.last() else { break };
             after = Some(*last);
             for ino in orphans {
@@ -103,7 +106,7 @@ impl Objects {
     }
 
     async fn end(&self, key: &ObjectKey, upload: &Inode) -> store::Result<()> {
-        Box::pin(self.fs.purge(upload)).await.map_err(about(key))
+        Box::pin(self.fs.purge(upload)).await.map_err(error_about(key))
     }
 }
 
@@ -115,7 +118,7 @@ impl Uploads for Objects {
             true => self.full_key(key).map(|_| Ino::ROOT)?,
             false => self.resolve(key)?.dir,
         };
-        let ino = self.fs.new_ino(dir).map_err(about(key))?;
+        let ino = self.fs.new_ino(dir).map_err(error_about(key))?;
         let id = new_id(&self.fs.entropy, ino);
         let record = UploadRecord::new(&id, &self.full_path(key), self.fs.now(), attributes, tags);
         let defaults = &self.fs.defaults;
@@ -125,8 +128,8 @@ impl Uploads for Objects {
             Op::CreateOrphan { parent: dir, ino, mode, umask: 0, uid, gid },
             Op::SetXattr { ino, name: UPLOAD.into(), value, how: XattrHow::Create },
         ];
-        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
-        self.fs.sync_names_unless_write_back().await.map_err(about(key))?;
+        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(namespace_error_about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
         Ok(id)
     }
 
@@ -167,7 +170,7 @@ impl Uploads for Objects {
         self.check_writable()?;
         let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        self.end(key, &self.fs.names.inode(ino).map_err(named(key))?).await
+        self.end(key, &self.fs.names.inode(ino).map_err(namespace_error_about(key))?).await
     }
 
     async fn list(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
@@ -175,6 +178,6 @@ impl Uploads for Objects {
     }
 }
 
-fn unread(error: FsError) -> StoreError {
+fn read_error(error: FsError) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }

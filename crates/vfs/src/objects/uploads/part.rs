@@ -12,7 +12,7 @@ use store::{
 use super::record::{PartRecord, part_name};
 use crate::layout::stored_at;
 use crate::objects::Objects;
-use crate::objects::errors::{about, named};
+use crate::objects::errors::{error_about, namespace_error_about};
 use crate::objects::etag::AssignedEtag;
 use crate::objects::storing::StoringGuard;
 use crate::volume::Mapping;
@@ -127,7 +127,7 @@ impl Objects {
     ) -> store::Result<Part> {
         let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        let at = self.fs.names.inode(ino).map_err(named(key))?.size_bytes;
+        let at = self.fs.names.inode(ino).map_err(namespace_error_about(key))?.size_bytes;
         let now = self.fs.now();
         let record = PartRecord::new(
             &AssignedEtag::for_content(content, size_bytes).etag(),
@@ -140,7 +140,7 @@ impl Objects {
         match self.fs.names.xattr(ino, &part_name(number)) {
             Err(meta::FsError::NoData) => {}
             old => {
-                let old = PartRecord::parse(&old.map_err(named(key))?)?;
+                let old = PartRecord::parse(&old.map_err(namespace_error_about(key))?)?;
                 ranges.extend((old.size_bytes > 0).then(|| old.at..old.at + old.size_bytes));
             }
         }
@@ -151,8 +151,9 @@ impl Objects {
             Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
             Op::SetXattr { ino, name: part_name(number), value: record.encode()?, how: XattrHow::Set },
         ];
-        let applied = self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
-        self.fs.sync_names_unless_write_back().await.map_err(about(key))?;
+        let applied =
+            self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(namespace_error_about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {
             self.fs.discard(key).await;
         }

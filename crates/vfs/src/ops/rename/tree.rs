@@ -29,7 +29,7 @@ impl Filesystem {
             (true, true) => self.check_paths_fit(plan.source.ino, &from, &to)?,
             _ => return Err(TOO_LONG),
         }
-        let (_going, _coming) = self.changing(plan);
+        let (_going, _coming) = self.mark_both_changing(plan);
         let named = || self.rename_directory_entry(plan);
         self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), named).await?;
         self.repin_tree(plan.source.ino)
