@@ -28,7 +28,8 @@ impl Filesystem {
         self.unlink_name(parent, &name, inode.ino).await
     }
 
-    /// Removes a known name in a volume named by path. Unlike `unlink`, stores no marker: a directory without one disappears with its last entry.
+    /// Removes a known name in a volume named by path. Unlike `unlink`, stores no marker: a directory without one disappears with
+    /// its last entry.
     pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let file = self.open_file(ino)?;
         let outcome = self.unlink_file(parent, name, &file).await;

@@ -40,8 +40,8 @@ impl Filesystem {
         file.publishing.run(Box::pin(published)).await
     }
 
-    /// Like `commit`, for a caller that already holds the file's `write_state`. A file named by inode is assembled at its last close,
-    /// a file named by path at its first.
+    /// Like `commit`, for a caller that already holds the file's `write_state`. A file named by inode is assembled at its last
+    /// close, a file named by path at its first.
     pub(crate) async fn commit_locked(
         &self,
         file: &OpenFile,
@@ -129,8 +129,8 @@ impl Filesystem {
             }
             stored => {
                 stored?;
-                let beside = content_keys(&self.names.content_of(inode)?).into_iter().collect();
-                self.discard_detached(inode, beside).await
+                let released = content_keys(&self.names.content_of(inode)?).into_iter().collect();
+                self.discard_detached(inode, released).await
             }
         }
     }
@@ -150,7 +150,7 @@ impl Filesystem {
             let base = precondition(state.base(), key);
             match self.upload(state, key, &described, base.clone()).await {
                 Ok(object) => {
-                    let published = self.published(file, state, inode, &object, described).await;
+                    let published = self.finish_publish(file, state, inode, &object, described).await;
                     return self.restore_on_failure(published, state);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
@@ -174,9 +174,9 @@ impl Filesystem {
         }
     }
 
-    /// Returns whether the object at the path is an earlier upload of this file whose answer was lost, also one by a mount that
-    /// died; the unpublished writes then continue on top of that object. The write time in nanoseconds distinguishes it from
-    /// foreign objects.
+    /// Adopts the object at the path as the base of the unpublished writes, if the object is an earlier upload of this file whose
+    /// answer was lost, or an upload of a mount that died. Returns whether it is. The write time in nanoseconds distinguishes
+    /// such an upload from foreign objects.
     pub(super) async fn adopt_unconfirmed_upload(
         &self,
         file: &OpenFile,
@@ -191,11 +191,11 @@ impl Filesystem {
         {
             return Ok(false);
         }
-        let mut beside = Vec::new();
+        let mut released = Vec::new();
         match known.is_ahead() {
             // The object contains the file as of its deltas, so the whole file is now that object.
             true => self.relocate(&known, &stored(&found.object))?,
-            false => beside = self.publish(inode, &found.object, found.size_bytes, None)?,
+            false => released = self.publish(inode, &found.object, found.size_bytes, None)?,
         }
         if found.tag_count.is_none_or(|count| count == 0) {
             file.set_stored_description(&found.object.etag, found.attributes.into(), self.moment());
@@ -203,25 +203,25 @@ impl Filesystem {
         file.repin(|| self.pin_of(inode.ino))?;
         state.rebase(file.pin().0);
         if !known.is_ahead() {
-            self.discard_detached(inode, beside).await?;
+            self.discard_detached(inode, released).await?;
         }
         Ok(true)
     }
 
     /// Discards a file's objects under keys of their own, once the file is at its path.
-    async fn discard_detached(&self, inode: &Inode, beside: Vec<ObjectKey>) -> Result<()> {
+    async fn discard_detached(&self, inode: &Inode, released: Vec<ObjectKey>) -> Result<()> {
         if inode.is_beside() {
             // Otherwise a loss of power would restore the old extents, although the object at the path may have changed since.
             self.sync_names_unless_write_back().await?;
         }
-        for key in beside {
+        for key in released {
             self.discard(key).await;
         }
         Ok(())
     }
 
-    /// Like `adopt_unconfirmed_upload`, for a caller that is about to move or remove the stored object. An unconfirmed attempt to store a
-    /// detached file at its path counts too.
+    /// Like `adopt_unconfirmed_upload`, for a caller that is about to move or remove the stored object. An unconfirmed attempt
+    /// to store a detached file at its path counts too.
     pub(crate) async fn resolve_unconfirmed_upload(
         &self,
         file: &OpenFile,
@@ -285,7 +285,7 @@ impl Filesystem {
     }
 
     /// Names the stored object.
-    pub(super) async fn published(
+    pub(super) async fn finish_publish(
         &self,
         file: &OpenFile,
         state: &mut WriteState,
@@ -302,7 +302,7 @@ impl Filesystem {
             }
             _ => (described, None),
         };
-        let beside = self.publish(inode, object, size_bytes, file.pending().touched)?;
+        let released = self.publish(inode, object, size_bytes, file.pending().touched)?;
         self.references.caches(inode.ino, Some(&object.etag));
         file.set_stored_description(&object.etag, described.clone(), self.moment());
         self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
@@ -311,7 +311,7 @@ impl Filesystem {
         file.clear_unconfirmed();
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
-        self.discard_detached(inode, beside).await?;
+        self.discard_detached(inode, released).await?;
         let waits = self.settle_waiting(inode.ino, &described)?;
         // From here on changes of attributes are exported by whoever makes them; earlier ones may have missed the headers just
         // stored.

@@ -82,7 +82,7 @@ impl Filesystem {
                     tracing::warn!(%key, id = conflict.id, "the object was changed in the bucket while its file was written: the file replaced it");
                     let published = async {
                         self.record_conflict(&conflict).await?;
-                        self.published(file, state, inode, &object, described.clone()).await
+                        self.finish_publish(file, state, inode, &object, described.clone()).await
                     };
                     let published = published.await;
                     return self.restore_on_failure(published, state).map(|()| Some(Resolution::Done));
@@ -162,7 +162,7 @@ impl Filesystem {
             bucket: theirs.as_ref().map(Side::of),
             ..self.conflict_of(inode, key, theirs.as_ref())?
         };
-        tracing::warn!(%key, kept = %there, id = conflict.id, "the object was changed in the bucket while its file was written: the file is beside it");
+        tracing::warn!(%key, kept = %there, id = conflict.id, "the object was changed in the bucket while its file was written: the file goes on as a conflict copy");
         let published = async {
             self.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
@@ -171,7 +171,7 @@ impl Filesystem {
             self.directories.get(dir).forget();
             self.invalidations.entry(dir, name.as_bytes());
             self.invalidations.entry(dir, beside.as_bytes());
-            self.published(file, state, inode, &ours, described.clone()).await
+            self.finish_publish(file, state, inode, &ours, described.clone()).await
         };
         let published = published.await;
         self.restore_on_failure(published, state).map(|()| Some(Resolution::Done))
@@ -199,7 +199,7 @@ impl Filesystem {
         };
         let recorded = self.record_conflict(&conflict).await;
         self.restore_on_failure(recorded, state)?;
-        tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's stays");
+        tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's object stays");
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
         file.clear_unconfirmed();

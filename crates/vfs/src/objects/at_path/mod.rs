@@ -142,7 +142,7 @@ impl Objects {
         is_gone: bool,
         work: impl Future<Output = store::Result<T>>,
     ) -> store::Result<T> {
-        let _unseen = self.fs.endpoint_claims.claim(full).await;
+        let _endpoint_claim = self.fs.endpoint_claims.claim(full).await;
         let done = {
             let _path = self.fs.lock_keys(&[full]).await.map_err(error_about(full))?;
             let _claim = self.fs.claims.claim(full).await;
