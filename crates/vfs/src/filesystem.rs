@@ -327,7 +327,7 @@ impl Filesystem {
     /// Returns whether a listing of the bucket shows an inode under a name, once it is stored.
     pub(crate) fn is_shown(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<bool> {
         Ok(self.layout.follows_paths()
-            && self.layout.shows((parent, &self.layout.directory(&self.names, parent)?), name, inode))
+            && self.layout.would_show((parent, &self.layout.directory(&self.names, parent)?), name, inode))
     }
 
     /// Returns the object of a file in a volume named by path.

@@ -66,7 +66,7 @@ impl Layout {
     }
 
     /// Returns the inode whose content a key is; `None` for a key that Tenon did not make.
-    pub(crate) fn owner(&self, key: &ObjectKey) -> Option<Ino> {
+    pub(crate) fn content_owner(&self, key: &ObjectKey) -> Option<Ino> {
         let name = std::str::from_utf8(key.as_bytes().strip_prefix(self.content.as_slice())?).ok()?;
         let (ino, unique) = name.split_once('-')?;
         let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
@@ -74,22 +74,22 @@ impl Layout {
     }
 
     /// Returns the prefix of the keys of content.
-    pub(crate) fn content(&self) -> Bytes {
+    pub(crate) fn content_prefix(&self) -> Bytes {
         Bytes::copy_from_slice(&self.content)
     }
 
     /// Returns whether a listing of the bucket can show anything in the directory with this prefix.
-    pub(crate) fn lists(&self, inside: &KeyPrefix) -> bool {
+    pub(crate) fn can_list(&self, inside: &KeyPrefix) -> bool {
         self.follows_paths() && inside.as_bytes().len() < KEY_BYTES_MAX
     }
 
     /// Returns whether a listing shows an inode under a name in the directory with this prefix, once it is stored.
-    pub(crate) fn shows(&self, place: (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
-        !inode.is_beside() && self.may_show(place, name, inode)
+    pub(crate) fn would_show(&self, place: (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
+        !inode.is_beside() && self.can_show(place, name, inode)
     }
 
     /// Like `shows`, also for an inode whose content is temporarily not at its path.
-    pub(crate) fn may_show(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
+    pub(crate) fn can_show(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
         let is_home = inode.home.as_ref().is_some_and(|(parent, home)| *parent == dir && home == name);
         is_home && self.has_key(prefix, name, inode.kind)
     }
@@ -156,18 +156,18 @@ impl Layout {
     }
 
     /// Returns a key for the bytes of an open file without a name.
-    pub(crate) fn orphan(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
+    pub(crate) fn orphan_key(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
         self.reserved(format!("orphans/{ino}-{unique:016x}").as_bytes())
     }
 
     /// Returns a key for the losing side of a conflict: the flattened path and a unique suffix.
-    pub(crate) fn lost(&self, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
+    pub(crate) fn lost_key(&self, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
         lost(&self.root, path, unique)
     }
 
     /// Returns the key of a document that belongs to a bucket, which is a directory at the volume's root. An empty `bucket`
     /// means the whole volume.
-    pub(crate) fn setting(&self, bucket: &[u8], name: &str) -> Result<ObjectKey> {
+    pub(crate) fn setting_key(&self, bucket: &[u8], name: &str) -> Result<ObjectKey> {
         let bucket = if bucket.is_empty() { b"_" } else { bucket };
         self.reserved(&[b"buckets/", bucket, b"/", name.as_bytes()].concat())
     }
@@ -178,12 +178,12 @@ impl Layout {
     }
 
     /// Returns the prefix of the keys of Tenon's own objects.
-    pub(crate) fn own(&self) -> Vec<u8> {
+    pub(crate) fn reserved_prefix(&self) -> Vec<u8> {
         [self.root.as_bytes(), RESERVED.as_bytes(), b"/"].concat()
     }
 
     /// Returns the prefix of the keys of leases.
-    pub(crate) fn leases(&self) -> Vec<u8> {
+    pub(crate) fn leases_prefix(&self) -> Vec<u8> {
         leases(self.root.as_bytes())
     }
 

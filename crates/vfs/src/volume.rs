@@ -133,7 +133,7 @@ impl VolumeRecord {
 
     /// Returns whether the volume below `prefix` has content that only its metadata can name.
     pub async fn has_content(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<bool> {
-        let prefix = Layout::of(prefix, Some(self), Timestamp::default()).content();
+        let prefix = Layout::of(prefix, Some(self), Timestamp::default()).content_prefix();
         let page = store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }

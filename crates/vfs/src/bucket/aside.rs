@@ -40,7 +40,7 @@ impl Filesystem {
             return Ok(None);
         }
         let Some(old) = self.object(&inode)? else { return Ok(None) };
-        let key = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
+        let key = self.layout.orphan_key(inode.ino, self.entropy.next_u64())?;
         match self.store.copy(&old, &key, CopyOptions::default()).await {
             Ok(object) => {
                 let content = relocated(&stored, &stored_at(&object));

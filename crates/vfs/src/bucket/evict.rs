@@ -247,7 +247,7 @@ impl Filesystem {
     /// Whether the bucket can tell all there is to know of it. Of a directory nothing may be known but itself.
     fn is_in_bucket(&self, place: Place<'_>, name: &Name, inode: &Inode) -> bool {
         self.may_be_in_bucket(inode)
-            && self.layout.shows(place, name, inode)
+            && self.layout.would_show(place, name, inode)
             && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
             && (inode.kind != Kind::Directory
                 || self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()))

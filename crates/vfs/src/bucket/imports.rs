@@ -47,7 +47,8 @@ impl Filesystem {
             for entry in entries {
                 match entry {
                     ListEntry::Object { object, .. } => imported.extend(self.import(&object.key).await?),
-                    ListEntry::Prefix(inside) if inside == self.layout.content() || inside == reserved => {}
+                    ListEntry::Prefix(inside)
+                        if inside == self.layout.content_prefix() || inside == reserved => {}
                     ListEntry::Prefix(inside) => {
                         Box::pin(self.import_listed(inside, None, imported)).await?;
                     }
@@ -148,7 +149,7 @@ impl Filesystem {
         let mut free = name.clone();
         let mut is_taken = taken.is_some();
         // The key of content says whose it is.
-        let owner = seen.object.as_ref().and_then(|object| self.layout.owner(object.key.as_ref()?));
+        let owner = seen.object.as_ref().and_then(|object| self.layout.content_owner(object.key.as_ref()?));
         let ino = match owner {
             Some(owner) => owner,
             None => self.new_ino(parent)?,

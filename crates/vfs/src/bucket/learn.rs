@@ -49,7 +49,7 @@ impl Filesystem {
         }
         let prefix = self.layout.directory(&self.names, parent)?;
         let has_key = |inode: &Inode| self.layout.has_key(&prefix, name, inode.kind);
-        if !self.layout.lists(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
+        if !self.layout.can_list(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
             return Ok(local);
         }
         let texts = Texts::of(name)?;
@@ -99,7 +99,7 @@ impl Filesystem {
         if let Some((parent, name)) = &inode.home {
             let looked_at = self.moment();
             let prefix = self.layout.directory(&self.names, *parent)?;
-            if !self.layout.shows((*parent, &prefix), name, inode) {
+            if !self.layout.would_show((*parent, &prefix), name, inode) {
                 return Ok(self.names.inode(inode.ino)?);
             }
             let seen = self.describe(inode, looked_at).await?;
@@ -314,7 +314,7 @@ impl Filesystem {
         name: &Name,
         looked_at: Moment,
     ) -> Result<Option<Observed>> {
-        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.lists(inside));
+        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.can_list(inside));
         let Some(inside) = inside else { return Ok(None) };
         let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
         Ok(exists.then(|| headers::implicit_directory(self.now(), looked_at, &self.defaults, false)))

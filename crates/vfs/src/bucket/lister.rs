@@ -123,7 +123,9 @@ impl Filesystem {
         let Some(dir) = self.directory_at(&at.dir)? else { return self.go_on(at) };
         let known = texts::known(&self.names, dir, &at.after, None, 1)?;
         let prefix = self.layout.directory(&self.names, dir)?;
-        let Some(next) = known.first().filter(|_| self.layout.lists(&prefix)) else { return self.go_on(at) };
+        let Some(next) = known.first().filter(|_| self.layout.can_list(&prefix)) else {
+            return self.go_on(at);
+        };
         let after = match at.after.is_empty() {
             // Most directories are one page.
             true => Vec::new(),

@@ -104,14 +104,18 @@ impl Filesystem {
 
     /// An object has another tag where it was moved to.
     fn has_moved(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<()> {
-        let inode = match self.layout.owner(key) {
+        let inode = match self.layout.content_owner(key) {
             Some(ino) => Some(self.names.inode(ino)?),
             None => self.known_object(key)?,
         };
         let Some(inode) = inode else { return Ok(()) };
         let lies_there = |extent: &Extent| {
             extent.object.etag == *given
-                && extent.object.key.as_ref().map_or(self.layout.owner(key).is_none(), |own| own == key)
+                && extent
+                    .object
+                    .key
+                    .as_ref()
+                    .map_or(self.layout.content_owner(key).is_none(), |own| own == key)
         };
         let with_tag = |extent: &Extent| match lies_there(extent) {
             true => {

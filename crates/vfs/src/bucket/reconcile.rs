@@ -336,7 +336,7 @@ impl Filesystem {
                 (Some(local), seen)
                     if local.is_dir()
                         && seen.as_ref().is_none_or(|seen| seen.kind != Kind::Directory)
-                        && self.layout.shows(place, &name, &local) =>
+                        && self.layout.would_show(place, &name, &local) =>
                 {
                     missing.push((name, seen));
                 }
@@ -347,8 +347,8 @@ impl Filesystem {
                 }
                 // A further name of a file shows what lies under its own key, also what was left there when its file
                 // was handed on.
-                (Some(local), Some(seen)) if !self.layout.shows(place, &name, &local) => {
-                    if self.layout.may_show(place, &name, &local) {
+                (Some(local), Some(seen)) if !self.layout.would_show(place, &name, &local) => {
+                    if self.layout.can_show(place, &name, &local) {
                         // It may be the file itself, unheard of: that is found out when it is stored there.
                         self.export_later(local.ino)?;
                     } else {
@@ -550,7 +550,7 @@ impl Filesystem {
 
     /// Whether the absence of a known entry from a look means that it is gone; of a directory, unless something below it stays.
     fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Moment) -> Result<bool> {
-        let is_told = self.layout.shows(place, name, local);
+        let is_told = self.layout.would_show(place, name, local);
         if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
             return Ok(false);
         }

@@ -59,7 +59,7 @@ impl Sharing {
             return Err(Error::new(libc::EINVAL, why));
         }
         Ok(Some(Self {
-            leases: Leases::new(store.clone(), layout.leases(), entropy.clone()),
+            leases: Leases::new(store.clone(), layout.leases_prefix(), entropy.clone()),
             unsure: Mutex::default(),
             arriving: Mutex::default(),
         }))

@@ -36,15 +36,15 @@ impl Audit {
         let mut audit = Self { violations, ..Self::default() };
         let Some(root) = read_inode(engine, Ino::ROOT)? else { return Ok(audit) };
         let layout = Layout::of(prefix, record, root.btime);
-        let mut referred = referred(engine)?;
-        referred.retain(|key, _| layout.owner(key).is_some());
-        let request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
+        let mut referred = object_uses(engine)?;
+        referred.retain(|key, _| layout.content_owner(key).is_some());
+        let request = ListRequest { prefix: layout.content_prefix(), limit: BATCH, ..ListRequest::default() };
         let mut pages = Pages::of(store, request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 let ListEntry::Object { object, size_bytes, .. } = entry else { continue };
                 match referred.remove(&object.key) {
-                    None if layout.owner(&object.key).is_some() => audit.unused.push(object.key),
+                    None if layout.content_owner(&object.key).is_some() => audit.unused.push(object.key),
                     Some(needed) if !needed.is_met_by(&object.etag, size_bytes) => {
                         audit.missing.push((needed.ino, object.key));
                     }
@@ -59,14 +59,14 @@ impl Audit {
 
 /// The part of an object that a file refers to.
 #[derive(Debug)]
-struct Needed {
+struct ObjectUse {
     ino: Ino,
     etag: ETag,
     /// Minimum length of the object.
     bytes: u64,
 }
 
-impl Needed {
+impl ObjectUse {
     fn is_met_by(&self, etag: &ETag, size_bytes: u64) -> bool {
         // An object that was named while its upload waited in the write-back log has another tag in the bucket.
         (self.etag == *etag || self.etag.is_provisional()) && self.bytes <= size_bytes
@@ -74,8 +74,8 @@ impl Needed {
 }
 
 /// Returns every key that an inode refers to.
-fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, Needed>> {
-    let mut found: BTreeMap<ObjectKey, Needed> = BTreeMap::new();
+fn object_uses(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, ObjectUse>> {
+    let mut found: BTreeMap<ObjectKey, ObjectUse> = BTreeMap::new();
     let range = schema::inodes();
     let mut from = Bound::Included(range.from.clone());
     loop {
@@ -89,7 +89,8 @@ fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, Needed>> {
             let Some((_, content)) = read_content(engine, ino)? else { continue };
             for extent in content {
                 let Some(key) = extent.object.key else { continue };
-                let needed = found.entry(key).or_insert(Needed { ino, etag: extent.object.etag, bytes: 0 });
+                let needed =
+                    found.entry(key).or_insert(ObjectUse { ino, etag: extent.object.etag, bytes: 0 });
                 needed.bytes = needed.bytes.max(extent.object_offset + extent.len);
             }
         }

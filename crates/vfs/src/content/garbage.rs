@@ -36,7 +36,7 @@ impl Filesystem {
             self.discards.wait_until_drained().await;
         }
         let leases = match self.layout.follows_paths() {
-            true => left_over(self.store.as_ref(), &self.layout.leases(), only_find).await?,
+            true => left_over(self.store.as_ref(), &self.layout.leases_prefix(), only_find).await?,
             false => Vec::new(),
         };
         Ok(keys.into_iter().chain(leases).collect())
@@ -44,7 +44,7 @@ impl Filesystem {
 
     /// Removes leases of dead mounts in the background, so that they do not accumulate.
     pub(crate) fn clean_leases(&self) {
-        let (store, beginning) = (self.store.clone(), self.layout.leases());
+        let (store, beginning) = (self.store.clone(), self.layout.leases_prefix());
         tokio::spawn(async move {
             if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
                 tracing::debug!(%error, "leases of dead mounts could not be removed");
@@ -60,14 +60,14 @@ async fn find(
     is_busy: &(dyn Fn(Ino) -> bool + Sync),
 ) -> Result<Vec<ObjectKey>> {
     let mut unused = Vec::new();
-    let request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
+    let request = ListRequest { prefix: layout.content_prefix(), limit: BATCH, ..ListRequest::default() };
     let mut pages = Pages::of(store, request);
     while let Some(entries) = pages.next().await? {
         for entry in entries {
             let ListEntry::Object { object, .. } = entry else { continue };
-            let Some(ino) = layout.owner(&object.key).filter(|ino| !is_busy(*ino)) else { continue };
+            let Some(ino) = layout.content_owner(&object.key).filter(|ino| !is_busy(*ino)) else { continue };
             // Read after the listing: content that was listed and has no name now never gets one.
-            if !has(engine, ino, &object.key)? {
+            if !refers_to(engine, ino, &object.key)? {
                 unused.push(object.key);
             }
         }
@@ -75,7 +75,7 @@ async fn find(
     Ok(unused)
 }
 
-fn has(engine: &dyn Engine, ino: Ino, key: &ObjectKey) -> Result<bool> {
+fn refers_to(engine: &dyn Engine, ino: Ino, key: &ObjectKey) -> Result<bool> {
     let Some((_, content)) = read_content(engine, ino)? else { return Ok(false) };
     Ok(content.iter().any(|extent| extent.object.key.as_ref() == Some(key)))
 }

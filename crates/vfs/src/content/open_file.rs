@@ -418,7 +418,7 @@ impl FileUser {
     }
 
     /// Passes the file to a handle, whose release closes it.
-    pub(crate) fn keep(mut self) -> Arc<OpenFile> {
+    pub(crate) fn into_open_file(mut self) -> Arc<OpenFile> {
         self.is_open = false;
         self.file.clone()
     }

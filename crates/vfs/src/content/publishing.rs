@@ -21,7 +21,7 @@ impl Filesystem {
     pub fn publish_in_background(&self, after: Duration) {
         if !after.is_zero() {
             let me = self.me.clone();
-            tokio::spawn(store::supervise("publishing", move || publish(me.clone(), after)));
+            tokio::spawn(store::supervise("publishing", move || run_publishing(me.clone(), after)));
         }
     }
 
@@ -60,7 +60,7 @@ pub(crate) fn check_not_lost(handle: &FileHandle) -> Result<()> {
     }
 }
 
-async fn publish(fs: Weak<Filesystem>, after: Duration) {
+async fn run_publishing(fs: Weak<Filesystem>, after: Duration) {
     loop {
         tokio::time::sleep(after.min(CHECK_INTERVAL)).await;
         let Some(fs) = fs.upgrade() else { return };

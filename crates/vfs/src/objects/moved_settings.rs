@@ -183,7 +183,7 @@ impl Filesystem {
         let root = ObjectKey::try_from("/")?;
         let key = self
             .layout
-            .setting(if bucket.is_empty() { b"_" } else { bucket }, "_")
+            .setting_key(if bucket.is_empty() { b"_" } else { bucket }, "_")
             .map_err(error_about(&root))?;
         let surplus = if bucket.is_empty() { "_/_".len() } else { "_".len() };
         Ok(Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - surplus]))

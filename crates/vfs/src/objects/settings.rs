@@ -76,7 +76,7 @@ impl Objects {
             return Err(StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned()));
         }
         let bucket = noted.as_deref().unwrap_or(bucket);
-        let by_name = self.fs.layout.setting(bucket, name).map_err(error_about(&asked))?;
+        let by_name = self.fs.layout.setting_key(bucket, name).map_err(error_about(&asked))?;
         if self.is_by_path() || bucket.is_empty() {
             return Ok(Location { key: by_name, before: None });
         }
@@ -90,7 +90,7 @@ impl Objects {
             .ok_or_else(gone)?;
         // No bucket name contains this character.
         let by_ino = format!("#{:016x}", directory.ino.0);
-        let key = self.fs.layout.setting(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
+        let key = self.fs.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
         Ok(Location { key, before: Some((by_name, directory.btime)) })
     }
 

@@ -62,7 +62,7 @@ impl Filesystem {
         let attr = self.make_stored(caller, parent, name, Kind::File, mode, 0, None).await?;
         // `make_stored` has counted the kernel's reference already.
         let file = self.open_file(attr.ino)?;
-        Ok((attr, self.new_handle(file.keep(), flags | libc::O_RDWR)))
+        Ok((attr, self.new_handle(file.into_open_file(), flags | libc::O_RDWR)))
     }
 
     pub(crate) async fn create_here(
@@ -89,7 +89,7 @@ impl Filesystem {
         }
         self.references.add(inode.ino);
         // The creator stores the file at close, even through a read-only descriptor.
-        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.keep(), flags | libc::O_RDWR)))
+        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.into_open_file(), flags | libc::O_RDWR)))
     }
 
     /// Creates and opens a file without a name (`O_TMPFILE`). It is deleted with its last handle unless it is linked before,
@@ -118,7 +118,7 @@ impl Filesystem {
             return Err(error);
         }
         self.references.add(ino);
-        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.keep(), flags)))
+        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.into_open_file(), flags)))
     }
 
     /// Creates a file without opening it, or a special file: an empty object.

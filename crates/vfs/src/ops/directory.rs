@@ -216,7 +216,7 @@ impl Filesystem {
 
     /// Returns the next entries after a sorting key; lists them from the bucket first if they are not known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
-        if !self.layout.follows_paths() || !self.layout.lists(&self.layout.directory(&self.names, dir)?) {
+        if !self.layout.follows_paths() || !self.layout.can_list(&self.layout.directory(&self.names, dir)?) {
             return texts::named(&self.names, dir, after, limit);
         }
         let directory = self.directories.get(dir);

@@ -42,7 +42,7 @@ impl Filesystem {
 
     /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.
     pub fn path_of(&self, key: &ObjectKey) -> Option<Bytes> {
-        if let Some(ino) = self.layout.owner(key) {
+        if let Some(ino) = self.layout.content_owner(key) {
             let names = self.names.path(ino).ok()?;
             let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
             return Some(Bytes::from(names.join(&b'/')));

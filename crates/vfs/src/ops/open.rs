@@ -46,7 +46,7 @@ impl Filesystem {
             file.close().await?;
             return Err(error);
         }
-        let opened = self.new_handle(file.keep(), flags);
+        let opened = self.new_handle(file.into_open_file(), flags);
         Ok(Opened { was_replaced: was_replaced || opened.was_replaced, ..opened })
     }
 
@@ -139,7 +139,8 @@ impl Filesystem {
         }
         if let WriteState::Stream(stream) = dropped {
             // An object at the file's path is the file; an object under a key of its own now belongs to no file.
-            if let Some(object) = stream.completed().filter(|object| self.layout.owner(&object.key).is_some())
+            if let Some(object) =
+                stream.completed().filter(|object| self.layout.content_owner(&object.key).is_some())
             {
                 self.discard(object.key).await;
             }
@@ -257,7 +258,7 @@ impl Filesystem {
             Err(error) => return Err(error.into()),
         };
         let (content, aside): (Vec<_>, Vec<_>) =
-            content.into_iter().partition(|key| self.layout.owner(key).is_some());
+            content.into_iter().partition(|key| self.layout.content_owner(key).is_some());
         // Preserved copies of removed files belong to this mount alone and are deleted at once.
         for key in aside {
             self.delete(&key).await?;

@@ -236,9 +236,9 @@ impl Filesystem {
         let mut bytes = Vec::new();
         for source in sources {
             bytes.push(match (source, base) {
-                (EditedPart::Here(bytes), _) => bytes,
-                (EditedPart::Below(range), Some(base)) => self.read_pin(handle, base, range).await?,
-                (EditedPart::Below(range), None) => zeros(&range),
+                (EditedPart::Local(bytes), _) => bytes,
+                (EditedPart::Base(range), Some(base)) => self.read_pin(handle, base, range).await?,
+                (EditedPart::Base(range), None) => zeros(&range),
             });
         }
         Ok(join(bytes))
@@ -247,16 +247,16 @@ impl Filesystem {
 
 /// A part of an edited file's content.
 enum EditedPart {
-    Here(Bytes),
+    Local(Bytes),
     /// A range of the content below the edits.
-    Below(Range<u64>),
+    Base(Range<u64>),
 }
 
 fn edited_parts(local: &Local, range: Range<u64>) -> Result<Vec<EditedPart>> {
     let read = |source| match source {
-        Source::Local(range) => Ok(EditedPart::Here(local.read(range)?)),
-        Source::Base(range) => Ok(EditedPart::Below(range)),
-        Source::Zeros(range) => Ok(EditedPart::Here(zeros(&range))),
+        Source::Local(range) => Ok(EditedPart::Local(local.read(range)?)),
+        Source::Base(range) => Ok(EditedPart::Base(range)),
+        Source::Zeros(range) => Ok(EditedPart::Local(zeros(&range))),
     };
     local.sources(range).into_iter().map(read).collect()
 }

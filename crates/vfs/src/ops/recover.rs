@@ -37,13 +37,16 @@ impl Filesystem {
     /// Assembles files that have objects under keys of their own, found by listing these keys. Files that belong there are not
     /// changed.
     async fn assemble_interrupted(&self) -> Result<()> {
-        let request =
-            ListRequest { prefix: self.layout.content(), limit: PAGE_ENTRIES, ..ListRequest::default() };
+        let request = ListRequest {
+            prefix: self.layout.content_prefix(),
+            limit: PAGE_ENTRIES,
+            ..ListRequest::default()
+        };
         let mut pages = Pages::of(self.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 let ListEntry::Object { object, .. } = entry else { continue };
-                let Some(ino) = self.layout.owner(&object.key) else { continue };
+                let Some(ino) = self.layout.content_owner(&object.key) else { continue };
                 if self.names.inode(ino).is_ok_and(|inode| !inode.is_orphan()) {
                     let file = self.open_file(ino)?;
                     let shown = self.show_at_path(&file, &mut *file.write_state.lock().await).await;

@@ -182,7 +182,7 @@ impl Filesystem {
     /// Fails if the bucket has anything in the directory besides its marker.
     pub(crate) async fn check_empty(&self, inode: &Inode) -> Result<()> {
         let prefix = self.layout.directory(&self.names, inode.ino)?;
-        if !self.layout.lists(&prefix) {
+        if !self.layout.can_list(&prefix) {
             let is_empty = self.names.entries(inode.ino, None, 1)?.is_empty();
             return if is_empty { Ok(()) } else { Err(Error::NOT_EMPTY) };
         }

@@ -485,7 +485,9 @@ impl Filesystem {
     pub(crate) async fn spill_to_disk(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         match state {
             WriteState::Clean | WriteState::Local(_) => Ok(()),
-            WriteState::Stream(stream) if stream.key().is_none_or(|key| self.layout.owner(key).is_some()) => {
+            WriteState::Stream(stream)
+                if stream.key().is_none_or(|key| self.layout.content_owner(key).is_some()) =>
+            {
                 // Also for a file without a name, which reads the parts from the completed object.
                 let inode = file.overlay(self.names.inode(file.ino)?);
                 self.commit_by_inode(file, state, &inode, When::Open).await

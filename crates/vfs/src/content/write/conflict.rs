@@ -251,7 +251,7 @@ impl Filesystem {
     fn lost(&self, inode: &Inode) -> Result<ObjectKey> {
         let path = self.names.path(inode.ino)?;
         let path: Vec<&[u8]> = path.iter().map(Name::as_bytes).collect();
-        self.layout.lost(&path, self.entropy.next_u64())
+        self.layout.lost_key(&path, self.entropy.next_u64())
     }
 
     /// Forgets the cached listing of `lost+found`, which has a new entry.

@@ -72,7 +72,7 @@ impl Filesystem {
                 outcome?
             }
             WriteState::Stream(mut stream) => {
-                let outcome = self.finish_objects(&mut stream, &attributes).await;
+                let outcome = self.finish_stream_objects(&mut stream, &attributes).await;
                 *state = WriteState::Stream(stream);
                 outcome?
             }
@@ -255,7 +255,7 @@ impl Filesystem {
         self.accept_earlier_upload(stored, &key, attributes, size_bytes).await
     }
 
-    async fn finish_objects(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
+    async fn finish_stream_objects(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
         let size_bytes = stream.size_bytes();
         let objects = match stream.key().cloned() {
             None => stream.finish_chunks().await?,

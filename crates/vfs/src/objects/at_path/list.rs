@@ -27,8 +27,11 @@ impl Objects {
                 next => next.map(|token| format!("{BUCKET_TOKEN}{token}")),
             };
             if next.is_none() || !page.entries.is_empty() {
-                let entries =
-                    page.entries.into_iter().map(|entry| self.inside(entry)).collect::<Result<_, _>>()?;
+                let entries = page
+                    .entries
+                    .into_iter()
+                    .map(|entry| self.without_base(entry))
+                    .collect::<Result<_, _>>()?;
                 return Ok(ListPage { entries, next });
             }
             self.set_position(&mut request, next)?;
@@ -54,7 +57,7 @@ impl Objects {
             Some(token) if token == BEYOND_OWN => {
                 request.token = None;
                 request.start_after =
-                    Some([&self.fs.layout.own(), LAST_CHARACTER.as_bytes()].concat().into());
+                    Some([&self.fs.layout.reserved_prefix(), LAST_CHARACTER.as_bytes()].concat().into());
             }
             next => {
                 let is_none = "invalid continuation token";
@@ -66,7 +69,7 @@ impl Objects {
         Ok(())
     }
 
-    fn inside(&self, entry: ListEntry) -> store::Result<ListEntry> {
+    fn without_base(&self, entry: ListEntry) -> store::Result<ListEntry> {
         let at = self.fs.config.prefix.len() + self.base.len();
         Ok(match entry {
             ListEntry::Prefix(text) => ListEntry::Prefix(text.slice(at..)),

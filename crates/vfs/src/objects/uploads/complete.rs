@@ -41,7 +41,7 @@ impl Objects {
         let precondition = options.precondition;
         if self.is_by_path() {
             let object = self.assemble(key, &upload, &chosen, (attributes, begun.tags), precondition).await?;
-            self.end(key, &upload).await?;
+            self.end_upload(key, &upload).await?;
             return Ok(object);
         }
         let surplus = parts.iter().map(|(number, _)| part_name(*number)).chain([UPLOAD.into()]).collect();
@@ -62,7 +62,7 @@ impl Objects {
                 let options =
                     PutOptions { precondition, attributes, tags: begun.tags, ..PutOptions::default() };
                 let object = Box::pin(self.put_named(key, body, options)).await?;
-                self.end(key, &upload).await?;
+                self.end_upload(key, &upload).await?;
                 return Ok(object);
             }
         };

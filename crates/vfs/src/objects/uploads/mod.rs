@@ -105,7 +105,7 @@ impl Objects {
         Ok(found)
     }
 
-    async fn end(&self, key: &ObjectKey, upload: &Inode) -> store::Result<()> {
+    async fn end_upload(&self, key: &ObjectKey, upload: &Inode) -> store::Result<()> {
         Box::pin(self.fs.purge(upload)).await.map_err(error_about(key))
     }
 }
@@ -170,7 +170,7 @@ impl Uploads for Objects {
         self.check_writable()?;
         let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        self.end(key, &self.fs.names.inode(ino).map_err(namespace_error_about(key))?).await
+        self.end_upload(key, &self.fs.names.inode(ino).map_err(namespace_error_about(key))?).await
     }
 
     async fn list(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {

@@ -24,7 +24,7 @@ impl Filesystem {
         self.check_allowed(plan).await?;
         let from = self.layout.directory(&self.names, plan.source.ino)?;
         let to = self.layout.directory(&self.names, plan.to.0)?.child_dir(plan.to.1.as_bytes())?;
-        match (self.layout.lists(&from), self.layout.lists(&to)) {
+        match (self.layout.can_list(&from), self.layout.can_list(&to)) {
             (false, false) => return self.rename_directory_entry(plan),
             (true, true) => self.check_paths_fit(plan.source.ino, &from, &to)?,
             _ => return Err(TOO_LONG),
