@@ -17,7 +17,7 @@ use crate::bucket::exports::Exports;
 use crate::bucket::headers::Defaults;
 use crate::bucket::lister::Lister;
 use crate::bucket::metadata::{Known, Renamed, Turn};
-use crate::bucket::moving;
+use crate::bucket::mover;
 use crate::bucket::path_locks::PathLocks;
 use crate::bucket::room::Rooms;
 use crate::bucket::sharing::Sharing;
@@ -114,7 +114,7 @@ impl Filesystem {
         let sharing = Sharing::of(&parts.store, &parts.entropy, &layout, &config)?;
         let (store, mover) = match layout.follows_paths() {
             true => {
-                let mover = moving::open(&parts.store, &parts.entropy, &config)?;
+                let mover = mover::open(&parts.store, &parts.entropy, &config)?;
                 (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
             }
             false => (parts.store, None),

@@ -16,7 +16,7 @@ use store::names::KeyPrefix;
 
 use crate::bucket::directories::Directory;
 use crate::bucket::reconcile::Place;
-use crate::bucket::texts;
+use crate::bucket::sort_keys;
 use crate::{Filesystem, Result};
 
 /// Entries looked at in one step.
@@ -263,7 +263,7 @@ impl Filesystem {
 
 /// That the name is not known no longer means that it does not exist.
 fn forget_text(directory: &Directory, name: &Name, kind: Kind) {
-    match texts::text(name, kind) {
+    match sort_keys::text(name, kind) {
         Some(text) => directory.forget_up_to(&text),
         None => directory.forget(),
     }

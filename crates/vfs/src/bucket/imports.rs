@@ -15,8 +15,8 @@ use store::{
     names,
 };
 
+use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::headers;
-use crate::bucket::learn::PAGE_ENTRIES;
 use crate::layout::{RESERVED, stored_at};
 use crate::objects::Stores;
 use crate::{Filesystem, Result};

@@ -16,9 +16,9 @@ use std::time::Duration;
 use store::names::{self, KeyPrefix};
 use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
 
-use crate::bucket::learn::{PAGE_ENTRIES, start_after};
+use crate::bucket::discovery::{PAGE_ENTRIES, start_after};
 use crate::bucket::reconcile::etag;
-use crate::bucket::texts;
+use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::objects::from_hex;
 use crate::{Filesystem, Result};
@@ -121,7 +121,7 @@ impl Filesystem {
     /// Looks at the next page of what is known.
     async fn look_on(&self, at: &mut Position) -> Result<Step> {
         let Some(dir) = self.directory_at(&at.dir)? else { return self.go_on(at) };
-        let known = texts::known(&self.names, dir, &at.after, None, 1)?;
+        let known = sort_keys::known(&self.names, dir, &at.after, None, 1)?;
         let prefix = self.layout.directory(&self.names, dir)?;
         let Some(next) = known.first().filter(|_| self.layout.lists(&prefix)) else { return self.go_on(at) };
         let after = match at.after.is_empty() {
@@ -191,7 +191,7 @@ impl Filesystem {
     /// The names known in a stretch of a listing, and the tags of their objects.
     fn tags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
         let mut tags = Vec::new();
-        for entry in texts::known(&self.names, dir, after, end, usize::MAX)? {
+        for entry in sort_keys::known(&self.names, dir, after, end, usize::MAX)? {
             if let Some(inode) = self.names.lookup(dir, &entry.name)? {
                 tags.push((entry.name, inode.object().map(|object| object.etag.clone())));
             }

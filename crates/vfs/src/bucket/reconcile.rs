@@ -7,7 +7,7 @@
 //! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look: names
 //! by `changes`, inodes because the ops say when the look was made.
 
-mod told;
+mod reported;
 
 use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Moment, Name, Observed, Op, RenameHow};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use store::{ETag, ListEntry, Timestamp};
 
 use crate::attr::Attr;
 use crate::bucket::headers;
-use crate::bucket::texts;
+use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::{Error, Filesystem, Result};
 
@@ -87,7 +87,7 @@ impl Filesystem {
         }
         let mut after = after.to_vec();
         loop {
-            let known = texts::known(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
+            let known = sort_keys::known(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
             let Some(last) = known.last() else { return Ok(true) };
             after = last.text.clone();
             let mut missing = Sightings::new();
@@ -612,7 +612,7 @@ impl Filesystem {
 
 /// Whether a page of a listing, after one text and up to another, reaches to where a directory of this name would show.
 fn covers(after: &[u8], end: Option<&[u8]>, name: &Name) -> bool {
-    texts::text(name, Kind::Directory)
+    sort_keys::text(name, Kind::Directory)
         .is_some_and(|text| after < text.as_slice() && end.is_none_or(|end| text.as_slice() <= end))
 }
 

@@ -7,16 +7,16 @@
 //! Refuses: to ask the store what a file is like, which the view says; to make, move or remove anything in a view but files and
 //! its directories.
 
-mod kept;
+mod created_files;
+mod entries;
 mod listing;
-mod making;
-mod moving;
+mod listing_cache;
+mod lookups;
 mod nodes;
-mod own;
-mod seeing;
+mod renames;
 
-pub(crate) use kept::Reading;
-pub use kept::{Asked, ListingCache};
+pub(crate) use listing_cache::Reading;
+pub use listing_cache::{Asked, ListingCache};
 pub(crate) use nodes::{Derivation, is_derived};
 
 use meta::Name;

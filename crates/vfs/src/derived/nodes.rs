@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Timestamp;
 
 use super::Derived;
-use super::kept::Kept;
-use super::own::Own;
+use super::created_files::Own;
+use super::listing_cache::Kept;
 use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 

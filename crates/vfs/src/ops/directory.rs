@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::bucket::directories::Known;
-use crate::bucket::learn::PAGE_ENTRIES;
-use crate::bucket::texts::{self, Entry};
+use crate::bucket::discovery::PAGE_ENTRIES;
+use crate::bucket::sort_keys::{self, Entry};
 use crate::derived::{Derivation, Reading};
 use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
@@ -215,7 +215,7 @@ impl Filesystem {
     /// The next known entries after a text, learned first where nothing is known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
         if !self.layout.follows_paths() || !self.layout.lists(&self.layout.directory(&self.names, dir)?) {
-            return texts::named(&self.names, dir, after, limit);
+            return sort_keys::named(&self.names, dir, after, limit);
         }
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();
@@ -237,7 +237,7 @@ impl Filesystem {
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());
-            let entries = texts::known(&self.names, dir, &after, end, limit)?;
+            let entries = sort_keys::known(&self.names, dir, &after, end, limit)?;
             if directory.forgotten() != forgotten {
                 continue;
             }

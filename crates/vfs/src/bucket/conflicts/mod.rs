@@ -6,8 +6,8 @@
 //! Invariants: the bytes of both sides are stored before the record that names them; a record is durable before the
 //! bucket's side loses the name; there are at most [`CONFLICTS_MAX`] of them.
 
-mod names;
-mod overtaken;
+mod background;
+mod copy_name;
 mod record;
 mod resolve;
 
@@ -147,7 +147,7 @@ impl Filesystem {
 
     /// The key of a new file beside the one with this key, for the side of a conflict that has not the name.
     pub(crate) fn key_beside(&self, key: &ObjectKey, at: Timestamp) -> Result<ObjectKey> {
-        names::key_beside(key, at, self.entropy.next_u64()).map_err(|error| Error::Name(error.into()))
+        copy_name::key_beside(key, at, self.entropy.next_u64()).map_err(|error| Error::Name(error.into()))
     }
 
     /// An error while the policy `fail` lets nobody write a file.

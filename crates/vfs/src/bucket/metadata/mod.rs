@@ -7,14 +7,14 @@
 //! In a volume named by path the object has them. This machine keeps only what waits to be stored with it (`waiting`), and
 //! for a while what it was told (`known`). In a volume named by inode the metadata engine has them (`objects`).
 
+mod cache;
 mod content_type;
-mod known;
+mod pending;
 mod s3fs;
-mod waiting;
 
+pub(crate) use cache::Known;
 pub(crate) use content_type::{Renamed, content_type};
-pub(crate) use known::Known;
-pub(crate) use waiting::Turn;
+pub(crate) use pending::Turn;
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

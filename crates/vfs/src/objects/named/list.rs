@@ -14,7 +14,7 @@ use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::names::{self, KeyPrefix};
 use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreError};
 
-use crate::bucket::texts;
+use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::objects::Objects;
 use crate::objects::description::Record;
@@ -217,7 +217,7 @@ impl Walk<'_> {
 
     /// Names too long for the directory go on in others, which may have begun before.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
-        for entry in texts::other_escapes(&self.objects.fs.names, level.dir).map_err(failed)? {
+        for entry in sort_keys::other_escapes(&self.objects.fs.names, level.dir).map_err(failed)? {
             if entry.text.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
                 self.push(level, &entry.name, entry.dentry, &entry.text);
             }
@@ -228,7 +228,8 @@ impl Walk<'_> {
     /// The next entries of a directory after a text.
     fn more(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
         let after = &text[level.prefix.as_bytes().len()..];
-        let entries = texts::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(failed)?;
+        let entries =
+            sort_keys::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(failed)?;
         let Some(last) = entries.last().map(|entry| entry.text.clone()) else { return Ok(()) };
         for entry in entries {
             self.push(level, &entry.name, entry.dentry, &entry.text);
@@ -264,7 +265,7 @@ impl Walk<'_> {
         let mut after = Vec::new();
         loop {
             let entries =
-                texts::known(&self.objects.fs.names, level.dir, &after, None, BATCH).map_err(failed)?;
+                sort_keys::known(&self.objects.fs.names, level.dir, &after, None, BATCH).map_err(failed)?;
             let Some(last) = entries.last() else { return Ok(false) };
             after.clone_from(&last.text);
             for entry in &entries {

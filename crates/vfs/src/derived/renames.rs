@@ -6,8 +6,8 @@
 
 use meta::{Ino, Inode, Name};
 
+use super::lookups::Seen;
 use super::nodes::{Derivation, Place};
-use super::seeing::Seen;
 use crate::filesystem::name;
 use crate::{Error, Filesystem, Result};
 

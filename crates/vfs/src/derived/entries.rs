@@ -2,8 +2,8 @@
 
 use meta::{Ino, Kind};
 
+use super::lookups::Seen;
 use super::nodes::Derivation;
-use super::seeing::Seen;
 use super::{DerivedEntry, Placed};
 use crate::attr::Caller;
 use crate::bucket::metadata::{CONTENT_TYPE, TAG, USER};
