@@ -12,11 +12,11 @@ use tokio::sync::OnceCell;
 use crate::bucket::changes::Changes;
 use crate::bucket::conflicts::Conflicts;
 use crate::bucket::directories::Directories;
-use crate::bucket::evict::Hand;
+use crate::bucket::evict::ClockHand;
 use crate::bucket::exports::Exports;
 use crate::bucket::headers::Defaults;
 use crate::bucket::lister::Lister;
-use crate::bucket::metadata::{Known, Renamed, Turn};
+use crate::bucket::metadata::{MetadataCache, PendingLock, Renamed};
 use crate::bucket::mover;
 use crate::bucket::path_locks::PathLocks;
 use crate::bucket::room::Rooms;
@@ -68,7 +68,7 @@ pub struct Filesystem {
     pub(crate) derived: OnceLock<Derivation>,
     pub(crate) room: Rooms,
     pub(crate) references: References,
-    pub(crate) hand: Hand,
+    pub(crate) hand: ClockHand,
     pub(crate) lister: Lister,
     pub(crate) locks: Locks,
     pub(crate) changes: Changes,
@@ -87,8 +87,8 @@ pub struct Filesystem {
     pub(crate) moved_settings: MovedSettings,
     pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
-    pub(crate) known: Known,
-    pub(crate) waiting_turn: Turn,
+    pub(crate) metadata_cache: MetadataCache,
+    pub(crate) pending_lock: PendingLock,
     pub(crate) renamed: Renamed,
     pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
@@ -153,7 +153,7 @@ impl Filesystem {
             derived: OnceLock::new(),
             room: Rooms::default(),
             references: References::default(),
-            hand: Hand::default(),
+            hand: ClockHand::default(),
             lister: Lister::default(),
             locks: Locks::default(),
             changes: Changes::new(moments),
@@ -167,8 +167,8 @@ impl Filesystem {
             moved_settings: MovedSettings::default(),
             access_times: AccessTimes::default(),
             exports: Exports::default(),
-            known: Known::default(),
-            waiting_turn: Turn::default(),
+            metadata_cache: MetadataCache::default(),
+            pending_lock: PendingLock::default(),
             renamed: Renamed::default(),
             discards: Discards::default(),
             invalidations: Invalidations::default(),
@@ -177,7 +177,7 @@ impl Filesystem {
             recording: Turns::default(),
             config,
         });
-        fs.tell_mover();
+        fs.install_mover_callbacks();
         fs.load_moved_settings()?;
         Ok(fs)
     }
@@ -221,8 +221,8 @@ impl Filesystem {
     }
 
     /// The same of something in a directory, unless it is doubted since.
-    pub(crate) fn is_believed(&self, dir: Ino, seen_at: Moment) -> bool {
-        self.is_fresh(seen_at) && !self.directories.is_doubted(dir, seen_at)
+    pub(crate) fn is_trusted(&self, dir: Ino, seen_at: Moment) -> bool {
+        self.is_fresh(seen_at) && !self.directories.is_marked_stale(dir, seen_at)
     }
 
     pub(crate) fn writable(&self) -> Result<()> {

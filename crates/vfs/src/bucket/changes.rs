@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::moments::Moments;
 
-/// So many names are known; then those that have settled are forgotten, and no look from before counts for any name.
+/// So many names are known; then those that have settled are forgotten, and no look from before is_valid for any name.
 const NAMES_MAX: usize = 1 << 16;
 
 /// Directory and name.
@@ -20,12 +20,12 @@ type Place = (Ino, Name);
 #[derive(Debug)]
 pub(crate) struct Changes {
     moments: Arc<Moments>,
-    known: Mutex<Known>,
+    known: Mutex<ChangeTable>,
     settled: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ChangeTable {
     names: HashMap<Place, Change>,
     /// What had settled by then is forgotten.
     forgotten_at: Option<Moment>,
@@ -55,9 +55,9 @@ impl Changes {
         Changing { changes: self, place }
     }
 
-    /// Does something while no change begins or ends; it is told how to ask whether a look counts for a name.
-    pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Moment) -> bool) -> T) -> T {
-        let Known { names, forgotten_at } = &*self.lock();
+    /// Does something while no change begins or ends; it is told how to ask whether a look is_valid for a name.
+    pub(crate) fn while_frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Moment) -> bool) -> T) -> T {
+        let ChangeTable { names, forgotten_at } = &*self.lock();
         work(&|parent, name, looked_at| {
             if forgotten_at.is_some_and(|at| looked_at <= at) {
                 return false;
@@ -67,13 +67,13 @@ impl Changes {
         })
     }
 
-    /// Whether a look at a time counts for a name.
-    pub(crate) fn count(&self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
-        self.frozen(|counts| counts(parent, name, looked_at))
+    /// Whether a look at a time is_valid for a name.
+    pub(crate) fn is_valid_look(&self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
+        self.while_frozen(|is_valid| is_valid(parent, name, looked_at))
     }
 
     /// Waits until nobody changes a name.
-    pub(crate) async fn settled(&self, parent: Ino, name: &Name) {
+    pub(crate) async fn wait_until_settled(&self, parent: Ino, name: &Name) {
         let place = (parent, name.clone());
         loop {
             let settled = self.settled.notified();
@@ -84,7 +84,7 @@ impl Changes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, ChangeTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,16 +119,18 @@ mod tests {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone());
         let name = Name::new(b"a").unwrap();
-        let counts = |at| changes.frozen(|counts| counts(Ino::ROOT, &name, at));
-        assert!(counts(clock.now()));
+        let is_valid = |at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name, at));
+        assert!(is_valid(clock.now()));
         let (first, second) = (changes.begin(Ino::ROOT, &name), changes.begin(Ino::ROOT, &name));
         drop(first);
         let during = clock.now();
-        assert!(!counts(LATER), "one is still under way");
-        assert!(futures_util::poll!(std::pin::pin!(changes.settled(Ino::ROOT, &name))).is_pending());
+        assert!(!is_valid(LATER), "one is still under way");
+        assert!(
+            futures_util::poll!(std::pin::pin!(changes.wait_until_settled(Ino::ROOT, &name))).is_pending()
+        );
         drop(second);
-        changes.settled(Ino::ROOT, &name).await;
-        assert!(!counts(during) && counts(LATER));
+        changes.wait_until_settled(Ino::ROOT, &name).await;
+        assert!(!is_valid(during) && is_valid(LATER));
     }
 
     /// A table that was full of names from the last two minutes was gone through once for each further one.
@@ -143,10 +145,10 @@ mod tests {
             drop(changes.begin(Ino::ROOT, &name(number)));
             assert!(changes.lock().names.len() <= NAMES_MAX);
         }
-        let counts = |number, at| changes.frozen(|counts| counts(Ino::ROOT, &name(number), at));
-        assert!(!counts(1, looked_at) && counts(1, clock.now()));
-        assert!(!counts(0, LATER), "it is still under way");
+        let is_valid = |number, at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name(number), at));
+        assert!(!is_valid(1, looked_at) && is_valid(1, clock.now()));
+        assert!(!is_valid(0, LATER), "it is still under way");
         drop(under_way);
-        assert!(counts(0, LATER));
+        assert!(is_valid(0, LATER));
     }
 }

@@ -6,7 +6,7 @@ use meta::{Ino, Inode, Kind, Moment, Name, Observed};
 use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
-use crate::bucket::directories::{Directory, Known, LOOKUP_PAGES_MAX};
+use crate::bucket::directories::{Directory, LOOKUP_PAGES_MAX, ListedRange};
 use crate::bucket::headers;
 use crate::layout::{is_reserved, object_key};
 use crate::{Error, Filesystem, Result};
@@ -38,12 +38,11 @@ impl Filesystem {
         }
         let mut local = self.names.lookup(parent, name)?;
         if let Some(inode) = &local
-            && self.hear_of(inode.ino).await?
+            && self.resolve_ambiguous_write(inode.ino).await?
         {
             local = self.names.lookup(parent, name)?;
         }
-        if !self.layout.follows_paths()
-            || local.as_ref().is_some_and(|inode| self.needs_no_look(parent, inode))
+        if !self.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.is_current(parent, inode))
         {
             return Ok(local);
         }
@@ -52,13 +51,13 @@ impl Filesystem {
         if !self.layout.lists(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
             return Ok(local);
         }
-        let texts = Texts::of(name)?;
+        let sort_keys = SortKeys::of(name)?;
         let directory = self.directories.get(parent);
         loop {
             let forgotten = directory.forgotten();
-            if !self.is_answered(&directory.known(), &texts, self.moment()) {
+            if !self.is_answered(&directory.listed_range(), &sort_keys, self.moment()) {
                 self.evict_if_needed(PAGE_ENTRIES)?;
-                self.learn(parent, name, &texts, &directory).await?;
+                self.list_until_answered(parent, name, &sort_keys, &directory).await?;
             }
             let found = self.names.lookup(parent, name)?;
             if found.is_some() || directory.forgotten() == forgotten {
@@ -68,11 +67,11 @@ impl Filesystem {
     }
 
     /// Looks at a file that was closed though something may have been stored of it. Whether it was.
-    pub(crate) async fn hear_of(&self, ino: Ino) -> Result<bool> {
+    pub(crate) async fn resolve_ambiguous_write(&self, ino: Ino) -> Result<bool> {
         if !self.files.take_unheard(ino) {
             return Ok(false);
         }
-        match self.look_again(&self.names.inode(ino)?).await {
+        match self.revalidate(&self.names.inode(ino)?).await {
             // Somebody else deleted it.
             Err(error) if error.errno() == libc::ENOENT => Ok(true),
             Err(error) => {
@@ -84,18 +83,18 @@ impl Filesystem {
     }
 
     /// The inode with attributes that can be believed.
-    pub(crate) async fn exact(&self, inode: Inode) -> Result<Inode> {
+    pub(crate) async fn with_exact_attributes(&self, inode: Inode) -> Result<Inode> {
         if !self.reads_headers || inode.home.is_none() || inode.ino == Ino::ROOT {
             return Ok(inode);
         }
-        if inode.exact && !self.sharing.as_ref().is_some_and(|sharing| sharing.must_look(inode.ino)) {
+        if inode.exact && !self.sharing.as_ref().is_some_and(|sharing| sharing.take_unsure(inode.ino)) {
             return Ok(inode);
         }
-        self.look_again(&inode).await
+        self.revalidate(&inode).await
     }
 
     /// Looks at an inode's object again, whatever is believed of it.
-    pub(crate) async fn look_again(&self, inode: &Inode) -> Result<Inode> {
+    pub(crate) async fn revalidate(&self, inode: &Inode) -> Result<Inode> {
         if let Some((parent, name)) = &inode.home {
             let looked_at = self.moment();
             let prefix = self.layout.directory(&self.names, *parent)?;
@@ -110,7 +109,7 @@ impl Filesystem {
     }
 
     /// The next page of a directory's listing after `after`.
-    pub(crate) async fn learn_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
+    pub(crate) async fn list_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
         if !self.names.inode(dir)?.is_dir() {
             return Err(Error::NOT_DIRECTORY);
         }
@@ -129,17 +128,17 @@ impl Filesystem {
             let end = if page.next.is_some() { last } else { None };
             page.entries.extend(self.directories_beyond(&page).await?);
             if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at).await? {
-                directory.learned(after, end.as_deref(), looked_at, changes);
+                directory.note_page(after, end.as_deref(), looked_at, changes);
                 return Ok(());
             }
-            self.settled(dir).await?;
+            self.wait_until_settled(dir).await?;
         }
     }
 
     /// Waits while this mount moves or replaces a directory.
-    async fn settled(&self, dir: Ino) -> Result<()> {
+    async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
         if let Some((parent, name)) = self.names.inode(dir)?.home {
-            self.changes.settled(parent, &name).await;
+            self.changes.wait_until_settled(parent, &name).await;
         }
         Ok(())
     }
@@ -169,7 +168,9 @@ impl Filesystem {
     async fn describe(&self, inode: &Inode, looked_at: Moment) -> Result<Option<Observed>> {
         let key = match self.layout.key(&self.names, inode) {
             Ok(key) => key,
-            Err(_) if inode.kind == Kind::Directory => return Ok(Some(self.implicit(inode, looked_at))),
+            Err(_) if inode.kind == Kind::Directory => {
+                return Ok(Some(self.implicit_directory(inode, looked_at)));
+            }
             Err(error) => return Err(error),
         };
         let is_marker = inode.kind == Kind::Directory;
@@ -181,14 +182,14 @@ impl Filesystem {
         };
         match described {
             Ok((meta, bytes)) => {
-                self.known.saw(inode.ino, &meta, looked_at);
+                self.metadata_cache.insert_observed(inode.ino, &meta, looked_at);
                 let mut seen = headers::observed(&meta, is_marker, &self.defaults, looked_at);
                 if seen.kind == Kind::Symlink {
                     seen.target = seen.target.or(bytes);
                 }
                 Ok(Some(seen))
             }
-            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit(inode, looked_at))),
+            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit_directory(inode, looked_at))),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -222,44 +223,50 @@ impl Filesystem {
         Ok((object.meta, Some(bytes)))
     }
 
-    fn implicit(&self, inode: &Inode, looked_at: Moment) -> Observed {
+    fn implicit_directory(&self, inode: &Inode, looked_at: Moment) -> Observed {
         headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true)
     }
 
-    fn needs_no_look(&self, parent: Ino, inode: &Inode) -> bool {
+    fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
         match inode.object().is_some() || inode.is_dir() {
-            true => self.has_unpublished_writes(inode.ino) || self.is_believed(parent, inode.observed_at),
+            true => self.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at),
             // What nobody has open was being made when the last mount died.
             false => self.files.get(inode.ino).is_some(),
         }
     }
 
-    fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Moment) -> bool {
+    fn is_answered(&self, known: &ListedRange, sort_keys: &SortKeys, asked_at: Moment) -> bool {
         known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
-            && known.covers(&texts.object, &texts.directory)
+            && known.covers(&sort_keys.object, &sort_keys.directory)
     }
 
     /// Whether a name's absence or presence is answered without a look, as its directory was listed not long ago.
     pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
-        Ok(self.is_answered(&self.directories.get(dir).known(), &Texts::of(name)?, self.moment()))
+        Ok(self.is_answered(&self.directories.get(dir).listed_range(), &SortKeys::of(name)?, self.moment()))
     }
 
     /// Whether the directory was listed after a look, and the name is not in it.
-    pub(crate) fn has_gone_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
-        let known = self.directories.get(dir).known();
-        let texts = Texts::of(name)?;
+    pub(crate) fn is_missing_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
+        let known = self.directories.get(dir).listed_range();
+        let sort_keys = SortKeys::of(name)?;
         Ok(known.is_newer_than(looked_at)
-            && known.covers(&texts.object, &texts.directory)
+            && known.covers(&sort_keys.object, &sort_keys.directory)
             && self.names.entry(dir, name)?.is_none())
     }
 
-    async fn learn(&self, dir: Ino, name: &Name, texts: &Texts, directory: &Directory) -> Result<()> {
+    async fn list_until_answered(
+        &self,
+        dir: Ino,
+        name: &Name,
+        sort_keys: &SortKeys,
+        directory: &Directory,
+    ) -> Result<()> {
         let asked_at = self.moment();
         let learned = async {
             let mut has_listed = false;
             loop {
-                let known = directory.known();
-                if self.is_answered(&known, texts, asked_at) {
+                let known = directory.listed_range();
+                if self.is_answered(&known, sort_keys, asked_at) {
                     return Ok(());
                 }
                 let is_fresh = known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl);
@@ -272,10 +279,10 @@ impl Filesystem {
                 }
                 has_listed = true;
                 let after = if goes_on { known.up_to } else { Vec::new() };
-                self.learn_page(dir, directory, &after).await?;
+                self.list_page(dir, directory, &after).await?;
             }
         };
-        directory.learning.take(Box::pin(learned)).await
+        directory.listing.take(Box::pin(learned)).await
     }
 
     /// One name of a directory too large to list for it.
@@ -293,7 +300,7 @@ impl Filesystem {
             if self.reconcile_name((dir, &prefix), &plain, object, directory, looked_at).await? {
                 return Ok(());
             }
-            self.settled(dir).await?;
+            self.wait_until_settled(dir).await?;
         }
     }
 
@@ -322,12 +329,12 @@ impl Filesystem {
 }
 
 /// Where a listing would show a name.
-struct Texts {
+struct SortKeys {
     object: Vec<u8>,
     directory: Vec<u8>,
 }
 
-impl Texts {
+impl SortKeys {
     fn of(name: &Name) -> Result<Self> {
         let inside = KeyPrefix::root(b"");
         let directory = inside.child_dir(names::plain(name.as_bytes()).unwrap_or(name.as_bytes()));

@@ -25,15 +25,15 @@ const BATCH: usize = 1024;
 const BATCHES_MAX: usize = 8;
 /// Between turns so many entries are learned or looked up: fewer than one turn frees or asks the kernel for, and
 /// enough that a turn in vain costs each of them little.
-const ENTRIES_BETWEEN: usize = 1000;
+const ENTRIES_PER_SWEEP: usize = 1000;
 /// Inodes that the kernel let go of and that are evicted together: a commit for each costs more than listing it did.
-const FORGOTTEN_TOGETHER: usize = 256;
+const FORGOTTEN_BATCH: usize = 256;
 /// What a reference of the kernel costs beside the tables.
 const REFERENCE_BYTES: u64 = 80;
 
 /// Goes round the known entries.
 #[derive(Debug, Default)]
-pub(crate) struct Hand {
+pub(crate) struct ClockHand {
     position: Mutex<Position>,
     /// Entries since the last turn.
     entries: AtomicUsize,
@@ -62,26 +62,26 @@ impl Filesystem {
         if !is_over {
             return Ok(());
         }
-        if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_BETWEEN {
+        if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_PER_SWEEP {
             return Ok(());
         }
         // Somebody else's turn does for both.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
         match self.layout.follows_paths() {
-            true => self.take_turn(&mut position),
-            false => self.ask_the_kernel(&mut position.asked),
+            true => self.sweep(&mut position),
+            false => self.ask_kernel_to_forget(&mut position.asked),
         }
     }
 
     /// Asks the kernel to let go of what it holds.
-    fn ask_the_kernel(&self, asked: &mut Option<Ino>) -> Result<()> {
+    fn ask_kernel_to_forget(&self, asked: &mut Option<Ino>) -> Result<()> {
         for _ in 0..BATCHES_MAX {
             let held = self.references.after(*asked, BATCH);
             *asked = held.last().copied();
             for inode in self.names.inodes(&held)?.into_iter().flatten() {
                 if let Some((dir, name)) = &inode.home {
-                    self.invalidations.let_go(*dir, name.as_bytes());
+                    self.invalidations.request_forget(*dir, name.as_bytes());
                 }
             }
             if asked.is_none() || self.invalidations.is_busy() {
@@ -93,13 +93,13 @@ impl Filesystem {
 
     /// Takes an inode that the kernel has let go of. While memory is short such inodes are evicted, many in one commit.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if !self.layout.follows_paths() || !self.is_short() {
+        if !self.layout.follows_paths() || !self.is_above_target() {
             return Ok(());
         }
         let together = {
             let mut forgotten = self.hand.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
             forgotten.push(ino);
-            if forgotten.len() < FORGOTTEN_TOGETHER {
+            if forgotten.len() < FORGOTTEN_BATCH {
                 return Ok(());
             }
             mem::take(&mut *forgotten)
@@ -150,11 +150,11 @@ impl Filesystem {
         self.references.len() as u64 * REFERENCE_BYTES
     }
 
-    fn is_short(&self) -> bool {
+    fn is_above_target(&self) -> bool {
         self.names_bytes() > self.config.metadata_bytes() / 4 * 3
     }
 
-    fn take_turn(&self, hand: &mut Position) -> Result<()> {
+    fn sweep(&self, hand: &mut Position) -> Result<()> {
         let begun = hand.dir.unwrap_or(Ino(0));
         let (mut from, mut has_wrapped) = (begun, false);
         let mut left = BATCHES_MAX;
@@ -164,7 +164,7 @@ impl Filesystem {
                     if hand.dir != Some(dir) {
                         *hand = Position { dir: Some(dir), ..Position::default() };
                     }
-                    if self.turn_in(dir, &mut hand.after, &mut left)?.is_break() {
+                    if self.sweep_directory(dir, &mut hand.after, &mut left)?.is_break() {
                         return Ok(());
                     }
                     from = Ino(dir.0 + 1);
@@ -179,10 +179,15 @@ impl Filesystem {
     }
 
     /// A turn's steps in one directory; breaks when the turn is over.
-    fn turn_in(&self, dir: Ino, after: &mut Option<Name>, left: &mut usize) -> Result<ControlFlow<()>> {
+    fn sweep_directory(
+        &self,
+        dir: Ino,
+        after: &mut Option<Name>,
+        left: &mut usize,
+    ) -> Result<ControlFlow<()>> {
         let prefix = self.layout.directory(&self.names, dir)?;
         loop {
-            if *left == 0 || !self.is_short() || self.invalidations.is_busy() {
+            if *left == 0 || !self.is_above_target() || self.invalidations.is_busy() {
                 return Ok(ControlFlow::Break(()));
             }
             *left -= 1;
@@ -205,29 +210,29 @@ impl Filesystem {
     fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
         let directory = self.directories.get(dir);
         // Whoever is just learning would believe that what goes now does not exist.
-        let Some(_learning) = directory.learning.keep_out() else { return Ok(()) };
-        self.references.frozen(|holds| {
+        let Some(_learning) = directory.listing.keep_out() else { return Ok(()) };
+        self.references.while_frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {
                 // A file that is held is looked at closely once the kernel has let go of it. With a directory the kernel lets go of
                 // everything below.
                 let is_held = holds(inode.ino);
                 let may_go = if is_held && !inode.is_dir() {
-                    self.may_be_in_bucket(inode)
+                    self.may_be_recoverable(inode)
                 } else {
-                    self.is_in_bucket((dir, prefix), name, inode)
+                    self.is_recoverable((dir, prefix), name, inode)
                 };
                 if !may_go {
                     continue;
                 }
                 if is_held {
-                    self.invalidations.let_go(dir, name.as_bytes());
+                    self.invalidations.request_forget(dir, name.as_bytes());
                     if let Some((dir, name)) = self.derived.get().and_then(|views| views.shown_at(inode.ino))
                     {
-                        self.invalidations.let_go(dir, name.as_bytes());
+                        self.invalidations.request_forget(dir, name.as_bytes());
                     }
                 } else {
-                    forget_text(&directory, name, inode.kind);
+                    forget_sort_key(&directory, name, inode.kind);
                     ops.push(Op::Evict { parent: dir, name: name.clone() });
                 }
             }
@@ -245,8 +250,8 @@ impl Filesystem {
     }
 
     /// Whether the bucket can tell all there is to know of it. Of a directory nothing may be known but itself.
-    fn is_in_bucket(&self, place: Place<'_>, name: &Name, inode: &Inode) -> bool {
-        self.may_be_in_bucket(inode)
+    fn is_recoverable(&self, place: Place<'_>, name: &Name, inode: &Inode) -> bool {
+        self.may_be_recoverable(inode)
             && self.layout.shows(place, name, inode)
             && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
             && (inode.kind != Kind::Directory
@@ -254,16 +259,16 @@ impl Filesystem {
             && !self.awaits_export(inode.ino)
     }
 
-    /// Like `is_in_bucket`, as far as the inode itself and the open files say.
-    fn may_be_in_bucket(&self, inode: &Inode) -> bool {
+    /// Like `is_recoverable`, as far as the inode itself and the open files say.
+    fn may_be_recoverable(&self, inode: &Inode) -> bool {
         let is_whole = inode.kind == Kind::Directory || (inode.nlink == 1 && inode.object().is_some());
         is_whole && self.files.get(inode.ino).is_none()
     }
 }
 
 /// That the name is not known no longer means that it does not exist.
-fn forget_text(directory: &Directory, name: &Name, kind: Kind) {
-    match sort_keys::text(name, kind) {
+fn forget_sort_key(directory: &Directory, name: &Name, kind: Kind) {
+    match sort_keys::sort_key(name, kind) {
         Some(text) => directory.forget_up_to(&text),
         None => directory.forget(),
     }

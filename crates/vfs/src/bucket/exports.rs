@@ -18,8 +18,8 @@ use crate::ops::Outcomes;
 use crate::turns::Silence as _;
 use crate::{Error, Filesystem, Result};
 
-/// How often the exporter looks; what has been left alone for a whole turn is exported.
-const TURN: Duration = Duration::from_millis(300);
+/// How often the exporter looks; what has been left alone for a whole tick is exported.
+const TICK: Duration = Duration::from_millis(300);
 /// Files exported at the same time.
 const EXPORTED_AT_ONCE: usize = 16;
 /// Inodes in the exporter's window. Further ones wait in the tables alone.
@@ -33,9 +33,9 @@ pub(crate) struct Exports(Mutex<Window>);
 
 #[derive(Debug, Default)]
 struct Window {
-    /// By inode: the exporter's turn in which it was last changed.
+    /// By inode: the exporter's tick in which it was last changed.
     inodes: BTreeMap<Ino, u64>,
-    turn: u64,
+    tick: u64,
     has_exporter: bool,
     /// Inodes wait in the tables for which the window had no room: the tables are to be walked from the beginning.
     is_overfull: bool,
@@ -51,9 +51,9 @@ impl Exports {
     /// Notes a change; true if an exporter has to be started.
     fn insert(&self, ino: Ino) -> bool {
         let mut window = self.lock();
-        let turn = window.turn;
+        let tick = window.tick;
         if window.inodes.len() < WINDOW || window.inodes.contains_key(&ino) {
-            window.inodes.insert(ino, turn);
+            window.inodes.insert(ino, tick);
         } else {
             window.is_overfull = true;
         }
@@ -61,7 +61,7 @@ impl Exports {
     }
 
     /// Notes that an export failed: it is repeated after those for which the window had no room.
-    fn put_off(&self, ino: Ino) -> bool {
+    fn retry_later(&self, ino: Ino) -> bool {
         if self.is_behind() { self.start_walk() } else { self.insert(ino) }
     }
 
@@ -95,24 +95,24 @@ impl Exports {
     /// Takes up what was read of the tables; fewer than there was room for are the last.
     fn refill(&self, found: &[Ino], room: usize) {
         let mut window = self.lock();
-        let turn = window.turn;
+        let tick = window.tick;
         for ino in found {
-            window.inodes.entry(*ino).or_insert(turn);
+            window.inodes.entry(*ino).or_insert(tick);
         }
         window.walk = found.last().filter(|_| found.len() >= room).map(|last| Walk(Some(*last)));
     }
 
-    /// Begins a turn: the inodes that were left alone in the one before; `None` if nothing waits and the exporter
+    /// Begins a tick: the inodes that were left alone in the one before; `None` if nothing waits and the exporter
     /// ends.
-    fn next_turn(&self) -> Option<Vec<Ino>> {
+    fn next_tick(&self) -> Option<Vec<Ino>> {
         let mut window = self.lock();
         if window.inodes.is_empty() && !window.is_overfull && window.walk.is_none() {
             window.has_exporter = false;
             return None;
         }
-        let turn = window.turn;
-        window.turn += 1;
-        Some(window.inodes.iter().filter(|(_, changed)| **changed < turn).map(|(ino, _)| *ino).collect())
+        let tick = window.tick;
+        window.tick += 1;
+        Some(window.inodes.iter().filter(|(_, changed)| **changed < tick).map(|(ino, _)| *ino).collect())
     }
 
     /// Takes an inode out of the window. The tables still have it.
@@ -211,7 +211,7 @@ impl Filesystem {
 
     fn start_exporter(&self) {
         let me = self.me.clone();
-        tokio::spawn(store::supervise("export of attributes", move || export_in_turns(me.clone())));
+        tokio::spawn(store::supervise("export of attributes", move || run_exporter(me.clone())));
     }
 
     /// Fills the window from the tables.
@@ -239,7 +239,7 @@ impl Filesystem {
         let Some(change) = self.names.waiting_export(ino)? else { return Ok(()) };
         let outcome = loop {
             match self.export(ino).await {
-                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(ino, &why)? => {}
+                Err(Error::Store(StoreError::Invalid(why))) if self.drop_refused_pending(ino, &why)? => {}
                 outcome => break outcome,
             }
         };
@@ -247,7 +247,7 @@ impl Filesystem {
             Ok(true) => self.exported(ino, Some(change)),
             Ok(false) => Ok(()),
             Err(error) => {
-                if self.exports.put_off(ino) {
+                if self.exports.retry_later(ino) {
                     self.start_exporter();
                 }
                 Err(error)
@@ -302,7 +302,8 @@ impl Filesystem {
             Ok(meta) if meta.object.etag == old.etag => meta,
             // An earlier attempt got there.
             Ok(meta)
-                if file.has_tried(&meta.attributes, meta.size_bytes) || headers::are_of(&inode, &meta) =>
+                if file.has_tried(&meta.attributes, meta.size_bytes)
+                    || headers::matches_inode(&inode, &meta) =>
             {
                 self.relocate(&inode, &stored(&meta.object))?;
                 file.repin(|| self.pin_of(inode.ino))?;
@@ -315,15 +316,15 @@ impl Filesystem {
             Err(error) => return Err(error.into()),
         };
         let (old, inode) = (described.object.clone(), self.names.inode(file.ino)?);
-        let had = self.with_waiting_tags(&inode, &described).await?;
-        let wanted = self.to_store_with(&inode, had.clone())?;
+        let had = self.with_tags_if_pending(&inode, &described).await?;
+        let wanted = self.updated_description(&inode, had.clone())?;
         file.tries(&wanted.attributes, described.size_bytes);
         match self.redescribe(&described, &had, &wanted).await {
             Ok(object) => {
                 if object.etag != old.etag {
                     self.relocate(&inode, &stored(&object))?;
                     // The bytes are the same: what was read of them need not be read again.
-                    self.references.has_tag(inode.ino, &old.etag, &object.etag);
+                    self.references.change_etag(inode.ino, &old.etag, &object.etag);
                     self.blocks.has_tag(inode.ino, &old.etag, &object.etag);
                 }
                 file.repin(|| self.pin_of(inode.ino))?;
@@ -350,17 +351,17 @@ impl Filesystem {
         };
         let _path = self.lock_path(inode.ino).await?;
         let _claim = self.claims.claim(&marker.object.key).await;
-        let had = self.with_waiting_tags(inode, &marker).await?;
-        let wanted = self.to_store_with(inode, had.clone())?;
+        let had = self.with_tags_if_pending(inode, &marker).await?;
+        let wanted = self.updated_description(inode, had.clone())?;
         let object = self.redescribe(&marker, &had, &wanted).await?;
         self.publish(inode, &object, 0, None)?;
         self.retag(inode, &object.key, &had, &wanted).await
     }
 
     /// What an object has; its tags are only asked for where some wait.
-    async fn with_waiting_tags(&self, inode: &Inode, meta: &ObjectMeta) -> Result<Described> {
-        match self.has_waiting_tags(inode.ino)? {
-            true => Ok(self.with_tags(meta).await?),
+    async fn with_tags_if_pending(&self, inode: &Inode, meta: &ObjectMeta) -> Result<Described> {
+        match self.has_pending_tags(inode.ino)? {
+            true => Ok(self.read_description(meta).await?),
             false => Ok(meta.attributes.clone().into()),
         }
     }
@@ -390,11 +391,11 @@ impl Filesystem {
 
     /// Stores other tags with an object that has its headers: it is described as its inode wants it then.
     async fn retag(&self, inode: &Inode, key: &ObjectKey, had: &Described, wanted: &Described) -> Result<()> {
-        self.known.forget(inode.ino);
+        self.metadata_cache.forget(inode.ino);
         if wanted.tags != had.tags {
             self.store.set_tags(key, wanted.tags.clone()).await?;
         }
-        match self.settle_waiting(inode.ino, wanted)? {
+        match self.clear_stored_pending(inode.ino, wanted)? {
             true => self.export_later(inode.ino),
             false => {
                 self.renamed.forget(inode.ino);
@@ -404,13 +405,13 @@ impl Filesystem {
     }
 }
 
-/// Exports what waits, turn by turn, until nothing waits any more.
-async fn export_in_turns(me: Weak<Filesystem>) {
+/// Exports what waits, tick by tick, until nothing waits any more.
+async fn run_exporter(me: Weak<Filesystem>) {
     loop {
-        tokio::time::sleep(TURN).await;
+        tokio::time::sleep(TICK).await;
         let Some(me) = me.upgrade() else { return };
         me.walk_exports();
-        let Some(due) = me.exports.next_turn() else { return };
+        let Some(due) = me.exports.next_tick() else { return };
         let export = |ino| me.try_export(ino);
         futures_util::stream::iter(due).for_each_concurrent(EXPORTED_AT_ONCE, export).await;
     }
@@ -425,13 +426,13 @@ mod tests {
         let exports = Exports::default();
         assert!(exports.insert(Ino(2)), "the first change starts an exporter");
         assert!(!exports.insert(Ino(3)));
-        assert_eq!(exports.next_turn(), Some(vec![]), "nothing was left alone for a whole turn yet");
+        assert_eq!(exports.next_tick(), Some(vec![]), "nothing was left alone for a whole tick yet");
         exports.insert(Ino(3));
-        assert_eq!(exports.next_turn(), Some(vec![Ino(2)]));
+        assert_eq!(exports.next_tick(), Some(vec![Ino(2)]));
         exports.remove(Ino(2));
-        assert_eq!(exports.next_turn(), Some(vec![Ino(3)]));
+        assert_eq!(exports.next_tick(), Some(vec![Ino(3)]));
         exports.remove(Ino(3));
-        assert_eq!(exports.next_turn(), None);
+        assert_eq!(exports.next_tick(), None);
         assert!(exports.insert(Ino(4)), "the next change starts another");
     }
 
@@ -449,7 +450,7 @@ mod tests {
                 let left = all.iter().filter(|ino| !exported.contains(*ino) && Some(**ino) > after);
                 exports.refill(&left.copied().take(room).collect::<Vec<_>>(), room);
             }
-            let Some(due) = exports.next_turn() else { break };
+            let Some(due) = exports.next_tick() else { break };
             assert!(exports.lock().inodes.len() <= WINDOW);
             for ino in due {
                 exports.remove(ino);
@@ -457,6 +458,6 @@ mod tests {
             }
         }
         assert_eq!(exported.len(), all.len());
-        assert_eq!(exports.next_turn(), None, "the exporter ends");
+        assert_eq!(exports.next_tick(), None, "the exporter ends");
     }
 }

@@ -95,23 +95,23 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
 }
 
 /// What Tenon's endpoint says of an object's very bytes, such as their checksum, begins so.
-const OF_BYTES: &str = "tenon-";
+const CONTENT_PREFIX: &str = "tenon-";
 /// So does the name of the user metadata that says in which directory of its views an object lies, and is like any other.
 const DIRECTORY: &str = "tenon-directory";
 
 /// Whether user metadata speaks of an object's very bytes.
-pub(crate) fn is_of_bytes(name: &str) -> bool {
-    name.starts_with(OF_BYTES) && name != DIRECTORY
+pub(crate) fn describes_content(name: &str) -> bool {
+    name.starts_with(CONTENT_PREFIX) && name != DIRECTORY
 }
 
 /// The headers of an object whose bytes become others.
-pub(crate) fn of_other_bytes(mut attributes: Attributes) -> Attributes {
-    attributes.user.retain(|name, _| !is_of_bytes(name));
+pub(crate) fn without_content_metadata(mut attributes: Attributes) -> Attributes {
+    attributes.user.retain(|name, _| !describes_content(name));
     attributes
 }
 
 /// The headers of a new object that is not a plain file.
-pub(crate) fn type_of(kind: Kind) -> Attributes {
+pub(crate) fn for_kind(kind: Kind) -> Attributes {
     let content_type = (kind == Kind::Directory).then(|| "application/x-directory".to_owned());
     Attributes { content_type, ..Attributes::default() }
 }
@@ -123,18 +123,18 @@ pub(crate) fn new(inode: &Inode) -> Attributes {
             let content_type = metadata::content_type(name.as_bytes()).map(str::to_owned);
             Attributes { content_type, ..Attributes::default() }
         }
-        (kind, _) => type_of(kind),
+        (kind, _) => for_kind(kind),
     }
 }
 
 /// Whether headers say when their file was last written, as ours do.
-pub(crate) fn has_time(attributes: &Attributes) -> bool {
+pub(crate) fn has_mtime(attributes: &Attributes) -> bool {
     attributes.user.contains_key(MTIME)
 }
 
 /// Whether an object has the bytes of an inode as it is, apart from what lies beside: by its length and the time of the
 /// last write.
-pub(crate) fn are_of(inode: &Inode, meta: &ObjectMeta) -> bool {
+pub(crate) fn matches_inode(inode: &Inode, meta: &ObjectMeta) -> bool {
     let written = meta.attributes.user.get(MTIME).and_then(|text| time(text));
     written == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
 }
@@ -197,7 +197,7 @@ pub(crate) fn listed(
 
 /// What was seen of an object whose time of storing is known already, no coarser than it is known: S3 says
 /// milliseconds in listings and seconds in headers, and reading a file must not change its times.
-pub(crate) fn as_fine_as(known: Option<Timestamp>, mut seen: Observed) -> Observed {
+pub(crate) fn with_known_precision(known: Option<Timestamp>, mut seen: Observed) -> Observed {
     let (Some(fine), Some(object)) = (known, seen.object.as_mut()) else { return seen };
     if object.last_modified == Some(Timestamp::from_secs(fine.secs(), 0)) {
         let coarse = object.last_modified.replace(fine);
@@ -374,11 +374,11 @@ mod tests {
         let defaults = Defaults { uid: 0, gid: 0, file_mode: 0o644, dir_mode: 0o755 };
         let seen = |time| listed(&at(time), 5, false, &defaults, Moment::default());
         let (fine, coarse) = (Timestamp(1_234_000_000), Timestamp::from_secs(1, 0));
-        assert_eq!(as_fine_as(Some(fine), seen(coarse)), seen(fine));
+        assert_eq!(with_known_precision(Some(fine), seen(coarse)), seen(fine));
         let other = Timestamp::from_secs(2, 0);
-        assert_eq!(as_fine_as(Some(fine), seen(other)), seen(other));
+        assert_eq!(with_known_precision(Some(fine), seen(other)), seen(other));
         let set = Observed { mtime: other, ..seen(coarse) };
-        assert_eq!(as_fine_as(Some(fine), set).mtime, other, "what a header says stays");
+        assert_eq!(with_known_precision(Some(fine), set).mtime, other, "what a header says stays");
     }
 
     #[test]

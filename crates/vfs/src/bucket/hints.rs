@@ -13,7 +13,7 @@ use std::time::Duration;
 use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef};
 
 use crate::bucket::headers;
-use crate::bucket::observe::Known;
+use crate::bucket::observe::KnownPath;
 use crate::names::invalidation::Invalidation;
 use crate::{Filesystem, Result};
 
@@ -54,11 +54,11 @@ pub enum Says {
 }
 
 /// What is to be done about a hint.
-enum Worth {
-    Nothing,
+enum HintAction {
+    Ignore,
     /// Who asks will be answered by the bucket, but a kernel may still believe what it was told.
-    Telling,
-    Looking,
+    Invalidate,
+    Look,
 }
 
 impl Filesystem {
@@ -67,49 +67,49 @@ impl Filesystem {
     /// In a volume named by inode keys mean nothing.
     pub async fn hear(&self, hints: Vec<Hint>) -> Result<()> {
         let (mut wanted, mut news) = (Vec::new(), Vec::new());
-        for hint in one_of_each(hints) {
-            match self.worth(&hint)? {
-                Worth::Nothing => {}
-                Worth::Telling => self.tell(&hint.key, &mut news)?,
-                Worth::Looking => wanted.push(hint),
+        for hint in merge_by_key(hints) {
+            match self.action_for(&hint)? {
+                HintAction::Ignore => {}
+                HintAction::Invalidate => self.invalidate_key(&hint.key, &mut news)?,
+                HintAction::Look => wanted.push(hint),
             }
         }
         let doubted = match wanted.len() <= LOOKS_MAX {
-            true => self.look_at_all(wanted, &mut news).await,
+            true => self.look_up_all(wanted, &mut news).await,
             false => wanted,
         };
         let mut done = BTreeSet::new();
         for hint in &doubted {
-            self.doubt(hint, &mut done, &mut news)?;
+            self.mark_stale(hint, &mut done, &mut news)?;
         }
-        self.invalidations.surely_told(&news).await;
+        self.invalidations.deliver_patiently(&news).await;
         Ok(())
     }
 
     /// Hints were lost, or nobody knows whether there were any: nothing that was seen until now is believed any more.
     pub async fn doubt_everything(&self) {
-        self.directories.doubt_all(self.moment());
-        self.known.forget_all();
+        self.directories.mark_all_stale(self.moment());
+        self.metadata_cache.forget_all();
         let mut after = None;
-        while let Some((last, news)) = self.held_after(after, tell_of) {
+        while let Some((last, news)) = self.invalidations_after(after, push_invalidations) {
             after = Some(last);
-            self.invalidations.surely_told(&news).await;
+            self.invalidations.deliver_patiently(&news).await;
         }
     }
 
     /// What a front end drops after an [`Invalidation::Everything`]: attributes, data and names of a bounded number of the
     /// inodes after one that front ends hold, with the last of these inodes.
     pub fn everything_held(&self, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
-        self.held_after(after, |inode, news| {
-            tell_of(inode, news);
+        self.invalidations_after(after, |inode, news| {
+            push_invalidations(inode, news);
             news.push(Invalidation::Inode(inode.ino));
         })
     }
 
-    fn held_after(
+    fn invalidations_after(
         &self,
         after: Option<Ino>,
-        tell: impl Fn(&Inode, &mut Vec<Invalidation>),
+        invalidate: impl Fn(&Inode, &mut Vec<Invalidation>),
     ) -> Option<(Ino, Vec<Invalidation>)> {
         let held = self.references.after(after, BATCH);
         let last = *held.last()?;
@@ -117,7 +117,7 @@ impl Filesystem {
         let inodes = self.names.inodes(&held).unwrap_or_default();
         for (ino, inode) in held.iter().zip(inodes.into_iter().chain(std::iter::repeat(None))) {
             match inode {
-                Some(inode) => tell(&inode, &mut news),
+                Some(inode) => invalidate(&inode, &mut news),
                 // The inode is gone: a program that still has its name asks again.
                 None => news.push(Invalidation::Inode(*ino)),
             }
@@ -125,30 +125,30 @@ impl Filesystem {
         Some((last, news))
     }
 
-    fn worth(&self, hint: &Hint) -> Result<Worth> {
-        let Some(way) = self.known_way(&hint.key)? else { return Ok(Worth::Nothing) };
+    fn action_for(&self, hint: &Hint) -> Result<HintAction> {
+        let Some(path) = self.known_path(&hint.key)? else { return Ok(HintAction::Ignore) };
         // The marker of a known directory.
-        let Some(name) = &way.next else { return Ok(Worth::Looking) };
-        let shown = self.shown_on(&way, name)?;
-        let known = self.names.lookup(way.dir, &shown)?;
-        if way.is_last && known.as_ref().is_some_and(|inode| self.is_named(inode, hint)) {
-            return Ok(Worth::Nothing);
+        let Some(name) = &path.next else { return Ok(HintAction::Look) };
+        let shown = self.visible_name_of(&path, name)?;
+        let known = self.names.lookup(path.dir, &shown)?;
+        if path.is_last && known.as_ref().is_some_and(|inode| self.confirms_known_state(inode, hint)) {
+            return Ok(HintAction::Ignore);
         }
         // Who is just listing it may have asked before.
-        self.directories.overtake(way.dir);
+        self.directories.note_change(path.dir);
         let Some(inode) = known else {
             // That it is not there is known, or asked for.
-            let is_news = hint.says != Says::Removed && self.is_listed(way.dir, name)?;
-            return Ok(if is_news { Worth::Looking } else { Worth::Nothing });
+            let is_news = hint.says != Says::Removed && self.is_listed(path.dir, name)?;
+            return Ok(if is_news { HintAction::Look } else { HintAction::Ignore });
         };
-        self.known.forget(inode.ino);
-        let is_believed = self.is_believed(way.dir, inode.observed_at) || self.is_listed(way.dir, name)?;
+        self.metadata_cache.forget(inode.ino);
+        let is_trusted = self.is_trusted(path.dir, inode.observed_at) || self.is_listed(path.dir, name)?;
         let is_open = self.files.get(inode.ino).is_some();
-        Ok(if is_believed || is_open { Worth::Looking } else { Worth::Telling })
+        Ok(if is_trusted || is_open { HintAction::Look } else { HintAction::Invalidate })
     }
 
     /// Whether a hint says what is known: most are echoes of what was done here.
-    fn is_named(&self, inode: &Inode, hint: &Hint) -> bool {
+    fn confirms_known_state(&self, inode: &Inode, hint: &Hint) -> bool {
         let Says::Stored { etag: Some(etag), size_bytes, user } = &hint.says else { return false };
         let Some(object) = inode.object().filter(|object| object.etag == *etag) else { return false };
         if size_bytes.is_some_and(|size_bytes| size_bytes != inode.size_bytes) {
@@ -156,7 +156,7 @@ impl Filesystem {
         }
         if !self.reads_headers {
             // What else it has is asked for when somebody wants it.
-            self.known.forget(inode.ino);
+            self.metadata_cache.forget(inode.ino);
             return true;
         }
         let Some(user) = user.clone().filter(|_| inode.exact) else { return false };
@@ -170,8 +170,8 @@ impl Filesystem {
     }
 
     /// Looks at what hints are about; those about which the bucket does not answer.
-    async fn look_at_all(&self, hints: Vec<Hint>, news: &mut Vec<Invalidation>) -> Vec<Hint> {
-        let look = |hint: Hint| async move { (self.look_if_settled(&hint).await, hint) };
+    async fn look_up_all(&self, hints: Vec<Hint>, news: &mut Vec<Invalidation>) -> Vec<Hint> {
+        let look = |hint: Hint| async move { (self.look_up_once_settled(&hint).await, hint) };
         let mut looks = stream::iter(hints.into_iter().map(look)).buffer_unordered(LOOKS_AT_ONCE);
         let mut unanswered = Vec::new();
         while let Some((seen, hint)) = looks.next().await {
@@ -187,23 +187,23 @@ impl Filesystem {
     }
 
     /// The bucket may speak of what is stored here before its answer has come: once that has, there is nothing to look at.
-    async fn look_if_settled(&self, hint: &Hint) -> Result<Vec<Invalidation>> {
+    async fn look_up_once_settled(&self, hint: &Hint) -> Result<Vec<Invalidation>> {
         drop(tokio::time::timeout(SETTLED_WITHIN, self.claims.claim(&hint.key)).await);
-        match self.worth(hint)? {
-            Worth::Looking => self.look(&hint.key).await,
+        match self.action_for(hint)? {
+            HintAction::Look => self.look_up(&hint.key).await,
             _ => Ok(Vec::new()),
         }
     }
 
     /// Whoever looks where a hint leads asks the bucket.
-    fn doubt(&self, hint: &Hint, done: &mut BTreeSet<Ino>, news: &mut Vec<Invalidation>) -> Result<()> {
-        let Some(way) = self.known_way(&hint.key)? else { return Ok(()) };
-        self.tell(&hint.key, news)?;
-        let mut dir = way.dir;
+    fn mark_stale(&self, hint: &Hint, done: &mut BTreeSet<Ino>, news: &mut Vec<Invalidation>) -> Result<()> {
+        let Some(path) = self.known_path(&hint.key)? else { return Ok(()) };
+        self.invalidate_key(&hint.key, news)?;
+        let mut dir = path.dir;
         loop {
             let now = self.moment();
             if done.insert(dir) {
-                self.directories.doubt(dir, now);
+                self.directories.mark_stale(dir, now);
                 news.push(Invalidation::Attributes(dir));
             }
             // A directory may have gone with what was in it.
@@ -215,25 +215,25 @@ impl Filesystem {
     }
 
     /// Has kernels drop what they know under a key's name.
-    fn tell(&self, key: &ObjectKey, news: &mut Vec<Invalidation>) -> Result<()> {
-        let Some(way) = self.known_way(key)? else { return Ok(()) };
-        let Some(name) = &way.next else { return Ok(()) };
-        let shown = self.shown_on(&way, name)?;
-        match self.names.lookup(way.dir, &shown)? {
-            Some(inode) => tell_of(&inode, news),
-            None => news.push(Invalidation::entry(way.dir, shown.as_bytes())),
+    fn invalidate_key(&self, key: &ObjectKey, news: &mut Vec<Invalidation>) -> Result<()> {
+        let Some(path) = self.known_path(key)? else { return Ok(()) };
+        let Some(name) = &path.next else { return Ok(()) };
+        let shown = self.visible_name_of(&path, name)?;
+        match self.names.lookup(path.dir, &shown)? {
+            Some(inode) => push_invalidations(&inode, news),
+            None => news.push(Invalidation::entry(path.dir, shown.as_bytes())),
         }
         Ok(())
     }
 
     /// The name that leads on to a key: an object's own may be beside a directory's.
-    fn shown_on(&self, way: &Known, name: &Name) -> Result<Name> {
-        if way.is_last { self.shown_name(way.dir, name) } else { Ok(name.clone()) }
+    fn visible_name_of(&self, path: &KnownPath, name: &Name) -> Result<Name> {
+        if path.is_last { self.visible_name(path.dir, name) } else { Ok(name.clone()) }
     }
 }
 
 /// Of a directory its name stays: somebody may be in it, and who asks for its attributes hears whether it is there.
-fn tell_of(inode: &Inode, news: &mut Vec<Invalidation>) {
+fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
     if let Some((dir, name)) = inode.home.as_ref().filter(|_| inode.kind != Kind::Directory) {
         news.push(Invalidation::entry(*dir, name.as_bytes()));
     }
@@ -241,7 +241,7 @@ fn tell_of(inode: &Inode, news: &mut Vec<Invalidation>) {
 }
 
 /// One hint for each key. Where several say different things, only the bucket knows.
-fn one_of_each(hints: Vec<Hint>) -> impl Iterator<Item = Hint> {
+fn merge_by_key(hints: Vec<Hint>) -> impl Iterator<Item = Hint> {
     let mut by_key = BTreeMap::<ObjectKey, Says>::new();
     for Hint { key, says } in hints {
         match by_key.get_mut(&key) {

@@ -28,15 +28,15 @@ const POSITION: &[u8] = b"tenon.lister";
 /// The version of the position that this Tenon writes and reads.
 const VERSION: u32 = 1;
 /// It is written after so many requests, and after each round.
-const WRITTEN_EVERY: u32 = 10;
+const REQUESTS_PER_WRITE: u32 = 10;
 /// A mount in which nobody has asked anything for so long, and for as long as the kernel may answer, is idle.
-const QUIET: Duration = Duration::from_secs(60);
+const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// How long a round that found nothing to ask waits, and a lister that nobody needs.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failure, in which the store's client has tried for a while already.
-const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 /// Directories passed over, in which nothing is known, before others have their turn.
-const SKIPPED_AT_ONCE: usize = 64;
+const SKIPS_PER_YIELD: usize = 64;
 /// Entries asked of the namespace at once.
 const BATCH: usize = 256;
 
@@ -71,7 +71,7 @@ struct Position {
 pub(crate) struct Lister {
     status: Mutex<ListerStatus>,
     /// When somebody last asked what a name or an inode is, in nanoseconds since the mount began.
-    asked_at: AtomicU64,
+    last_request_at: AtomicU64,
 }
 
 impl Lister {
@@ -80,8 +80,8 @@ impl Lister {
     }
 
     /// Somebody asks what a name or an inode is.
-    pub(crate) fn is_asked(&self, now: Moment) {
-        self.asked_at.store(now.nanos, Ordering::Relaxed);
+    pub(crate) fn note_request(&self, now: Moment) {
+        self.last_request_at.store(now.nanos, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, ListerStatus> {
@@ -92,7 +92,7 @@ impl Lister {
 /// What one step did.
 enum Step {
     /// So many requests.
-    Asked(u32),
+    Listed(u32),
     /// Nothing is known where it looked.
     Skipped,
     /// The round is over.
@@ -112,22 +112,24 @@ impl Filesystem {
 
     /// Whether any program could see what the lister finds. Whoever asks for the first time after the kernel's caches have
     /// expired is answered by the bucket anyway.
-    fn is_seen(&self) -> bool {
+    fn is_needed(&self) -> bool {
         let now = self.moment();
-        let asked_at = Moment { nanos: self.lister.asked_at.load(Ordering::Relaxed), ..now };
-        self.handles.len() > 0 || now.since(asked_at) < self.config.metadata_ttl + QUIET
+        let last_request_at = Moment { nanos: self.lister.last_request_at.load(Ordering::Relaxed), ..now };
+        self.handles.len() > 0 || now.since(last_request_at) < self.config.metadata_ttl + IDLE_AFTER
     }
 
     /// Looks at the next page of what is known.
-    async fn look_on(&self, at: &mut Position) -> Result<Step> {
-        let Some(dir) = self.directory_at(&at.dir)? else { return self.go_on(at) };
-        let known = sort_keys::known(&self.names, dir, &at.after, None, 1)?;
+    async fn check_next_page(&self, at: &mut Position) -> Result<Step> {
+        let Some(dir) = self.directory_at(&at.dir)? else { return self.advance(at) };
+        let known = sort_keys::entries_between(&self.names, dir, &at.after, None, 1)?;
         let prefix = self.layout.directory(&self.names, dir)?;
-        let Some(next) = known.first().filter(|_| self.layout.lists(&prefix)) else { return self.go_on(at) };
+        let Some(next) = known.first().filter(|_| self.layout.lists(&prefix)) else {
+            return self.advance(at);
+        };
         let after = match at.after.is_empty() {
             // Most directories are one page.
             true => Vec::new(),
-            false => before(&next.text).max(&at.after).to_vec(),
+            false => bound_before(&next.sort_key).max(&at.after).to_vec(),
         };
         let looked = (self.moment(), self.directories.get(dir).changes());
         let request = ListRequest {
@@ -147,11 +149,11 @@ impl Filesystem {
         match end {
             Some(end) => at.after = end,
             None => {
-                self.go_on(at)?;
+                self.advance(at)?;
             }
         }
         self.lister.lock().requests += u64::from(requests);
-        Ok(Step::Asked(requests))
+        Ok(Step::Listed(requests))
     }
 
     /// Brings known names to agree with a page, and counts those that did not.
@@ -162,7 +164,7 @@ impl Filesystem {
         mut page: ListPage,
         (looked_at, changes): (Moment, u64),
     ) -> Result<()> {
-        let before = self.tags(dir, after, end)?;
+        let before = self.known_etags(dir, after, end)?;
         let listed = page.entries.len();
         let mut failed = Ok(());
         page.entries.retain(|entry| {
@@ -178,7 +180,7 @@ impl Filesystem {
         }
         if after.is_empty() && end.is_none() && page.entries.len() == listed {
             // All there is, and all of it known: who looks next need not ask.
-            self.directories.get(dir).learned(after, end, looked_at, changes);
+            self.directories.get(dir).note_page(after, end, looked_at, changes);
         }
         let changed = |(name, tag): &&(Name, Option<ETag>)| {
             let now = self.names.lookup(dir, name).ok().flatten();
@@ -189,9 +191,9 @@ impl Filesystem {
     }
 
     /// The names known in a stretch of a listing, and the tags of their objects.
-    fn tags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
+    fn known_etags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
         let mut tags = Vec::new();
-        for entry in sort_keys::known(&self.names, dir, after, end, usize::MAX)? {
+        for entry in sort_keys::entries_between(&self.names, dir, after, end, usize::MAX)? {
             if let Some(inode) = self.names.lookup(dir, &entry.name)? {
                 tags.push((entry.name, inode.object().map(|object| object.etag.clone())));
             }
@@ -211,7 +213,7 @@ impl Filesystem {
     }
 
     /// To the next directory.
-    fn go_on(&self, at: &mut Position) -> Result<Step> {
+    fn advance(&self, at: &mut Position) -> Result<Step> {
         at.after.clear();
         match self.next_directory(&at.dir)? {
             Some(next) => {
@@ -305,19 +307,19 @@ impl Filesystem {
 
 async fn list(me: Weak<Filesystem>, every: Duration) {
     let Some(mut at) = me.upgrade().map(|fs| fs.position()) else { return };
-    let (mut wait, mut skipped, mut unwritten) = (WAITS.0, 0, 0);
+    let (mut wait, mut skipped, mut unwritten) = (BACKOFF.0, 0, 0);
     loop {
         let Some(fs) = me.upgrade() else { return };
-        let is_idle = !fs.is_seen();
+        let is_idle = !fs.is_needed();
         fs.lister.lock().is_idle = is_idle;
         let finished_at = at.finished_at;
-        let step = if is_idle { Ok(Step::Skipped) } else { fs.look_on(&mut at).await };
+        let step = if is_idle { Ok(Step::Skipped) } else { fs.check_next_page(&mut at).await };
         fs.show_position(&at);
         let has_ended = at.finished_at != finished_at;
-        if let Ok(Step::Asked(requests)) = step {
+        if let Ok(Step::Listed(requests)) = step {
             unwritten += requests;
         }
-        if !fs.config.read_only && (has_ended && unwritten > 0 || unwritten >= WRITTEN_EVERY) {
+        if !fs.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
             unwritten = 0;
             if let Err(error) = fs.write_position(&at) {
                 tracing::warn!(%error, "where the background lister is cannot be written down");
@@ -325,27 +327,27 @@ async fn list(me: Weak<Filesystem>, every: Duration) {
         }
         drop(fs);
         match step {
-            Ok(Step::Asked(requests)) => {
-                (wait, skipped) = (WAITS.0, 0);
+            Ok(Step::Listed(requests)) => {
+                (wait, skipped) = (BACKOFF.0, 0);
                 tokio::time::sleep(every * requests).await;
             }
-            Ok(Step::Skipped) if !is_idle && skipped < SKIPPED_AT_ONCE => skipped += 1,
+            Ok(Step::Skipped) if !is_idle && skipped < SKIPS_PER_YIELD => skipped += 1,
             Ok(Step::Skipped) if !is_idle => {
                 skipped = 0;
                 tokio::task::yield_now().await;
             }
-            Ok(Step::Skipped | Step::Ended) => tokio::time::sleep(every.max(IDLE)).await,
+            Ok(Step::Skipped | Step::Ended) => tokio::time::sleep(every.max(IDLE_WAIT)).await,
             Err(error) => {
                 tracing::debug!(%error, "the background lister cannot look; it tries again");
                 tokio::time::sleep(wait.max(every)).await;
-                wait = (wait * 2).min(WAITS.1);
+                wait = (wait * 2).min(BACKOFF.1);
             }
         }
     }
 }
 
 /// A text a little before another: its beginning, which sorts before it.
-fn before(text: &[u8]) -> &[u8] {
+fn bound_before(text: &[u8]) -> &[u8] {
     let stem = &text[..text.len().saturating_sub(1)];
     // Whole characters, as a server wants them.
     match std::str::from_utf8(stem) {
@@ -356,7 +358,7 @@ fn before(text: &[u8]) -> &[u8] {
 
 /// The position as JSON; names in hexadecimal, as they need not be text.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct PositionRecord {
     v: u32,
     dir: Vec<String>,
     after: String,
@@ -367,15 +369,20 @@ impl Position {
     fn encode(&self) -> Vec<u8> {
         let dir = self.dir.iter().map(|name| store::hex(name.as_bytes())).collect();
         let finished = self.finished_at.map(|at| at.0);
-        match serde_json::to_vec(&Written { v: VERSION, dir, after: store::hex(&self.after), finished }) {
+        match serde_json::to_vec(&PositionRecord {
+            v: VERSION,
+            dir,
+            after: store::hex(&self.after),
+            finished,
+        }) {
             Ok(text) => text,
             Err(error) => unreachable!("numbers and texts are JSON: {error}"),
         }
     }
 
     fn decode(text: &[u8]) -> Option<Self> {
-        let written: Written =
-            serde_json::from_slice(text).ok().filter(|found: &Written| found.v == VERSION)?;
+        let written: PositionRecord =
+            serde_json::from_slice(text).ok().filter(|found: &PositionRecord| found.v == VERSION)?;
         let name = |text: &String| Name::new(&from_hex(text)?).ok();
         Some(Self {
             dir: written.dir.iter().map(name).collect::<Option<_>>()?,
@@ -404,8 +411,8 @@ mod tests {
 
     #[test]
     fn what_sorts_before_a_text_is_whole_characters() {
-        assert_eq!(before(b"abc"), b"ab");
-        assert_eq!(before("aä".as_bytes()), b"a");
-        assert_eq!(before(b""), b"");
+        assert_eq!(bound_before(b"abc"), b"ab");
+        assert_eq!(bound_before("aä".as_bytes()), b"a");
+        assert_eq!(bound_before(b""), b"");
     }
 }

@@ -39,28 +39,35 @@ pub(crate) struct PathLock<'l> {
 }
 
 impl PathLocks {
-    /// Locks paths for a store under them. `find` says which they are now; it is asked again if a tree was moved meanwhile.
-    pub(crate) async fn store(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
-        self.lock(find, false).await
+    /// Locks paths for a store under them. `find_paths` says which they are now; it is asked again if a tree was moved meanwhile.
+    pub(crate) async fn store(&self, find_paths: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
+        self.lock(find_paths, false).await
     }
 
     /// Locks trees for a move: nobody else stores or moves anything in them.
-    pub(crate) async fn move_trees(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
-        self.lock(find, true).await
+    pub(crate) async fn move_trees(
+        &self,
+        find_paths: impl Fn() -> Result<Vec<Vec<u8>>>,
+    ) -> Result<PathLock<'_>> {
+        self.lock(find_paths, true).await
     }
 
-    async fn lock(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>, is_tree: bool) -> Result<PathLock<'_>> {
+    async fn lock(
+        &self,
+        find_paths: impl Fn() -> Result<Vec<Vec<u8>>>,
+        is_tree: bool,
+    ) -> Result<PathLock<'_>> {
         loop {
             let moves = self.state().moves;
-            let paths = find()?;
-            let lock = self.ask(paths, is_tree);
+            let paths = find_paths()?;
+            let lock = self.enqueue(paths, is_tree);
             if lock.granted().await == moves {
                 return Ok(lock);
             }
         }
     }
 
-    fn ask(&self, paths: Vec<Vec<u8>>, is_tree: bool) -> PathLock<'_> {
+    fn enqueue(&self, paths: Vec<Vec<u8>>, is_tree: bool) -> PathLock<'_> {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
@@ -81,7 +88,7 @@ impl PathLock<'_> {
             let freed = self.locks.freed.notified();
             {
                 let state = self.locks.state();
-                if !state.has_to_wait(self.number) {
+                if !state.is_blocked(self.number) {
                     return state.moves;
                 }
             }
@@ -91,7 +98,7 @@ impl PathLock<'_> {
 }
 
 impl State {
-    fn has_to_wait(&self, number: u64) -> bool {
+    fn is_blocked(&self, number: u64) -> bool {
         let earlier_trees = || self.trees.range(..number).flat_map(|(_, roots)| roots);
         if let Some(paths) = self.stores.get(&number) {
             return paths.iter().any(|path| earlier_trees().any(|root| is_in(path, root)));
@@ -132,11 +139,11 @@ impl Filesystem {
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(Error::from(error)),
         };
-        let find = || match self.layout.follows_paths() {
+        let find_paths = || match self.layout.follows_paths() {
             true => self.paths_of(home()?.as_ref()),
             false => Ok(Vec::new()),
         };
-        self.paths.store(find).await
+        self.paths.store(find_paths).await
     }
 
     /// Locks the paths of names in directories.

@@ -15,7 +15,7 @@ use crate::{Error, Filesystem, Result};
 
 /// Bytes set aside, which the open file consists of until it is settled whether their name goes.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct PreservedCopy {
     object: ObjectRef,
     content: Vec<Extent>,
     size_bytes: u64,
@@ -24,7 +24,11 @@ pub(crate) struct Aside {
 impl Filesystem {
     /// Copies an open file's object aside, after completing its stream; the copy is read from now on. `None`: there
     /// is nothing to keep. The caller holds the file's work until the name is gone.
-    pub(crate) async fn set_aside(&self, file: &OpenFile, work: &mut Dirty) -> Result<Option<Aside>> {
+    pub(crate) async fn preserve_object(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+    ) -> Result<Option<PreservedCopy>> {
         match work {
             // All that can be read of it is in memory.
             Dirty::Memory(_) => return Ok(None),
@@ -48,7 +52,7 @@ impl Filesystem {
                 let copy = Pin::spread(&content, size_bytes, None);
                 work.rebase(Some(Arc::new(copy.clone())));
                 file.repin(|| Ok::<_, Error>(Some(copy)))?;
-                Ok(Some(Aside { object, content, size_bytes }))
+                Ok(Some(PreservedCopy { object, content, size_bytes }))
             }
             // It is gone already.
             Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => Ok(None),
@@ -57,15 +61,15 @@ impl Filesystem {
     }
 
     /// Keeps the bytes set aside if the name is gone, else goes back to the object and drops them.
-    pub(crate) async fn settle_aside(
+    pub(crate) async fn finish_preserving(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
-        aside: Option<Aside>,
+        aside: Option<PreservedCopy>,
         is_gone: bool,
     ) -> Result<()> {
         let Some(aside) = aside else { return Ok(()) };
-        if is_gone && self.keep_bytes_aside(file.ino, &aside)? {
+        if is_gone && self.publish_preserved_copy(file.ino, &aside)? {
             return Ok(());
         }
         if !is_gone && !self.is_still_there(file.ino).await {
@@ -88,7 +92,7 @@ impl Filesystem {
     }
 
     /// The inode without a name consists of the bytes set aside; false if nobody has it open any more.
-    fn keep_bytes_aside(&self, ino: Ino, aside: &Aside) -> Result<bool> {
+    fn publish_preserved_copy(&self, ino: Ino, aside: &PreservedCopy) -> Result<bool> {
         let inode = match self.names.inode(ino) {
             Err(FsError::NotFound) => return Ok(false),
             inode => inode?,

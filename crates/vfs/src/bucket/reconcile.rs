@@ -28,7 +28,7 @@ enum Look {
 }
 
 /// What one look found in a directory, by the name it shows under; `None`: nothing.
-type Sightings = BTreeMap<Name, Option<Observed>>;
+type Observations = BTreeMap<Name, Option<Observed>>;
 
 /// Names agreed on in one commit, while nobody else begins to change a name.
 const BATCH: usize = 256;
@@ -42,8 +42,8 @@ struct PageNames {
     objects: BTreeSet<Name>,
 }
 
-/// Whether a look at a time counts for a name, see `changes`.
-type Counts<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
+/// Whether a look at a time is_valid for a name, see `changes`.
+type IsValidLook<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 
 /// Where a look was made: a directory, and the keys that were its own then.
 pub(crate) type Place<'p> = (Ino, &'p KeyPrefix);
@@ -59,14 +59,14 @@ impl Filesystem {
         looked_at: Moment,
     ) -> Result<bool> {
         let mut page = PageNames::default();
-        let shown = self.if_it_counts(place, looked_at, |_| {
+        let shown = self.if_look_is_valid(place, looked_at, |_| {
             let (dir, prefix) = place;
             let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
-            let mut sightings = Sightings::new();
+            let mut observations = Observations::new();
             for name in directories {
                 let seen = headers::implicit_directory(self.now(), looked_at, &self.defaults, false);
                 page.directories.insert(name.clone());
-                sightings.insert(name, Some(seen));
+                observations.insert(name, Some(seen));
             }
             for (name, seen) in objects {
                 let is_in_page = || covers(after, end, &name);
@@ -77,33 +77,33 @@ impl Filesystem {
                 let shown =
                     if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
                 page.objects.insert(name);
-                sightings.insert(shown, Some(seen));
+                observations.insert(shown, Some(seen));
             }
-            Ok(sightings)
+            Ok(observations)
         })?;
         let Some(shown) = shown else { return Ok(false) };
-        if !self.agree(place, shown, looked_at, Look::Page).await? {
+        if !self.reconcile_entries(place, shown, looked_at, Look::Page).await? {
             return Ok(false);
         }
         let mut after = after.to_vec();
         loop {
-            let known = sort_keys::known(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
+            let known = sort_keys::entries_between(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
             let Some(last) = known.last() else { return Ok(true) };
-            after = last.text.clone();
-            let mut missing = Sightings::new();
+            after = last.sort_key.clone();
+            let mut missing = Observations::new();
             for entry in known {
-                if !self.is_in(&page, place.0, &entry.name)? {
+                if !self.is_in_page(&page, place.0, &entry.name)? {
                     missing.insert(entry.name, None);
                 }
             }
-            if !missing.is_empty() && !self.agree(place, missing, looked_at, Look::Page).await? {
+            if !missing.is_empty() && !self.reconcile_entries(place, missing, looked_at, Look::Page).await? {
                 return Ok(false);
             }
         }
     }
 
     /// Whether a page shows a name: that of an object is another one where a directory has its plain one.
-    fn is_in(&self, page: &PageNames, dir: Ino, name: &Name) -> Result<bool> {
+    fn is_in_page(&self, page: &PageNames, dir: Ino, name: &Name) -> Result<bool> {
         if page.directories.contains(name) || page.objects.contains(name) {
             return Ok(true);
         }
@@ -116,19 +116,19 @@ impl Filesystem {
 
     /// Does something with a look unless its directory has moved, or is being replaced, since: `None` then. Nobody changes a
     /// name meanwhile, so it must be a bounded number of steps.
-    fn if_it_counts<T>(
+    fn if_look_is_valid<T>(
         &self,
         (dir, prefix): Place<'_>,
         looked_at: Moment,
-        work: impl FnOnce(Counts<'_>) -> Result<T>,
+        work: impl FnOnce(IsValidLook<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.changes.frozen(|counts| {
+        self.changes.while_frozen(|is_valid| {
             let home = self.names.inode(dir)?.home;
-            let is_settled = home.is_none_or(|(parent, name)| counts(parent, &name, looked_at));
+            let is_settled = home.is_none_or(|(parent, name)| is_valid(parent, &name, looked_at));
             if !is_settled || self.layout.directory(&self.names, dir)? != *prefix {
                 return Ok(None);
             }
-            work(counts).map(Some)
+            work(is_valid).map(Some)
         })
     }
 
@@ -159,27 +159,27 @@ impl Filesystem {
         directory: Option<Observed>,
         looked_at: Moment,
     ) -> Result<bool> {
-        let sightings = self.if_it_counts(place, looked_at, |_| {
-            let mut sightings = Sightings::new();
+        let observations = self.if_look_is_valid(place, looked_at, |_| {
+            let mut observations = Observations::new();
             match (object, directory) {
                 (object, Some(directory)) => {
-                    sightings.insert(Name::new(&names::beside(name.as_bytes()))?, object);
-                    sightings.insert(name.clone(), Some(directory));
+                    observations.insert(Name::new(&names::beside(name.as_bytes()))?, object);
+                    observations.insert(name.clone(), Some(directory));
                 }
                 (object, None) => {
                     // Nothing needs to show beside a directory that is not there.
                     if let Ok(beside) = Name::new(&names::beside(name.as_bytes()))
                         && self.names.entry(place.0, &beside)?.is_some()
                     {
-                        sightings.insert(beside, None);
+                        observations.insert(beside, None);
                     }
-                    sightings.insert(name.clone(), object);
+                    observations.insert(name.clone(), object);
                 }
             }
-            Ok(sightings)
+            Ok(observations)
         })?;
-        match sightings {
-            Some(sightings) => self.agree(place, sightings, looked_at, Look::Name).await,
+        match observations {
+            Some(observations) => self.reconcile_entries(place, observations, looked_at, Look::Name).await,
             None => Ok(false),
         }
     }
@@ -192,19 +192,19 @@ impl Filesystem {
         seen: Option<Observed>,
         looked_at: Moment,
     ) -> Result<bool> {
-        self.agree(place, Sightings::from([(name.clone(), seen)]), looked_at, Look::Name).await
+        self.reconcile_entries(place, Observations::from([(name.clone(), seen)]), looked_at, Look::Name).await
     }
 
     /// The headers of bytes that an inode has, or had.
     pub(crate) fn reconcile_headers(&self, ino: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(ino)?;
-        if is_other(&inode, &seen) || self.has_unpublished_writes(ino) {
+        if has_other_bytes(&inode, &seen) || self.has_unpublished_writes(ino) {
             return Ok(());
         }
-        let seen = headers::as_fine_as(stored_at(&inode), seen);
+        let seen = headers::with_known_precision(stored_at(&inode), seen);
         match self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }) {
-            Ok(Applied { inode: Some(after), .. }) => self.refreshed(&inode, &after),
-            outcome => came_too_late(outcome).map(drop),
+            Ok(Applied { inode: Some(after), .. }) => self.propagate_refresh(&inode, &after),
+            outcome => is_too_late(outcome).map(drop),
         }
     }
 
@@ -228,7 +228,7 @@ impl Filesystem {
                     objects.push((Name::new(&name)?, seen));
                 }
                 (Some(names::Entry::Marker), ListEntry::Object { object, size_bytes }) => {
-                    self.see_marker(
+                    self.observe_own_marker(
                         dir,
                         headers::listed(object, *size_bytes, true, &self.defaults, looked_at),
                     )?;
@@ -241,17 +241,17 @@ impl Filesystem {
     }
 
     /// A directory's own marker was listed inside it.
-    fn see_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
+    fn observe_own_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(dir)?;
         if dir == Ino::ROOT {
             return Ok(());
         }
-        if !is_other(&inode, &seen) {
-            self.share_look(&inode, &seen);
+        if !has_other_bytes(&inode, &seen) {
+            self.note_listing_of_shared(&inode, &seen);
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
-        came_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen }))?;
+        is_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
 
@@ -264,7 +264,7 @@ impl Filesystem {
         let beside = Name::new(&names::beside(name.as_bytes()))?;
         let how = RenameHow::Replace;
         let op = Op::Rename { from: (dir, name.clone()), to: (dir, beside.clone()), how, keep: false };
-        let has_moved = !came_too_late(self.names.commit(&self.ctx(), &op))?;
+        let has_moved = !is_too_late(self.names.commit(&self.ctx(), &op))?;
         self.invalidations.entry(dir, name.as_bytes());
         self.invalidations.entry(dir, beside.as_bytes());
         Ok(has_moved)
@@ -272,19 +272,19 @@ impl Filesystem {
 
     /// Brings names to agree with what a look found under them, a bounded number at a time. False if the look does not count
     /// any more.
-    async fn agree(
+    async fn reconcile_entries(
         &self,
         place: Place<'_>,
-        sightings: Sightings,
+        observations: Observations,
         looked_at: Moment,
         look: Look,
     ) -> Result<bool> {
-        let mut sightings = sightings.into_iter();
+        let mut observations = observations.into_iter();
         loop {
-            let batch: Vec<_> = sightings.by_ref().take(BATCH).collect();
+            let batch: Vec<_> = observations.by_ref().take(BATCH).collect();
             let is_last = batch.len() < BATCH;
-            let done = self.if_it_counts(place, looked_at, |counts| {
-                self.agree_on(place, batch, looked_at, look, counts)
+            let done = self.if_look_is_valid(place, looked_at, |is_valid| {
+                self.reconcile_batch(place, batch, looked_at, look, is_valid)
             })?;
             let Some(missing) = done else { return Ok(false) };
             if !missing.is_empty() && !self.drop_directories(place, missing, looked_at).await? {
@@ -298,18 +298,19 @@ impl Filesystem {
     }
 
     /// Agrees on a batch in one commit. Returns directories that the look did not find, with what it found in their place.
-    fn agree_on(
+    fn reconcile_batch(
         &self,
         place: Place<'_>,
-        sightings: Vec<(Name, Option<Observed>)>,
+        observations: Vec<(Name, Option<Observed>)>,
         looked_at: Moment,
         look: Look,
-        counts: Counts<'_>,
+        is_valid: IsValidLook<'_>,
     ) -> Result<Vec<(Name, Option<Observed>)>> {
         let dir = place.0;
         // Together with the import that takes the name: a change that began in between would leave it to nobody.
-        for (name, seen) in &sightings {
-            if seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory) && counts(dir, name, looked_at)
+        for (name, seen) in &observations {
+            if seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory)
+                && is_valid(dir, name, looked_at)
             {
                 self.make_room_for_directory(dir, name)?;
             }
@@ -317,13 +318,13 @@ impl Filesystem {
         let mut ops = Vec::new();
         let mut missing = Vec::new();
         let mut refreshed = Vec::new();
-        for (name, seen) in sightings {
-            if !counts(dir, &name, looked_at) {
+        for (name, seen) in observations {
+            if !is_valid(dir, &name, looked_at) {
                 continue;
             }
             let local = self.names.lookup(dir, &name)?;
             if let (Some(local), Some(seen)) = (&local, &seen)
-                && is_other(local, seen)
+                && has_other_bytes(local, seen)
                 && let Some(file) = self.files.get(local.ino)
             {
                 file.overtake();
@@ -342,7 +343,7 @@ impl Filesystem {
                 }
                 (Some(local), None) => {
                     if self.is_gone(place, &name, &local, looked_at)? {
-                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
+                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
                     }
                 }
                 // A further name of a file shows what lies under its own key, also what was left there when its file
@@ -366,31 +367,33 @@ impl Filesystem {
                     if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
                 {
                     if !self.is_open(local.ino) {
-                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
+                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
                 (Some(local), Some(seen)) if !local.is_dir() && seen.kind == Kind::Directory => {
                     if self.is_gone(place, &name, &local, looked_at)? {
-                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
+                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
-                (Some(local), Some(seen)) if is_other(&local, &seen) && self.awaits_answer(local.ino) => {
+                (Some(local), Some(seen))
+                    if has_other_bytes(&local, &seen) && self.has_write_in_doubt(local.ino) =>
+                {
                     // Its export finds out whose it is.
                     self.export_later(local.ino)?;
                 }
                 (Some(local), Some(seen)) => {
-                    if look == Look::Page && !is_other(&local, &seen) {
-                        self.share_look(&local, &seen);
+                    if look == Look::Page && !has_other_bytes(&local, &seen) {
+                        self.note_listing_of_shared(&local, &seen);
                     }
                     let is_confirmed = look == Look::Name
                         && local.exact
                         && local.observed_at < looked_at
-                        && !is_other(&local, &seen);
+                        && !has_other_bytes(&local, &seen);
                     // Only that it is so: its attributes stay.
                     let confirmed = is_confirmed.then(|| Observed { exact: false, ..seen.clone() });
-                    if let Some(seen) = self.news(&local, seen, looked_at) {
+                    if let Some(seen) = self.new_information(&local, seen, looked_at) {
                         ops.push(Op::Refresh { ino: local.ino, seen });
                         refreshed.push(local);
                     } else if let Some(seen) = confirmed {
@@ -399,10 +402,10 @@ impl Filesystem {
                 }
             }
         }
-        self.commit_seen(&ops)?;
+        self.commit_observations(&ops)?;
         for before in refreshed {
             match self.names.inode(before.ino) {
-                Ok(after) => self.refreshed(&before, &after)?,
+                Ok(after) => self.propagate_refresh(&before, &after)?,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -411,7 +414,7 @@ impl Filesystem {
     }
 
     /// Commits observations as one. One that came too late changes nothing.
-    fn commit_seen(&self, ops: &[Op]) -> Result<()> {
+    fn commit_observations(&self, ops: &[Op]) -> Result<()> {
         if ops.is_empty() {
             return Ok(());
         }
@@ -446,11 +449,11 @@ impl Filesystem {
                 Box::pin(self.drop_below((ino, &inside), looked_at)).await?;
             }
         }
-        let done = self.if_it_counts(place, looked_at, |counts| {
+        let done = self.if_look_is_valid(place, looked_at, |is_valid| {
             let mut ops = Vec::new();
             for (name, seen) in &missing {
                 let Some(local) = self.names.lookup(place.0, name)?.filter(Inode::is_dir) else { continue };
-                if !counts(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
+                if !is_valid(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
                     continue;
                 }
                 let (parent, name) = (place.0, name.clone());
@@ -459,7 +462,7 @@ impl Filesystem {
                     ops.push(Op::Import { parent, name, ino: self.new_ino(parent)?, seen });
                 }
             }
-            self.commit_seen(&ops)?;
+            self.commit_observations(&ops)?;
             let mut beside = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
                 // Something below the directory stays, and so does the directory.
@@ -469,7 +472,7 @@ impl Filesystem {
             }
             match beside.is_empty() {
                 true => Ok(()),
-                false => self.agree_on(place, beside, looked_at, Look::Name, counts).map(drop),
+                false => self.reconcile_batch(place, beside, looked_at, Look::Name, is_valid).map(drop),
             }
         });
         Ok(done?.is_some())
@@ -482,8 +485,8 @@ impl Filesystem {
             let batch = self.names.entries(place.0, after.as_ref(), BATCH)?;
             let is_last = batch.len() < BATCH;
             after = batch.last().map(|(name, _)| name.clone());
-            let sightings = batch.into_iter().map(|(name, _)| (name, None)).collect();
-            if !self.agree(place, sightings, looked_at, Look::Name).await? || is_last {
+            let observations = batch.into_iter().map(|(name, _)| (name, None)).collect();
+            if !self.reconcile_entries(place, observations, looked_at, Look::Name).await? || is_last {
                 return Ok(());
             }
             tokio::task::yield_now().await;
@@ -495,9 +498,9 @@ impl Filesystem {
     }
 
     /// What of a look is new; a look without headers leaves the attributes that are known.
-    fn news(&self, local: &Inode, seen: Observed, looked_at: Moment) -> Option<Observed> {
-        let same_bytes = !is_other(local, &seen);
-        let seen = if same_bytes { headers::as_fine_as(stored_at(local), seen) } else { seen };
+    fn new_information(&self, local: &Inode, seen: Observed, looked_at: Moment) -> Option<Observed> {
+        let same_bytes = !has_other_bytes(local, &seen);
+        let seen = if same_bytes { headers::with_known_precision(stored_at(local), seen) } else { seen };
         let is_late = local.observed_at >= looked_at && !(seen.exact && same_bytes && !local.exact);
         if is_late || self.has_unpublished_writes(local.ino) {
             return None;
@@ -524,16 +527,16 @@ impl Filesystem {
 
     /// Where other machines mount the bucket too: a listing of the bytes that are known may show that one of them changed
     /// attributes.
-    fn share_look(&self, local: &Inode, seen: &Observed) {
+    fn note_listing_of_shared(&self, local: &Inode, seen: &Observed) {
         if let Some(sharing) = self.sharing.as_ref().filter(|_| local.exact) {
             sharing.listed(local, seen, self.moments.wall(local.observed_at));
         }
     }
 
     /// An inode was refreshed: its open handles and the kernel hear of it.
-    fn refreshed(&self, before: &Inode, after: &Inode) -> Result<()> {
+    fn propagate_refresh(&self, before: &Inode, after: &Inode) -> Result<()> {
         if etag(before) != etag(after) {
-            self.forget_waiting(after.ino)?;
+            self.forget_pending(after.ino)?;
             if let Some(file) = self.files.get(after.ino) {
                 file.replace(|| self.pin_of(after.ino))?;
             }
@@ -559,7 +562,7 @@ impl Filesystem {
     }
 
     /// The ops that drop a file's name: the others of its names led to the same object.
-    fn vanish(
+    fn push_vanish_ops(
         &self,
         dir: Ino,
         name: &Name,
@@ -575,7 +578,7 @@ impl Filesystem {
     }
 
     /// The bucket has something else under a name. Whether it does still.
-    pub(crate) fn take_name_away(
+    pub(crate) fn remove_name(
         &self,
         dir: Ino,
         name: &Name,
@@ -584,7 +587,7 @@ impl Filesystem {
     ) -> Result<bool> {
         let keep = self.files.get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
-        if came_too_late(self.names.commit(&self.ctx(), &op))? {
+        if is_too_late(self.names.commit(&self.ctx(), &op))? {
             return Ok(false);
         }
         match local.kind {
@@ -596,7 +599,7 @@ impl Filesystem {
     }
 
     /// Whether something is being stored for an open file, or was and nobody heard of it: what is seen may be that.
-    fn awaits_answer(&self, ino: Ino) -> bool {
+    fn has_write_in_doubt(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.has_tried_any())
     }
 
@@ -612,12 +615,12 @@ impl Filesystem {
 
 /// Whether a page of a listing, after one text and up to another, reaches to where a directory of this name would show.
 fn covers(after: &[u8], end: Option<&[u8]>, name: &Name) -> bool {
-    sort_keys::text(name, Kind::Directory)
+    sort_keys::sort_key(name, Kind::Directory)
         .is_some_and(|text| after < text.as_slice() && end.is_none_or(|end| text.as_slice() <= end))
 }
 
 /// Whether an observation met a change made here meanwhile, which then stands.
-fn came_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
+fn is_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
     match outcome {
         Ok(_) => Ok(false),
         Err(
@@ -628,7 +631,7 @@ fn came_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
 }
 
 /// Whether other bytes were seen than are known.
-fn is_other(local: &Inode, seen: &Observed) -> bool {
+fn has_other_bytes(local: &Inode, seen: &Observed) -> bool {
     etag(local) != seen.object.as_ref().map(|object| &object.etag)
 }
 

@@ -72,8 +72,8 @@ impl Sharing {
             (Some(known_at), Some(stored_at)) => known_at.since(stored_at) < SETTLED_AFTER,
             _ => true,
         };
-        if was_just_stored || !was_stored_with(known, seen) {
-            self.is_unsure(known.ino);
+        if was_just_stored || !is_stored_in_same_second(known, seen) {
+            self.mark_unsure(known.ino);
         }
     }
 
@@ -96,13 +96,13 @@ impl Sharing {
             == (seen.mode, seen.uid, seen.gid, seen.rdev, seen.mtime);
         let (atime, btime) = (known.atime.max(seen.atime), known.btime);
         match is_same {
-            true if was_stored_with(known, seen) => None,
+            true if is_stored_in_same_second(known, seen) => None,
             true => Some(Observed { atime, btime, ctime: known.ctime, ..seen.clone() }),
             false => Some(Observed { atime, btime, ctime: seen.ctime.min(looked_at), ..seen.clone() }),
         }
     }
 
-    fn is_unsure(&self, ino: Ino) {
+    fn mark_unsure(&self, ino: Ino) {
         let mut unsure = self.unsure.lock().unwrap_or_else(PoisonError::into_inner);
         if unsure.len() >= UNSURE_MAX {
             unsure.clear();
@@ -111,18 +111,18 @@ impl Sharing {
     }
 
     /// Whether the attributes of a file are to be looked at again; who asks does so.
-    pub(crate) fn must_look(&self, ino: Ino) -> bool {
+    pub(crate) fn take_unsure(&self, ino: Ino) -> bool {
         self.unsure.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
     }
 
     /// Something is renamed to a key, which nobody else does meanwhile.
-    pub(crate) fn arriving(&self, key: &ObjectKey) -> Arriving<'_> {
+    pub(crate) fn track_arrival(&self, key: &ObjectKey) -> Arriving<'_> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), false);
         Arriving { sharing: self, key: key.clone() }
     }
 
     /// What was renamed to a key was changed by somebody else before it moved.
-    pub(crate) fn is_void(&self, to: &ObjectKey) {
+    pub(crate) fn mark_void(&self, to: &ObjectKey) {
         if let Some(is_void) = self.arriving.lock().unwrap_or_else(PoisonError::into_inner).get_mut(to) {
             *is_void = true;
         }
@@ -134,7 +134,7 @@ fn stored_at(object: Option<&Stored>) -> Option<Timestamp> {
 }
 
 /// Whether an object was stored when it was known to be, as far as headers say: in the same second.
-fn was_stored_with(known: &Inode, seen: &Observed) -> bool {
+fn is_stored_in_same_second(known: &Inode, seen: &Observed) -> bool {
     let second = |object| stored_at(object).map(Timestamp::secs);
     second(known.object()).is_some() && second(known.object()) == second(seen.object.as_ref())
 }

@@ -21,11 +21,11 @@ const BATCH: usize = 256;
 pub(crate) struct Entry {
     pub(crate) name: Name,
     pub(crate) dentry: Dentry,
-    pub(crate) text: Vec<u8>,
+    pub(crate) sort_key: Vec<u8>,
 }
 
 /// What a name's key or prefix is, relative to its directory; `None` for a name that has none.
-pub(crate) fn text(name: &Name, kind: Kind) -> Option<Vec<u8>> {
+pub(crate) fn sort_key(name: &Name, kind: Kind) -> Option<Vec<u8>> {
     let inside = KeyPrefix::root(b"");
     if kind == Kind::Directory {
         inside.child_dir(name.as_bytes()).ok().map(|inside| inside.as_bytes().to_vec())
@@ -35,15 +35,15 @@ pub(crate) fn text(name: &Name, kind: Kind) -> Option<Vec<u8>> {
 }
 
 /// The entries of a directory that no listing shows, in the order of their names; at most `limit`.
-pub(crate) fn named(names: &Namespace, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
+pub(crate) fn entries_by_name(names: &Namespace, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
     let after = if after.is_empty() { None } else { Some(Name::new(after)?) };
     let entries = names.entries(dir, after.as_ref(), limit)?.into_iter();
-    Ok(entries.map(|(name, dentry)| Entry { text: name.as_bytes().to_vec(), name, dentry }).collect())
+    Ok(entries.map(|(name, dentry)| Entry { sort_key: name.as_bytes().to_vec(), name, dentry }).collect())
 }
 
-/// Known entries with `after < text <= end` (`None`: to the directory's end), ascending by text; at most about
+/// Known entries with `after < sort_key <= end` (`None`: to the directory's end), ascending by text; at most about
 /// `limit`, but never none while there are more.
-pub(crate) fn known(
+pub(crate) fn entries_between(
     names: &Namespace,
     dir: Ino,
     after: &[u8],
@@ -58,13 +58,13 @@ pub(crate) fn known(
         let bound = plain_bound.into_iter().chain(object_bound).min();
         entries.extend(objects);
         entries.extend(others.iter().cloned());
-        let ends_before = |text: &[u8]| bound.as_deref().is_none_or(|bound| text < bound);
+        let ends_before = |sort_key: &[u8]| bound.as_deref().is_none_or(|bound| sort_key < bound);
         entries.retain(|entry| {
-            let text = entry.text.as_slice();
-            text > after && end.is_none_or(|end| text <= end) && ends_before(text)
+            let sort_key = entry.sort_key.as_slice();
+            sort_key > after && end.is_none_or(|end| sort_key <= end) && ends_before(sort_key)
         });
         if !entries.is_empty() || bound.is_none() {
-            entries.sort_by(|a, b| a.text.cmp(&b.text));
+            entries.sort_by(|a, b| a.sort_key.cmp(&b.sort_key));
             return Ok(entries);
         }
         limit *= 4;
@@ -119,8 +119,8 @@ fn beside(
             return Step::Stop;
         };
         if !is_other_escape(&name) {
-            let text = plain.to_vec();
-            entries.push(Entry { name, dentry, text });
+            let sort_key = plain.to_vec();
+            entries.push(Entry { name, dentry, sort_key });
         }
         Step::Next
     })?;
@@ -131,8 +131,8 @@ fn beside(
 pub(crate) fn other_escapes(names: &Namespace, dir: Ino) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut push = |name: Name, dentry: Dentry| {
-        let text = text(&name, dentry.kind);
-        entries.extend(text.map(|text| Entry { name, dentry, text }));
+        let sort_key = sort_key(&name, dentry.kind);
+        entries.extend(sort_key.map(|sort_key| Entry { name, dentry, sort_key }));
     };
     for beginning in OTHER_ESCAPES {
         // The name that is nothing but the beginning is the empty component's.
@@ -199,9 +199,9 @@ fn each(
 
 fn push(entries: &mut Vec<Entry>, name: Name, dentry: Dentry) {
     if !is_escape(&name)
-        && let Some(text) = text(&name, dentry.kind)
+        && let Some(sort_key) = sort_key(&name, dentry.kind)
     {
-        entries.push(Entry { name, dentry, text });
+        entries.push(Entry { name, dentry, sort_key });
     }
 }
 

@@ -271,7 +271,7 @@ impl OpenFile {
     pub(crate) fn has_tried(&self, attributes: &Attributes, size_bytes: u64) -> bool {
         let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
         // What does not say when it was written may be anybody's.
-        headers::has_time(attributes) && self.shared().tried.iter().any(is)
+        headers::has_mtime(attributes) && self.shared().tried.iter().any(is)
     }
 
     /// Whether any upload was not heard of.

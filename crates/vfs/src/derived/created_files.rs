@@ -12,11 +12,11 @@ use super::nodes::Place;
 const FILES_MAX: usize = 1 << 16;
 
 /// A view hears of what was stored so much later at most than it is recent.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
+const REPORTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// By their places.
 #[derive(Debug, Default)]
-pub(super) struct Own(Mutex<BTreeMap<Place, Made>>);
+pub(super) struct CreatedFiles(Mutex<BTreeMap<Place, Made>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Made {
@@ -25,8 +25,8 @@ struct Made {
     until: Option<Moment>,
 }
 
-impl Own {
-    pub(super) fn made(&self, place: Place, ino: Ino) {
+impl CreatedFiles {
+    pub(super) fn insert(&self, place: Place, ino: Ino) {
         let mut files = self.files();
         if files.len() >= FILES_MAX {
             files.clear();
@@ -43,10 +43,10 @@ impl Own {
     }
 
     /// A file of these is stored: whether it is still there although its view does not say so.
-    pub(super) fn is_awaited(&self, place: &Place, now: Moment, recency: Duration) -> bool {
+    pub(super) fn is_pending(&self, place: &Place, now: Moment, recency: Duration) -> bool {
         let mut files = self.files();
         let Some(made) = files.get_mut(place) else { return false };
-        let until = *made.until.get_or_insert(now.after(recency + HEARD_WITHIN));
+        let until = *made.until.get_or_insert(now.after(recency + REPORTED_WITHIN));
         if now < until {
             return true;
         }
@@ -80,19 +80,19 @@ mod tests {
 
     #[test]
     fn a_file_is_there_until_its_view_must_have_heard_of_it() {
-        let own = Own::default();
+        let created = CreatedFiles::default();
         let name = |text: &str| Name::try_from(text).unwrap();
         let place = (Ino(9), name("m"));
-        own.made(place.clone(), Ino(77));
-        own.made((Ino(8), name("z")), Ino(78));
-        assert_eq!(own.names(Ino(9), None, None), [name("m")]);
-        assert_eq!(own.names(Ino(9), Some(&name("m")), None), []);
-        assert_eq!(own.names(Ino(9), Some(&name("a")), Some(&name("l"))), []);
+        created.insert(place.clone(), Ino(77));
+        created.insert((Ino(8), name("z")), Ino(78));
+        assert_eq!(created.names(Ino(9), None, None), [name("m")]);
+        assert_eq!(created.names(Ino(9), Some(&name("m")), None), []);
+        assert_eq!(created.names(Ino(9), Some(&name("a")), Some(&name("l"))), []);
         let now = Moment { mount: 1, nanos: 100_000_000_000 };
         let recency = Duration::from_secs(5);
-        assert!(own.is_awaited(&place, now, recency));
-        assert!(own.is_awaited(&place, now.after(recency), recency));
-        assert!(!own.is_awaited(&place, now.after(recency + HEARD_WITHIN), recency));
-        assert_eq!(own.get(&place), None);
+        assert!(created.is_pending(&place, now, recency));
+        assert!(created.is_pending(&place, now.after(recency), recency));
+        assert!(!created.is_pending(&place, now.after(recency + REPORTED_WITHIN), recency));
+        assert_eq!(created.get(&place), None);
     }
 }

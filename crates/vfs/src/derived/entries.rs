@@ -2,7 +2,7 @@
 
 use meta::{Ino, Kind};
 
-use super::lookups::Seen;
+use super::lookups::Target;
 use super::nodes::Derivation;
 use super::{DerivedEntry, Placed};
 use crate::attr::Caller;
@@ -17,7 +17,7 @@ const ONLY_FILES: Error =
 
 impl Filesystem {
     /// An error for what a view cannot have, where `dir` is in one.
-    pub(crate) fn must_not_be_derived(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    pub(crate) fn check_not_derived(&self, dir: Ino, name: &[u8]) -> Result<()> {
         let is_derived = self.derived_at(dir).is_some() || self.is_derived_name(dir, name);
         if is_derived { Err(ONLY_FILES) } else { Ok(()) }
     }
@@ -34,20 +34,20 @@ impl Filesystem {
     ) -> Result<(Attr, Opened)> {
         self.writable()?;
         let place = (place.0, name(place.1)?);
-        if self.see(views, &place).await?.is_some() {
+        if self.resolve_derived(views, &place).await?.is_some() {
             return Err(Error::EXISTS);
         }
         let placed = views.tree.place(&views.path_of((place.0, &place.1))?).await?;
         let Some((file, path)) = placed.path.split_last() else { return Err(Error::NOT_FOUND) };
-        let parent = self.directory_for(path).await?;
+        let parent = self.make_parent_directories(path).await?;
         let made = self.create_described(caller, parent, file, mode, flags, &placed).await?;
-        views.own.made(place.clone(), made.0.ino);
-        views.shows(made.0.ino, place);
+        views.created.insert(place.clone(), made.0.ino);
+        views.record_shown(made.0.ino, place);
         Ok(made)
     }
 
     /// What a new file has beside its bytes waits to be stored with it.
-    pub(crate) fn describe_new(&self, ino: Ino, placed: &Placed) -> Result<()> {
+    pub(crate) fn set_pending_description(&self, ino: Ino, placed: &Placed) -> Result<()> {
         let pair = |space: &[u8], name: &str, value: &str| {
             ([space, name.as_bytes()].concat(), value.as_bytes().to_vec())
         };
@@ -55,7 +55,7 @@ impl Filesystem {
         let tags = placed.tags.iter().map(|(name, value)| pair(TAG, name, value));
         let content_type = placed.content_type.iter().map(|value| pair(CONTENT_TYPE, "", value));
         for (name, value) in user.chain(tags).chain(content_type) {
-            self.note_change(ino, &name, Some(value.into()))?;
+            self.set_pending(ino, &name, Some(value.into()))?;
         }
         Ok(())
     }
@@ -64,11 +64,11 @@ impl Filesystem {
     pub(crate) async fn unlink_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
         self.writable()?;
         let place = (parent, name(bytes)?);
-        let Seen::File(inode) = self.see(views, &place).await?.ok_or(Error::NOT_FOUND)? else {
+        let Target::File(inode) = self.resolve_derived(views, &place).await?.ok_or(Error::NOT_FOUND)? else {
             return Err(Error::IS_DIRECTORY);
         };
         let (dir, home) = inode.home.clone().ok_or(Error::NOT_FOUND)?;
-        views.own.remove(&place);
+        views.created.remove(&place);
         self.unlink_name(dir, &home, inode.ino).await
     }
 
@@ -101,18 +101,18 @@ impl Filesystem {
             Some(DerivedEntry::Directory) => {}
         }
         let dir = views.number(&place);
-        if !views.own.names(dir, None, None).is_empty() && self.has_own(views, dir)? {
+        if !views.created.names(dir, None, None).is_empty() && self.has_created(views, dir)? {
             return Err(Error::NOT_EMPTY);
         }
         views.tree.remove_directory(&path).await?;
-        views.removed(&place);
+        views.remove(&place);
         Ok(())
     }
 
     /// Whether a file was made in a directory of which the view does not know yet.
-    fn has_own(&self, views: &Derivation, dir: Ino) -> Result<bool> {
-        for name in views.own.names(dir, None, None) {
-            if self.own_file(views, &(dir, name))?.is_some() {
+    fn has_created(&self, views: &Derivation, dir: Ino) -> Result<bool> {
+        for name in views.created.names(dir, None, None) {
+            if self.created_file(views, &(dir, name))?.is_some() {
                 return Ok(true);
             }
         }
@@ -129,9 +129,9 @@ impl Filesystem {
         placed: &Placed,
     ) -> Result<(Attr, Opened)> {
         let name = self.free_name(parent, file, Kind::File).await?;
-        self.must_be_free_at(parent, &name)?;
+        self.check_not_in_conflict_at(parent, &name)?;
         let made = self.create_here(caller, parent, &name, mode, flags).await?;
-        match self.describe_new(made.0.ino, placed) {
+        match self.set_pending_description(made.0.ino, placed) {
             Ok(()) => Ok(made),
             Err(error) => {
                 self.unlink_name(parent, &name, made.0.ino).await?;

@@ -25,11 +25,11 @@ impl Filesystem {
     ) -> Result<(Vec<Listed>, Option<Name>)> {
         let path = views.path(dir)?;
         let asked_at = self.moment();
-        let told = views.tree.list(&path, after, limit).await?;
-        let end = told.last().map(|(name, _)| name.clone());
-        let own = self.own_files(views, dir, after, end.as_ref())?;
+        let reported = views.tree.list(&path, after, limit).await?;
+        let end = reported.last().map(|(name, _)| name.clone());
+        let own = self.created_files(views, dir, after, end.as_ref())?;
         let last = end.or_else(|| own.keys().next_back().cloned());
-        let mut entries = self.entries_told(told, own, asked_at).await?;
+        let mut entries = self.listed_entries(reported, own, asked_at).await?;
         if plus && self.reads_headers {
             entries = self.exact_entries(entries).await?;
         }
@@ -43,7 +43,7 @@ impl Filesystem {
     }
 
     /// Files that were made here and of which the view does not know yet.
-    fn own_files(
+    fn created_files(
         &self,
         views: &Derivation,
         dir: Ino,
@@ -51,28 +51,28 @@ impl Filesystem {
         to: Option<&Name>,
     ) -> Result<BTreeMap<Name, Inode>> {
         let mut own = BTreeMap::new();
-        for name in views.own.names(dir, after, to) {
-            if let Some(inode) = self.own_file(views, &(dir, name.clone()))? {
+        for name in views.created.names(dir, after, to) {
+            if let Some(inode) = self.created_file(views, &(dir, name.clone()))? {
                 own.insert(name, inode);
             }
         }
         Ok(own)
     }
 
-    async fn entries_told(
+    async fn listed_entries(
         &self,
-        told: Vec<(Name, DerivedEntry)>,
+        reported: Vec<(Name, DerivedEntry)>,
         mut own: BTreeMap<Name, Inode>,
         asked_at: Moment,
     ) -> Result<Vec<Entry>> {
-        let files = told.iter().filter_map(|(_, entry)| match entry {
+        let files = reported.iter().filter_map(|(_, entry)| match entry {
             DerivedEntry::File(file) => Some(file),
             DerivedEntry::Directory => None,
         });
         let files: Vec<&DerivedFile> = files.collect();
-        let mut inodes = self.told(&files, asked_at).await?.into_iter();
-        let mut entries = Vec::with_capacity(told.len() + own.len());
-        for (name, entry) in &told {
+        let mut inodes = self.resolve_reported(&files, asked_at).await?.into_iter();
+        let mut entries = Vec::with_capacity(reported.len() + own.len());
+        for (name, entry) in &reported {
             own.remove(name);
             match entry {
                 DerivedEntry::Directory => entries.push((name.clone(), None)),
@@ -112,9 +112,9 @@ impl Filesystem {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let is_sure = !self.reads_headers || inode.exact;
         let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));
-        let is_awaited = views.own.get(&place).is_some();
+        let is_awaited = views.created.get(&place).is_some();
         let attr = is_referred.then(|| {
-            views.shows(ino, place);
+            views.record_shown(ino, place);
             self.attr(inode)
         });
         Listed { name, ino, kind, cookie: 0, attr, is_awaited }

@@ -39,13 +39,13 @@ pub enum ListingCache {
 
 /// What a handle has to do with the listing that a front end keeps.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
+pub(crate) struct ListingReader {
     cache: ListingCache,
     /// The names in the order in which they were read for the front end: who reads what it kept may have to go on here.
     names: Arc<Mutex<Vec<Name>>>,
 }
 
-impl Reading {
+impl ListingReader {
     /// The entry of a number is read.
     pub(crate) fn note(&self, number: usize, name: &[u8]) {
         let mut names = self.names();
@@ -65,9 +65,9 @@ impl Reading {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Listings {
     /// How often something was said to be stale.
-    said: AtomicU64,
+    stale_reports: AtomicU64,
     listings: Mutex<HashMap<Ino, Listing>>,
 }
 
@@ -80,9 +80,9 @@ struct Listing {
     names: Arc<Mutex<Vec<Name>>>,
 }
 
-impl Kept {
+impl Listings {
     /// Somebody opens a directory.
-    fn open(&self, dir: Ino, version: u64) -> Reading {
+    fn open(&self, dir: Ino, version: u64) -> ListingReader {
         let mut listings = self.listings();
         let listing = listings.entry(dir).or_default();
         let is_kept = listing.version == Some(version);
@@ -93,7 +93,7 @@ impl Kept {
         }
         listing.open += 1;
         let cache = if is_kept { ListingCache::Kept } else { ListingCache::Anew };
-        Reading { cache, names: Arc::clone(&listing.names) }
+        ListingReader { cache, names: Arc::clone(&listing.names) }
     }
 
     pub(crate) fn close(&self, dir: Ino) {
@@ -103,7 +103,7 @@ impl Kept {
     }
 
     /// What is read of a directory from now on is not to be kept.
-    fn spoil(&self, dir: Ino) {
+    fn invalidate(&self, dir: Ino) {
         if let Some(listing) = self.listings().get_mut(&dir) {
             listing.version = None;
         }
@@ -122,13 +122,13 @@ impl Kept {
 impl Filesystem {
     /// Somebody begins to make an answer for a front end.
     pub fn asked(&self) -> Asked {
-        Asked(self.derived.get().map_or(0, |views| views.kept.said.load(Ordering::Acquire)))
+        Asked(self.derived.get().map_or(0, |views| views.listings.stale_reports.load(Ordering::Acquire)))
     }
 
     /// How long a front end may believe what was found under a name, for who asked then.
     pub fn lifetime(&self, dir: Ino, name: &[u8], asked: Asked) -> Duration {
         let Some(views) = self.derived_at(dir) else { return self.ttl() };
-        let is_awaited = Name::new(name).is_ok_and(|name| views.own.get(&(dir, name)).is_some());
+        let is_awaited = Name::new(name).is_ok_and(|name| views.created.get(&(dir, name)).is_some());
         match is_awaited || self.asked() != asked {
             true => Duration::ZERO,
             false => self.lifetime_in(views, dir),
@@ -151,7 +151,7 @@ impl Filesystem {
             return self.lifetime_in(views, views.parent(ino));
         }
         match views.shown_at(ino) {
-            Some(place) if views.own.get(&place).is_none() && !self.has_unpublished_writes(ino) => {
+            Some(place) if views.created.get(&place).is_none() && !self.has_unpublished_writes(ino) => {
                 self.lifetime_in(views, place.0)
             }
             _ => self.ttl(),
@@ -168,14 +168,14 @@ impl Filesystem {
         handle.and_then(|handle| Some(handle.kept.as_ref()?.cache)).unwrap_or(ListingCache::None)
     }
 
-    pub(crate) async fn open_derived(&self, views: &Derivation, dir: Ino) -> Result<Option<Reading>> {
+    pub(crate) async fn open_derived(&self, views: &Derivation, dir: Ino) -> Result<Option<ListingReader>> {
         let path = views.path(dir)?;
         // Who cannot be asked now says so when it is read.
         let Ok(version) = views.tree.version(&path).await else { return Ok(None) };
-        match views.own.names(dir, None, None).is_empty() {
-            true => Ok(Some(views.kept.open(dir, version))),
+        match views.created.names(dir, None, None).is_empty() {
+            true => Ok(Some(views.listings.open(dir, version))),
             false => {
-                views.kept.spoil(dir);
+                views.listings.invalidate(dir);
                 Ok(None)
             }
         }
@@ -184,7 +184,7 @@ impl Filesystem {
     /// Tells front ends what is stale. False if they are too busy: it must be said again.
     pub fn say_stale(&self, stale: &DerivedStale) -> bool {
         let Some(views) = self.derived.get() else { return true };
-        views.kept.said.fetch_add(1, Ordering::AcqRel);
+        views.listings.stale_reports.fetch_add(1, Ordering::AcqRel);
         let Some(dir) = views.held(&stale.directory) else { return true };
         let mut news = vec![Invalidation::Inode(dir)];
         for name in &stale.names {
@@ -192,7 +192,7 @@ impl Filesystem {
             news.push(Invalidation::entry(dir, name.as_bytes()));
             news.extend(views.held_file(&(dir, name.clone())).map(Invalidation::Attributes));
         }
-        self.invalidations.say_all(news)
+        self.invalidations.try_notify_all(news)
     }
 
     /// All that front ends may have of a directory and those below, in pieces.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_listing_is_kept_until_another_version_is_opened() {
-        let kept = Kept::default();
+        let kept = Listings::default();
         let dir = Ino(7);
         let open = |version| kept.open(dir, version).cache;
         assert_eq!(open(1), ListingCache::Anew);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn who_reads_what_is_kept_goes_on_where_another_was() {
-        let kept = Kept::default();
+        let kept = Listings::default();
         let (first, second) = (kept.open(Ino(7), 1), kept.open(Ino(7), 1));
         first.note(0, b"a");
         first.note(1, b"b");

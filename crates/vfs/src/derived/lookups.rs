@@ -11,7 +11,7 @@ use crate::{Attr, Error, Filesystem, Result};
 
 /// What a name of a derived directory stands for.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum Target {
     Directory,
     File(Box<Inode>),
 }
@@ -56,7 +56,7 @@ impl Filesystem {
     }
 
     /// An error for changes of attributes, which derived directories do not keep.
-    pub(crate) fn must_not_be_derived_directory(&self, ino: Ino) -> Result<()> {
+    pub(crate) fn check_not_derived_directory(&self, ino: Ino) -> Result<()> {
         match self.is_derived_directory(ino) {
             true => Err(Error::new(libc::EPERM, "a directory of a view keeps no attributes of its own")),
             false => Ok(()),
@@ -69,10 +69,10 @@ impl Filesystem {
         }
         let place = (parent, name);
         loop {
-            match self.see(views, &place).await?.ok_or(Error::NOT_FOUND)? {
-                Seen::Directory => return Ok(views.attr(views.refer(place), &self.defaults)),
-                Seen::File(inode) => {
-                    let inode = self.exact(*inode).await?;
+            match self.resolve_derived(views, &place).await?.ok_or(Error::NOT_FOUND)? {
+                Target::Directory => return Ok(views.attr(views.refer(place), &self.defaults)),
+                Target::File(inode) => {
+                    let inode = self.with_exact_attributes(*inode).await?;
                     if self.refer_shown(views, inode.ino, &place) {
                         return Ok(self.attr(inode));
                     }
@@ -85,50 +85,52 @@ impl Filesystem {
     pub(super) fn refer_shown(&self, views: &Derivation, ino: Ino, place: &Place) -> bool {
         let is_referred = self.refer(ino);
         if is_referred {
-            views.shows(ino, place.clone());
+            views.record_shown(ino, place.clone());
         }
         is_referred
     }
 
     /// What is under a name.
-    pub(super) async fn see(&self, views: &Derivation, place: &Place) -> Result<Option<Seen>> {
+    pub(super) async fn resolve_derived(&self, views: &Derivation, place: &Place) -> Result<Option<Target>> {
         let path = views.path_of((place.0, &place.1))?;
         let asked_at = self.moment();
         match views.tree.find(&path).await? {
-            Some(DerivedEntry::Directory) => Ok(Some(Seen::Directory)),
+            Some(DerivedEntry::Directory) => Ok(Some(Target::Directory)),
             Some(DerivedEntry::File(file)) => {
-                let inode = self.told(&[&file], asked_at).await?.pop().flatten();
-                views.own.remove(place);
-                Ok(inode.map(|inode| Seen::File(Box::new(inode))))
+                let inode = self.resolve_reported(&[&file], asked_at).await?.pop().flatten();
+                views.created.remove(place);
+                Ok(inode.map(|inode| Target::File(Box::new(inode))))
             }
-            None => Ok(self.own_file(views, place)?.map(|inode| Seen::File(Box::new(inode)))),
+            None => Ok(self.created_file(views, place)?.map(|inode| Target::File(Box::new(inode)))),
         }
     }
 
     /// A file that was made here and of which the view has not heard yet.
-    pub(super) fn own_file(&self, views: &Derivation, place: &Place) -> Result<Option<Inode>> {
-        let Some(ino) = views.own.get(place) else { return Ok(None) };
+    pub(super) fn created_file(&self, views: &Derivation, place: &Place) -> Result<Option<Inode>> {
+        let Some(ino) = views.created.get(place) else { return Ok(None) };
         let inode = self.names.inodes(&[ino])?.pop().flatten();
         let Some(inode) = inode.filter(|inode| inode.home.is_some()) else {
-            views.own.remove(place);
+            views.created.remove(place);
             return Ok(None);
         };
         let is_stored = inode.object().is_some() && !self.has_unpublished_writes(ino);
         let recency = || views.path(place.0).map_or(Duration::ZERO, |path| views.tree.recency(&path));
-        if is_stored && !views.own.is_awaited(place, self.moment(), recency()) {
+        if is_stored && !views.created.is_pending(place, self.moment(), recency()) {
             return Ok(None);
         }
         Ok(Some(inode))
     }
 
     /// What a view says of a file that was found in it, if it still shows it.
-    pub(crate) async fn shown_again(&self, ino: Ino) -> Result<Option<Inode>> {
+    pub(crate) async fn revalidate_shown(&self, ino: Ino) -> Result<Option<Inode>> {
         let Some(views) = self.derived.get() else { return Ok(None) };
         let Some(place) = views.shown_at(ino) else { return Ok(None) };
-        match self.see(views, &place).await {
-            Ok(Some(Seen::File(inode))) if inode.ino == ino => Ok(Some(self.exact(*inode).await?)),
+        match self.resolve_derived(views, &place).await {
+            Ok(Some(Target::File(inode))) if inode.ino == ino => {
+                Ok(Some(self.with_exact_attributes(*inode).await?))
+            }
             Ok(_) | Err(Error::Errno { errno: libc::ENOENT, .. }) => {
-                views.forgot(ino);
+                views.forget_file(ino);
                 Ok(None)
             }
             Err(error) => Err(error),

@@ -15,7 +15,7 @@ mod lookups;
 mod nodes;
 mod renames;
 
-pub(crate) use listing_cache::Reading;
+pub(crate) use listing_cache::ListingReader;
 pub use listing_cache::{Asked, ListingCache};
 pub(crate) use nodes::{Derivation, is_derived};
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Timestamp;
 
 use super::Derived;
-use super::created_files::Own;
-use super::listing_cache::Kept;
+use super::created_files::CreatedFiles;
+use super::listing_cache::Listings;
 use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 
@@ -37,9 +37,9 @@ pub(crate) struct Derivation {
     since: Timestamp,
     nodes: Mutex<Nodes>,
     /// Files that were made in them.
-    pub(super) own: Own,
+    pub(super) created: CreatedFiles,
     /// What front ends keep.
-    pub(crate) kept: Kept,
+    pub(crate) listings: Listings,
 }
 
 #[derive(Debug, Default)]
@@ -67,8 +67,8 @@ impl Derivation {
         since: Timestamp,
     ) -> Self {
         let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
-        let (nodes, own, kept) = (Mutex::default(), Own::default(), Kept::default());
-        Self { tree, at, root, top_mode, since, nodes, own, kept }
+        let (nodes, created, listings) = (Mutex::default(), CreatedFiles::default(), Listings::default());
+        Self { tree, at, root, top_mode, since, nodes, created, listings }
     }
 
     /// The names that lead to a derived directory.
@@ -121,12 +121,12 @@ impl Derivation {
             if nodes.by_place.get(&place) == Some(&ino) {
                 nodes.by_place.remove(&place);
             }
-            self.kept.forget(ino);
+            self.listings.forget(ino);
         }
     }
 
     /// A directory has another place.
-    pub(super) fn renamed(&self, from: &Place, to: &Place) {
+    pub(super) fn rename(&self, from: &Place, to: &Place) {
         let mut nodes = self.nodes();
         let Some(ino) = nodes.by_place.remove(from) else { return };
         if let Some(node) = nodes.by_ino.get_mut(&ino) {
@@ -136,13 +136,13 @@ impl Derivation {
     }
 
     /// A directory's place is free.
-    pub(super) fn removed(&self, place: &Place) {
+    pub(super) fn remove(&self, place: &Place) {
         self.nodes().by_place.remove(place);
     }
 
     /// The kernel holds a file that it found here.
-    pub(super) fn shows(&self, ino: Ino, place: Place) {
-        self.nodes().show(ino, place);
+    pub(super) fn record_shown(&self, ino: Ino, place: Place) {
+        self.nodes().record_shown(ino, place);
     }
 
     /// Where the kernel found a file that it holds.
@@ -151,7 +151,7 @@ impl Derivation {
     }
 
     /// The kernel holds a file no more.
-    pub(crate) fn forgot(&self, ino: Ino) {
+    pub(crate) fn forget_file(&self, ino: Ino) {
         self.nodes().forget_file(ino);
     }
 
@@ -204,7 +204,7 @@ impl Derivation {
 }
 
 impl Nodes {
-    fn show(&mut self, ino: Ino, place: Place) {
+    fn record_shown(&mut self, ino: Ino, place: Place) {
         self.by_name.insert(place.clone(), ino);
         if let Some(before) = self.files.insert(ino, place)
             && self.files.get(&ino) != Some(&before)
@@ -293,7 +293,7 @@ mod tests {
         let below = views.refer((a, name("below")));
         assert!(is_derived(a) && is_derived(views.root) && a != views.root);
         assert_eq!(views.refer((views.root, name("a"))), a);
-        views.renamed(&(views.root, name("a")), &(views.root, name("b")));
+        views.rename(&(views.root, name("a")), &(views.root, name("b")));
         assert_eq!(views.path(below).unwrap(), [name("b"), name("below")]);
         let other = views.refer((views.root, name("a")));
         assert!(other != a && views.number(&(views.root, name("b"))) == a);

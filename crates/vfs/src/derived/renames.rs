@@ -6,7 +6,7 @@
 
 use meta::{Ino, Inode, Name};
 
-use super::lookups::Seen;
+use super::lookups::Target;
 use super::nodes::{Derivation, Place};
 use crate::filesystem::name;
 use crate::{Error, Filesystem, Result};
@@ -39,17 +39,17 @@ impl Filesystem {
         if old[0] != new[0] {
             return Err(ELSEWHERE);
         }
-        let source = self.see(views, &from).await?.ok_or(Error::NOT_FOUND)?;
-        let target = self.see(views, &to).await?;
+        let source = self.resolve_derived(views, &from).await?.ok_or(Error::NOT_FOUND)?;
+        let target = self.resolve_derived(views, &to).await?;
         if target.is_some() && flags & libc::RENAME_NOREPLACE != 0 {
             return Err(Error::EXISTS);
         }
         match (source, target) {
-            (Seen::Directory, Some(Seen::File(_))) => Err(Error::NOT_DIRECTORY),
-            (Seen::File(_), Some(Seen::Directory)) => Err(Error::IS_DIRECTORY),
-            (Seen::Directory, _) => self.move_shown_directory(views, (&from, &old), (&to, &new)).await,
-            (Seen::File(file), None) => self.move_shown(views, *file, (&from, &old), (&to, &new)).await,
-            (Seen::File(file), Some(Seen::File(other))) => {
+            (Target::Directory, Some(Target::File(_))) => Err(Error::NOT_DIRECTORY),
+            (Target::File(_), Some(Target::Directory)) => Err(Error::IS_DIRECTORY),
+            (Target::Directory, _) => self.move_shown_directory(views, (&from, &old), (&to, &new)).await,
+            (Target::File(file), None) => self.move_shown(views, *file, (&from, &old), (&to, &new)).await,
+            (Target::File(file), Some(Target::File(other))) => {
                 self.replace_shown(views, *file, *other, &from, &to).await
             }
         }
@@ -65,7 +65,7 @@ impl Filesystem {
             return Err(Error::new(libc::EINVAL, "a directory cannot lie in itself"));
         }
         views.tree.rename(old, new).await?;
-        views.renamed(from, to);
+        views.rename(from, to);
         Ok(())
     }
 
@@ -87,7 +87,7 @@ impl Filesystem {
         } else {
             return Err(ELSEWHERE);
         }
-        self.is_called_anew(views, from, to, &file);
+        self.note_renamed(views, from, to, &file);
         Ok(())
     }
 
@@ -109,14 +109,14 @@ impl Filesystem {
         let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
         let (other_dir, other_home) = other.home.clone().ok_or(Error::NOT_FOUND)?;
         self.rename_in_volume((dir, home.as_bytes()), (other_dir, other_home.as_bytes()), 0).await?;
-        self.is_called_anew(views, from, to, &file);
+        self.note_renamed(views, from, to, &file);
         Ok(())
     }
 
     /// A file has another name here until the view has heard of it: front ends, which know, do not keep it so long.
-    fn is_called_anew(&self, views: &Derivation, from: &Place, to: &Place, file: &Inode) {
-        views.own.remove(from);
-        views.own.made(to.clone(), file.ino);
+    fn note_renamed(&self, views: &Derivation, from: &Place, to: &Place, file: &Inode) {
+        views.created.remove(from);
+        views.created.insert(to.clone(), file.ino);
         self.invalidations.entry(to.0, to.1.as_bytes());
     }
 }

@@ -24,9 +24,9 @@ pub enum Atime {
 }
 
 /// What a crash loses of times at most.
-const NAMED_EVERY: Duration = Duration::from_secs(60);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 /// So many times wait; then they are named at once.
-const WAITING_MAX: usize = 8192;
+const PENDING_MAX: usize = 8192;
 /// Times named while nobody can note another.
 const BATCH: usize = 256;
 /// An older access time is renewed under [`Atime::Relatime`] (mount(8)).
@@ -38,10 +38,10 @@ pub(crate) struct AccessTimes(Mutex<BTreeMap<Ino, Timestamp>>);
 
 impl AccessTimes {
     /// How many wait now, the new one included.
-    fn note(&self, ino: Ino, at: Timestamp) -> usize {
-        let mut waiting = self.lock();
-        waiting.insert(ino, at);
-        waiting.len()
+    fn record(&self, ino: Ino, at: Timestamp) -> usize {
+        let mut pending = self.lock();
+        pending.insert(ino, at);
+        pending.len()
     }
 
     /// The inode as programs see it.
@@ -53,23 +53,23 @@ impl AccessTimes {
     }
 
     /// Does something that sets the time of an inode by hand.
-    pub(crate) fn replaced<T>(&self, ino: Ino, work: impl FnOnce() -> T) -> T {
-        let mut waiting = self.lock();
-        waiting.remove(&ino);
+    pub(crate) fn discard_for<T>(&self, ino: Ino, work: impl FnOnce() -> T) -> T {
+        let mut pending = self.lock();
+        pending.remove(&ino);
         work()
     }
 
     /// Names some, and says whether there are more.
-    fn name<E>(&self, work: impl FnOnce(Vec<Op>) -> Result<(), E>) -> Result<bool, E> {
-        let mut waiting = self.lock();
-        let batch: Vec<(Ino, Timestamp)> = waiting.iter().take(BATCH).map(|(ino, at)| (*ino, *at)).collect();
+    fn flush_batch<E>(&self, work: impl FnOnce(Vec<Op>) -> Result<(), E>) -> Result<bool, E> {
+        let mut pending = self.lock();
+        let batch: Vec<(Ino, Timestamp)> = pending.iter().take(BATCH).map(|(ino, at)| (*ino, *at)).collect();
         if !batch.is_empty() {
             work(batch.iter().map(|(ino, atime)| Op::Accessed { ino: *ino, atime: *atime }).collect())?;
         }
         for (ino, _) in batch {
-            waiting.remove(&ino);
+            pending.remove(&ino);
         }
-        Ok(!waiting.is_empty())
+        Ok(!pending.is_empty())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, Timestamp>> {
@@ -79,7 +79,7 @@ impl AccessTimes {
 
 impl Filesystem {
     /// Somebody reads an inode; returns whether that changes its access time.
-    pub(crate) fn accessed(&self, ino: Ino) -> bool {
+    pub(crate) fn record_access(&self, ino: Ino) -> bool {
         let now = self.now();
         let is_due = match self.config.atime {
             _ if self.config.read_only => false,
@@ -90,34 +90,34 @@ impl Filesystem {
         if !is_due {
             return false;
         }
-        match self.access_times.note(ino, now) {
-            1 => self.name_access_times_later(),
-            waiting if waiting >= WAITING_MAX => self.try_name_access_times(),
+        match self.access_times.record(ino, now) {
+            1 => self.flush_access_times_later(),
+            pending if pending >= PENDING_MAX => self.try_flush_access_times(),
             _ => {}
         }
         true
     }
 
     /// Tells the namespace every access time.
-    pub(crate) fn name_access_times(&self) -> Result<()> {
+    pub(crate) fn flush_access_times(&self) -> Result<()> {
         // An inode that is gone needs none, and its op has failed by itself.
         let name = |ops: Vec<Op>| self.names.commit_all(&self.ctx(), &ops).map(drop);
-        while self.access_times.name(name)? {}
+        while self.access_times.flush_batch(name)? {}
         Ok(())
     }
 
-    fn try_name_access_times(&self) {
-        if let Err(error) = self.name_access_times() {
+    fn try_flush_access_times(&self) {
+        if let Err(error) = self.flush_access_times() {
             tracing::warn!(%error, "access times are not kept; they are tried again");
         }
     }
 
-    fn name_access_times_later(&self) {
+    fn flush_access_times_later(&self) {
         let me = self.me.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(NAMED_EVERY).await;
+            tokio::time::sleep(FLUSH_INTERVAL).await;
             if let Some(me) = me.upgrade() {
-                me.try_name_access_times();
+                me.try_flush_access_times();
             }
         });
     }
@@ -135,13 +135,13 @@ mod tests {
     fn times_are_named_in_batches_and_stay_until_they_are() {
         let times = AccessTimes::default();
         for ino in 0..300 {
-            assert_eq!(times.note(Ino(ino), Timestamp(7)), ino as usize + 1);
+            assert_eq!(times.record(Ino(ino), Timestamp(7)), ino as usize + 1);
         }
-        times.replaced(Ino(5), || ());
-        assert_eq!(times.name(|_| Err("down")), Err("down"));
+        times.discard_for(Ino(5), || ());
+        assert_eq!(times.flush_batch(|_| Err("down")), Err("down"));
         let mut named = 0;
         let mut name = || {
-            times.name(|ops| {
+            times.flush_batch(|ops| {
                 named += ops.len();
                 Ok::<_, ()>(())
             })

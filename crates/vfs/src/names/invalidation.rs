@@ -131,7 +131,7 @@ struct Listener {
 }
 
 impl Listener {
-    fn say(&self, news: Invalidation) {
+    fn notify(&self, news: Invalidation) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.queue.try_send(news) {
             self.overflow.note();
         }
@@ -150,14 +150,14 @@ impl Invalidations {
         News { queue: receiver, overflow }
     }
 
-    pub(crate) fn say(&self, news: Invalidation) {
+    pub(crate) fn notify(&self, news: Invalidation) {
         for listener in self.listeners().iter() {
-            listener.say(news.clone());
+            listener.notify(news.clone());
         }
     }
 
     /// Says all of it to everybody; false if somebody lacks the room.
-    pub(crate) fn say_all(&self, news: Vec<Invalidation>) -> bool {
+    pub(crate) fn try_notify_all(&self, news: Vec<Invalidation>) -> bool {
         let listeners = self.listeners();
         let has_room = listeners.iter().all(|listener| listener.queue.capacity() >= news.len());
         has_room
@@ -167,26 +167,26 @@ impl Invalidations {
     }
 
     pub(crate) fn inode(&self, ino: Ino) {
-        self.say(Invalidation::Inode(ino));
+        self.notify(Invalidation::Inode(ino));
     }
 
     /// An inode was changed through a front end, which knows. Where there are several, the others hear of it.
-    pub(crate) fn others(&self, ino: Ino) {
+    pub(crate) fn notify_others(&self, ino: Ino) {
         if self.listeners().len() > 1 {
             self.inode(ino);
         }
     }
 
     pub(crate) fn attributes(&self, ino: Ino) {
-        self.say(Invalidation::Attributes(ino));
+        self.notify(Invalidation::Attributes(ino));
     }
 
     pub(crate) fn entry(&self, parent: Ino, name: &[u8]) {
-        self.say(Invalidation::entry(parent, name));
+        self.notify(Invalidation::entry(parent, name));
     }
 
     /// Asks for an entry to be let go of, whose memory is wanted; only while there is room for news beside.
-    pub(crate) fn let_go(&self, parent: Ino, name: &[u8]) {
+    pub(crate) fn request_forget(&self, parent: Ino, name: &[u8]) {
         if !self.is_busy() {
             self.entry(parent, name);
         }
@@ -199,23 +199,23 @@ impl Invalidations {
 
     /// Says what changed, and returns when all front ends have handed it on: at once where there is none, and in any case
     /// after a second.
-    pub(crate) async fn told(&self, news: Vec<Invalidation>) {
-        if tokio::time::timeout(PATIENCE, self.tell_all(&news)).await.is_err() {
+    pub(crate) async fn deliver(&self, news: Vec<Invalidation>) {
+        if tokio::time::timeout(PATIENCE, self.send_all(&news)).await.is_err() {
             tracing::debug!("a front end has not dropped yet what changed");
         }
     }
 
     /// The same, for those whom nobody waits for: it takes as long as what is under way where something changed. What a front
     /// end could not even be handed within a minute it is not told.
-    pub(crate) async fn surely_told(&self, news: &[Invalidation]) {
-        if tokio::time::timeout(PATIENCE_MAX, self.tell_all(news)).await.is_err() {
+    pub(crate) async fn deliver_patiently(&self, news: &[Invalidation]) {
+        if tokio::time::timeout(PATIENCE_MAX, self.send_all(news)).await.is_err() {
             tracing::warn!("a front end stands still: what its kernel keeps may be old until it asks again");
         }
     }
 
-    async fn tell_all(&self, news: &[Invalidation]) {
+    async fn send_all(&self, news: &[Invalidation]) {
         let listeners = self.listeners().clone();
-        join_all(listeners.iter().map(|listener| tell(&listener.queue, news))).await;
+        join_all(listeners.iter().map(|listener| send_to(&listener.queue, news))).await;
     }
 
     /// Those who are still there.
@@ -226,7 +226,7 @@ impl Invalidations {
     }
 }
 
-async fn tell(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
+async fn send_to(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
     let (mark, reached) = Mark::new();
     for one in news.iter().cloned().chain([Invalidation::Reached(mark)]) {
         if listener.send(one).await.is_err() {

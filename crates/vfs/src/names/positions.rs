@@ -23,7 +23,7 @@ pub(crate) struct Positions {
     first: u64,
     run: Run,
     inserted: BTreeMap<Vec<u8>, u64>,
-    inserted_texts: HashMap<u64, Vec<u8>>,
+    inserted_keys: HashMap<u64, Vec<u8>>,
 }
 
 /// Ascending texts.
@@ -44,7 +44,7 @@ impl Positions {
             return Some(Vec::new());
         }
         if position > INSERTED {
-            return self.inserted_texts.get(&position).cloned();
+            return self.inserted_keys.get(&position).cloned();
         }
         let index = (position - DOTS - 1).checked_sub(self.first)?;
         self.run.get(usize::try_from(index).ok()?)
@@ -66,7 +66,7 @@ impl Positions {
         }
         let next = INSERTED + 1 + self.inserted.len() as u64;
         let position = *self.inserted.entry(text.to_vec()).or_insert(next);
-        self.inserted_texts.entry(position).or_insert_with(|| text.to_vec());
+        self.inserted_keys.entry(position).or_insert_with(|| text.to_vec());
         position
     }
 

@@ -36,7 +36,7 @@ impl Filesystem {
 
     /// Refuses a file of `size_bytes` that no quota has room for. What other files have not published yet does not
     /// count here: together they may be refused when they are stored.
-    pub(crate) fn must_have_room(&self, ino: Ino, size_bytes: u64) -> Result<()> {
+    pub(crate) fn check_quota(&self, ino: Ino, size_bytes: u64) -> Result<()> {
         if !self.names.has_quotas() {
             return Ok(());
         }

@@ -41,7 +41,7 @@ impl References {
     }
 
     /// Notes what a directory was that is removed now, while the kernel still holds it.
-    pub(crate) fn removed(&self, directory: Attr) {
+    pub(crate) fn note_removed(&self, directory: Attr) {
         if let Some(reference) = self.lock().get_mut(&directory.ino) {
             reference.removed = Some(Box::new(directory));
         }
@@ -53,7 +53,7 @@ impl References {
     }
 
     /// Does something while no reference comes or goes; it is told how to ask which inodes are held.
-    pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino) -> bool) -> T) -> T {
+    pub(crate) fn while_frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino) -> bool) -> T) -> T {
         let references = self.lock();
         work(&|ino| references.contains_key(&ino))
     }
@@ -66,7 +66,7 @@ impl References {
     }
 
     /// Notes that the page cache now holds bytes of `etag`, unless it may hold others too.
-    pub(crate) fn caches(&self, ino: Ino, etag: Option<&ETag>) {
+    pub(crate) fn set_cached(&self, ino: Ino, etag: Option<&ETag>) {
         if let Some(reference) = self.lock().get_mut(&ino)
             && !reference.is_mixed
         {
@@ -76,16 +76,16 @@ impl References {
 
     /// The kernel drops its pages as it opens the file. Returns whether they were of one version, which is another one now: the kernel may
     /// believe that version's length.
-    pub(crate) fn drops(&self, ino: Ino) -> bool {
-        self.is_unsure(ino, false)
+    pub(crate) fn drop_cached(&self, ino: Ino) -> bool {
+        self.take_cached(ino, false)
     }
 
     /// A handle past the page cache may be mapped, which brings its bytes in beside those of another version.
-    pub(crate) fn may_mix(&self, ino: Ino) {
-        self.is_unsure(ino, true);
+    pub(crate) fn mark_mixed(&self, ino: Ino) {
+        self.take_cached(ino, true);
     }
 
-    fn is_unsure(&self, ino: Ino, is_mixed: bool) -> bool {
+    fn take_cached(&self, ino: Ino, is_mixed: bool) -> bool {
         let mut references = self.lock();
         let Some(reference) = references.get_mut(&ino) else { return false };
         reference.is_mixed = is_mixed;
@@ -93,7 +93,7 @@ impl References {
     }
 
     /// An object has another tag now, for the same bytes.
-    pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
+    pub(crate) fn change_etag(&self, ino: Ino, before: &ETag, now: &ETag) {
         let mut references = self.lock();
         let cached = references.get_mut(&ino).and_then(|reference| reference.cached.as_mut());
         if let Some(cached) = cached.filter(|cached| **cached == *before) {

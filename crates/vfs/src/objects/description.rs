@@ -17,7 +17,7 @@ use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 
 use super::etag::Given;
 use crate::bucket::headers;
-use crate::bucket::headers::is_of_bytes;
+use crate::bucket::headers::describes_content;
 use crate::bucket::metadata::{TAG, USER, USER_BYTES_MAX, tag_of, user_of};
 
 /// What the names of Tenon's own attributes begin with.
@@ -79,7 +79,7 @@ pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> 
     let mut xattrs = BTreeMap::new();
     let mut user_bytes = 0;
     for (name, value) in &attributes.user {
-        let into = match is_of_bytes(name) {
+        let into = match describes_content(name) {
             true => &mut record.endpoints,
             false => {
                 user_bytes += name.len() + value.len();

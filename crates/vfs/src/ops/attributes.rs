@@ -19,7 +19,7 @@ impl Filesystem {
         handle: Option<Handle>,
     ) -> Result<Attr> {
         self.writable()?;
-        self.must_not_be_derived_directory(ino)?;
+        self.check_not_derived_directory(ino)?;
         let changes = self.with_set_id_dropped(caller, ino, changes)?;
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;
@@ -33,7 +33,7 @@ impl Filesystem {
             let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
             let commit = || self.names.commit_together(&self.ctx(), &ops);
             match changes.atime {
-                Some(_) => self.access_times.replaced(ino, commit)?,
+                Some(_) => self.access_times.discard_for(ino, commit)?,
                 None => commit()?,
             };
             self.export_soon(ino)?;
@@ -57,12 +57,12 @@ impl Filesystem {
 
     /// Returns when front ends have dropped what they believe of an inode's attributes.
     pub async fn forget_attributes_above(&self, ino: Ino) {
-        self.invalidations.told(vec![Invalidation::Attributes(ino)]).await;
+        self.invalidations.deliver(vec![Invalidation::Attributes(ino)]).await;
     }
 
     /// Returns when front ends have dropped the bytes of a range that they keep: they were written past them.
     pub async fn forget_bytes_above(&self, ino: Ino, range: Range<u64>) {
-        self.invalidations.told(vec![Invalidation::Bytes(ino, range)]).await;
+        self.invalidations.deliver(vec![Invalidation::Bytes(ino, range)]).await;
     }
 
     /// A new owner, or a new length by anybody but root, takes the set-id bits away as well.
@@ -89,7 +89,7 @@ impl Filesystem {
             Kind::Directory => return Err(Error::IS_DIRECTORY),
             _ => return Err(Error::new(libc::EINVAL, "only regular files have a size to set")),
         }
-        self.hear_of(ino).await?;
+        self.resolve_ambiguous_write(ino).await?;
         let file = self.open_file(ino)?;
         let outcome = match self.truncate(&file, size).await {
             Ok(()) => self.commit(&file, When::Closed).await,

@@ -6,10 +6,10 @@ use meta::{Ino, Inode, Kind, Name};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::bucket::directories::Known;
+use crate::bucket::directories::ListedRange;
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::sort_keys::{self, Entry};
-use crate::derived::{Derivation, Reading};
+use crate::derived::{Derivation, ListingReader};
 use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
 use crate::{Attr, Error, Filesystem, Result};
@@ -43,7 +43,7 @@ pub(crate) struct DirectoryHandle {
     ino: Ino,
     positions: Mutex<Positions>,
     /// Of a derived directory, whose listing a front end may keep.
-    pub(crate) kept: Option<Reading>,
+    pub(crate) kept: Option<ListingReader>,
 }
 
 impl Filesystem {
@@ -54,7 +54,7 @@ impl Filesystem {
             None if self.names.inode(ino)?.kind == Kind::Directory => None,
             None => return Err(Error::NOT_DIRECTORY),
         };
-        self.lister.is_asked(self.moment());
+        self.lister.note_request(self.moment());
         Ok(self.handles.add_directory(DirectoryHandle { ino, positions: Mutex::default(), kept }))
     }
 
@@ -72,7 +72,7 @@ impl Filesystem {
             return Box::pin(self.readdir_derived(views, &handle, cookie, limit, plus)).await;
         }
         if cookie == 0 {
-            self.accessed(handle.ino);
+            self.record_access(handle.ino);
         }
         let mut listed = self.dots(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
@@ -90,10 +90,10 @@ impl Filesystem {
                 continue;
             }
             let Some(last) = entries.last() else { return Ok(listed) };
-            after.clone_from(&last.text);
+            after.clone_from(&last.sort_key);
             let mut shown = Vec::with_capacity(entries.len());
             for (entry, inode) in entries.into_iter().zip(inodes) {
-                cookie = positions(&handle).after(&entry.text);
+                cookie = positions(&handle).after(&entry.sort_key);
                 let Some(inode) = inode else { continue };
                 if self.is_derived_name(handle.ino, entry.name.as_bytes()) {
                     continue;
@@ -191,7 +191,7 @@ impl Filesystem {
             && open.kept.is_some()
             && let Some(views) = self.derived_at(open.ino)
         {
-            views.kept.close(open.ino);
+            views.listings.close(open.ino);
         }
         self.handles.remove_directory(handle);
     }
@@ -215,29 +215,30 @@ impl Filesystem {
     /// The next known entries after a text, learned first where nothing is known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
         if !self.layout.follows_paths() || !self.layout.lists(&self.layout.directory(&self.names, dir)?) {
-            return sort_keys::named(&self.names, dir, after, limit);
+            return sort_keys::entries_by_name(&self.names, dir, after, limit);
         }
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();
         let asked_at = self.moment();
-        let is_usable = |known: &Known, after: &[u8]| {
-            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl) && known.continues(after)
+        let is_usable = |known: &ListedRange, after: &[u8]| {
+            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
+                && known.continues_after(after)
         };
         loop {
             let forgotten = directory.forgotten();
-            let known = directory.known();
+            let known = directory.listed_range();
             if !is_usable(&known, &after) {
                 // Not while learning, which keeps this directory's entries.
                 self.evict_if_needed(PAGE_ENTRIES)?;
                 let learned = async {
-                    let is_known = is_usable(&directory.known(), &after);
-                    if is_known { Ok(()) } else { self.learn_page(dir, &directory, &after).await }
+                    let is_known = is_usable(&directory.listed_range(), &after);
+                    if is_known { Ok(()) } else { self.list_page(dir, &directory, &after).await }
                 };
-                directory.learning.take(Box::pin(learned)).await?;
+                directory.listing.take(Box::pin(learned)).await?;
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());
-            let entries = sort_keys::known(&self.names, dir, &after, end, limit)?;
+            let entries = sort_keys::entries_between(&self.names, dir, &after, end, limit)?;
             if directory.forgotten() != forgotten {
                 continue;
             }
@@ -263,7 +264,7 @@ impl Filesystem {
         let exact = inodes.into_iter().map(|inode| async {
             match inode {
                 None => Ok(None),
-                Some(inode) => match self.exact(inode).await {
+                Some(inode) => match self.with_exact_attributes(inode).await {
                     Ok(inode) => Ok(Some(inode)),
                     Err(error) if error.errno() == libc::ENOENT => Ok(None),
                     Err(error) => Err(error),

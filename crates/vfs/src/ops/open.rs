@@ -16,7 +16,7 @@ impl Filesystem {
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
             self.writable()?;
-            self.must_not_be_in_conflict(ino)?;
+            self.check_not_in_conflict(ino)?;
         }
         let inode = self.names.inode(ino)?;
         match inode.kind {
@@ -30,7 +30,7 @@ impl Filesystem {
             let found = self.find(*parent, name).await?;
             let mut found = self.must(found.filter(|found| found.ino == ino))?;
             if !self.is_recent(*parent, &found, asked_at) {
-                found = self.look_again(&found).await?;
+                found = self.revalidate(&found).await?;
             }
             was_replaced = etag(&found) != etag(&inode);
         }
@@ -58,8 +58,9 @@ impl Filesystem {
             || inode.observed_at >= asked_at
             || self.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
-            || self.sharing.is_none() && self.is_believed(parent, inode.observed_at)
-            || self.sharing.is_none() && self.directories.get(parent).known().is_recent(asked_at, now, ttl)
+            || self.sharing.is_none() && self.is_trusted(parent, inode.observed_at)
+            || self.sharing.is_none()
+                && self.directories.get(parent).listed_range().is_recent(asked_at, now, ttl)
     }
 
     /// Publishes what was written through any handle: `close` returns when it is stored and named.
@@ -70,7 +71,7 @@ impl Filesystem {
         }
         self.commit(&handle.file, When::Closed).await?;
         must_not_have_lost(&handle)?;
-        self.must_not_be_in_conflict(handle.file.ino)
+        self.check_not_in_conflict(handle.file.ino)
     }
 
     /// Publishes what was written and the attributes that wait to be exported.
@@ -79,7 +80,7 @@ impl Filesystem {
         self.commit(&handle.file, When::Open).await?;
         if handle.is_writable {
             must_not_have_lost(&handle)?;
-            self.must_not_be_in_conflict(handle.file.ino)?;
+            self.check_not_in_conflict(handle.file.ino)?;
         }
         self.export_now(handle.file.ino).await?;
         if self.layout.follows_paths() {
@@ -100,7 +101,7 @@ impl Filesystem {
         let end = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
         self.was_read(&handle.file, end);
         if !handle.version.is_cached {
-            self.references.may_mix(handle.file.ino);
+            self.references.mark_mixed(handle.file.ino);
         }
         self.close_file(&handle.file).await?;
         outcome
@@ -194,9 +195,9 @@ impl Filesystem {
         let (is_cached, holds) = (version.is_cached, version.is_read());
         let was_replaced = match is_cached {
             true if holds => false,
-            true => self.references.drops(ino),
+            true => self.references.drop_cached(ino),
             false => {
-                self.references.may_mix(ino);
+                self.references.mark_mixed(ino);
                 false
             }
         };
@@ -209,7 +210,7 @@ impl Filesystem {
             && !is_beside
             && handle.is_readable
             && handle.notes_read(self.config.atime, self.now())
-            && self.accessed(ino)
+            && self.record_access(ino)
         {
             self.invalidations.attributes(ino);
         }
@@ -249,7 +250,7 @@ impl Filesystem {
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.blocks.forget(orphan.ino);
-        self.known.forget(orphan.ino);
+        self.metadata_cache.forget(orphan.ino);
         self.renamed.forget(orphan.ino);
         let content = match self.names.content(orphan.ino) {
             Ok((_, content)) => content_keys(&content),

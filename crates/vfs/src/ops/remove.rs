@@ -63,10 +63,10 @@ impl Filesystem {
         }
         let aside = match self.files.users(file.ino) {
             0 | 1 => None,
-            _ => self.set_aside(file, &mut work).await?,
+            _ => self.preserve_object(file, &mut work).await?,
         };
         let taken = self.take_name(parent, name, file).await;
-        self.settle_aside(file, &mut work, aside, taken.is_ok()).await?;
+        self.finish_preserving(file, &mut work, aside, taken.is_ok()).await?;
         taken
     }
 
@@ -97,7 +97,7 @@ impl Filesystem {
         if let Some(views) = self.derived_at(parent) {
             return self.rmdir_derived(views, parent, name_bytes).await;
         }
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         self.writable()?;
         let name = name(name_bytes)?;
         let inode = self.must(self.find(parent, &name).await?)?;
@@ -126,7 +126,7 @@ impl Filesystem {
     pub(crate) fn forget_removed(&self, directory: &Inode) {
         self.directories.remove(directory.ino);
         let ctime = directory.ctime.max(self.now());
-        self.references.removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
+        self.references.note_removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
     }
 
     /// What lies beside a directory has its plain name again when that goes.
@@ -196,7 +196,7 @@ impl Filesystem {
         }
         if !self.names.entries(inode.ino, None, 1)?.is_empty() {
             // The bucket has nothing: what is still known here, and not being written, is gone.
-            self.learn_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
+            self.list_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
         }
         if self.names.entries(inode.ino, None, 1)?.is_empty() { Ok(()) } else { Err(Error::NOT_EMPTY) }
     }

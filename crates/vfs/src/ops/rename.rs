@@ -57,8 +57,8 @@ impl Filesystem {
         if let Some(views) = self.derived_at(from.0).or_else(|| self.derived_at(to.0)) {
             return Box::pin(self.rename_derived(views, from, to, flags)).await;
         }
-        self.must_not_be_derived(from.0, from.1)?;
-        self.must_not_be_derived(to.0, to.1)?;
+        self.check_not_derived(from.0, from.1)?;
+        self.check_not_derived(to.0, to.1)?;
         Box::pin(self.rename_in_volume(from, to, flags)).await
     }
 
@@ -173,7 +173,7 @@ impl Filesystem {
 
     async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
         // Attributes that were only listed would count as exact once they are published under the new name.
-        let source = self.exact(self.must(self.find(from.0, &from.1).await?)?).await?;
+        let source = self.with_exact_attributes(self.must(self.find(from.0, &from.1).await?)?).await?;
         let target = self.find(to.0, &to.1).await?;
         if target.is_none() {
             self.must_be_plain(to.0, &to.1, source.kind)?;
@@ -264,10 +264,10 @@ impl Filesystem {
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
                     _ if was_shared => None,
-                    _ => self.set_aside(target, &mut replaced).await?,
+                    _ => self.preserve_object(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(ends, source, &mut work).await;
-                self.settle_aside(target, &mut replaced, aside, moved.is_ok()).await?;
+                self.finish_preserving(target, &mut replaced, aside, moved.is_ok()).await?;
                 moved?
             }
         };
@@ -361,7 +361,7 @@ impl Filesystem {
         };
         let is_safe_first = !is_target_told || !self.is_told_by_bucket(source.ino)?;
         let etag = self.mover()?.rename_object(&old, &key, &at_target, is_safe_first, named).await?;
-        self.references.has_tag(source.ino, &old.etag, &etag);
+        self.references.change_etag(source.ino, &old.etag, &etag);
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
         Ok(None)

@@ -114,14 +114,14 @@ impl Filesystem {
             return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
         }
         must_not_have_lost(&handle)?;
-        self.must_not_be_in_conflict(handle.file.ino)?;
+        self.check_not_in_conflict(handle.file.ino)?;
         Ok(Arc::clone(&handle.file))
     }
 
     /// The same, if the file may become as long as the range wants it.
     pub(crate) fn file_with_room(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let file = self.writable_file(handle, offset, len)?;
-        self.must_have_room(file.ino, offset + len)?;
+        self.check_quota(file.ino, offset + len)?;
         self.must_be_storable(&file, offset + len)?;
         Ok(file)
     }
@@ -140,9 +140,9 @@ impl Filesystem {
 
     /// Cuts a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
-        self.must_have_room(file.ino, size)?;
+        self.check_quota(file.ino, size)?;
         self.must_be_storable(file, size)?;
-        self.must_not_be_in_conflict(file.ino)?;
+        self.check_not_in_conflict(file.ino)?;
         {
             let mut work = file.work.lock().await;
             let outcome = self.truncate_locked(file, &mut work, size).await;
@@ -261,7 +261,8 @@ impl Filesystem {
         let (described, upload) = loop {
             let described = self.description_to_store(file, &inode, work.base()).await?;
             match self.begin_upload(&inode, &described).await {
-                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(file.ino, &why)? => {}
+                Err(Error::Store(StoreError::Invalid(why)))
+                    if self.drop_refused_pending(file.ino, &why)? => {}
                 upload => break (described, upload?),
             }
         };

@@ -16,14 +16,14 @@ impl Filesystem {
         let (way, note, settled) = (self.me.clone(), self.me.clone(), self.me.clone());
         Judge {
             way: Arc::new(move |overtaken| match way.upgrade() {
-                Some(fs) => fs.way(overtaken),
+                Some(fs) => fs.decide_destination(overtaken),
                 None => Way::OursTo(overtaken.key.clone()),
             }),
             note: Arc::new(move |outcome| {
                 let fs = note.upgrade();
                 Box::pin(async move {
                     let Some(fs) = fs else { return Err(StoreError::Unavailable("it is unmounted".into())) };
-                    let noted = fs.note_outcome(outcome).await;
+                    let noted = fs.record_outcome(outcome).await;
                     noted.map_err(|error| {
                         StoreError::Unavailable(format!("a conflict cannot be recorded: {error}"))
                     })
@@ -32,16 +32,16 @@ impl Filesystem {
             settled: Arc::new(move |key| {
                 let (Some(fs), key) = (settled.upgrade(), key.clone()) else { return };
                 tokio::spawn(async move {
-                    if let Err(error) = fs.look_at_key(&key).await {
+                    if let Err(error) = fs.reconcile_key(&key).await {
                         tracing::debug!(%key, %error, "what has the key is not known yet");
-                        fs.look_later(&key).ok();
+                        fs.forget_listing_of(&key).ok();
                     }
                 });
             }),
         }
     }
 
-    fn way(&self, overtaken: &Overtaken) -> Way {
+    fn decide_destination(&self, overtaken: &Overtaken) -> Way {
         let key = &overtaken.key;
         // Where the volume's prefix leaves no room for a name in `lost+found`, this gives the key itself, and the change waits.
         let lost =
@@ -51,13 +51,13 @@ impl Filesystem {
                 Way::TheirsTo(lost())
             }
             (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => {
-                Way::OursTo(self.key_beside(key, self.now()).unwrap_or_else(|_| lost()))
+                Way::OursTo(self.conflict_copy_key(key, self.now()).unwrap_or_else(|_| lost()))
             }
             _ => Way::OursTo(lost()),
         }
     }
 
-    async fn note_outcome(&self, Outcome { overtaken, ours, theirs }: Outcome) -> Result<()> {
+    async fn record_outcome(&self, Outcome { overtaken, ours, theirs }: Outcome) -> Result<()> {
         let Overtaken { key, theirs: seen, is_complete } = overtaken;
         // An attempt to replace theirs was noted before.
         let is_same =
@@ -80,7 +80,7 @@ impl Filesystem {
     }
 
     /// Brings the names to agree with what a key has now.
-    pub(super) async fn look_at_key(&self, key: &ObjectKey) -> Result<()> {
+    pub(super) async fn reconcile_key(&self, key: &ObjectKey) -> Result<()> {
         let looked_at = self.moment();
         let found = self.store.find(key).await?;
         self.reconcile(key, found.as_ref(), looked_at).await

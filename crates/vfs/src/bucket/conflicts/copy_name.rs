@@ -7,15 +7,19 @@ use store::{InvalidKey, ObjectKey, Timestamp};
 const EXTENSION_BYTES_MAX: usize = 16;
 
 /// The key of a file beside the one with this key.
-pub(super) fn key_beside(key: &ObjectKey, at: Timestamp, unique: u64) -> Result<ObjectKey, InvalidKey> {
+pub(super) fn conflict_copy_key(
+    key: &ObjectKey,
+    at: Timestamp,
+    unique: u64,
+) -> Result<ObjectKey, InvalidKey> {
     let key = key.as_bytes();
     let (dir, name) = key.split_at(key.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1));
-    ObjectKey::new([dir, &beside(name, at, unique)].concat())
+    ObjectKey::new([dir, &conflict_copy_name(name, at, unique)].concat())
 }
 
 /// `report.odt` becomes `report.conflict-20260131-235959-1a2b3c4d.odt`: when the conflict was found (UTC), and eight random
 /// hexadecimal digits. What is too long is cut before that.
-fn beside(name: &[u8], at: Timestamp, unique: u64) -> Vec<u8> {
+fn conflict_copy_name(name: &[u8], at: Timestamp, unique: u64) -> Vec<u8> {
     let (stem, extension) = split(name);
     let mark = format!(".conflict-{}-{:08x}", date(at), unique as u32);
     let room = NAME_BYTES_MAX - mark.len() - extension.len();
@@ -49,8 +53,12 @@ mod tests {
     use super::*;
 
     fn of(name: &str) -> String {
-        String::from_utf8(beside(name.as_bytes(), Timestamp::from_secs(1_769_903_999, 0), 0x9_1a2b_3c4d))
-            .unwrap()
+        String::from_utf8(conflict_copy_name(
+            name.as_bytes(),
+            Timestamp::from_secs(1_769_903_999, 0),
+            0x9_1a2b_3c4d,
+        ))
+        .unwrap()
     }
 
     #[test]
@@ -65,9 +73,9 @@ mod tests {
     #[test]
     fn it_is_in_the_same_directory() {
         let key = |text: &str| ObjectKey::try_from(text).unwrap();
-        let there = key_beside(&key("a.b/c"), Timestamp(0), 1).unwrap();
+        let there = conflict_copy_key(&key("a.b/c"), Timestamp(0), 1).unwrap();
         assert_eq!(there, key("a.b/c.conflict-19700101-000000-00000001"));
-        assert!(key_beside(&key(&format!("{}/c", "a/".repeat(510))), Timestamp(0), 1).is_err());
+        assert!(conflict_copy_key(&key(&format!("{}/c", "a/".repeat(510))), Timestamp(0), 1).is_err());
     }
 
     #[test]

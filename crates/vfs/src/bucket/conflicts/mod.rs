@@ -83,7 +83,7 @@ impl Conflicts {
                 Err(error) => tracing::warn!(id, %error, "the record of a conflict cannot be read"),
             }
         }
-        conflicts.count();
+        conflicts.update_blocking();
         Ok(conflicts)
     }
 
@@ -91,7 +91,7 @@ impl Conflicts {
         self.lock().len()
     }
 
-    fn count(&self) {
+    fn update_blocking(&self) {
         let blocking = self.lock().values().filter(|conflict| conflict.blocks()).count();
         self.blocking.store(blocking, Ordering::Release);
     }
@@ -130,7 +130,7 @@ impl Filesystem {
         let op = Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set };
         self.names.commit(&self.ctx(), &op)?;
         self.conflicts.lock().insert(conflict.id.clone(), conflict.clone());
-        self.conflicts.count();
+        self.conflicts.update_blocking();
         self.names_first().await
     }
 
@@ -141,43 +141,44 @@ impl Filesystem {
             Err(error) => return Err(error.into()),
         }
         self.conflicts.lock().remove(id);
-        self.conflicts.count();
+        self.conflicts.update_blocking();
         Ok(())
     }
 
     /// The key of a new file beside the one with this key, for the side of a conflict that has not the name.
-    pub(crate) fn key_beside(&self, key: &ObjectKey, at: Timestamp) -> Result<ObjectKey> {
-        copy_name::key_beside(key, at, self.entropy.next_u64()).map_err(|error| Error::Name(error.into()))
+    pub(crate) fn conflict_copy_key(&self, key: &ObjectKey, at: Timestamp) -> Result<ObjectKey> {
+        copy_name::conflict_copy_key(key, at, self.entropy.next_u64())
+            .map_err(|error| Error::Name(error.into()))
     }
 
     /// An error while the policy `fail` lets nobody write a file.
-    pub(crate) fn must_not_be_in_conflict(&self, ino: Ino) -> Result<()> {
+    pub(crate) fn check_not_in_conflict(&self, ino: Ino) -> Result<()> {
         if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         // Its name may have gone with the bucket's object.
         let lost_in = self.files.get(ino).and_then(|file| self.conflict(&file.conflict()?));
         if let Some(conflict) = lost_in.filter(Conflict::blocks) {
-            return self.must_be_free(&conflict.key);
+            return self.check_key_not_in_conflict(&conflict.key);
         }
         match self.path_key(&self.names.inode(ino)?) {
-            Ok(Some(key)) => self.must_be_free(&key),
+            Ok(Some(key)) => self.check_key_not_in_conflict(&key),
             _ => Ok(()),
         }
     }
 
     /// The same of a name that nothing has.
-    pub(crate) fn must_be_free_at(&self, dir: Ino, name: &Name) -> Result<()> {
+    pub(crate) fn check_not_in_conflict_at(&self, dir: Ino, name: &Name) -> Result<()> {
         if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         match object_key(&self.layout.directory(&self.names, dir)?, name.as_bytes()) {
-            Ok(key) => self.must_be_free(&key),
+            Ok(key) => self.check_key_not_in_conflict(&key),
             Err(_) => Ok(()),
         }
     }
 
-    fn must_be_free(&self, key: &ObjectKey) -> Result<()> {
+    fn check_key_not_in_conflict(&self, key: &ObjectKey) -> Result<()> {
         match self.conflicts.lock().values().find(|conflict| conflict.blocks() && conflict.key == *key) {
             None => Ok(()),
             Some(Conflict { id, .. }) => Err(Error::Stale(format!(

@@ -29,7 +29,7 @@ pub struct Conflict {
     pub file: Option<Side>,
     /// Where the bucket's bytes are. `None`: it was deleted there.
     pub bucket: Option<Side>,
-    /// Whether the file's bytes are all there: of one edited in place the rest may have gone with the object.
+    /// Whether the file's bytes are all there: of one edited in side_record the rest may have gone with the object.
     pub is_complete: bool,
 }
 
@@ -60,21 +60,21 @@ impl Conflict {
     }
 
     /// The side that has the name.
-    pub(crate) fn named(&self) -> Option<&Side> {
+    pub(crate) fn side_at_key(&self) -> Option<&Side> {
         let has_name = |side: &&Side| side.key == self.key;
         self.file.as_ref().filter(has_name).or(self.bucket.as_ref().filter(has_name))
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let written = Written {
+        let written = ConflictRecord {
             v: VERSION,
             key: store::hex(self.key.as_bytes()),
             path: store::hex(&self.path),
             at: self.at.0,
             policy: self.policy,
             seen: self.seen.as_ref().map(|etag| etag.as_str().to_owned()),
-            file: self.file.as_ref().map(place),
-            bucket: self.bucket.as_ref().map(place),
+            file: self.file.as_ref().map(side_record),
+            bucket: self.bucket.as_ref().map(side_record),
             complete: self.is_complete,
         };
         match serde_json::to_vec(&written) {
@@ -84,7 +84,7 @@ impl Conflict {
     }
 
     pub(super) fn decode(id: &str, text: &[u8]) -> Result<Self, String> {
-        let written: Written = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let written: ConflictRecord = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if written.v != VERSION {
             return Err(format!("it has version {}, this Tenon knows version {VERSION}", written.v));
         }
@@ -104,30 +104,30 @@ impl Conflict {
 
 /// The record as JSON; keys and paths in hexadecimal, as they need not be text.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct ConflictRecord {
     v: u32,
     key: String,
     path: String,
     at: i64,
     policy: ConflictPolicy,
     seen: Option<String>,
-    file: Option<Place>,
-    bucket: Option<Place>,
+    file: Option<SideRecord>,
+    bucket: Option<SideRecord>,
     complete: bool,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Place {
+struct SideRecord {
     key: String,
     etag: String,
 }
 
-fn place(side: &Side) -> Place {
-    Place { key: store::hex(side.key.as_bytes()), etag: side.etag.as_str().to_owned() }
+fn side_record(side: &Side) -> SideRecord {
+    SideRecord { key: store::hex(side.key.as_bytes()), etag: side.etag.as_str().to_owned() }
 }
 
-fn side(place: Place) -> Result<Side, String> {
-    Ok(Side { key: key(&place.key)?, etag: ETag::new(&place.etag) })
+fn side(side_record: SideRecord) -> Result<Side, String> {
+    Ok(Side { key: key(&side_record.key)?, etag: ETag::new(&side_record.etag) })
 }
 
 fn key(text: &str) -> Result<ObjectKey, String> {
@@ -155,10 +155,10 @@ mod tests {
             is_complete: true,
         };
         assert_eq!(Conflict::decode(&conflict.id, &conflict.encode()).unwrap(), conflict);
-        assert_eq!(conflict.named(), conflict.file.as_ref());
+        assert_eq!(conflict.side_at_key(), conflict.file.as_ref());
         let deleted = Conflict { bucket: None, file: side("lost+found/x"), seen: None, ..conflict };
         assert_eq!(Conflict::decode(&deleted.id, &deleted.encode()).unwrap(), deleted);
-        assert_eq!(deleted.named(), None);
+        assert_eq!(deleted.side_at_key(), None);
         let newer = String::from_utf8(deleted.encode()).unwrap().replace("\"v\":1", "\"v\":2");
         assert!(Conflict::decode("x", newer.as_bytes()).unwrap_err().contains("version 2"));
         assert!(Conflict::decode("x", b"{}").is_err());

@@ -28,7 +28,7 @@ impl Filesystem {
     pub async fn resolve_conflict(&self, id: &str, keep: Keep) -> Result<()> {
         self.writable()?;
         let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
-        let touched = {
+        let changed_keys = {
             let sides = [conflict.bucket.as_ref(), conflict.file.as_ref()].into_iter().flatten();
             let keys: Vec<_> = sides.map(|side| side.key.clone()).chain([conflict.key.clone()]).collect();
             let _paths = self.lock_keys(&keys.iter().collect::<Vec<_>>()).await?;
@@ -40,18 +40,18 @@ impl Filesystem {
                 // Nobody heard whether it got there.
                 conflict.file = self.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
             }
-            self.carry_out(&conflict, keep).await.map_err(|error| changed_since(&conflict, error))?
+            self.apply_resolution(&conflict, keep).await.map_err(|error| stale_error(&conflict, error))?
         };
         self.forget_conflict(id)?;
-        for key in touched {
-            self.look_at_key(&key).await?;
+        for key in changed_keys {
+            self.reconcile_key(&key).await?;
         }
         Ok(())
     }
 
     /// The keys that are not what they were.
-    async fn carry_out(&self, conflict: &Conflict, keep: Keep) -> Result<Vec<ObjectKey>> {
-        let named = conflict.named();
+    async fn apply_resolution(&self, conflict: &Conflict, keep: Keep) -> Result<Vec<ObjectKey>> {
+        let named = conflict.side_at_key();
         let (kept, other) = match keep {
             Keep::Bucket => (conflict.bucket.as_ref(), conflict.file.as_ref()),
             Keep::File => (conflict.file.as_ref(), conflict.bucket.as_ref()),
@@ -59,19 +59,19 @@ impl Filesystem {
         };
         if kept == named {
             // What has the name may have changed since, and stays so.
-            return self.drop_side(other).await;
+            return self.delete_side(other).await;
         }
         let there = match named {
-            Some(side) => self.still(side).await?,
+            Some(side) => self.unchanged_precondition(side).await?,
             None => Precondition::Absent,
         };
         match kept {
             Some(side) => {
                 self.copy_side(side, &conflict.key, there).await?;
-                let touched = self.drop_side(Some(side)).await?;
+                let changed_keys = self.delete_side(Some(side)).await?;
                 // Beside, where it has not the name: it was replaced just now.
                 let left = other.filter(|other| other.key != conflict.key);
-                Ok([vec![conflict.key.clone()], touched, self.drop_side(left).await?].concat())
+                Ok([vec![conflict.key.clone()], changed_keys, self.delete_side(left).await?].concat())
             }
             None => {
                 self.store.delete(&conflict.key, there).await?;
@@ -86,9 +86,9 @@ impl Filesystem {
         let sides = [&conflict.file, &conflict.bucket];
         let is_lost = |side: &&Side| side.key.as_bytes().starts_with(&lost) && side.key != conflict.key;
         let Some(side) = sides.into_iter().flatten().find(is_lost) else { return Ok(Vec::new()) };
-        let there = self.key_beside(&conflict.key, conflict.at)?;
+        let there = self.conflict_copy_key(&conflict.key, conflict.at)?;
         self.copy_side(side, &there, Precondition::Absent).await?;
-        Ok([vec![there], self.drop_side(Some(side)).await?].concat())
+        Ok([vec![there], self.delete_side(Some(side)).await?].concat())
     }
 
     async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
@@ -100,9 +100,9 @@ impl Filesystem {
     }
 
     /// Deletes a side's object, unless it has been changed since.
-    async fn drop_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
+    async fn delete_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
         let Some(side) = side else { return Ok(Vec::new()) };
-        match self.still(side).await {
+        match self.unchanged_precondition(side).await {
             Ok(there) => self.store.delete(&side.key, there).await?,
             Err(Error::Store(StoreError::NotFound(_))) => {}
             Err(error) => return Err(error),
@@ -111,7 +111,7 @@ impl Filesystem {
     }
 
     /// The condition that a side is what it was. One that waited in the write-back log has another tag by now.
-    async fn still(&self, side: &Side) -> Result<Precondition> {
+    async fn unchanged_precondition(&self, side: &Side) -> Result<Precondition> {
         let etag = match side.etag.is_provisional() {
             true => self.store.head(&side.key).await?.object.etag,
             false => side.etag.clone(),
@@ -120,7 +120,7 @@ impl Filesystem {
     }
 }
 
-fn changed_since(conflict: &Conflict, error: Error) -> Error {
+fn stale_error(conflict: &Conflict, error: Error) -> Error {
     match error {
         Error::Store(StoreError::PreconditionFailed(key) | StoreError::NotFound(key)) => {
             Error::Stale(format!(

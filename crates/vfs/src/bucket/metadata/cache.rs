@@ -17,7 +17,7 @@ const OBJECTS_MAX: usize = 4096;
 
 /// Descriptions of objects, by inode.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct MetadataCache {
     objects: Mutex<HashMap<Ino, Entry>>,
     /// Whether the store has tags.
     has_tags: OnceCell<bool>,
@@ -32,16 +32,16 @@ struct Entry {
     seen_at: Moment,
 }
 
-impl Known {
+impl MetadataCache {
     /// What an object was seen to have by a look at a time.
-    pub(crate) fn saw(&self, ino: Ino, meta: &ObjectMeta, seen_at: Moment) {
+    pub(crate) fn insert_observed(&self, ino: Ino, meta: &ObjectMeta, seen_at: Moment) {
         let lacks_tags = has_tags(meta);
         let described = meta.attributes.clone().into();
         self.insert(ino, Entry { etag: meta.object.etag.clone(), described, lacks_tags, seen_at });
     }
 
     /// What was stored with an object.
-    pub(crate) fn stored(&self, ino: Ino, etag: &ETag, described: Described, seen_at: Moment) {
+    pub(crate) fn insert_stored(&self, ino: Ino, etag: &ETag, described: Described, seen_at: Moment) {
         self.insert(ino, Entry { etag: etag.clone(), described, lacks_tags: false, seen_at });
     }
 
@@ -84,15 +84,15 @@ impl Filesystem {
         let is_any = matches!(inode.kind, Kind::File | Kind::Directory);
         let Some(object) = self.object(inode)?.filter(|_| is_any) else { return Ok(Described::default()) };
         let now = self.moment();
-        let known = self.known.get(inode.ino, &object.etag, now, self.config.metadata_ttl);
+        let known = self.metadata_cache.get(inode.ino, &object.etag, now, self.config.metadata_ttl);
         let mut entry = match known {
             Some(entry) => entry,
             None => {
                 let Some(meta) = self.store.find(&object.key).await? else { return Ok(Described::default()) };
                 if meta.object.etag != object.etag {
-                    self.look_again(inode).await?;
+                    self.revalidate(inode).await?;
                 }
-                self.known.saw(inode.ino, &meta, now);
+                self.metadata_cache.insert_observed(inode.ino, &meta, now);
                 let (etag, lacks_tags) = (meta.object.etag.clone(), has_tags(&meta));
                 Entry { etag, described: meta.attributes.into(), lacks_tags, seen_at: now }
             }
@@ -100,19 +100,19 @@ impl Filesystem {
         if entry.lacks_tags {
             entry.described.tags = self.store.tags(&object.key).await?;
             entry.lacks_tags = false;
-            self.known.insert(inode.ino, entry.clone());
+            self.metadata_cache.insert(inode.ino, entry.clone());
         }
         Ok(entry.described)
     }
 
     /// What an object that was just looked at has, its tags included; who has none is not asked for them.
-    pub(crate) async fn with_tags(&self, meta: &ObjectMeta) -> Result<Described, StoreError> {
+    pub(crate) async fn read_description(&self, meta: &ObjectMeta) -> Result<Described, StoreError> {
         let tags = if has_tags(meta) { self.store.tags(&meta.object.key).await? } else { Tags::new() };
         Ok(Described { attributes: meta.attributes.clone(), tags })
     }
 
     /// An error where the store has no tags.
-    pub(super) async fn must_have_tags(&self) -> Result<()> {
+    pub(super) async fn ensure_store_has_tags(&self) -> Result<()> {
         let asked = async {
             match self.store.tags(&volume_record(&self.config.prefix)?).await {
                 Err(StoreError::Unsupported(_)) => Ok(false),
@@ -120,7 +120,7 @@ impl Filesystem {
                 Err(error) => Err(Error::from(error)),
             }
         };
-        match self.known.has_tags.get_or_try_init(|| asked).await? {
+        match self.metadata_cache.has_tags.get_or_try_init(|| asked).await? {
             true => Ok(()),
             false => Err(Error::new(libc::EOPNOTSUPP, "the store has no tags")),
         }

@@ -12,9 +12,9 @@ mod content_type;
 mod pending;
 mod s3fs;
 
-pub(crate) use cache::Known;
+pub(crate) use cache::MetadataCache;
 pub(crate) use content_type::{Renamed, content_type};
-pub(crate) use pending::Turn;
+pub(crate) use pending::PendingLock;
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -64,7 +64,9 @@ impl Described {
             if let Some(tag) = name.strip_prefix(TAG).and_then(text) {
                 self.tags.remove(tag);
             }
-            if let Some(plain) = name.strip_prefix(USER).and_then(text).filter(|name| !is_others(name)) {
+            if let Some(plain) =
+                name.strip_prefix(USER).and_then(text).filter(|name| !has_other_meaning(name))
+            {
                 user.remove(plain);
             }
             if let Some(packed) = &mut packed {
@@ -135,7 +137,7 @@ pub(crate) fn user_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &
     let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX && value.len() <= USER_BYTES_MAX;
     let user = name.strip_prefix(USER).filter(|user| !user.is_empty() && user.iter().all(is_token))?;
     let user = std::str::from_utf8(user).ok().filter(|_| is_short && !name.starts_with(TAG))?;
-    text(value).filter(|value| !is_others(user) && value.trim() == *value).map(|value| (user, value))
+    text(value).filter(|value| !has_other_meaning(user) && value.trim() == *value).map(|value| (user, value))
 }
 
 /// Whether an extended attribute may go into the header that holds several.
@@ -144,8 +146,8 @@ fn is_packable(name: &[u8]) -> bool {
 }
 
 /// Whether user metadata of this name says something else.
-fn is_others(name: &str) -> bool {
-    headers::is_posix(name) || name == s3fs::HEADER || headers::is_of_bytes(name)
+fn has_other_meaning(name: &str) -> bool {
+    headers::is_posix(name) || name == s3fs::HEADER || headers::describes_content(name)
 }
 
 /// The tag that an extended attribute is, if it can be one.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 use store::{Attributes, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
 
-use super::{Counts, Look, etag, stored_at};
+use super::{IsValidLook, Look, etag, stored_at};
 use crate::bucket::headers;
 use crate::derived::DerivedFile;
 use crate::layout::is_reserved;
@@ -24,25 +24,25 @@ const LOOKS_AT_ONCE: usize = 32;
 
 /// What becomes of a file that somebody spoke of.
 #[derive(Debug)]
-enum Told {
+enum Resolution {
     /// It is this one.
-    Is(Box<Inode>),
+    Known(Box<Inode>),
     /// It was made known under this name, by this number unless somebody else was faster.
-    Made(Ino, Name, Ino),
+    Imported(Ino, Name, Ino),
     /// It is what is known under this name now.
-    New(Ino, Name),
+    Updated(Ino, Name),
     /// Only the bucket can say what is under this name of a directory.
-    LookAt(Ino, Name),
+    AskBucket(Ino, Name),
     /// No name leads to it.
-    Nothing,
+    NoName,
 }
 
 /// What was said, and when it was asked for.
-struct Saying<'s> {
+struct ReportBatch<'s> {
     asked_at: Moment,
     /// The wall-clock time of `asked_at`.
     time: Timestamp,
-    counts: Counts<'s>,
+    is_valid: IsValidLook<'s>,
     /// Directories by what the keys of their entries begin with.
     directories: HashMap<Vec<Vec<u8>>, Ino>,
     ops: Vec<Op>,
@@ -51,30 +51,35 @@ struct Saying<'s> {
 impl Filesystem {
     /// The files that were spoken of, in their order; `None` for what is not there. Costs no request but where the bucket alone
     /// can say which of two states is the newer one.
-    pub(crate) async fn told(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Option<Inode>>> {
+    pub(crate) async fn resolve_reported(
+        &self,
+        files: &[&DerivedFile],
+        asked_at: Moment,
+    ) -> Result<Vec<Option<Inode>>> {
         self.evict_if_needed(files.len())?;
         let (mut found, mut looks) = (Vec::with_capacity(files.len()), Vec::new());
-        let told = self.believe(files, asked_at)?;
-        let made =
-            told.iter().filter_map(|told| if let Told::Made(_, _, ino) = told { Some(*ino) } else { None });
+        let resolutions = self.apply_reports(files, asked_at)?;
+        let made = resolutions.iter().filter_map(|resolutions| {
+            if let Resolution::Imported(_, _, ino) = resolutions { Some(*ino) } else { None }
+        });
         let mut made = self.names.inodes(&made.collect::<Vec<_>>())?.into_iter();
-        for (file, told) in files.iter().zip(told) {
-            found.push(match told {
-                Told::Is(inode) => Some(*inode),
-                Told::Made(dir, name, _) => match made.next().flatten() {
+        for (file, resolutions) in files.iter().zip(resolutions) {
+            found.push(match resolutions {
+                Resolution::Known(inode) => Some(*inode),
+                Resolution::Imported(dir, name, _) => match made.next().flatten() {
                     Some(inode) => Some(inode),
                     None => self.names.lookup(dir, &name)?,
                 },
-                Told::New(dir, name) => self.names.lookup(dir, &name)?,
-                Told::LookAt(dir, name) => {
+                Resolution::Updated(dir, name) => self.names.lookup(dir, &name)?,
+                Resolution::AskBucket(dir, name) => {
                     looks.push((found.len(), dir, name, file.key.clone()));
                     None
                 }
-                Told::Nothing => None,
+                Resolution::NoName => None,
             });
         }
         let looks = looks.into_iter().map(|(number, dir, name, key)| async move {
-            Ok::<_, Error>((number, self.look_on_the_way(dir, name, &key).await?))
+            Ok::<_, Error>((number, self.probe_path(dir, name, &key).await?))
         });
         let mut looks = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
         while let Some((number, inode)) = looks.try_next().await? {
@@ -84,83 +89,84 @@ impl Filesystem {
         Ok(found)
     }
 
-    fn believe(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Told>> {
-        self.changes.frozen(|counts| {
+    fn apply_reports(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Resolution>> {
+        self.changes.while_frozen(|is_valid| {
             let time = self.moments.wall(asked_at).unwrap_or_else(|| self.now());
-            let mut saying = Saying { asked_at, time, counts, directories: HashMap::new(), ops: Vec::new() };
-            let told = files.iter().map(|file| self.believe_one(file, &mut saying));
-            let told: Vec<Told> = told.collect::<Result<_>>()?;
-            for outcome in self.names.commit_all(&self.ctx(), &saying.ops)? {
+            let mut batch =
+                ReportBatch { asked_at, time, is_valid, directories: HashMap::new(), ops: Vec::new() };
+            let resolutions = files.iter().map(|file| self.apply_report(file, &mut batch));
+            let resolutions: Vec<Resolution> = resolutions.collect::<Result<_>>()?;
+            for outcome in self.names.commit_all(&self.ctx(), &batch.ops)? {
                 if let Err(error) = outcome {
                     tracing::debug!(%error, "somebody else made it known");
                 }
             }
-            Ok(told)
+            Ok(resolutions)
         })
     }
 
-    fn believe_one(&self, file: &DerivedFile, saying: &mut Saying<'_>) -> Result<Told> {
-        let Some((path, name)) = self.path_of_file(&file.key)? else { return Ok(Told::Nothing) };
-        let age = saying.time.since(file.modified);
-        let said_at = saying.asked_at.before(age.min(LAG));
-        let dir = match self.directory_on_the_way(&path, said_at, saying)? {
+    fn apply_report(&self, file: &DerivedFile, batch: &mut ReportBatch<'_>) -> Result<Resolution> {
+        let Some((path, name)) = self.path_of_file(&file.key)? else { return Ok(Resolution::NoName) };
+        let age = batch.time.since(file.modified);
+        let reported_at = batch.asked_at.before(age.min(LAG));
+        let dir = match self.resolve_parent(&path, reported_at, batch)? {
             Ok(dir) => dir,
-            Err((dir, name)) => return Ok(Told::LookAt(dir, name)),
+            Err((dir, name)) => return Ok(Resolution::AskBucket(dir, name)),
         };
         let (name, local) = match self.names.entry(dir, &name)? {
             None => (name, None),
             Some(Dentry { kind: Kind::Directory, .. }) => {
-                let name = self.shown_name(dir, &name)?;
+                let name = self.visible_name(dir, &name)?;
                 let local = self.names.lookup(dir, &name)?;
                 (name, local)
             }
             Some(Dentry { ino, .. }) => (name, self.names.inodes(&[ino])?.pop().flatten()),
         };
         let Some(local) = local else {
-            if !(saying.counts)(dir, &name, said_at) {
-                return Ok(Told::LookAt(dir, name));
+            if !(batch.is_valid)(dir, &name, reported_at) {
+                return Ok(Resolution::AskBucket(dir, name));
             }
-            let seen = self.said(file, saying.asked_at.before(age));
+            let seen = self.observed_from(file, batch.asked_at.before(age));
             let ino = self.new_ino(dir)?;
-            saying.ops.push(Op::Import { parent: dir, name: name.clone(), ino, seen });
-            return Ok(Told::Made(dir, name, ino));
+            batch.ops.push(Op::Import { parent: dir, name: name.clone(), ino, seen });
+            return Ok(Resolution::Imported(dir, name, ino));
         };
-        self.believe_newer(file, (dir, name), local, saying)
+        self.apply_if_newer(file, (dir, name), local, batch)
     }
 
     /// Something is known under the name already.
-    fn believe_newer(
+    fn apply_if_newer(
         &self,
         file: &DerivedFile,
         (dir, name): (Ino, Name),
         local: Inode,
-        saying: &Saying<'_>,
-    ) -> Result<Told> {
+        batch: &ReportBatch<'_>,
+    ) -> Result<Resolution> {
         if self.has_unpublished_writes(local.ino)
             || self.files.get(local.ino).is_some_and(|file| file.has_tried_any())
         {
-            return Ok(Told::Is(Box::new(local)));
+            return Ok(Resolution::Known(Box::new(local)));
         }
         let is_same = etag(&local) == Some(&file.etag);
         let says_more = self.reads_headers && !local.exact && file.properties.is_some();
         if is_same && !says_more {
-            return Ok(Told::Is(Box::new(local)));
+            return Ok(Resolution::Known(Box::new(local)));
         }
         // An event says milliseconds and headers say seconds, so times within one second have no order. An earlier time proves
         // nothing: S3 dates an object that was uploaded in parts when the upload began, and its event when it ended.
         let is_later = stored_at(&local).is_some_and(|known| known.secs() < file.modified.secs());
         if local.object().is_none() || !(is_same || is_later) {
-            return Ok(Told::LookAt(dir, name));
+            return Ok(Resolution::AskBucket(dir, name));
         }
         let prefix = self.layout.directory(&self.names, dir)?;
-        let seen = self.said(file, saying.asked_at);
-        let sightings = vec![(name.clone(), Some(seen))];
-        self.agree_on((dir, &prefix), sightings, saying.asked_at, Look::Name, saying.counts)?;
-        Ok(Told::New(dir, name))
+        let seen = self.observed_from(file, batch.asked_at);
+        let observations = vec![(name.clone(), Some(seen))];
+        self.reconcile_batch((dir, &prefix), observations, batch.asked_at, Look::Name, batch.is_valid)?;
+        Ok(Resolution::Updated(dir, name))
     }
 
     /// What was said of a file, as if it had been seen at a time.
-    fn said(&self, file: &DerivedFile, seen_at: Moment) -> Observed {
+    fn observed_from(&self, file: &DerivedFile, seen_at: Moment) -> Observed {
         let object = ObjectRef {
             last_modified: Some(file.modified),
             ..ObjectRef::new(file.key.clone(), file.etag.clone())
@@ -190,13 +196,13 @@ impl Filesystem {
     }
 
     /// The directory of a path, made known where it was not; or the name at which the bucket must be asked.
-    fn directory_on_the_way(
+    fn resolve_parent(
         &self,
         path: &[Vec<u8>],
-        said_at: Moment,
-        saying: &mut Saying<'_>,
+        reported_at: Moment,
+        batch: &mut ReportBatch<'_>,
     ) -> Result<std::result::Result<Ino, (Ino, Name)>> {
-        if let Some(dir) = saying.directories.get(path) {
+        if let Some(dir) = batch.directories.get(path) {
             return Ok(Ok(*dir));
         }
         let mut dir = Ino::ROOT;
@@ -204,16 +210,18 @@ impl Filesystem {
             let name = Name::new(name)?;
             dir = match self.names.entry(dir, &name)? {
                 Some(Dentry { ino, kind: Kind::Directory }) => ino,
-                None if (saying.counts)(dir, &name, said_at) => self.know_directory(dir, name, said_at)?,
+                None if (batch.is_valid)(dir, &name, reported_at) => {
+                    self.import_implicit_directory(dir, name, reported_at)?
+                }
                 _ => return Ok(Err((dir, name))),
             };
         }
-        saying.directories.insert(path.to_vec(), dir);
+        batch.directories.insert(path.to_vec(), dir);
         Ok(Ok(dir))
     }
 
     /// Makes a directory known that nobody listed.
-    fn know_directory(&self, parent: Ino, name: Name, seen_at: Moment) -> Result<Ino> {
+    fn import_implicit_directory(&self, parent: Ino, name: Name, seen_at: Moment) -> Result<Ino> {
         let ino = self.new_ino(parent)?;
         let seen = headers::implicit_directory(self.now(), seen_at, &self.defaults, false);
         self.names.commit(&self.ctx(), &Op::Import { parent, name, ino, seen })?;
@@ -221,22 +229,22 @@ impl Filesystem {
     }
 
     /// Asks the bucket for a name, and if it is that of a directory on the way for the file's own.
-    async fn look_on_the_way(&self, dir: Ino, name: Name, key: &ObjectKey) -> Result<Option<Inode>> {
+    async fn probe_path(&self, dir: Ino, name: Name, key: &ObjectKey) -> Result<Option<Inode>> {
         self.probe(dir, &name).await?;
-        let Some(known) = self.known_way(key)? else { return Ok(None) };
+        let Some(known) = self.known_path(key)? else { return Ok(None) };
         match known.next {
             Some(name) if known.is_last => {
                 if known.dir != dir {
                     self.probe(known.dir, &name).await?;
                 }
-                Ok(self.names.lookup(known.dir, &self.shown_name(known.dir, &name)?)?)
+                Ok(self.names.lookup(known.dir, &self.visible_name(known.dir, &name)?)?)
             }
             _ => Ok(None),
         }
     }
 
     /// The directory of a path for a file that is made there; what is not there is made, as what its contents' keys name.
-    pub(crate) async fn directory_for(&self, path: &[Vec<u8>]) -> Result<Ino> {
+    pub(crate) async fn make_parent_directories(&self, path: &[Vec<u8>]) -> Result<Ino> {
         let mut dir = Ino::ROOT;
         for name in path {
             let name = Name::new(name)?;
@@ -246,8 +254,8 @@ impl Filesystem {
                 None => {
                     let _changing = self.changes.begin(dir, &name);
                     self.must_be_plain(dir, &name, Kind::Directory)?;
-                    let made = self.know_directory(dir, name, self.moment())?;
-                    self.directories.get(made).is_ours(self.moment());
+                    let made = self.import_implicit_directory(dir, name, self.moment())?;
+                    self.directories.get(made).mark_complete(self.moment());
                     made
                 }
             };

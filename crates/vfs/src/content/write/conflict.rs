@@ -147,7 +147,7 @@ impl Filesystem {
     ) -> Result<Option<Settled>> {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
         let prefix = self.layout.directory(&self.names, dir)?;
-        let Ok(there) = self.key_beside(key, self.now()) else { return Ok(None) };
+        let Ok(there) = self.conflict_copy_key(key, self.now()) else { return Ok(None) };
         let Some(Entry::Object(beside)) = prefix.entry(there.as_bytes()) else { return Ok(None) };
         let beside = Name::new(&beside)?;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
@@ -206,7 +206,7 @@ impl Filesystem {
             self.give_name_away(inode)?;
         }
         self.forget_lost_and_found()?;
-        self.look_again(inode).await.ok();
+        self.revalidate(inode).await.ok();
         if file.replace(|| self.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
         }
@@ -223,7 +223,7 @@ impl Filesystem {
     /// What lies beside its path is not shown there: its name is somebody else's object's.
     pub(super) fn give_name_away(&self, inode: &Inode) -> Result<()> {
         if let Some((dir, name)) = &inode.home {
-            self.take_name_away(*dir, name, inode, self.moment())?;
+            self.remove_name(*dir, name, inode, self.moment())?;
             self.directories.get(*dir).forget();
         }
         Ok(())

@@ -59,12 +59,12 @@ impl Filesystem {
         if copied < PART_BYTES_MIN {
             return Err(not_here("it is as fast to read and write so little"));
         }
-        self.must_have_room(target.ino, to_offset + copied)?;
+        self.check_quota(target.ino, to_offset + copied)?;
         self.must_be_storable(&target, to_offset + copied)?;
         if is_by_path && !self.may_lie_beside(&before, &work, to_offset..to_offset + copied)? {
             return Err(not_here("the target could not be known again by the object at its path"));
         }
-        self.accessed(source.file.ino);
+        self.record_access(source.file.ino);
         self.copy_pin(&target, &mut work, pin.moved(&range, to_offset)?, to_offset..to_offset + copied)
             .await?;
         drop(work);

@@ -75,7 +75,7 @@ impl Locks {
                 Err(error) if error.errno() == libc::EAGAIN => {}
                 taken => return taken,
             }
-            if state.closes_a_circle(ino, &wanted) {
+            if state.would_deadlock(ino, &wanted) {
                 return Err(Error::new(libc::EDEADLK, "whoever holds the lock waits for who wants it"));
             }
             let (number, granted) = state.wait(ino, wanted);
@@ -84,7 +84,7 @@ impl Locks {
         tokio::select! {
             biased;
             granted = granted => granted.map_err(|_| INTERRUPTED),
-            () = given_up => match waiting.leave() {
+            () = given_up => match waiting.withdraw() {
                 true => Err(INTERRUPTED),
                 // It was given meanwhile.
                 false => Ok(()),
@@ -130,7 +130,7 @@ impl Locks {
         for file in state.files.values_mut() {
             file.queue.retain(|waiter| waiter.wanted.owner.session != session);
             file.held.drop_all(|held| held.owner.session == session);
-            file.serve();
+            file.grant_waiters();
         }
         state.files.retain(|_, file| !file.is_empty());
     }
@@ -139,7 +139,7 @@ impl Locks {
         let mut state = self.lock();
         let Some(file) = state.files.get_mut(&ino) else { return };
         change(file);
-        file.serve();
+        file.grant_waiters();
         if file.is_empty() {
             state.files.remove(&ino);
         }
@@ -166,7 +166,7 @@ impl State {
         file.held.set(wanted);
         file.ending.remove(&wanted.handle);
         // A shared lock in place of an exclusive one makes room.
-        file.serve();
+        file.grant_waiters();
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl State {
     }
 
     /// Whether somebody whom a lock would wait for waits for its owner, through any number of others.
-    fn closes_a_circle(&self, ino: Ino, wanted: &Lock) -> bool {
+    fn would_deadlock(&self, ino: Ino, wanted: &Lock) -> bool {
         let mut waiting: HashMap<LockOwner, Vec<(Ino, &Lock)>> = HashMap::new();
         for (ino, file) in &self.files {
             for Waiter { wanted, .. } in &file.queue {
@@ -204,7 +204,7 @@ impl State {
 
 impl FileLocks {
     /// Gives those who wait what nothing stands in the way of, the first one first.
-    fn serve(&mut self) {
+    fn grant_waiters(&mut self) {
         let fits = |held: &Held, waiter: &Waiter| held.against(&waiter.wanted).next().is_none();
         while let Some(next) = self.queue.iter().position(|waiter| fits(&self.held, waiter)) {
             let Some(waiter) = self.queue.remove(next) else { return };
@@ -228,7 +228,7 @@ struct Waiting<'l> {
 
 impl Waiting<'_> {
     /// Gives the place up; false if there is none any more.
-    fn leave(&self) -> bool {
+    fn withdraw(&self) -> bool {
         let mut was_there = false;
         self.locks.change(self.ino, |file| {
             let before = file.queue.len();
@@ -241,7 +241,7 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.leave();
+        self.withdraw();
     }
 }
 
@@ -353,7 +353,7 @@ mod tests {
         let (number, _granted) = locks.lock().wait(FILE, exclusive(2));
         let waiting = Waiting { locks: &locks, ino: FILE, number };
         locks.release_all(FILE, exclusive(1).owner);
-        assert!(!waiting.leave());
+        assert!(!waiting.withdraw());
         assert_eq!(locks.against(FILE, &shared(9)), Some(exclusive(2)));
     }
 

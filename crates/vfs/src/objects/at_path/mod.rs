@@ -50,7 +50,7 @@ impl Objects {
 
     /// The name that a key leads to, as far as it is known here: directory, name shown, inode.
     fn known(&self, full: &ObjectKey) -> crate::Result<Option<(Ino, Name, Option<Inode>)>> {
-        let Some((dir, shown)) = self.fs.shown_at(full)? else { return Ok(None) };
+        let Some((dir, shown)) = self.fs.visible_entry(full)? else { return Ok(None) };
         let inode = self.fs.names.lookup(dir, &shown)?.filter(|inode| !inode.is_dir());
         Ok(Some((dir, shown, inode)))
     }
@@ -92,7 +92,7 @@ impl Objects {
             last_modified: Some(inode.mtime),
             ..ObjectRef::new(key.clone(), etag::of(inode, None))
         };
-        let attributes = headers::with_posix(headers::type_of(inode.kind), inode);
+        let attributes = headers::with_posix(headers::for_kind(inode.kind), inode);
         Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: Some(0) })
     }
 
@@ -162,14 +162,14 @@ impl Objects {
     /// was done is done, also if the bucket does not say now what it made of it.
     async fn show(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
-        let news = match self.fs.look_until_it_counts(full, look).await {
+        let news = match self.fs.look_up_until_valid(full, look).await {
             Ok(news) => Ok(news),
             Err(error) => {
                 tracing::warn!(key = %full, %error, "what was stored is not seen yet: the bucket is asked later");
                 self.forgotten(full)
             }
         };
-        self.fs.invalidations.told(news.unwrap_or_default()).await;
+        self.fs.invalidations.deliver(news.unwrap_or_default()).await;
     }
 
     async fn look_once(
@@ -188,15 +188,15 @@ impl Objects {
 
     /// Whether the mount would answer for a key without asking the bucket.
     fn is_looked_at(&self, full: &ObjectKey) -> crate::Result<bool> {
-        let Some(known) = self.fs.known_way(full)? else { return Ok(false) };
+        let Some(known) = self.fs.known_path(full)? else { return Ok(false) };
         let Some(name) = &known.next else { return Ok(true) };
-        let directory = self.fs.directories.get(known.dir).known();
+        let directory = self.fs.directories.get(known.dir).listed_range();
         let is_listed = known.is_last && (directory.pages > 0 || directory.is_complete);
         Ok(is_listed || self.fs.names.entry(known.dir, name)?.is_some())
     }
 
     fn forgotten(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
-        let Some(known) = self.fs.known_way(full)? else { return Ok(Vec::new()) };
+        let Some(known) = self.fs.known_path(full)? else { return Ok(Vec::new()) };
         let Some(name) = known.next else { return Ok(Vec::new()) };
         self.fs.directories.get(known.dir).forget();
         Ok(vec![Invalidation::entry(known.dir, name.as_bytes()), Invalidation::Inode(known.dir)])
@@ -285,7 +285,7 @@ impl Objects {
         let full = self.object_key_of(key)?;
         let set = self.fs.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
         if let Ok(Some((_, _, Some(inode)))) = self.known(&full) {
-            self.fs.known.forget(inode.ino);
+            self.fs.metadata_cache.forget(inode.ino);
         }
         set
     }

@@ -56,7 +56,7 @@ impl Objects {
         let Some(mut change) = outcome? else { return closed.map(|()| false) };
         closed?;
         self.prune(way.dir, &mut change.news).map_err(named(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(true)
     }
 
@@ -105,7 +105,7 @@ impl Objects {
         }
         change.news.push(Invalidation::Attributes(way.dir));
         self.prune(way.dir, &mut change.news).map_err(named(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(true)
     }
 

@@ -218,8 +218,8 @@ impl Walk<'_> {
     /// Names too long for the directory go on in others, which may have begun before.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
         for entry in sort_keys::other_escapes(&self.objects.fs.names, level.dir).map_err(failed)? {
-            if entry.text.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
-                self.push(level, &entry.name, entry.dentry, &entry.text);
+            if entry.sort_key.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
+                self.push(level, &entry.name, entry.dentry, &entry.sort_key);
             }
         }
         Ok(())
@@ -228,11 +228,11 @@ impl Walk<'_> {
     /// The next entries of a directory after a text.
     fn more(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
         let after = &text[level.prefix.as_bytes().len()..];
-        let entries =
-            sort_keys::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(failed)?;
-        let Some(last) = entries.last().map(|entry| entry.text.clone()) else { return Ok(()) };
+        let entries = sort_keys::entries_between(&self.objects.fs.names, level.dir, after, None, BATCH)
+            .map_err(failed)?;
+        let Some(last) = entries.last().map(|entry| entry.sort_key.clone()) else { return Ok(()) };
         for entry in entries {
-            self.push(level, &entry.name, entry.dentry, &entry.text);
+            self.push(level, &entry.name, entry.dentry, &entry.sort_key);
         }
         let text = [level.prefix.as_bytes(), &last].concat();
         self.ahead.push(Ahead { text, rank: u8::MAX, what: What::More(level.clone()) });
@@ -264,12 +264,12 @@ impl Walk<'_> {
         }
         let mut after = Vec::new();
         loop {
-            let entries =
-                sort_keys::known(&self.objects.fs.names, level.dir, &after, None, BATCH).map_err(failed)?;
+            let entries = sort_keys::entries_between(&self.objects.fs.names, level.dir, &after, None, BATCH)
+                .map_err(failed)?;
             let Some(last) = entries.last() else { return Ok(false) };
-            after.clone_from(&last.text);
+            after.clone_from(&last.sort_key);
             for entry in &entries {
-                let text = [level.prefix.as_bytes(), &entry.text].concat();
+                let text = [level.prefix.as_bytes(), &entry.sort_key].concat();
                 let has = match entry_of(level, &entry.name, entry.dentry, &text) {
                     Some(What::Object(_)) => true,
                     Some(What::Inside(inside)) => self.has_keys(&inside)?,

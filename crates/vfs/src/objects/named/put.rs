@@ -184,7 +184,7 @@ impl Objects {
             }
         }
         self.fs.names_first().await.map_err(about(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(())
     }
 
