@@ -1,8 +1,8 @@
 //! Names that this mount is changing, or changed a moment ago.
 //!
-//! Objects and names change one after the other, and a listing that was under way meanwhile shows what was. Such a
-//! look does not count for these names: it neither brings back what is going nor takes what is coming for a
-//! stranger's.
+//! A change of a name and of its object are two steps. A listing or HEAD that ran meanwhile may show the state before the
+//! change. Such a look is not valid for these names: it must not bring back a removed object, nor take an object that is being
+//! stored here for another client's.
 
 use meta::{Ino, Moment, Name};
 use std::collections::HashMap;
@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 
 use crate::moments::Moments;
 
-/// So many names are known; then those that have settled are forgotten, and no look from before is_valid for any name.
+/// Maximum names in the table. When it is full, names that are not being changed are forgotten, and every look from before then
+/// is invalid for all names.
 const NAMES_MAX: usize = 1 << 16;
 
 /// Directory and name.
@@ -27,7 +28,7 @@ pub(crate) struct Changes {
 #[derive(Debug, Default)]
 struct ChangeTable {
     names: HashMap<Place, Change>,
-    /// What had settled by then is forgotten.
+    /// When settled names were last forgotten. No look from before this moment is valid.
     forgotten_at: Option<Moment>,
 }
 
@@ -37,7 +38,7 @@ struct Change {
     ended_at: Moment,
 }
 
-/// A name being changed; it has settled when this is dropped.
+/// A name that is being changed. The change ends when this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct Changing<'c> {
     changes: &'c Changes,
@@ -55,7 +56,8 @@ impl Changes {
         Changing { changes: self, place }
     }
 
-    /// Does something while no change begins or ends; it is told how to ask whether a look is_valid for a name.
+    /// Runs `work` while no change can begin or end. `work` gets a function that returns whether a look made at a given moment
+    /// is valid for a name.
     pub(crate) fn while_frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Moment) -> bool) -> T) -> T {
         let ChangeTable { names, forgotten_at } = &*self.lock();
         work(&|parent, name, looked_at| {
@@ -67,12 +69,12 @@ impl Changes {
         })
     }
 
-    /// Whether a look at a time is_valid for a name.
+    /// Returns whether a look made at `looked_at` is valid for a name.
     pub(crate) fn is_valid_look(&self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
         self.while_frozen(|is_valid| is_valid(parent, name, looked_at))
     }
 
-    /// Waits until nobody changes a name.
+    /// Waits until no change of a name is under way.
     pub(crate) async fn wait_until_settled(&self, parent: Ino, name: &Name) {
         let place = (parent, name.clone());
         loop {
@@ -111,11 +113,11 @@ mod tests {
     use super::*;
     use store::SystemClock;
 
-    /// Later than every moment of a test.
+    /// A moment later than every other moment of the tests.
     const LATER: Moment = Moment { mount: 2, nanos: 0 };
 
     #[tokio::test]
-    async fn looks_from_before_the_end_do_not_count() {
+    async fn looks_made_before_the_end_of_a_change_are_invalid() {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone());
         let name = Name::new(b"a").unwrap();
@@ -124,7 +126,7 @@ mod tests {
         let (first, second) = (changes.begin(Ino::ROOT, &name), changes.begin(Ino::ROOT, &name));
         drop(first);
         let during = clock.now();
-        assert!(!is_valid(LATER), "one is still under way");
+        assert!(!is_valid(LATER), "the second change is still under way");
         assert!(
             futures_util::poll!(std::pin::pin!(changes.wait_until_settled(Ino::ROOT, &name))).is_pending()
         );
@@ -133,9 +135,9 @@ mod tests {
         assert!(!is_valid(during) && is_valid(LATER));
     }
 
-    /// A table that was full of names from the last two minutes was gone through once for each further one.
+    /// Regression: with a table full of names from the last two minutes, each further name caused a scan of the whole table.
     #[test]
-    fn any_number_of_names_is_bounded_and_no_look_from_before_counts() {
+    fn the_table_is_bounded_and_earlier_looks_become_invalid() {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone());
         let name = |number: usize| Name::new(number.to_string().as_bytes()).unwrap();
@@ -147,7 +149,7 @@ mod tests {
         }
         let is_valid = |number, at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name(number), at));
         assert!(!is_valid(1, looked_at) && is_valid(1, clock.now()));
-        assert!(!is_valid(0, LATER), "it is still under way");
+        assert!(!is_valid(0, LATER), "its change is still under way");
         drop(under_way);
         assert!(is_valid(0, LATER));
     }

@@ -1,4 +1,5 @@
-//! What follows the paths of a bucket: listings, what other clients change, attributes in headers, conflicts, renames, other machines.
+//! Synchronization of a volume named by path with its bucket: listings, changes by other clients, attributes in headers,
+//! conflicts, renames, mounts on other machines.
 
 pub(crate) mod changes;
 pub(crate) mod conflicts;

@@ -1,10 +1,11 @@
-//! Changes of metadata and tags that wait to be stored with their object.
+//! Pending changes of metadata and tags, to be stored with the object.
 //!
-//! Values are extended attributes of the inode in the metadata engine; an attribute of Tenon's own says which of them wait,
-//! and which ones go from the object. What an object could not hold, or its store refused, waits no more and stays in the
-//! engine: an extended attribute never keeps bytes from being stored.
+//! The values are extended attributes of the inode in the metadata engine. An attribute of Tenon's own lists which of them are
+//! pending, and which ones are to be removed from the object. A change that the object cannot hold, or that the store refuses,
+//! stays in the engine and is no longer pending: an extended attribute never prevents bytes from being stored.
 //!
-//! Invariant: what waits is shown instead of what the object has; that is shown instead of what only the engine has.
+//! Invariant: on reads, a pending change takes precedence over the object, and the object over attributes that only the engine
+//! has.
 
 use bytes::Bytes;
 use meta::{FsError, Ino, Inode, Kind, Op, XattrHow};
@@ -15,24 +16,24 @@ use super::{CONTENT_TYPE, Changes, Described, TAG, is_of_object, tag_of};
 use crate::bucket::headers;
 use crate::{Filesystem, Result};
 
-/// The names that wait: a sign (`+` set, `-` removed), the name, a NUL, for each.
+/// The attribute that lists pending names. Each is a sign (`+` set, `-` removed), the name and a NUL.
 const PENDING: &[u8] = b"tenon.waiting";
 
-/// By name whether it was set.
+/// Pending names, each with whether it was set (true) or removed.
 type Names = BTreeMap<Vec<u8>, bool>;
 
-/// Taken by who changes what waits; never across an await.
+/// Serializes changes of the pending names. Never held across an await.
 #[derive(Debug, Default)]
 pub(crate) struct PendingLock(Mutex<()>);
 
 impl Filesystem {
-    /// Whether an extended attribute of an inode is its object's.
+    /// Returns whether an extended attribute of an inode belongs to its object.
     pub(crate) fn is_of_object(&self, inode: &Inode, name: &[u8]) -> bool {
         let has_object = matches!(inode.kind, Kind::File | Kind::Directory) && inode.ino != Ino::ROOT;
         self.layout.follows_paths() && has_object && is_of_object(name)
     }
 
-    /// The value of such an attribute.
+    /// Returns the value of an attribute that belongs to the object.
     pub(crate) async fn object_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Bytes>> {
         if name.starts_with(TAG) {
             self.ensure_store_has_tags().await?;
@@ -50,7 +51,7 @@ impl Filesystem {
         }
     }
 
-    /// The names of an inode's extended attributes, Tenon's own among them.
+    /// Returns the names of an inode's extended attributes, including Tenon's own.
     pub(crate) async fn all_xattrs(&self, inode: &Inode) -> Result<BTreeSet<Box<[u8]>>> {
         let mut names: BTreeSet<Box<[u8]>> = self.names.xattrs(inode.ino)?.into_iter().collect();
         if !self.is_of_object(inode, super::USER) {
@@ -71,7 +72,7 @@ impl Filesystem {
         Ok(names)
     }
 
-    /// Sets or removes such an attribute; the object hears of it later.
+    /// Sets or removes an attribute that belongs to the object. The object is updated later.
     pub(crate) async fn change_object_xattr(
         &self,
         inode: &Inode,
@@ -110,13 +111,13 @@ impl Filesystem {
         Ok(())
     }
 
-    /// What waits of an inode.
+    /// Returns the pending changes of an inode.
     pub(crate) fn pending_changes(&self, ino: Ino) -> Result<Changes> {
         let mut changes = Changes::new();
         for (name, is_set) in self.pending_names(ino)? {
             let value = match is_set {
                 true => match self.names.xattr(ino, &name) {
-                    // It was stored, or removed, in between.
+                    // The change was stored, or the attribute removed, meanwhile.
                     Err(FsError::NoData) => continue,
                     value => Some(value?),
                 },
@@ -127,8 +128,8 @@ impl Filesystem {
         Ok(changes)
     }
 
-    /// What is to be stored with an inode's bytes, over what its object has had: a type by its new name, its POSIX
-    /// attributes, and what waits.
+    /// Returns the metadata to store with an inode's bytes: `had`, which the object has now, with the content type of a new
+    /// name, the POSIX attributes and the pending changes.
     pub(crate) fn updated_description(&self, inode: &Inode, had: Described) -> Result<Described> {
         let Described { mut attributes, tags } = had;
         self.renamed.retype(inode, &mut attributes);
@@ -136,7 +137,8 @@ impl Filesystem {
         Ok(described.with(&self.pending_changes(inode.ino)?))
     }
 
-    /// An object is described so: what it has, or could not hold, waits no more. Whether something else waits.
+    /// Clears the pending changes after `stored` was stored with the object, including those that the object could not hold.
+    /// Returns whether other changes are still pending; then nothing is cleared.
     pub(crate) fn clear_stored_pending(&self, ino: Ino, stored: &Described) -> Result<bool> {
         let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.pending_names(ino)?;
@@ -156,15 +158,15 @@ impl Filesystem {
         Ok(false)
     }
 
-    /// The store refuses what waits: it stays on this machine, and waits no more. At first only tags that are not
-    /// ASCII, which some servers do not take. Whether anything did.
+    /// Clears pending changes that the store refuses. They stay on this machine. Clears only tags that are not ASCII if there
+    /// are any, as some servers refuse these; otherwise all changes. Returns whether any change was pending.
     pub(crate) fn drop_refused_pending(&self, ino: Ino, why: &str) -> Result<bool> {
         let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.pending_names(ino)?;
         if names.is_empty() {
             return Ok(false);
         }
-        tracing::warn!(%ino, why, "the store refuses extended attributes: they stay on this machine");
+        tracing::warn!(%ino, why, "the store refuses extended attributes; they are kept on this machine only");
         let changes = self.pending_changes(ino)?;
         let is_plain = |name: &Vec<u8>| {
             let value = changes.get(name).and_then(Option::as_ref);
@@ -180,7 +182,7 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// Somebody else stored an object: it has the metadata that it came with.
+    /// Discards pending changes, because another client stored an object with its own metadata.
     pub(crate) fn forget_pending(&self, ino: Ino) -> Result<()> {
         self.metadata_cache.forget(ino);
         self.renamed.forget(ino);
@@ -200,12 +202,12 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether tags wait.
+    /// Returns whether changes of tags are pending.
     pub(crate) fn has_pending_tags(&self, ino: Ino) -> Result<bool> {
         Ok(self.pending_names(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
     }
 
-    /// What waits since another mount goes on its way when it is looked at.
+    /// Schedules the export of changes that an earlier mount left pending.
     fn resume_export(&self, ino: Ino) -> Result<()> {
         let is_left = !self.config.read_only && !self.awaits_export(ino);
         if is_left { self.export_later(ino) } else { Ok(()) }
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_wait_come_back() {
+    fn pending_names_are_read_back() {
         let names = Names::from([(b"user.a".to_vec(), true), (b"user.\xff".to_vec(), false)]);
         assert_eq!(decode(&encode(&names)), names);
         assert_eq!(encode(&names), b"+user.a\0-user.\xff\0"[..]);
