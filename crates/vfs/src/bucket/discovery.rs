@@ -1,4 +1,4 @@
-//! Looks at the bucket: listings, probes of one name, descriptions of one object.
+//! Reads from the bucket: listings of directories, probes of one name, and metadata of one object.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
@@ -11,19 +11,19 @@ use crate::bucket::headers;
 use crate::layout::{is_reserved, object_key};
 use crate::{Error, Filesystem, Result};
 
-/// Entries of a listing page (the most that S3 gives).
+/// Entries of a listing page, the maximum of S3.
 pub(crate) const PAGE_ENTRIES: usize = 1000;
-/// An object up to this size is fetched whole where its description is asked for: one request either way.
+/// Objects up to this size are fetched as a whole when their metadata is needed: HEAD and GET cost one request each.
 const SMALL_BYTES: u64 = 128 << 10;
-/// The last character there is: a listing that starts after `dir/` and this starts after the directory.
+/// The greatest character. A listing that starts after `dir/` plus this character starts after the directory.
 const LAST: &str = "\u{10FFFF}";
 
 impl Filesystem {
-    /// What a name stands for, not older than the revalidation time.
+    /// Looks up a name. The answer is at most as old as the revalidation time.
     pub(crate) async fn find(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
         let found = self.find_name(parent, name).await?;
         match found.as_ref().and_then(|inode| inode.home.as_ref()) {
-            // A further name of a file, whose bytes lie where another says.
+            // An additional link of a file: the object is under the key of the primary link.
             Some((dir, home)) if self.layout.follows_paths() && (*dir, home) != (parent, name) => {
                 self.find_name(*dir, home).await?;
                 Ok(self.names.lookup(parent, name)?)
@@ -66,13 +66,13 @@ impl Filesystem {
         }
     }
 
-    /// Looks at a file that was closed though something may have been stored of it. Whether it was.
+    /// Reads the object of a closed file if a write of it was ambiguous (its answer was lost). Returns whether one was.
     pub(crate) async fn resolve_ambiguous_write(&self, ino: Ino) -> Result<bool> {
         if !self.files.take_unheard(ino) {
             return Ok(false);
         }
         match self.revalidate(&self.names.inode(ino)?).await {
-            // Somebody else deleted it.
+            // Another client deleted the object.
             Err(error) if error.errno() == libc::ENOENT => Ok(true),
             Err(error) => {
                 self.files.went_unheard(ino);
@@ -82,7 +82,8 @@ impl Filesystem {
         }
     }
 
-    /// The inode with attributes that can be believed.
+    /// Returns the inode with authoritative attributes. Reads the object's headers if the inode has attributes from a listing
+    /// only.
     pub(crate) async fn with_exact_attributes(&self, inode: Inode) -> Result<Inode> {
         if !self.reads_headers || inode.home.is_none() || inode.ino == Ino::ROOT {
             return Ok(inode);
@@ -93,7 +94,7 @@ impl Filesystem {
         self.revalidate(&inode).await
     }
 
-    /// Looks at an inode's object again, whatever is believed of it.
+    /// Reads an inode's object again, however fresh the known state is.
     pub(crate) async fn revalidate(&self, inode: &Inode) -> Result<Inode> {
         if let Some((parent, name)) = &inode.home {
             let looked_at = self.moment();
@@ -102,13 +103,13 @@ impl Filesystem {
                 return Ok(self.names.inode(inode.ino)?);
             }
             let seen = self.describe(inode, looked_at).await?;
-            // If it does not count, it was changed here meanwhile.
+            // If the look is not valid, this mount changed the name meanwhile, and its change stands.
             self.reconcile_shown((*parent, &prefix), name, seen, looked_at).await?;
         }
         Ok(self.names.inode(inode.ino)?)
     }
 
-    /// The next page of a directory's listing after `after`.
+    /// Requests the page of a directory's listing after `after`, and records it.
     pub(crate) async fn list_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
         if !self.names.inode(dir)?.is_dir() {
             return Err(Error::NOT_DIRECTORY);
@@ -135,7 +136,7 @@ impl Filesystem {
         }
     }
 
-    /// Waits while this mount moves or replaces a directory.
+    /// Waits while this mount renames or replaces a directory.
     async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
         if let Some((parent, name)) = self.names.inode(dir)?.home {
             self.changes.wait_until_settled(parent, &name).await;
@@ -143,7 +144,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Directories after a page's end that have the name of an object in it: `a/` comes after every `a-…`.
+    /// Returns directories that share the name of an object on the page but are listed on a later page: `a/` sorts after every
+    /// `a-…`.
     pub(crate) async fn directories_beyond(&self, page: &ListPage) -> Result<Vec<ListEntry>> {
         let mut found = Vec::new();
         let Some(end) = page.entries.last().filter(|_| page.next.is_some()) else { return Ok(found) };
@@ -158,13 +160,13 @@ impl Filesystem {
         Ok(found)
     }
 
-    /// Whether any key begins so.
+    /// Returns whether any key has this prefix.
     async fn has_keys(&self, prefix: Bytes) -> Result<bool> {
         let page = self.store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }
 
-    /// An object's description, with its bytes kept where they come for free.
+    /// Reads the metadata of an inode's object. The bytes of a small object come along and are cached.
     async fn describe(&self, inode: &Inode, looked_at: Moment) -> Result<Option<Observed>> {
         let key = match self.layout.key(&self.names, inode) {
             Ok(key) => key,
@@ -199,7 +201,7 @@ impl Filesystem {
         Ok((self.store.head(key).await?, None))
     }
 
-    /// A GET in place of a HEAD: whoever looks at a small file reads it next.
+    /// Sends a GET instead of a HEAD, as programs often read a small file after `stat`.
     async fn fetch_small(
         &self,
         ino: Ino,
@@ -207,13 +209,13 @@ impl Filesystem {
     ) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
         let object = self.store.get(key, GetOptions::default()).await?;
         let Ok(capacity) = usize::try_from(object.meta.size_bytes.min(2 * SMALL_BYTES)) else {
-            unreachable!("small")
+            unreachable!("the capacity is at most 2 * SMALL_BYTES")
         };
         let mut bytes = BytesMut::with_capacity(capacity);
         let mut body = object.body;
         while let Some(piece) = body.try_next().await? {
             if bytes.len() as u64 + piece.len() as u64 > 2 * SMALL_BYTES {
-                // It has grown since it was listed: its description is enough.
+                // The object has grown since it was listed. Its metadata suffices.
                 return Ok((object.meta, None));
             }
             bytes.extend_from_slice(&piece);
@@ -230,7 +232,7 @@ impl Filesystem {
     fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
         match inode.object().is_some() || inode.is_dir() {
             true => self.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at),
-            // What nobody has open was being made when the last mount died.
+            // A file without an object that is not open was being created when the last mount ended abnormally.
             false => self.files.get(inode.ino).is_some(),
         }
     }
@@ -240,12 +242,12 @@ impl Filesystem {
             && known.covers(&sort_keys.object, &sort_keys.directory)
     }
 
-    /// Whether a name's absence or presence is answered without a look, as its directory was listed not long ago.
+    /// Returns whether the directory was listed recently enough to tell that a name exists, or that it does not.
     pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
         Ok(self.is_answered(&self.directories.get(dir).listed_range(), &SortKeys::of(name)?, self.moment()))
     }
 
-    /// Whether the directory was listed after a look, and the name is not in it.
+    /// Returns whether the directory was listed after `looked_at` and the name is not in it.
     pub(crate) fn is_missing_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
         let known = self.directories.get(dir).listed_range();
         let sort_keys = SortKeys::of(name)?;
@@ -271,8 +273,8 @@ impl Filesystem {
                 }
                 let is_fresh = known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl);
                 let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
-                // One page says all of a small directory. Of a large one each lookup lists a page, so that the first does not
-                // wait for eight.
+                // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
+                // lookup does not wait for all of them.
                 let has_enough = has_listed || known.pages >= LOOKUP_PAGES_MAX;
                 if goes_on && has_enough || is_fresh && !known.from.is_empty() {
                     return self.probe(dir, name).await;
@@ -285,7 +287,7 @@ impl Filesystem {
         directory.listing.take(Box::pin(learned)).await
     }
 
-    /// One name of a directory too large to list for it.
+    /// Looks up one name of a directory that is too large to list for it.
     pub(crate) async fn probe(&self, dir: Ino, name: &Name) -> Result<()> {
         let plain = match names::plain(name.as_bytes()) {
             Some(plain) => Name::new(plain)?,
@@ -328,7 +330,7 @@ impl Filesystem {
     }
 }
 
-/// Where a listing would show a name.
+/// Sort keys of a name: those of its object and of its directory.
 struct SortKeys {
     object: Vec<u8>,
     directory: Vec<u8>,
@@ -348,7 +350,7 @@ impl SortKeys {
     }
 }
 
-/// Past a directory's text nothing of that directory may follow.
+/// Returns the `start_after` for a listing. After a directory's sort key, it skips all keys in that directory.
 pub(crate) fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
     let beyond = if after.ends_with(b"/") { LAST } else { "" };
     [prefix.as_bytes(), after, beyond.as_bytes()].concat().into()

@@ -1,10 +1,10 @@
-//! What others say happened to objects, for kernels and tables that may believe things for long.
+//! Hints: reports of event sources and other clients that objects changed.
 //!
-//! Owns what a hint is worth: most name what is known already, or what nobody here has asked for. The rest is looked at; when that
-//! is much at once, the directories are doubted instead, and listed when somebody looks at them.
+//! Decides what each hint requires. Most hints confirm known state, or are about names that nothing here depends on. The other
+//! keys are looked up. If there are too many, their directories are marked stale instead, and listed on the next lookup.
 //!
-//! Invariant: a hint is not believed. What differs from it is looked at or doubted, so that hints which come late, twice or out of
-//! order do no harm, as long as one comes after the last change.
+//! Invariant: a hint is not trusted. A hint that differs from the known state leads to a lookup or marks a directory stale. So
+//! late, repeated and reordered hints do no harm, if at least one hint follows the last change.
 
 use futures_util::{StreamExt as _, stream};
 use meta::{Ino, Inode, Kind, Name};
@@ -17,54 +17,55 @@ use crate::bucket::observe::KnownPath;
 use crate::names::invalidation::Invalidation;
 use crate::{Filesystem, Result};
 
-/// Objects looked at for hints that come at once. For more it is cheaper to list, and only where somebody looks.
+/// Maximum objects to look up for hints that arrive together. For more it is cheaper to list, and only directories that are
+/// used.
 const LOOKS_MAX: usize = 128;
-/// Of them at the same time.
+/// Maximum concurrent lookups.
 const LOOKS_AT_ONCE: usize = 32;
-/// How long somebody here who changes an object may take to be done with it.
+/// Maximum wait until a change of the object by this mount has ended.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
-/// Inodes of the kernel that it is told of at once.
+/// Inodes in the kernel to invalidate at once.
 const BATCH: usize = 1024;
 
-/// What somebody says of an object of the bucket.
+/// A report that an object of the bucket changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
-    /// Its full key.
+    /// The object's full key.
     pub key: ObjectKey,
-    /// What.
+    /// The reported state.
     pub says: Says,
 }
 
-/// What can be said of an object.
+/// The state of an object that a hint reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Says {
-    /// It is there, with these bytes.
+    /// The object exists, with these properties.
     Stored {
-        /// Which.
+        /// The etag.
         etag: Option<ETag>,
-        /// How many.
+        /// Length in bytes.
         size_bytes: Option<u64>,
         /// All of its user metadata.
         user: Option<BTreeMap<String, String>>,
     },
-    /// It is gone.
+    /// The object was removed.
     Removed,
-    /// Something of it is other than it was.
+    /// The object was changed in some way.
     Changed,
 }
 
-/// What is to be done about a hint.
+/// The action that a hint requires.
 enum HintAction {
     Ignore,
-    /// Who asks will be answered by the bucket, but a kernel may still believe what it was told.
+    /// Lookups will ask the bucket anyway, but the kernel may have cached an old answer.
     Invalidate,
     Look,
 }
 
 impl Filesystem {
-    /// Hears what others say happened to objects. When this returns, programs see it, or whoever asks next asks the bucket.
-    /// What nobody here has asked for costs nothing; what is named otherwise than it is known costs a request, unless it is much.
-    /// In a volume named by inode keys mean nothing.
+    /// Processes hints. When this returns, programs see the reported changes, or the next lookup asks the bucket. Hints about
+    /// names that nothing here depends on are free. Other hints that differ from the known state cost one request each, unless
+    /// they are too many. Does nothing in a volume named by inode, where keys have no names.
     pub async fn hear(&self, hints: Vec<Hint>) -> Result<()> {
         let (mut wanted, mut news) = (Vec::new(), Vec::new());
         for hint in merge_by_key(hints) {
@@ -86,7 +87,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Hints were lost, or nobody knows whether there were any: nothing that was seen until now is believed any more.
+    /// Marks everything seen until now as stale, because hints may have been lost.
     pub async fn doubt_everything(&self) {
         self.directories.mark_all_stale(self.moment());
         self.metadata_cache.forget_all();
@@ -97,8 +98,8 @@ impl Filesystem {
         }
     }
 
-    /// What a front end drops after an [`Invalidation::Everything`]: attributes, data and names of a bounded number of the
-    /// inodes after one that front ends hold, with the last of these inodes.
+    /// Returns what a front end must drop after an [`Invalidation::Everything`]: attributes, data and names of a bounded number
+    /// of the inodes that front ends hold, starting after `after`. Also returns the last of these inodes, to continue from.
     pub fn everything_held(&self, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
         self.invalidations_after(after, |inode, news| {
             push_invalidations(inode, news);
@@ -118,7 +119,7 @@ impl Filesystem {
         for (ino, inode) in held.iter().zip(inodes.into_iter().chain(std::iter::repeat(None))) {
             match inode {
                 Some(inode) => invalidate(&inode, &mut news),
-                // The inode is gone: a program that still has its name asks again.
+                // The inode is gone. A program that still has its name looks it up again.
                 None => news.push(Invalidation::Inode(*ino)),
             }
         }
@@ -127,17 +128,17 @@ impl Filesystem {
 
     fn action_for(&self, hint: &Hint) -> Result<HintAction> {
         let Some(path) = self.known_path(&hint.key)? else { return Ok(HintAction::Ignore) };
-        // The marker of a known directory.
+        // The key is the marker of a known directory.
         let Some(name) = &path.next else { return Ok(HintAction::Look) };
         let shown = self.visible_name_of(&path, name)?;
         let known = self.names.lookup(path.dir, &shown)?;
         if path.is_last && known.as_ref().is_some_and(|inode| self.confirms_known_state(inode, hint)) {
             return Ok(HintAction::Ignore);
         }
-        // Who is just listing it may have asked before.
+        // A listing under way may have been requested before this change.
         self.directories.note_change(path.dir);
         let Some(inode) = known else {
-            // That it is not there is known, or asked for.
+            // An unknown name matters only if a listing says that it does not exist.
             let is_news = hint.says != Says::Removed && self.is_listed(path.dir, name)?;
             return Ok(if is_news { HintAction::Look } else { HintAction::Ignore });
         };
@@ -147,7 +148,7 @@ impl Filesystem {
         Ok(if is_trusted || is_open { HintAction::Look } else { HintAction::Invalidate })
     }
 
-    /// Whether a hint says what is known: most are echoes of what was done here.
+    /// Returns whether a hint confirms the known state. Most hints report changes made by this mount.
     fn confirms_known_state(&self, inode: &Inode, hint: &Hint) -> bool {
         let Says::Stored { etag: Some(etag), size_bytes, user } = &hint.says else { return false };
         let Some(object) = inode.object().filter(|object| object.etag == *etag) else { return false };
@@ -155,7 +156,7 @@ impl Filesystem {
             return false;
         }
         if !self.reads_headers {
-            // What else it has is asked for when somebody wants it.
+            // The object's metadata may have changed. It is read again when needed.
             self.metadata_cache.forget(inode.ino);
             return true;
         }
@@ -169,7 +170,7 @@ impl Filesystem {
             == (inode.kind, inode.mode, inode.uid, inode.gid, inode.mtime)
     }
 
-    /// Looks at what hints are about; those about which the bucket does not answer.
+    /// Looks up the keys of hints. Returns the hints whose keys the bucket did not answer for.
     async fn look_up_all(&self, hints: Vec<Hint>, news: &mut Vec<Invalidation>) -> Vec<Hint> {
         let look = |hint: Hint| async move { (self.look_up_once_settled(&hint).await, hint) };
         let mut looks = stream::iter(hints.into_iter().map(look)).buffer_unordered(LOOKS_AT_ONCE);
@@ -178,7 +179,7 @@ impl Filesystem {
             match seen {
                 Ok(more) => news.extend(more),
                 Err(error) => {
-                    tracing::debug!(key = %hint.key, %error, "who looks next asks the bucket");
+                    tracing::debug!(key = %hint.key, %error, "cannot look up a hinted key; the next lookup asks the bucket");
                     unanswered.push(hint);
                 }
             }
@@ -186,7 +187,8 @@ impl Filesystem {
         unanswered
     }
 
-    /// The bucket may speak of what is stored here before its answer has come: once that has, there is nothing to look at.
+    /// Waits for this mount's own change of the key before looking it up. A hint may arrive before the answer to the request
+    /// that it reports; after that answer no lookup is needed.
     async fn look_up_once_settled(&self, hint: &Hint) -> Result<Vec<Invalidation>> {
         drop(tokio::time::timeout(SETTLED_WITHIN, self.claims.claim(&hint.key)).await);
         match self.action_for(hint)? {
@@ -195,7 +197,7 @@ impl Filesystem {
         }
     }
 
-    /// Whoever looks where a hint leads asks the bucket.
+    /// Marks the directory of a hinted key as stale, so that the next lookup asks the bucket.
     fn mark_stale(&self, hint: &Hint, done: &mut BTreeSet<Ino>, news: &mut Vec<Invalidation>) -> Result<()> {
         let Some(path) = self.known_path(&hint.key)? else { return Ok(()) };
         self.invalidate_key(&hint.key, news)?;
@@ -206,7 +208,7 @@ impl Filesystem {
                 self.directories.mark_stale(dir, now);
                 news.push(Invalidation::Attributes(dir));
             }
-            // A directory may have gone with what was in it.
+            // A directory may have been removed together with its last object.
             match self.names.inode(dir)?.home {
                 Some((above, _)) if !matches!(hint.says, Says::Stored { .. }) => dir = above,
                 _ => return Ok(()),
@@ -214,7 +216,7 @@ impl Filesystem {
         }
     }
 
-    /// Has kernels drop what they know under a key's name.
+    /// Adds invalidations of what kernels know under a key's name.
     fn invalidate_key(&self, key: &ObjectKey, news: &mut Vec<Invalidation>) -> Result<()> {
         let Some(path) = self.known_path(key)? else { return Ok(()) };
         let Some(name) = &path.next else { return Ok(()) };
@@ -226,13 +228,15 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The name that leads on to a key: an object's own may be beside a directory's.
+    /// Returns the visible name for the next component of a key. An object that shares its name with a directory has an escaped
+    /// name.
     fn visible_name_of(&self, path: &KnownPath, name: &Name) -> Result<Name> {
         if path.is_last { self.visible_name(path.dir, name) } else { Ok(name.clone()) }
     }
 }
 
-/// Of a directory its name stays: somebody may be in it, and who asks for its attributes hears whether it is there.
+/// Adds invalidations for an inode. A directory's name stays: programs may be in it, and a request for its attributes tells
+/// whether it exists.
 fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
     if let Some((dir, name)) = inode.home.as_ref().filter(|_| inode.kind != Kind::Directory) {
         news.push(Invalidation::entry(*dir, name.as_bytes()));
@@ -240,7 +244,7 @@ fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
     news.push(Invalidation::Attributes(inode.ino));
 }
 
-/// One hint for each key. Where several say different things, only the bucket knows.
+/// Merges hints into one for each key. Contradicting hints become `Changed`.
 fn merge_by_key(hints: Vec<Hint>) -> impl Iterator<Item = Hint> {
     let mut by_key = BTreeMap::<ObjectKey, Says>::new();
     for Hint { key, says } in hints {

@@ -306,7 +306,7 @@ impl Filesystem {
             return self.export_later(inode.ino);
         }
         self.renamed.forget(inode.ino);
-        self.exported(inode.ino, waiting)
+        self.note_exported(inode.ino, waiting)
     }
 
     /// This object is the inode's content now, whatever the namespace thought it was. Returns the objects that are no part of it any
