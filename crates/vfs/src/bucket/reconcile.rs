@@ -1,11 +1,10 @@
-//! The one place where what the bucket holds becomes what the namespace says.
+//! Reconciles the namespace with the bucket. No other code does this.
 //!
-//! Level-triggered: given what was seen at a name and when it was looked at, the namespace is brought to agree.
-//! Listings, probes, failed preconditions and broken reads all end here, so that a lost, late or repeated
-//! observation does no harm.
+//! Level-triggered: given what was seen at a name and when, the namespace is brought to agree with it. Listings, probes, failed
+//! preconditions and failed reads all end here, so that lost, late and repeated observations do no harm.
 //!
-//! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look: names
-//! by `changes`, inodes because the ops say when the look was made.
+//! Invariants: unpublished writes are never touched. A change made here after a look takes precedence over the look: `changes`
+//! checks this for names; ops carry the moment of the look for inodes.
 
 mod reported;
 
@@ -20,37 +19,37 @@ use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::{Error, Filesystem, Result};
 
-/// What was looked at: a page of a listing, which the directory remembers having seen, or one name.
+/// The scope of a look: a page of a listing, which is recorded in the directory, or one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     Page,
     Name,
 }
 
-/// What one look found in a directory, by the name it shows under; `None`: nothing.
+/// Observations of one look in a directory, by visible name; `None`: nothing was found.
 type Observations = BTreeMap<Name, Option<Observed>>;
 
-/// Names agreed on in one commit, while nobody else begins to change a name.
+/// Maximum names to reconcile in one commit. No other change of a name can begin meanwhile.
 const BATCH: usize = 256;
-/// Known names that are compared with a page at once.
+/// Known names to compare with a page at once.
 const KNOWN_AT_ONCE: usize = 4096;
 
-/// The names that a page of a listing shows.
+/// The names on a page of a listing.
 #[derive(Debug, Default)]
 struct PageNames {
     directories: BTreeSet<Name>,
     objects: BTreeSet<Name>,
 }
 
-/// Whether a look at a time is_valid for a name, see `changes`.
+/// Returns whether a look made at a moment is valid for a name, see `changes`.
 type IsValidLook<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 
-/// Where a look was made: a directory, and the keys that were its own then.
+/// Where a look was made: a directory, and its key prefix at that time.
 pub(crate) type Place<'p> = (Ino, &'p KeyPrefix);
 
 impl Filesystem {
-    /// A page of a directory's listing: everything known between `after` and `end` that it does not show is gone.
-    /// False if the look does not count: whoever made it looks again.
+    /// Reconciles a page of a directory's listing. Known names between `after` and `end` that are not on the page are removed.
+    /// Returns false if the look is not valid; the caller then repeats it.
     pub(crate) async fn reconcile_page(
         &self,
         place: Place<'_>,
@@ -70,12 +69,12 @@ impl Filesystem {
             }
             for (name, seen) in objects {
                 let is_in_page = || covers(after, end, &name);
-                let is_beside = match page.directories.contains(&name) {
+                let is_shadowed = match page.directories.contains(&name) {
                     true => true,
                     false => self.is_directory_too(place, &name, is_in_page(), looked_at)?,
                 };
                 let shown =
-                    if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
+                    if is_shadowed { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
                 page.objects.insert(name);
                 observations.insert(shown, Some(seen));
             }
@@ -102,7 +101,7 @@ impl Filesystem {
         }
     }
 
-    /// Whether a page shows a name: that of an object is another one where a directory has its plain one.
+    /// Returns whether a page contains a visible name. An object has an escaped name if a directory has its plain one.
     fn is_in_page(&self, page: &PageNames, dir: Ino, name: &Name) -> Result<bool> {
         if page.directories.contains(name) || page.objects.contains(name) {
             return Ok(true);
@@ -114,8 +113,8 @@ impl Filesystem {
         Ok(page.objects.contains(&plain) && is_directory)
     }
 
-    /// Does something with a look unless its directory has moved, or is being replaced, since: `None` then. Nobody changes a
-    /// name meanwhile, so it must be a bounded number of steps.
+    /// Runs `work` unless the directory was moved or replaced since the look; then returns `None`. No change of a name can
+    /// begin meanwhile, so `work` must take a bounded number of steps.
     fn if_look_is_valid<T>(
         &self,
         (dir, prefix): Place<'_>,
@@ -132,8 +131,8 @@ impl Filesystem {
         })
     }
 
-    /// Whether the name of a listed object is a directory's as well, although the page does not show one: the page does not
-    /// reach so far, or this mount knows better.
+    /// Returns whether the name of a listed object is also that of a directory that is not on the page: its place in the
+    /// listing is on another page, or this mount has newer knowledge.
     fn is_directory_too(
         &self,
         place: Place<'_>,
@@ -149,8 +148,7 @@ impl Filesystem {
         }
     }
 
-    /// One name: what its object and its directory were seen to be.
-    /// False if the look does not count.
+    /// Reconciles one name with what was seen of its object and of its directory. Returns false if the look is not valid.
     pub(crate) async fn reconcile_name(
         &self,
         place: Place<'_>,
@@ -167,11 +165,11 @@ impl Filesystem {
                     observations.insert(name.clone(), Some(directory));
                 }
                 (object, None) => {
-                    // Nothing needs to show beside a directory that is not there.
-                    if let Ok(beside) = Name::new(&names::beside(name.as_bytes()))
-                        && self.names.entry(place.0, &beside)?.is_some()
+                    // Without the directory, no escaped name is needed.
+                    if let Ok(escaped) = Name::new(&names::beside(name.as_bytes()))
+                        && self.names.entry(place.0, &escaped)?.is_some()
                     {
-                        observations.insert(beside, None);
+                        observations.insert(escaped, None);
                     }
                     observations.insert(name.clone(), object);
                 }
@@ -184,7 +182,7 @@ impl Filesystem {
         }
     }
 
-    /// What shows under one name was looked at by its key: this is what it is (`None`: gone).
+    /// Reconciles one visible name with the object seen at its key; `None`: no object.
     pub(crate) async fn reconcile_shown(
         &self,
         place: Place<'_>,
@@ -195,7 +193,7 @@ impl Filesystem {
         self.reconcile_entries(place, Observations::from([(name.clone(), seen)]), looked_at, Look::Name).await
     }
 
-    /// The headers of bytes that an inode has, or had.
+    /// Reconciles an inode with the headers of its object, if it still has these bytes.
     pub(crate) fn reconcile_headers(&self, ino: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(ino)?;
         if has_other_bytes(&inode, &seen) || self.has_unpublished_writes(ino) {
@@ -208,7 +206,7 @@ impl Filesystem {
         }
     }
 
-    /// Entries of a listing as names: objects, and directories. Tenon's own are left out.
+    /// Sorts entries of a listing into objects and directories. Tenon's own entries are left out.
     #[expect(clippy::type_complexity, reason = "two lists of one loop")]
     fn sort(
         &self,
@@ -240,7 +238,7 @@ impl Filesystem {
         Ok((objects, directories))
     }
 
-    /// A directory's own marker was listed inside it.
+    /// Processes a directory's own marker, found in its listing.
     fn observe_own_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(dir)?;
         if dir == Ino::ROOT {
@@ -255,23 +253,22 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A file whose name a directory needs shows beside it from now on. Whether there was one.
+    /// Moves a file whose plain name a directory needs to its escaped name. Returns whether there was such a file.
     fn make_room_for_directory(&self, dir: Ino, name: &Name) -> Result<bool> {
         let Some(Dentry { kind, .. }) = self.names.entry(dir, name)? else { return Ok(false) };
         if kind == Kind::Directory {
             return Ok(false);
         }
-        let beside = Name::new(&names::beside(name.as_bytes()))?;
+        let escaped = Name::new(&names::beside(name.as_bytes()))?;
         let how = RenameHow::Replace;
-        let op = Op::Rename { from: (dir, name.clone()), to: (dir, beside.clone()), how, keep: false };
+        let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped.clone()), how, keep: false };
         let has_moved = !is_too_late(self.names.commit(&self.ctx(), &op))?;
         self.invalidations.entry(dir, name.as_bytes());
-        self.invalidations.entry(dir, beside.as_bytes());
+        self.invalidations.entry(dir, escaped.as_bytes());
         Ok(has_moved)
     }
 
-    /// Brings names to agree with what a look found under them, a bounded number at a time. False if the look does not count
-    /// any more.
+    /// Reconciles names with the observations of a look, in bounded batches. Returns false if the look is no longer valid.
     async fn reconcile_entries(
         &self,
         place: Place<'_>,
@@ -297,7 +294,8 @@ impl Filesystem {
         }
     }
 
-    /// Agrees on a batch in one commit. Returns directories that the look did not find, with what it found in their place.
+    /// Reconciles a batch of names in one commit. Returns the directories that the look did not find, each with the observation
+    /// under its name.
     fn reconcile_batch(
         &self,
         place: Place<'_>,
@@ -307,7 +305,7 @@ impl Filesystem {
         is_valid: IsValidLook<'_>,
     ) -> Result<Vec<(Name, Option<Observed>)>> {
         let dir = place.0;
-        // Together with the import that takes the name: a change that began in between would leave it to nobody.
+        // Do this before the import of the directory while changes are frozen: a change in between could take the free name.
         for (name, seen) in &observations {
             if seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory)
                 && is_valid(dir, name, looked_at)
@@ -346,11 +344,11 @@ impl Filesystem {
                         self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
                     }
                 }
-                // A further name of a file shows what lies under its own key, also what was left there when its file
-                // was handed on.
+                // An additional link of a file. The object at the link's own key is another one, or was left there when the key
+                // was passed to another link.
                 (Some(local), Some(seen)) if !self.layout.shows(place, &name, &local) => {
                     if self.layout.may_show(place, &name, &local) {
-                        // It may be the file itself, unheard of: that is found out when it is stored there.
+                        // The object may be this file, stored by a request whose answer was lost. The export finds out.
                         self.export_later(local.ino)?;
                     } else {
                         ops.push(Op::Vanish {
@@ -362,7 +360,7 @@ impl Filesystem {
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
-                // It was being made when the last mount died: this is another one.
+                // The file was being created when the last mount ended abnormally. The object is another file.
                 (Some(local), Some(seen))
                     if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
                 {
@@ -380,7 +378,7 @@ impl Filesystem {
                 (Some(local), Some(seen))
                     if has_other_bytes(&local, &seen) && self.has_write_in_doubt(local.ino) =>
                 {
-                    // Its export finds out whose it is.
+                    // The export finds out whether the object is this file's.
                     self.export_later(local.ino)?;
                 }
                 (Some(local), Some(seen)) => {
@@ -391,7 +389,7 @@ impl Filesystem {
                         && local.exact
                         && local.observed_at < looked_at
                         && !has_other_bytes(&local, &seen);
-                    // Only that it is so: its attributes stay.
+                    // Confirm only that the object is unchanged; keep the attributes.
                     let confirmed = is_confirmed.then(|| Observed { exact: false, ..seen.clone() });
                     if let Some(seen) = self.new_information(&local, seen, looked_at) {
                         ops.push(Op::Refresh { ino: local.ino, seen });
@@ -413,7 +411,7 @@ impl Filesystem {
         Ok(missing)
     }
 
-    /// Commits observations as one. One that came too late changes nothing.
+    /// Commits observations together. Observations that came too late have no effect.
     fn commit_observations(&self, ops: &[Op]) -> Result<()> {
         if ops.is_empty() {
             return Ok(());
@@ -433,8 +431,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Drops directories that a look did not find, with all below them that nothing here keeps; what it found in the place of
-    /// one takes its name. False if the look does not count any more.
+    /// Removes directories that a look did not find, with everything below that has no reason to stay. An object found in place
+    /// of a directory gets its name. Returns false if the look is no longer valid.
     async fn drop_directories(
         &self,
         place: Place<'_>,
@@ -463,22 +461,22 @@ impl Filesystem {
                 }
             }
             self.commit_observations(&ops)?;
-            let mut beside = Vec::new();
+            let mut escaped = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
-                // Something below the directory stays, and so does the directory.
+                // The directory stays because something below it stays.
                 if self.names.entry(place.0, &name)?.is_some_and(|entry| entry.kind == Kind::Directory) {
-                    beside.push((Name::new(&names::beside(name.as_bytes()))?, seen));
+                    escaped.push((Name::new(&names::beside(name.as_bytes()))?, seen));
                 }
             }
-            match beside.is_empty() {
+            match escaped.is_empty() {
                 true => Ok(()),
-                false => self.reconcile_batch(place, beside, looked_at, Look::Name, is_valid).map(drop),
+                false => self.reconcile_batch(place, escaped, looked_at, Look::Name, is_valid).map(drop),
             }
         });
         Ok(done?.is_some())
     }
 
-    /// Drops what is known in a directory that a look showed to be gone, one commit for a batch of names.
+    /// Removes the entries below a directory that a look showed to be gone, one commit for each batch of names.
     async fn drop_below(&self, place: Place<'_>, looked_at: Moment) -> Result<()> {
         let mut after = None;
         loop {
@@ -497,7 +495,8 @@ impl Filesystem {
         self.files.get(ino).is_some()
     }
 
-    /// What of a look is new; a look without headers leaves the attributes that are known.
+    /// Returns the part of an observation that is new, or `None`. An observation without headers does not change known
+    /// attributes.
     fn new_information(&self, local: &Inode, seen: Observed, looked_at: Moment) -> Option<Observed> {
         let same_bytes = !has_other_bytes(local, &seen);
         let seen = if same_bytes { headers::with_known_precision(stored_at(local), seen) } else { seen };
@@ -525,15 +524,15 @@ impl Filesystem {
         Some(Observed { mode: local.mode, uid: local.uid, gid: local.gid, ..seen })
     }
 
-    /// Where other machines mount the bucket too: a listing of the bytes that are known may show that one of them changed
-    /// attributes.
+    /// In a shared bucket: records that a listing shows the known bytes of a file, whose attributes another mount may have
+    /// changed.
     fn note_listing_of_shared(&self, local: &Inode, seen: &Observed) {
         if let Some(sharing) = self.sharing.as_ref().filter(|_| local.exact) {
             sharing.listed(local, seen, self.moments.wall(local.observed_at));
         }
     }
 
-    /// An inode was refreshed: its open handles and the kernel hear of it.
+    /// Passes on that an inode was refreshed: to its open handles and to the kernel.
     fn propagate_refresh(&self, before: &Inode, after: &Inode) -> Result<()> {
         if etag(before) != etag(after) {
             self.forget_pending(after.ino)?;
@@ -541,7 +540,7 @@ impl Filesystem {
                 file.replace(|| self.pin_of(after.ino))?;
             }
             match self.has_older_readers(after.ino) {
-                // What they have open is what the pages are of; who opens the file now reads past these.
+                // The kernel's pages belong to the version that is open. A handle opened now bypasses the page cache.
                 true => self.invalidations.attributes(after.ino),
                 false => self.invalidations.inode(after.ino),
             }
@@ -551,17 +550,18 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether the absence of a known entry from a look means that it is gone; of a directory, unless something below it stays.
+    /// Returns whether a known entry that a look did not find is gone. A directory also stays if something below it does; the
+    /// caller checks that.
     fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Moment) -> Result<bool> {
         let is_told = self.layout.shows(place, name, local);
         if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
             return Ok(false);
         }
-        // A file that is neither stored nor open was being created when the last mount died.
+        // A file that is neither stored nor open was being created when the last mount ended abnormally.
         Ok(local.is_dir() || local.object().is_some() || !self.is_open(local.ino))
     }
 
-    /// The ops that drop a file's name: the others of its names led to the same object.
+    /// Adds the ops that remove a file's name, together with its other links: all of them led to the same object.
     fn push_vanish_ops(
         &self,
         dir: Ino,
@@ -577,7 +577,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The bucket has something else under a name. Whether it does still.
+    /// Removes a name under which the bucket has another object. Returns false if the name was changed here meanwhile.
     pub(crate) fn remove_name(
         &self,
         dir: Ino,
@@ -598,7 +598,8 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// Whether something is being stored for an open file, or was and nobody heard of it: what is seen may be that.
+    /// Returns whether the file has a store request in flight, or one whose answer was lost: an observed object may be its
+    /// result.
     fn has_write_in_doubt(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.has_tried_any())
     }
@@ -607,19 +608,20 @@ impl Filesystem {
         self.files.get(ino).is_some_and(|file| file.pending().is_edited)
     }
 
-    /// A name that must exist.
+    /// Returns the inode, or ENOENT if there is none.
     pub(crate) fn must(&self, found: Option<Inode>) -> Result<Inode> {
         found.ok_or(Error::NOT_FOUND)
     }
 }
 
-/// Whether a page of a listing, after one text and up to another, reaches to where a directory of this name would show.
+/// Returns whether a page of a listing would contain a directory of this name: its sort key is after `after` and not after
+/// `end`.
 fn covers(after: &[u8], end: Option<&[u8]>, name: &Name) -> bool {
     sort_keys::sort_key(name, Kind::Directory)
         .is_some_and(|text| after < text.as_slice() && end.is_none_or(|end| text.as_slice() <= end))
 }
 
-/// Whether an observation met a change made here meanwhile, which then stands.
+/// Returns whether an observation came after a conflicting change made here, so that it has no effect.
 fn is_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
     match outcome {
         Ok(_) => Ok(false),
@@ -630,7 +632,7 @@ fn is_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
     }
 }
 
-/// Whether other bytes were seen than are known.
+/// Returns whether an observation shows other bytes than the known ones.
 fn has_other_bytes(local: &Inode, seen: &Observed) -> bool {
     etag(local) != seen.object.as_ref().map(|object| &object.etag)
 }
@@ -639,7 +641,7 @@ fn stored_at(inode: &Inode) -> Option<Timestamp> {
     inode.object().and_then(|object| object.last_modified)
 }
 
-/// The tag of the object that a file is, if it is one.
+/// Returns the etag of an inode's object.
 pub(crate) fn etag(inode: &Inode) -> Option<&ETag> {
     inode.object().map(|object| &object.etag)
 }

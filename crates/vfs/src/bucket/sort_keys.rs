@@ -11,7 +11,7 @@ use crate::layout::object_key;
 
 /// The prefix of the name of an object that shares its plain name with a directory. Sort keys of such objects are in the order
 /// of their names.
-const BESIDE: &[u8] = b"%=";
+const SHADOWED: &[u8] = b"%=";
 /// The prefixes of the other escapes. Their sort keys are not in the order of their names.
 const OTHER_ESCAPES: [&[u8]; 4] = [b"%!", b"%+", b"%=%!", b"%=%+"];
 /// Entries to read from the namespace at once.
@@ -55,7 +55,7 @@ pub(crate) fn entries_between(
     let others = other_escapes(names, dir)?;
     loop {
         let (mut entries, plain_bound) = plain(names, dir, after, end, limit)?;
-        let (objects, object_bound) = beside(names, dir, after, end, limit)?;
+        let (objects, object_bound) = shadowed_objects(names, dir, after, end, limit)?;
         let bound = plain_bound.into_iter().chain(object_bound).min();
         entries.extend(objects);
         entries.extend(others.iter().cloned());
@@ -95,7 +95,7 @@ fn plain(
         }
         if is_escape(&name) {
             // Skip all names with this prefix: they are escapes.
-            return Step::SkipTo([&name.as_bytes()[..BESIDE.len()], &[u8::MAX; NAME_BYTES_MAX]].concat());
+            return Step::SkipTo([&name.as_bytes()[..SHADOWED.len()], &[u8::MAX; NAME_BYTES_MAX]].concat());
         }
         push(&mut entries, name, dentry);
         Step::Next
@@ -105,7 +105,7 @@ fn plain(
 
 /// Returns objects that share their plain name with a directory and sort after `after`. If the scan stopped at `limit`, also
 /// returns the sort key before which it is complete.
-fn beside(
+fn shadowed_objects(
     names: &Namespace,
     dir: Ino,
     after: &[u8],
@@ -113,9 +113,9 @@ fn beside(
     limit: usize,
 ) -> Result<(Vec<Entry>, Option<Vec<u8>>)> {
     let mut entries = Vec::new();
-    let from = [BESIDE, after].concat();
+    let from = [SHADOWED, after].concat();
     let bound = each(names, dir, &from, limit, |name, dentry| {
-        let plain = name.as_bytes().strip_prefix(BESIDE);
+        let plain = name.as_bytes().strip_prefix(SHADOWED);
         let Some(plain) = plain.filter(|plain| end.is_none_or(|end| *plain <= end)) else {
             return Step::Stop;
         };
@@ -125,7 +125,7 @@ fn beside(
         }
         Step::Next
     })?;
-    Ok((entries, bound.and_then(|name| name.strip_prefix(BESIDE).map(<[u8]>::to_vec))))
+    Ok((entries, bound.and_then(|name| name.strip_prefix(SHADOWED).map(<[u8]>::to_vec))))
 }
 
 /// Returns the entries with any of the other escapes, unordered. Such names are rare.
@@ -208,7 +208,7 @@ fn push(entries: &mut Vec<Entry>, name: Name, dentry: Dentry) {
 }
 
 fn is_escape(name: &Name) -> bool {
-    name.as_bytes().starts_with(BESIDE) || is_other_escape(name)
+    name.as_bytes().starts_with(SHADOWED) || is_other_escape(name)
 }
 
 fn is_other_escape(name: &Name) -> bool {

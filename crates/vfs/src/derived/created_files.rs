@@ -1,4 +1,4 @@
-//! Files that were made in derived directories: there until the view has heard of them.
+//! Files that were created in derived directories. They are shown until the view knows them.
 
 use meta::{Ino, Moment, Name};
 use std::collections::BTreeMap;
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use super::nodes::Place;
 
-/// More are forgotten: they are there again when their view has heard of them.
+/// Maximum files to remember. Above it all are forgotten, and shown again when their view knows them.
 const FILES_MAX: usize = 1 << 16;
 
-/// A view hears of what was stored so much later at most than it is recent.
+/// Maximum time, in addition to the view's recency, until a view knows a stored file.
 const REPORTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// By their places.
+/// Created files by directory and name.
 #[derive(Debug, Default)]
 pub(super) struct CreatedFiles(Mutex<BTreeMap<Place, Made>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Made {
     ino: Ino,
-    /// From when on the view decides, once it is stored.
+    /// When the view alone decides whether the file is shown. Set once the file is stored.
     until: Option<Moment>,
 }
 
@@ -42,7 +42,7 @@ impl CreatedFiles {
         self.files().remove(place);
     }
 
-    /// A file of these is stored: whether it is still there although its view does not say so.
+    /// Returns whether a stored file is still shown although its view does not list it. Forgets the file if not.
     pub(super) fn is_pending(&self, place: &Place, now: Moment, recency: Duration) -> bool {
         let mut files = self.files();
         let Some(made) = files.get_mut(place) else { return false };
@@ -54,7 +54,7 @@ impl CreatedFiles {
         false
     }
 
-    /// The names made in a directory after one, up to another.
+    /// Returns the names of created files in a directory, after one name and up to another.
     pub(super) fn names(&self, dir: Ino, after: Option<&Name>, to: Option<&Name>) -> Vec<Name> {
         let files = self.files();
         if files.is_empty() {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_there_until_its_view_must_have_heard_of_it() {
+    fn a_file_is_shown_until_its_view_must_know_it() {
         let created = CreatedFiles::default();
         let name = |text: &str| Name::try_from(text).unwrap();
         let place = (Ino(9), name("m"));

@@ -1,4 +1,5 @@
-//! What is made and removed in derived directories: files of the volume, where the view says, and directories of the view.
+//! Creation and removal in derived directories: of files of the volume at the location that the view gives, and of directories
+//! of the view.
 
 use meta::{Ino, Kind};
 
@@ -11,19 +12,18 @@ use crate::filesystem::name;
 use crate::names::handles::Opened;
 use crate::{Attr, Error, Filesystem, Result};
 
-/// Views show files and directories.
-const ONLY_FILES: Error =
-    Error::new(libc::EPERM, "a view has files and directories: nothing else is made in one");
+/// The error for other file types.
+const ONLY_FILES: Error = Error::new(libc::EPERM, "a view can contain only files and directories");
 
 impl Filesystem {
-    /// An error for what a view cannot have, where `dir` is in one.
+    /// Returns an error if `dir` is in a view, or `name` is the views' own.
     pub(crate) fn check_not_derived(&self, dir: Ino, name: &[u8]) -> Result<()> {
         let is_derived = self.derived_at(dir).is_some() || self.is_derived_name(dir, name);
         if is_derived { Err(ONLY_FILES) } else { Ok(()) }
     }
 
-    /// Makes and opens a file at the place in the volume that the view says, with what keeps it in the view: the first that is
-    /// stored of it has that.
+    /// Creates and opens a file at the location in the volume that the view gives, with the metadata that keeps it in the view.
+    /// Its first PUT has that metadata.
     pub(crate) async fn create_derived(
         &self,
         views: &Derivation,
@@ -46,7 +46,7 @@ impl Filesystem {
         Ok(made)
     }
 
-    /// What a new file has beside its bytes waits to be stored with it.
+    /// Sets the metadata of a new file as pending changes, to be stored with its bytes.
     pub(crate) fn set_pending_description(&self, ino: Ino, placed: &Placed) -> Result<()> {
         let pair = |space: &[u8], name: &str, value: &str| {
             ([space, name.as_bytes()].concat(), value.as_bytes().to_vec())
@@ -60,7 +60,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Removes the file that a name of a view leads to: its object.
+    /// Removes the file under a name of a view, together with its object.
     pub(crate) async fn unlink_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
         self.writable()?;
         let place = (parent, name(bytes)?);
@@ -72,14 +72,16 @@ impl Filesystem {
         self.unlink_name(dir, &home, inode.ino).await
     }
 
-    /// Makes a directory of the view.
+    /// Creates a directory of the view.
     pub(crate) async fn mkdir_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<Attr> {
         self.writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
         match views.tree.find(&path).await? {
             Some(_) => Err(Error::EXISTS),
-            None if path.len() == 1 => Err(Error::new(libc::EPERM, "views are made by rulesets")),
+            None if path.len() == 1 => {
+                Err(Error::new(libc::EPERM, "views are created and removed by rulesets"))
+            }
             None => {
                 views.tree.make_directory(&path).await?;
                 Ok(views.attr(views.refer(place), &self.defaults))
@@ -96,7 +98,7 @@ impl Filesystem {
             None => return Err(Error::NOT_FOUND),
             Some(DerivedEntry::File(_)) => return Err(Error::NOT_DIRECTORY),
             Some(DerivedEntry::Directory) if path.len() == 1 => {
-                return Err(Error::new(libc::EPERM, "views are made by rulesets"));
+                return Err(Error::new(libc::EPERM, "views are created and removed by rulesets"));
             }
             Some(DerivedEntry::Directory) => {}
         }
@@ -109,7 +111,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether a file was made in a directory of which the view does not know yet.
+    /// Returns whether a directory has a created file that the view does not know yet.
     fn has_created(&self, views: &Derivation, dir: Ino) -> Result<bool> {
         for name in views.created.names(dir, None, None) {
             if self.created_file(views, &(dir, name))?.is_some() {

@@ -9,12 +9,12 @@ use super::{DerivedEntry, DerivedFile};
 use crate::ops::Listed;
 use crate::{Filesystem, Result};
 
-/// An entry of a derived directory; `None`: a directory.
+/// An entry of a derived directory; `None` for a directory.
 type Entry = (Name, Option<Inode>);
 
 impl Filesystem {
-    /// Up to `limit` entries after a name and whatever was made here among them, without cookies; and the last name that was
-    /// gone past, none at the end.
+    /// Lists up to `limit` entries after a name, and created files among them, without cookies. Also returns the last name that
+    /// was passed, `None` at the end.
     pub(crate) async fn list_derived(
         &self,
         views: &Derivation,
@@ -42,7 +42,7 @@ impl Filesystem {
         Ok((listed.collect(), last))
     }
 
-    /// Files that were made here and of which the view does not know yet.
+    /// Returns files that were created here and that the view does not know yet.
     fn created_files(
         &self,
         views: &Derivation,
@@ -90,7 +90,7 @@ impl Filesystem {
         Ok(entries)
     }
 
-    /// The same with attributes that can be believed, many asked for at a time; what is gone is left out.
+    /// Returns the entries with authoritative attributes, read concurrently. Leaves out files that are gone.
     async fn exact_entries(&self, entries: Vec<Entry>) -> Result<Vec<Entry>> {
         let (names, inodes): (Vec<Name>, Vec<Option<Inode>>) = entries.into_iter().unzip();
         let is_directory: Vec<bool> = inodes.iter().map(Option::is_none).collect();

@@ -1,4 +1,4 @@
-//! What is under the names of derived directories.
+//! Lookups in derived directories.
 
 use meta::{Ino, Inode, Name};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Derived, DerivedEntry, is_derived};
 use crate::filesystem::name;
 use crate::{Attr, Error, Filesystem, Result};
 
-/// What a name of a derived directory stands for.
+/// The entry under a name of a derived directory.
 #[derive(Debug)]
 pub(super) enum Target {
     Directory,
@@ -17,17 +17,17 @@ pub(super) enum Target {
 }
 
 impl Filesystem {
-    /// Shows derived directories from now on: under a name in the root, which listings leave out, or in place of everything
-    /// else. Called once, before the file system is used. The top directory has `top_mode` if one is given, or the mode of
-    /// directories without a mode of their own.
+    /// Shows a tree of derived directories: under a name in the root that listings leave out, or, if `at` is `None`, in place
+    /// of all other names. Called once, before the file system is used. The top directory has the mode `top_mode` if given, or
+    /// else the default mode of directories.
     ///
     /// # Errors
-    /// A volume named by inode has no views; EBUSY where derived directories are shown already.
+    /// EIO in a volume named by inode, which has no views. EBUSY if derived directories are shown already.
     pub fn derive(&self, at: Option<&[u8]>, tree: Arc<dyn Derived>, top_mode: Option<u16>) -> Result<()> {
         let at = at.map(name).transpose()?;
         if !self.layout.follows_paths() {
             return Err(Error::Volume(
-                "says that it is named by inode: its objects are no files, and no view can find them".into(),
+                "says that it is named by inode: views need a volume named by path".into(),
             ));
         }
         let derivation = Derivation::new(tree, at, top_mode, self.now());
@@ -36,12 +36,12 @@ impl Filesystem {
             .map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
     }
 
-    /// The derived directories, if an inode is one of them.
+    /// Returns the derived directories if an inode is one of them.
     pub(crate) fn derived_at(&self, ino: Ino) -> Option<&Derivation> {
         self.derived.get().filter(|views| is_derived(ino) || ino == views.root)
     }
 
-    /// Whether a name in a directory is that of the derived directories, which hide whatever else has it.
+    /// Returns whether a name in a directory is that of the derived directories. They hide any other entry with this name.
     pub(crate) fn is_derived_name(&self, parent: Ino, name: &[u8]) -> bool {
         parent == Ino::ROOT
             && self
@@ -50,15 +50,15 @@ impl Filesystem {
                 .is_some_and(|views| views.at.as_ref().is_some_and(|at| at.as_bytes() == name))
     }
 
-    /// Whether an inode is a derived directory, the root included where it is one.
+    /// Returns whether an inode is a derived directory, including the root if it is one.
     pub(crate) fn is_derived_directory(&self, ino: Ino) -> bool {
         self.derived_at(ino).is_some()
     }
 
-    /// An error for changes of attributes, which derived directories do not keep.
+    /// Returns an error for changes of attributes, which derived directories do not store.
     pub(crate) fn check_not_derived_directory(&self, ino: Ino) -> Result<()> {
         match self.is_derived_directory(ino) {
-            true => Err(Error::new(libc::EPERM, "a directory of a view keeps no attributes of its own")),
+            true => Err(Error::new(libc::EPERM, "cannot change the attributes of a directory of a view")),
             false => Ok(()),
         }
     }
@@ -81,7 +81,7 @@ impl Filesystem {
         }
     }
 
-    /// Counts one kernel reference to a file that was found in a derived directory, unless it was evicted since.
+    /// Adds a kernel reference to a file found in a derived directory. Returns false if the file was evicted meanwhile.
     pub(super) fn refer_shown(&self, views: &Derivation, ino: Ino, place: &Place) -> bool {
         let is_referred = self.refer(ino);
         if is_referred {
@@ -90,7 +90,7 @@ impl Filesystem {
         is_referred
     }
 
-    /// What is under a name.
+    /// Returns the entry under a name.
     pub(super) async fn resolve_derived(&self, views: &Derivation, place: &Place) -> Result<Option<Target>> {
         let path = views.path_of((place.0, &place.1))?;
         let asked_at = self.moment();
@@ -105,7 +105,7 @@ impl Filesystem {
         }
     }
 
-    /// A file that was made here and of which the view has not heard yet.
+    /// Returns a file that was created here and that the view does not know yet.
     pub(super) fn created_file(&self, views: &Derivation, place: &Place) -> Result<Option<Inode>> {
         let Some(ino) = views.created.get(place) else { return Ok(None) };
         let inode = self.names.inodes(&[ino])?.pop().flatten();
@@ -121,7 +121,7 @@ impl Filesystem {
         Ok(Some(inode))
     }
 
-    /// What a view says of a file that was found in it, if it still shows it.
+    /// Returns a file that was found in a view, if the view still shows it.
     pub(crate) async fn revalidate_shown(&self, ino: Ino) -> Result<Option<Inode>> {
         let Some(views) = self.derived.get() else { return Ok(None) };
         let Some(place) = views.shown_at(ino) else { return Ok(None) };
@@ -137,7 +137,7 @@ impl Filesystem {
         }
     }
 
-    /// What a derived directory is.
+    /// Returns the attributes of a derived directory.
     pub(crate) async fn derived_attr(&self, views: &Derivation, ino: Ino) -> Result<Attr> {
         let path = views.path(ino)?;
         if !path.is_empty() && !matches!(views.tree.find(&path).await?, Some(DerivedEntry::Directory)) {

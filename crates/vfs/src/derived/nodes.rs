@@ -1,7 +1,7 @@
-//! Derived directories by number, and what the kernel holds of them.
+//! Inode numbers of derived directories, and what the kernel references of them.
 //!
-//! A number has its highest bit set, which no inode of a namespace has, and is made of the directory's place, so that it stays
-//! the same as long as nothing else has it. A directory that is renamed keeps its own.
+//! A number has the highest bit set, which no inode of a namespace has. It is a hash of the directory's place, so it stays the
+//! same as long as no other directory uses it. A renamed directory keeps its number.
 
 use meta::{Ino, Kind, Name};
 use std::collections::HashMap;
@@ -17,28 +17,28 @@ use crate::{Attr, Error, Result};
 
 const DERIVED_BIT: u64 = 1 << 63;
 
-/// Whether a number is a derived directory's.
+/// Returns whether a number is that of a derived directory.
 pub(crate) fn is_derived(ino: Ino) -> bool {
     ino.0 & DERIVED_BIT != 0
 }
 
-/// Directory and name.
+/// A directory and a name in it.
 pub(super) type Place = (Ino, Name);
 
 /// The derived directories of a file system.
 #[derive(Debug)]
 pub(crate) struct Derivation {
     pub(super) tree: Arc<dyn Derived>,
-    /// The name in the root under which they are; `None`: they are all there is.
+    /// The name of the top directory in the root; `None` if the derived directories replace the root.
     pub(crate) at: Option<Name>,
     pub(crate) root: Ino,
-    /// The mode of the top directory, where it is not that of directories without a mode of their own.
+    /// The mode of the top directory, if it differs from the default mode.
     top_mode: Option<u16>,
     since: Timestamp,
     nodes: Mutex<Nodes>,
-    /// Files that were made in them.
+    /// Files that were created in derived directories.
     pub(super) created: CreatedFiles,
-    /// What front ends keep.
+    /// Listings that front ends may have cached.
     pub(crate) listings: Listings,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Derivation {
 struct Nodes {
     by_ino: HashMap<Ino, Node>,
     by_place: HashMap<Place, Ino>,
-    /// Under which of their names the kernel found files that it holds.
+    /// Referenced files, each with the name under which the kernel last found it.
     files: HashMap<Ino, Place>,
-    /// The same by these names, and by those under which it found them before.
+    /// Referenced files by name, including names under which the kernel found them earlier.
     by_name: HashMap<Place, Ino>,
     before: HashMap<Ino, Vec<Place>>,
 }
@@ -71,7 +71,7 @@ impl Derivation {
         Self { tree, at, root, top_mode, since, nodes, created, listings }
     }
 
-    /// The names that lead to a derived directory.
+    /// Returns the path of a derived directory.
     pub(super) fn path(&self, mut dir: Ino) -> Result<Vec<Name>> {
         let nodes = self.nodes();
         let mut path = Vec::new();
@@ -90,17 +90,17 @@ impl Derivation {
         Ok(path)
     }
 
-    /// What has a directory in it.
+    /// Returns the parent of a directory.
     pub(crate) fn parent(&self, dir: Ino) -> Ino {
         self.nodes().by_ino.get(&dir).map_or(Ino::ROOT, |node| node.place.0)
     }
 
-    /// The number of a directory, which nobody holds by that.
+    /// Returns the number of a directory without adding a reference.
     pub(super) fn number(&self, place: &Place) -> Ino {
         self.nodes().number(place)
     }
 
-    /// The same with one more reference of the kernel.
+    /// Returns the number of a directory, and adds a kernel reference.
     pub(super) fn refer(&self, place: Place) -> Ino {
         let mut nodes = self.nodes();
         let ino = nodes.number(&place);
@@ -110,7 +110,7 @@ impl Derivation {
         ino
     }
 
-    /// Takes references away.
+    /// Removes kernel references.
     pub(crate) fn forget(&self, ino: Ino, count: u64) {
         let mut nodes = self.nodes();
         let Some(node) = nodes.by_ino.get_mut(&ino) else { return };
@@ -125,7 +125,7 @@ impl Derivation {
         }
     }
 
-    /// A directory has another place.
+    /// Changes the place of a directory.
     pub(super) fn rename(&self, from: &Place, to: &Place) {
         let mut nodes = self.nodes();
         let Some(ino) = nodes.by_place.remove(from) else { return };
@@ -135,38 +135,38 @@ impl Derivation {
         nodes.by_place.insert(to.clone(), ino);
     }
 
-    /// A directory's place is free.
+    /// Removes a directory from its place.
     pub(super) fn remove(&self, place: &Place) {
         self.nodes().by_place.remove(place);
     }
 
-    /// The kernel holds a file that it found here.
+    /// Records the name under which the kernel found a file that it references.
     pub(super) fn record_shown(&self, ino: Ino, place: Place) {
         self.nodes().record_shown(ino, place);
     }
 
-    /// Where the kernel found a file that it holds.
+    /// Returns the name under which the kernel last found a file that it references.
     pub(crate) fn shown_at(&self, ino: Ino) -> Option<Place> {
         self.nodes().files.get(&ino).cloned()
     }
 
-    /// The kernel holds a file no more.
+    /// Forgets a file that the kernel no longer references.
     pub(crate) fn forget_file(&self, ino: Ino) {
         self.nodes().forget_file(ino);
     }
 
-    /// The file that the kernel found under a name, if it holds it.
+    /// Returns the file that the kernel found under a name, if it references the file.
     pub(super) fn held_file(&self, place: &Place) -> Option<Ino> {
         self.nodes().by_name.get(place).copied()
     }
 
-    /// The number of a directory, if the kernel holds it and those above it.
+    /// Returns the number of a directory, if the kernel references it and all directories above.
     pub(super) fn held(&self, path: &[Name]) -> Option<Ino> {
         let nodes = self.nodes();
         path.iter().try_fold(self.root, |dir, name| nodes.by_place.get(&(dir, name.clone())).copied())
     }
 
-    /// The names that the kernel holds in a directory and those below it.
+    /// Returns the names that the kernel may have cached, by directory, in a directory and all below it.
     pub(super) fn held_below(&self, top: Ino) -> HashMap<Ino, Vec<Name>> {
         let nodes = self.nodes();
         let mut held: HashMap<Ino, Vec<Name>> = HashMap::new();
@@ -179,7 +179,7 @@ impl Derivation {
         held
     }
 
-    /// What a derived directory looks like.
+    /// Returns the attributes of a derived directory.
     pub(super) fn attr(&self, ino: Ino, defaults: &Defaults) -> Attr {
         Attr {
             ino,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_its_number_through_a_rename_and_its_old_place_gets_another() {
+    fn a_renamed_directory_keeps_its_number_and_its_old_place_gets_another() {
         let views = Derivation::new(Arc::new(Nothing), Some(name(".views")), None, Timestamp::default());
         let a = views.refer((views.root, name("a")));
         let below = views.refer((a, name("below")));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_nobody_holds_is_the_one_that_is_given_later() {
+    fn an_unreferenced_number_is_stable() {
         let views = Derivation::new(Arc::new(Nothing), None, None, Timestamp::default());
         let place = (Ino::ROOT, name("a"));
         let listed = views.number(&place);

@@ -1,8 +1,7 @@
 //! Renames in derived directories.
 //!
-//! A file that gets another name in its directory is renamed in the volume, where it lies; one that gets another directory is
-//! told so by its properties, which the view changes. Nothing moves between views, or between a view and the volume's own
-//! directories.
+//! A file that gets another name in its directory is renamed in the volume. A file that gets another directory has its
+//! properties changed by the view. Nothing can be moved between views, or between a view and the volume's own directories.
 
 use meta::{Ino, Inode, Name};
 
@@ -11,11 +10,10 @@ use super::nodes::{Derivation, Place};
 use crate::filesystem::name;
 use crate::{Error, Filesystem, Result};
 
-const ELSEWHERE: Error =
-    Error::new(libc::EXDEV, "what is in a view is moved within the view: elsewhere it is copied");
+const ELSEWHERE: Error = Error::new(libc::EXDEV, "cannot move entries out of or into a view: copy them");
 
 impl Filesystem {
-    /// Renames where one end at least is in a view.
+    /// Renames an entry if the source or the destination is in a view.
     pub(crate) async fn rename_derived(
         &self,
         views: &Derivation,
@@ -29,12 +27,12 @@ impl Filesystem {
             return Err(ELSEWHERE);
         }
         if flags & !libc::RENAME_NOREPLACE != 0 {
-            return Err(Error::new(libc::EINVAL, "nothing is exchanged in a view"));
+            return Err(Error::new(libc::EINVAL, "entries of a view cannot be exchanged"));
         }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
         let (old, new) = (views.path_of((from.0, &from.1))?, views.path_of((to.0, &to.1))?);
         if old.len() < 2 || new.len() < 2 {
-            return Err(Error::new(libc::EPERM, "views are named by rulesets"));
+            return Err(Error::new(libc::EPERM, "views are named by their rulesets"));
         }
         if old[0] != new[0] {
             return Err(ELSEWHERE);
@@ -62,7 +60,7 @@ impl Filesystem {
         (to, new): (&Place, &[Name]),
     ) -> Result<()> {
         if new.starts_with(old) && new.len() > old.len() {
-            return Err(Error::new(libc::EINVAL, "a directory cannot lie in itself"));
+            return Err(Error::new(libc::EINVAL, "cannot move a directory into itself"));
         }
         views.tree.rename(old, new).await?;
         views.rename(from, to);
@@ -77,7 +75,7 @@ impl Filesystem {
         (to, new): (&Place, &[Name]),
     ) -> Result<()> {
         if from.0 == to.0 {
-            // The view refuses a name that it could not show.
+            // Fails if the view could not show the new name.
             views.tree.place(new).await?;
             let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
             self.rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
@@ -91,7 +89,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A file takes the place of another, also in the volume.
+    /// Replaces a file by another one, in the view and in the volume.
     async fn replace_shown(
         &self,
         views: &Derivation,
@@ -113,7 +111,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A file has another name here until the view has heard of it: front ends, which know, do not keep it so long.
+    /// Shows a file under its new name until the view knows it. Front ends know the new name, and must not cache it for the
+    /// view's lifetime.
     fn note_renamed(&self, views: &Derivation, from: &Place, to: &Place, file: &Inode) {
         views.created.remove(from);
         views.created.insert(to.clone(), file.ino);

@@ -77,7 +77,7 @@ impl Filesystem {
         let mut listed = self.dots(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let Some(mut after) = positions(&handle).text(cookie) else {
+        let Some(mut after) = positions(&handle).sort_key(cookie) else {
             return Err(LOST_POSITION);
         };
         let directory = self.directories.get(handle.ino);
@@ -157,7 +157,7 @@ impl Filesystem {
     /// The entry after which a listing of a derived directory goes on, which may have been read through another handle and kept.
     fn resumed(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
-        if let Some(text) = positions(handle).text(cookie) {
+        if let Some(text) = positions(handle).sort_key(cookie) {
             return Ok(Some(Name::new(&text)?));
         }
         let kept = handle.kept.as_ref().and_then(|kept| kept.name(last as usize)).ok_or(LOST_POSITION)?;

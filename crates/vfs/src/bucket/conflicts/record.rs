@@ -1,4 +1,4 @@
-//! What is written down of a conflict.
+//! Conflict records and their encoding.
 
 use serde::{Deserialize, Serialize};
 use store::{ETag, ObjectKey, ObjectRef, Timestamp};
@@ -6,39 +6,39 @@ use store::{ETag, ObjectKey, ObjectRef, Timestamp};
 use super::ConflictPolicy;
 use crate::objects::from_hex;
 
-/// The version that this Tenon writes and reads.
+/// Version of the record format that this Tenon reads and writes.
 const VERSION: u32 = 1;
 
-/// A conflict, and where the bytes of both sides are.
+/// A conflict, with the locations of both sides' bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Tells it from others: 16 hexadecimal digits.
+    /// Unique id: 16 hexadecimal digits.
     pub id: String,
-    /// The object that both sides wanted.
+    /// The key that both sides stored to.
     pub key: ObjectKey,
     /// The file's path from the volume's root.
     pub path: Vec<u8>,
-    /// When it was found.
+    /// When the conflict was detected.
     pub at: Timestamp,
-    /// By which it was settled.
+    /// The policy that was applied.
     pub policy: ConflictPolicy,
-    /// The tag of the bucket's object when it was found; `None`: it was deleted.
+    /// The etag of the bucket's object when the conflict was detected; `None` if it had been deleted.
     pub seen: Option<ETag>,
-    /// Where the bytes that were written here are. `None` while they are being stored, and if they are not complete and
-    /// nothing is left of them.
+    /// The location of the bytes written here. `None` while they are being stored, or if nothing is left of incomplete bytes.
     pub file: Option<Side>,
-    /// Where the bucket's bytes are. `None`: it was deleted there.
+    /// The location of the bucket's bytes; `None` if the object was deleted there.
     pub bucket: Option<Side>,
-    /// Whether the file's bytes are all there: of one edited in side_record the rest may have gone with the object.
+    /// Whether the file's bytes are complete. If the file was edited in place, the unmodified part may have been lost with the
+    /// object.
     pub is_complete: bool,
 }
 
-/// Where one side's bytes are.
+/// The location of one side's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// The object.
+    /// The object's key.
     pub key: ObjectKey,
-    /// Its tag when it was stored.
+    /// The object's etag when it was stored.
     pub etag: ETag,
 }
 
@@ -49,17 +49,17 @@ impl Side {
 }
 
 impl Conflict {
-    /// Whether the path takes no writes until it is resolved.
+    /// Returns whether the path takes no writes until the conflict is resolved.
     pub fn blocks(&self) -> bool {
         self.policy == ConflictPolicy::Fail
     }
 
-    /// Whether nothing is left of the file's bytes.
+    /// Returns whether nothing is left of the file's bytes.
     pub fn is_gone(&self) -> bool {
         self.file.is_none() && !self.is_complete
     }
 
-    /// The side that has the name.
+    /// Returns the side whose object has the name.
     pub(crate) fn side_at_key(&self) -> Option<&Side> {
         let has_name = |side: &&Side| side.key == self.key;
         self.file.as_ref().filter(has_name).or(self.bucket.as_ref().filter(has_name))
@@ -79,7 +79,7 @@ impl Conflict {
         };
         match serde_json::to_vec(&written) {
             Ok(text) => text,
-            Err(error) => unreachable!("numbers and texts are JSON: {error}"),
+            Err(error) => unreachable!("a record is valid JSON: {error}"),
         }
     }
 
@@ -102,7 +102,7 @@ impl Conflict {
     }
 }
 
-/// The record as JSON; keys and paths in hexadecimal, as they need not be text.
+/// The record as JSON. Keys and paths are in hexadecimal, as they may not be valid UTF-8.
 #[derive(Serialize, Deserialize)]
 struct ConflictRecord {
     v: u32,
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_as_written_and_newer_ones_refused() {
+    fn records_are_read_back_and_newer_versions_refused() {
         let key = |text: &str| ObjectKey::try_from(text).unwrap();
         let side = |text: &str| Some(Side { key: key(text), etag: ETag::new("e") });
         let conflict = Conflict {

@@ -1,4 +1,4 @@
-//! Somebody says which side of a conflict stays.
+//! Resolves conflicts: keeps one side, or both.
 
 use store::{CopyOptions, ObjectKey, Precondition, StoreError};
 
@@ -11,20 +11,20 @@ const GONE: Error = Error::new(
     "nothing is left of the file: its object was replaced before it moved; --keep bucket or both",
 );
 
-/// What stays of a conflict.
+/// The sides of a conflict to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// What the bucket had; that may be nothing.
+    /// The bucket's side, which may be a deletion.
     Bucket,
-    /// What was written here.
+    /// The side written here.
     File,
-    /// Both: what has not the name is a file beside it.
+    /// Both sides. The side that lost the name becomes another file in the same directory.
     Both,
 }
 
 impl Filesystem {
-    /// Resolves a conflict, whose record goes. `ESTALE` if the object that would be replaced or deleted is none of the
-    /// two any more.
+    /// Resolves a conflict and removes its record. Returns `ESTALE` if the object to replace or delete belongs to neither side
+    /// any more.
     pub async fn resolve_conflict(&self, id: &str, keep: Keep) -> Result<()> {
         self.writable()?;
         let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
@@ -37,7 +37,7 @@ impl Filesystem {
                 return Err(GONE);
             }
             if conflict.file.is_none() && !conflict.is_gone() {
-                // Nobody heard whether it got there.
+                // The answer to the upload was lost, so read what is at the key.
                 conflict.file = self.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
             }
             self.apply_resolution(&conflict, keep).await.map_err(|error| stale_error(&conflict, error))?
@@ -49,7 +49,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The keys that are not what they were.
+    /// Stores and deletes objects as `keep` requires. Returns the keys that changed.
     async fn apply_resolution(&self, conflict: &Conflict, keep: Keep) -> Result<Vec<ObjectKey>> {
         let named = conflict.side_at_key();
         let (kept, other) = match keep {
@@ -58,7 +58,7 @@ impl Filesystem {
             Keep::Both => return self.keep_both(conflict).await,
         };
         if kept == named {
-            // What has the name may have changed since, and stays so.
+            // Leave the object that has the name as it is, even if it has changed since.
             return self.delete_side(other).await;
         }
         let there = match named {
@@ -69,7 +69,7 @@ impl Filesystem {
             Some(side) => {
                 self.copy_side(side, &conflict.key, there).await?;
                 let changed_keys = self.delete_side(Some(side)).await?;
-                // Beside, where it has not the name: it was replaced just now.
+                // Delete the other side's object only if it is at another key: otherwise it was replaced just now.
                 let left = other.filter(|other| other.key != conflict.key);
                 Ok([vec![conflict.key.clone()], changed_keys, self.delete_side(left).await?].concat())
             }
@@ -80,7 +80,7 @@ impl Filesystem {
         }
     }
 
-    /// What lies under `lost+found` becomes a file beside the other.
+    /// Moves the side under `lost+found` to a new file in the same directory as the other.
     async fn keep_both(&self, conflict: &Conflict) -> Result<Vec<ObjectKey>> {
         let lost = [self.config.prefix.as_slice(), LOST_AND_FOUND.as_bytes(), b"/"].concat();
         let sides = [&conflict.file, &conflict.bucket];
@@ -99,7 +99,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Deletes a side's object, unless it has been changed since.
+    /// Deletes a side's object, unless it has changed since.
     async fn delete_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
         let Some(side) = side else { return Ok(Vec::new()) };
         match self.unchanged_precondition(side).await {
@@ -110,7 +110,7 @@ impl Filesystem {
         Ok(vec![side.key.clone()])
     }
 
-    /// The condition that a side is what it was. One that waited in the write-back log has another tag by now.
+    /// Returns the precondition that a side is unchanged. An object that waited in the write-back log has another etag by now.
     async fn unchanged_precondition(&self, side: &Side) -> Result<Precondition> {
         let etag = match side.etag.is_provisional() {
             true => self.store.head(&side.key).await?.object.etag,

@@ -1,8 +1,8 @@
-//! What somebody else says that files are, such as an event handler: known without a look at the bucket.
+//! Imports files that an event handler reports, without asking the bucket.
 //!
-//! Directories on the way to a file are made as ones that were never listed, and the file as one that was seen when it was
-//! stored: who opens it, or comes to it by its path, looks. Of what is known here already only what is clearly older gives way; where
-//! the times do not tell, the bucket does.
+//! Missing directories on the path are created as directories that were never listed. The file is created as if it had been
+//! seen when it was stored, so that an open or a lookup by path revalidates it. A report replaces a known file only if that is
+//! clearly older. If the times do not tell, the bucket is asked.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op};
@@ -16,41 +16,41 @@ use crate::derived::DerivedFile;
 use crate::layout::is_reserved;
 use crate::{Error, Filesystem, Result};
 
-/// Who says what files are may lag behind the bucket by so long: what was changed here since is looked at.
+/// Maximum lag of reports behind the bucket. Names that were changed here within this time are looked up.
 const LAG: Duration = Duration::from_secs(10);
 
-/// Files that are looked at in the bucket at the same time.
+/// Maximum concurrent lookups.
 const LOOKS_AT_ONCE: usize = 32;
 
-/// What becomes of a file that somebody spoke of.
+/// The result for one reported file.
 #[derive(Debug)]
 enum Resolution {
-    /// It is this one.
+    /// The file is known already.
     Known(Box<Inode>),
-    /// It was made known under this name, by this number unless somebody else was faster.
+    /// The file is imported under this name, with this number unless the name was imported concurrently.
     Imported(Ino, Name, Ino),
-    /// It is what is known under this name now.
+    /// The file known under this name was updated.
     Updated(Ino, Name),
-    /// Only the bucket can say what is under this name of a directory.
+    /// The bucket must be asked for this name of a directory.
     AskBucket(Ino, Name),
-    /// No name leads to it.
+    /// The key has no name in this volume.
     NoName,
 }
 
-/// What was said, and when it was asked for.
+/// Reports that are processed together, and when they were requested.
 struct ReportBatch<'s> {
     asked_at: Moment,
     /// The wall-clock time of `asked_at`.
     time: Timestamp,
     is_valid: IsValidLook<'s>,
-    /// Directories by what the keys of their entries begin with.
+    /// Directories found so far, by path.
     directories: HashMap<Vec<Vec<u8>>, Ino>,
     ops: Vec<Op>,
 }
 
 impl Filesystem {
-    /// The files that were spoken of, in their order; `None` for what is not there. Costs no request but where the bucket alone
-    /// can say which of two states is the newer one.
+    /// Returns the reported files, in the order of the reports; `None` for files that do not exist. Sends requests only where
+    /// the bucket alone can tell which of two states is newer.
     pub(crate) async fn resolve_reported(
         &self,
         files: &[&DerivedFile],
@@ -98,7 +98,7 @@ impl Filesystem {
             let resolutions: Vec<Resolution> = resolutions.collect::<Result<_>>()?;
             for outcome in self.names.commit_all(&self.ctx(), &batch.ops)? {
                 if let Err(error) = outcome {
-                    tracing::debug!(%error, "somebody else made it known");
+                    tracing::debug!(%error, "a reported file was imported concurrently");
                 }
             }
             Ok(resolutions)
@@ -134,7 +134,7 @@ impl Filesystem {
         self.apply_if_newer(file, (dir, name), local, batch)
     }
 
-    /// Something is known under the name already.
+    /// Compares a report with the file that is known under its name.
     fn apply_if_newer(
         &self,
         file: &DerivedFile,
@@ -152,8 +152,9 @@ impl Filesystem {
         if is_same && !says_more {
             return Ok(Resolution::Known(Box::new(local)));
         }
-        // An event says milliseconds and headers say seconds, so times within one second have no order. An earlier time proves
-        // nothing: S3 dates an object that was uploaded in parts when the upload began, and its event when it ended.
+        // Events have a resolution of milliseconds and headers of seconds, so times within one second have no order. An earlier
+        // time proves nothing either: S3 dates an object that was uploaded in parts by the begin of the upload, and its event
+        // by the end.
         let is_later = stored_at(&local).is_some_and(|known| known.secs() < file.modified.secs());
         if local.object().is_none() || !(is_same || is_later) {
             return Ok(Resolution::AskBucket(dir, name));
@@ -165,7 +166,7 @@ impl Filesystem {
         Ok(Resolution::Updated(dir, name))
     }
 
-    /// What was said of a file, as if it had been seen at a time.
+    /// Returns a report as an observation made at `seen_at`.
     fn observed_from(&self, file: &DerivedFile, seen_at: Moment) -> Observed {
         let object = ObjectRef {
             last_modified: Some(file.modified),
@@ -181,7 +182,7 @@ impl Filesystem {
         }
     }
 
-    /// The names of the directories on the way to a file, and its own.
+    /// Returns the directory names on the path of a key, and the file's name.
     fn path_of_file(&self, key: &ObjectKey) -> Result<Option<(Vec<Vec<u8>>, Name)>> {
         let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice());
         let inside =
@@ -195,7 +196,8 @@ impl Filesystem {
         }
     }
 
-    /// The directory of a path, made known where it was not; or the name at which the bucket must be asked.
+    /// Returns the directory of a path, and imports missing ones. If the bucket must be asked for one of them, returns that
+    /// name.
     fn resolve_parent(
         &self,
         path: &[Vec<u8>],
@@ -220,7 +222,7 @@ impl Filesystem {
         Ok(Ok(dir))
     }
 
-    /// Makes a directory known that nobody listed.
+    /// Imports a directory that was never listed.
     fn import_implicit_directory(&self, parent: Ino, name: Name, seen_at: Moment) -> Result<Ino> {
         let ino = self.new_ino(parent)?;
         let seen = headers::implicit_directory(self.now(), seen_at, &self.defaults, false);
@@ -228,7 +230,7 @@ impl Filesystem {
         Ok(ino)
     }
 
-    /// Asks the bucket for a name, and if it is that of a directory on the way for the file's own.
+    /// Asks the bucket for a name. If it is a directory on the path, also asks for the file's own name.
     async fn probe_path(&self, dir: Ino, name: Name, key: &ObjectKey) -> Result<Option<Inode>> {
         self.probe(dir, &name).await?;
         let Some(known) = self.known_path(key)? else { return Ok(None) };
@@ -243,7 +245,7 @@ impl Filesystem {
         }
     }
 
-    /// The directory of a path for a file that is made there; what is not there is made, as what its contents' keys name.
+    /// Returns the directory for a file to create, and imports missing directories as implicit ones.
     pub(crate) async fn make_parent_directories(&self, path: &[Vec<u8>]) -> Result<Ino> {
         let mut dir = Ino::ROOT;
         for name in path {
