@@ -1,4 +1,4 @@
-//! What others say of the bucket's objects, where everything is believed for an hour.
+//! Hints about objects of the bucket, with a TTL of one hour.
 
 use crate::world::{Bucket, World, errno};
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use store::wrap::{Fault, Rule};
 use store::{Entropy, ObjectKey};
 use vfs::{AttributeSource, Hint, Invalidation, Says};
 
-/// Everything is believed for an hour.
-async fn believing(bucket: &Bucket) -> World {
+/// Mounts with a TTL of one hour.
+async fn mount_with_long_ttl(bucket: &Bucket) -> World {
     bucket.mount(|config| config.metadata_ttl = Duration::from_secs(3600)).await
 }
 
-/// What a source says of a key: what is there, or that nothing is.
+/// Returns a hint with the true state of a key: an object, or its absence.
 async fn hint(bucket: &Bucket, key: &str) -> Hint {
     let says = match bucket.head(key).await {
         Some(meta) => Says::Stored {
@@ -25,7 +25,7 @@ async fn hint(bucket: &Bucket, key: &str) -> Hint {
     Hint { key: ObjectKey::try_from(key).unwrap(), says }
 }
 
-async fn tell(world: &World, keys: &[&str]) -> vfs::Result<()> {
+async fn send_hints(world: &World, keys: &[&str]) -> vfs::Result<()> {
     let mut hints = Vec::new();
     for key in keys {
         hints.push(hint(&world.bucket, key).await);
@@ -33,13 +33,13 @@ async fn tell(world: &World, keys: &[&str]) -> vfs::Result<()> {
     world.fs.hear(hints).await
 }
 
-async fn shown(world: &World) -> BTreeMap<String, Vec<u8>> {
+async fn visible_files(world: &World) -> BTreeMap<String, Vec<u8>> {
     let tree = world.tree().await.into_iter();
     let files = tree.filter(|(_, kind, _)| *kind == vfs::Kind::File);
     files.map(|(path, _, body)| (path.trim_start_matches('/').to_owned(), body)).collect()
 }
 
-async fn there(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
+async fn objects_in(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
     let mut objects = BTreeMap::new();
     for key in bucket.keys().await {
         objects.insert(key.clone(), bucket.object(&key).await.unwrap());
@@ -48,7 +48,7 @@ async fn there(bucket: &Bucket) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test]
-async fn s268_what_is_said_is_seen_at_once_though_all_is_believed_for_an_hour() {
+async fn s268_hinted_changes_are_seen_before_the_ttl_expires() {
     for attributes in [AttributeSource::Listing, AttributeSource::Headers] {
         let bucket = Bucket::in_memory();
         bucket.put("dir/a", "one").await;
@@ -59,41 +59,41 @@ async fn s268_what_is_said_is_seen_at_once_though_all_is_believed_for_an_hour() 
                 config.attributes = attributes;
             })
             .await;
-        assert_eq!(shown(&world).await, there(&bucket).await);
+        assert_eq!(visible_files(&world).await, objects_in(&bucket).await);
         bucket.put("dir/a", "longer").await;
-        assert_eq!(world.stat("dir/a").await.unwrap().size_bytes, 3, "it is believed");
-        tell(&world, &["dir/a"]).await.unwrap();
+        assert_eq!(world.stat("dir/a").await.unwrap().size_bytes, 3, "the cached attributes are still used");
+        send_hints(&world, &["dir/a"]).await.unwrap();
         assert_eq!(world.stat("dir/a").await.unwrap().size_bytes, 6);
         assert_eq!(world.read_file("dir/a").await.unwrap(), b"longer");
         bucket.put("dir/new", "new").await;
         bucket.put("deep/er/file", "in a new directory").await;
         bucket.delete("dir/b").await;
-        tell(&world, &["dir/new", "deep/er/file", "dir/b"]).await.unwrap();
+        send_hints(&world, &["dir/new", "deep/er/file", "dir/b"]).await.unwrap();
         assert_eq!(world.names("dir").await.unwrap(), ["a", "new"]);
         assert_eq!(world.names("/").await.unwrap(), ["deep", "dir"]);
         assert_eq!(world.read_file("deep/er/file").await.unwrap(), b"in a new directory");
         bucket.delete("deep/er/file").await;
-        tell(&world, &["deep/er/file"]).await.unwrap();
+        send_hints(&world, &["deep/er/file"]).await.unwrap();
         assert_eq!(world.names("/").await.unwrap(), ["dir"]);
         bucket.delete("dir/a").await;
         bucket.put("dir", "a file now").await;
         bucket.delete("dir/new").await;
-        tell(&world, &["dir/a", "dir/new", "dir"]).await.unwrap();
+        send_hints(&world, &["dir/a", "dir/new", "dir"]).await.unwrap();
         assert_eq!(world.read_file("dir").await.unwrap(), b"a file now", "{attributes:?}");
-        // It was known beside the directory for a moment, and that name was left (found by this test).
+        // Regression, found by this test: the object had an escaped name for a moment, and that name was left over.
         assert_eq!(world.names("/").await.unwrap(), ["dir"]);
         bucket.put("dir/again", "a directory again").await;
         bucket.delete("dir").await;
-        tell(&world, &["dir", "dir/again"]).await.unwrap();
+        send_hints(&world, &["dir", "dir/again"]).await.unwrap();
         assert_eq!(world.names("/").await.unwrap(), ["dir"]);
-        assert_eq!(shown(&world).await, there(&bucket).await);
+        assert_eq!(visible_files(&world).await, objects_in(&bucket).await);
         world.assert_healthy().await;
     }
 }
 
-/// What is told in any order, twice, and much at once, ends in what is there.
+/// Hints in any order, repeated, and in batches lead to the state of the bucket.
 #[tokio::test]
-async fn s269_hints_in_any_order_and_any_number_at_once_end_in_what_is_there() {
+async fn s269_hints_in_any_order_and_number_lead_to_the_state_of_the_bucket() {
     for seed in 0..12 {
         let entropy = Entropy::new(seed);
         let below = |bound: usize| entropy.below(bound as u64) as usize;
@@ -105,9 +105,9 @@ async fn s269_hints_in_any_order_and_any_number_at_once_end_in_what_is_there() {
                 bucket.put(key, "at first").await;
             }
         }
-        let world = believing(&bucket).await;
+        let world = mount_with_long_ttl(&bucket).await;
         if seed % 3 != 0 {
-            shown(&world).await;
+            visible_files(&world).await;
         }
         let mut hints = Vec::new();
         for step in 0..below(400) {
@@ -118,7 +118,7 @@ async fn s269_hints_in_any_order_and_any_number_at_once_end_in_what_is_there() {
             }
             hints.push(hint(&bucket, key).await);
             if below(40) == 0 {
-                // Somebody looks before all of it is told.
+                // Some lookups happen before all hints have been processed.
                 world.names(["0", "1", "0/3", "/"][below(4)]).await.ok();
             }
         }
@@ -130,46 +130,46 @@ async fn s269_hints_in_any_order_and_any_number_at_once_end_in_what_is_there() {
             let batch = (0..size.min(hints.len())).map(|_| hints.swap_remove(below(hints.len()))).collect();
             world.fs.hear(batch).await.unwrap();
         }
-        assert_eq!(shown(&world).await, there(&bucket).await, "seed {seed}");
+        assert_eq!(visible_files(&world).await, objects_in(&bucket).await, "seed {seed}");
         world.assert_healthy().await;
     }
 }
 
 #[tokio::test]
-async fn s269_hints_cost_requests_only_where_somebody_would_be_told_something_else() {
+async fn s269_hints_cost_requests_only_if_they_contradict_known_state() {
     let bucket = Bucket::in_memory();
     for number in 0..10 {
         bucket.put(format!("listed/{number}"), "x").await;
         bucket.put(format!("unlisted/{number}"), "x").await;
     }
-    let world = believing(&bucket).await;
+    let world = mount_with_long_ttl(&bucket).await;
     world.names("listed").await.unwrap();
     world.stat("unlisted").await.unwrap();
-    let told = async |keys: &[&str]| world.requests(tell(&world, keys)).await;
-    // What was done here comes back.
+    let requests_for = async |keys: &[&str]| world.requests(send_hints(&world, keys)).await;
+    // Hints about this mount's own changes.
     world.write_file("listed/ours", "by this mount").await.unwrap();
     let heads = "Head 1";
-    assert_eq!(told(&["listed/ours"]).await, "nothing", "the test's own look is not counted");
+    assert_eq!(requests_for(&["listed/ours"]).await, "nothing", "the test's own request is not counted");
     world.unlink("listed/ours").await.unwrap();
-    assert_eq!(told(&["listed/ours"]).await, "nothing");
-    // Nobody here has asked for it.
+    assert_eq!(requests_for(&["listed/ours"]).await, "nothing");
+    // Hints about names that nothing here depends on.
     bucket.put("unlisted/new", "x").await;
-    assert_eq!(told(&["unlisted/new", "unlisted/1"]).await, "nothing");
-    // It is believed to be otherwise.
+    assert_eq!(requests_for(&["unlisted/new", "unlisted/1"]).await, "nothing");
+    // A hint that contradicts the known state.
     bucket.put("listed/1", "other").await;
     let many = vec!["listed/1"; 100];
-    assert_eq!(told(&many).await, heads, "of many hints of a key one counts");
+    assert_eq!(requests_for(&many).await, heads, "repeated hints for a key cost one request");
     bucket.put("listed/new", "new").await;
-    assert_eq!(told(&["listed/new"]).await, heads);
-    assert_eq!(told(&["listed/new"]).await, "nothing");
-    assert_eq!(world.requests(world.names("listed")).await, "nothing", "the listing is as good as before");
-    // Only part of it is said.
+    assert_eq!(requests_for(&["listed/new"]).await, heads);
+    assert_eq!(requests_for(&["listed/new"]).await, "nothing");
+    assert_eq!(world.requests(world.names("listed")).await, "nothing", "the listing is still valid");
+    // A hint that does not tell the new state.
     let changed = Hint { key: ObjectKey::try_from("listed/2").unwrap(), says: Says::Changed };
     assert_eq!(world.requests(world.fs.hear(vec![changed])).await, heads);
-    assert_eq!(told(&[".tenon/volume", "nowhere/at/all"]).await, "nothing");
+    assert_eq!(requests_for(&[".tenon/volume", "nowhere/at/all"]).await, "nothing");
 }
 
-/// A change of attributes by a copy onto itself leaves the bytes' tag as it was.
+/// A copy onto itself changes attributes but not the etag.
 #[tokio::test]
 async fn s268_changed_attributes_of_the_same_bytes_are_seen() {
     let bucket = Bucket::in_memory();
@@ -181,23 +181,26 @@ async fn s268_changed_attributes_of_the_same_bytes_are_seen() {
         })
         .await;
     assert_eq!(world.stat("file").await.unwrap().mode, 0o644);
-    assert_eq!(world.requests(tell(&world, &["file"])).await, "nothing", "an echo");
+    assert_eq!(
+        world.requests(send_hints(&world, &["file"])).await,
+        "nothing",
+        "the hint confirms the known state"
+    );
     bucket.put_with("file", "same", &[("file-permissions", "0100600")]).await;
-    tell(&world, &["file"]).await.unwrap();
+    send_hints(&world, &["file"]).await.unwrap();
     assert_eq!(world.stat("file").await.unwrap().mode, 0o600);
 }
 
-/// Many changes at once are not looked at one by one: the directory is listed when somebody looks, and kernels hear which names
-/// they must ask for.
+/// A burst of changes is not looked up one by one. The next lookup lists the directory, and kernels are told to drop each name.
 #[tokio::test]
-async fn s269_a_burst_is_listed_when_somebody_looks() {
+async fn s269_a_burst_is_listed_at_the_next_lookup() {
     const COUNT: usize = 5_000;
     let bucket = Bucket::in_memory();
     let keys: Vec<String> = (0..COUNT).map(|number| format!("top/dir/{number:05}")).collect();
     for key in &keys {
         bucket.put(key, "before").await;
     }
-    let world = believing(&bucket).await;
+    let world = mount_with_long_ttl(&bucket).await;
     assert_eq!(world.names("top/dir").await.unwrap().len(), COUNT);
     for key in &keys {
         bucket.put(key, "afterwards").await;
@@ -219,29 +222,33 @@ async fn s269_a_burst_is_listed_when_somebody_looks() {
     });
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     for batch in names.chunks(512) {
-        assert_eq!(world.requests(tell(&world, batch)).await, "nothing");
+        assert_eq!(world.requests(send_hints(&world, batch)).await, "nothing");
     }
-    assert!(kernel.await.unwrap(), "kernels hear of each name");
+    assert!(kernel.await.unwrap(), "kernels are told of each name");
     assert_eq!(world.requests(world.stat("top/dir/00000")).await, "List 1");
     assert_eq!(world.stat("top/dir/04999").await.unwrap().size_bytes, 10);
     for key in &keys {
         bucket.delete(key).await;
     }
     for batch in names.chunks(512) {
-        tell(&world, batch).await.unwrap();
+        send_hints(&world, batch).await.unwrap();
     }
-    assert_eq!(errno(world.stat("top/dir").await), libc::ENOENT, "directories go with what was in them");
+    assert_eq!(
+        errno(world.stat("top/dir").await),
+        libc::ENOENT,
+        "directories are removed with their last entry"
+    );
     assert_eq!(errno(world.stat("top").await), libc::ENOENT);
 }
 
-/// Nobody knows what was in the hints that were lost.
+/// The contents of lost hints are unknown.
 #[tokio::test]
-async fn s269_after_lost_hints_everything_is_asked_for_again() {
+async fn s269_lost_hints_invalidate_everything() {
     let bucket = Bucket::in_memory();
     bucket.put("dir/changed", "before").await;
     bucket.put("dir/gone", "before").await;
-    let world = believing(&bucket).await;
-    shown(&world).await;
+    let world = mount_with_long_ttl(&bucket).await;
+    visible_files(&world).await;
     let file = world.fs.lookup(world.ino("dir").await.unwrap(), b"changed").await.unwrap();
     bucket.put("dir/changed", "afterwards").await;
     bucket.delete("dir/gone").await;
@@ -264,17 +271,17 @@ async fn s269_after_lost_hints_everything_is_asked_for_again() {
     };
     let ((), dropped) = tokio::join!(doubted, kernel);
     assert!(dropped.contains(&Invalidation::Attributes(file.ino)), "{dropped:?}");
-    assert_eq!(shown(&world).await, there(&bucket).await);
-    assert_eq!(world.requests(world.names("dir")).await, "nothing", "what was seen since is believed");
+    assert_eq!(visible_files(&world).await, objects_in(&bucket).await);
+    assert_eq!(world.requests(world.names("dir")).await, "nothing", "newer observations are valid");
 }
 
-/// A bucket that does not answer when it is asked because of a hint is asked by who looks.
+/// If the bucket does not answer the lookup for a hint, the next lookup by a program asks it again.
 #[tokio::test]
-async fn s269_what_cannot_be_looked_at_is_doubted() {
+async fn s269_a_hint_that_cannot_be_looked_up_marks_the_directory_stale() {
     let bucket = Bucket::in_memory();
     bucket.put("dir/a", "before").await;
-    let world = believing(&bucket).await;
-    shown(&world).await;
+    let world = mount_with_long_ttl(&bucket).await;
+    visible_files(&world).await;
     bucket.put("dir/a", "afterwards").await;
     let said = hint(&bucket, "dir/a").await;
     bucket.faults.add(Rule::new(Fault::unavailable()).always());
@@ -283,33 +290,33 @@ async fn s269_what_cannot_be_looked_at_is_doubted() {
     assert_eq!(world.read_file("dir/a").await.unwrap(), b"afterwards");
 }
 
-/// Who listed before the change and is answered after the hint learns what was.
+/// A listing requested before a change, and answered after the hint about it, shows the old state.
 #[tokio::test]
-async fn s269_a_listing_that_was_under_way_is_not_believed() {
+async fn s269_a_listing_under_way_during_a_hint_is_not_trusted() {
     let bucket = Bucket::in_memory();
     bucket.put("dir/gone", "x").await;
-    let world = believing(&bucket).await;
+    let world = mount_with_long_ttl(&bucket).await;
     world.stat("dir").await.unwrap();
     let listed = bucket.late.hold(store::wrap::Operation::List);
-    let told = async {
+    let changes = async {
         let answer = listed.done().await;
         bucket.put("dir/new", "x").await;
         bucket.delete("dir/gone").await;
-        tell(&world, &["dir/new", "dir/gone"]).await.unwrap();
+        send_hints(&world, &["dir/new", "dir/gone"]).await.unwrap();
         drop(answer);
     };
-    let (before, ()) = tokio::join!(world.names("dir"), told);
-    assert!(before.unwrap().contains(&"gone".to_owned()), "it was asked for before");
+    let (before, ()) = tokio::join!(world.names("dir"), changes);
+    assert!(before.unwrap().contains(&"gone".to_owned()), "the listing was requested before the change");
     assert_eq!(world.names("dir").await.unwrap(), ["new"]);
 }
 
-/// What is stored here the bucket tells before it has answered.
+/// A hint about an object stored here may arrive before the answer to the PUT.
 #[tokio::test]
-async fn s269_an_echo_that_comes_before_the_answer_costs_nothing() {
+async fn s269_a_hint_that_precedes_the_answer_to_the_put_costs_nothing() {
     let bucket = Bucket::in_memory();
     bucket.put("dir/a", "before").await;
-    let world = believing(&bucket).await;
-    shown(&world).await;
+    let world = mount_with_long_ttl(&bucket).await;
+    visible_files(&world).await;
     let stored = bucket.late.hold(store::wrap::Operation::Put);
     let writing = world.write_file("dir/a", "afterwards");
     let hearing = async {
@@ -329,13 +336,13 @@ async fn s269_an_echo_that_comes_before_the_answer_costs_nothing() {
     assert_eq!(world.read_file("dir/a").await.unwrap(), b"afterwards");
 }
 
-/// A program's own change was under way while the hint was looked at, so that the look did not count, and failed.
+/// Regression: while a hint was looked up, a program's own change was under way, which made the look invalid, and then failed.
 #[tokio::test]
-async fn s268_a_look_during_a_change_here_is_made_again() {
+async fn s268_a_look_during_a_local_change_is_repeated() {
     let bucket = Bucket::in_memory();
     bucket.put("dir/a", "before").await;
-    let world = believing(&bucket).await;
-    shown(&world).await;
+    let world = mount_with_long_ttl(&bucket).await;
+    visible_files(&world).await;
     bucket.put("dir/a", "theirs").await;
     let said = hint(&bucket, "dir/a").await;
     let removal = bucket.late.hold(store::wrap::Operation::Delete);
