@@ -79,8 +79,8 @@ async fn s226_an_object_at_the_destination_of_a_rename_is_resolved_by_the_policy
             assert_eq!(bucket.object("new/file.txt").await.unwrap(), named, "{what}");
             assert_eq!(bucket.object("old/file.txt").await, None, "{what}");
             assert_eq!(count_keys(&bucket, "lost+found/").await, usize::from(policy != KeepBoth), "{what}");
-            let beside = count_keys(&bucket, "new/file.conflict-2026").await;
-            assert_eq!(beside, usize::from(policy == KeepBoth), "{what}");
+            let copies = count_keys(&bucket, "new/file.conflict-2026").await;
+            assert_eq!(copies, usize::from(policy == KeepBoth), "{what}");
             assert_eq!(world.read_file("new/file.txt").await.unwrap(), named, "{what}");
             let writes = world.write_file("new/file.txt", b"more").await;
             match policy {
@@ -111,9 +111,9 @@ async fn s226_resolving_the_conflict_of_a_rename_keeps_the_chosen_side() {
             assert_eq!(bucket.object("new/file.txt").await.unwrap(), named, "{what}");
             assert_eq!(world.read_file("new/file.txt").await.unwrap(), named, "{what}");
             assert_eq!(count_keys(&bucket, "lost+found/").await, 0, "{what}");
-            let beside = count_keys(&bucket, "new/file.conflict-").await;
-            assert_eq!(beside, usize::from(keep == Keep::Both), "{what}");
-            assert_eq!(world.names("new").await.unwrap().len(), 1 + beside, "{what}");
+            let copies = count_keys(&bucket, "new/file.conflict-").await;
+            assert_eq!(copies, usize::from(keep == Keep::Both), "{what}");
+            assert_eq!(world.names("new").await.unwrap().len(), 1 + copies, "{what}");
             assert!(world.fs.conflicts().is_empty());
             world.assert_healthy().await;
         }

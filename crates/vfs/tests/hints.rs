@@ -255,7 +255,7 @@ async fn s269_lost_hints_invalidate_everything() {
     bucket.put("dir/new", "new").await;
     assert_eq!(world.names("dir").await.unwrap(), ["changed", "gone"]);
     let mut invalidations = world.fs.invalidations();
-    let doubted = world.fs.doubt_everything();
+    let marking = world.fs.doubt_everything();
     let kernel = async {
         let mut dropped = Vec::new();
         loop {
@@ -269,7 +269,7 @@ async fn s269_lost_hints_invalidate_everything() {
             }
         }
     };
-    let ((), dropped) = tokio::join!(doubted, kernel);
+    let ((), dropped) = tokio::join!(marking, kernel);
     assert!(dropped.contains(&Invalidation::Attributes(file.ino)), "{dropped:?}");
     assert_eq!(visible_files(&world).await, objects_in(&bucket).await);
     assert_eq!(world.requests(world.names("dir")).await, "nothing", "newer observations are valid");
@@ -283,9 +283,9 @@ async fn s269_a_hint_that_cannot_be_looked_up_marks_the_directory_stale() {
     let world = mount_with_long_ttl(&bucket).await;
     visible_files(&world).await;
     bucket.put("dir/a", "afterwards").await;
-    let said = hint(&bucket, "dir/a").await;
+    let hint = hint(&bucket, "dir/a").await;
     bucket.faults.add(Rule::new(Fault::unavailable()).always());
-    world.fs.hear(vec![said]).await.unwrap();
+    world.fs.hear(vec![hint]).await.unwrap();
     bucket.faults.clear();
     assert_eq!(world.read_file("dir/a").await.unwrap(), b"afterwards");
 }
@@ -319,19 +319,19 @@ async fn s269_a_hint_that_precedes_the_answer_to_the_put_costs_nothing() {
     visible_files(&world).await;
     let stored = bucket.late.hold(store::wrap::Operation::Put);
     let writing = world.write_file("dir/a", "afterwards");
-    let hearing = async {
+    let processing = async {
         let answer = stored.done().await;
-        let said = hint(&bucket, "dir/a").await;
-        let heard = world.counting(world.fs.hear(vec![said]));
+        let hint = hint(&bucket, "dir/a").await;
+        let outcome = world.counting(world.fs.hear(vec![hint]));
         let late = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             drop(answer);
         };
-        let ((heard, counts), ()) = tokio::join!(heard, late);
-        heard.unwrap();
+        let ((outcome, counts), ()) = tokio::join!(outcome, late);
+        outcome.unwrap();
         assert_eq!(counts.of(store::wrap::Operation::Head), 0);
     };
-    let (written, ()) = tokio::join!(writing, hearing);
+    let (written, ()) = tokio::join!(writing, processing);
     written.unwrap();
     assert_eq!(world.read_file("dir/a").await.unwrap(), b"afterwards");
 }
@@ -344,19 +344,19 @@ async fn s268_a_look_during_a_local_change_is_repeated() {
     let world = mount_with_long_ttl(&bucket).await;
     visible_files(&world).await;
     bucket.put("dir/a", "theirs").await;
-    let said = hint(&bucket, "dir/a").await;
+    let hint = hint(&bucket, "dir/a").await;
     let removal = bucket.late.hold(store::wrap::Operation::Delete);
     let fs = world.fs.clone();
     let dir = world.ino("dir").await.unwrap();
     let removing = tokio::spawn(async move { fs.unlink(dir, b"a").await });
     let answer = removal.done().await;
     bucket.put("dir/a", "theirs again").await;
-    let hearing = world.fs.hear(vec![said]);
-    let (heard, ()) = tokio::join!(hearing, async {
+    let processing = world.fs.hear(vec![hint]);
+    let (outcome, ()) = tokio::join!(processing, async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(answer);
     });
-    heard.unwrap();
+    outcome.unwrap();
     removing.await.unwrap().ok();
     assert_eq!(world.read_file("dir/a").await.unwrap(), b"theirs again");
 }

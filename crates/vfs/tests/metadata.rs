@@ -219,7 +219,7 @@ async fn s104_metadata_stored_by_others_is_shown_and_replaces_ours() {
     world.stat("file").await.unwrap();
     assert_eq!(world.xattrs("file").await, ["user.owner"]);
 
-    // The same bytes, and so the same etag, with other metadata; and tags, which do not change the etag.
+    // Metadata changed with the same bytes, and so the same etag; then tags, which do not change the etag either.
     let options = PutOptions { tags: pairs([("stage", "raw")]), ..PutOptions::default() };
     bucket.store().put(&key("file"), "other".into(), options).await.unwrap();
     world.expire();
@@ -585,8 +585,8 @@ async fn s437_a_listing_reports_the_type_of_each_entry() {
     let other = bucket.mount(|config| config.attributes = AttributeSource::Headers).await;
     let listed = other.list("dir", false).await.unwrap();
     assert!(listed.iter().any(|entry| entry.kind.is_none()), "a listing of the bucket has no types");
-    let (told, counts) = other.counting(other.fs.with_kinds(listed)).await;
-    for entry in told.unwrap() {
+    let (with_kinds, counts) = other.counting(other.fs.with_kinds(listed)).await;
+    for entry in with_kinds.unwrap() {
         let expected = match &entry.name[..] {
             b"pipe" => vfs::Kind::Fifo,
             b"." | b".." => vfs::Kind::Directory,

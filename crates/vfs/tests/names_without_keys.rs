@@ -144,7 +144,7 @@ async fn s93_a_foreign_object_at_the_key_of_a_link_takes_its_name() {
     world.expire();
     assert_eq!(world.read_file("b").await.unwrap(), b"theirs");
     assert_eq!(world.stat("a").await.unwrap().nlink, 2);
-    // The same if the foreign object is found only when the key is passed to another link.
+    // Likewise if the foreign object is found only when the key is passed to another link.
     world.bucket.put("c", "theirs too").await;
     world.unlink("a").await.unwrap();
     assert_eq!(world.bucket.object("c").await.unwrap(), b"theirs too");

@@ -58,9 +58,9 @@ async fn s416_directories_are_created_and_renamed_concurrently() {
     for round in 0..20 {
         let (dir, to) = (format!("d{round}"), format!("t{round}"));
         world.mkdir(&dir).await.unwrap();
-        let (inside, beside) = (format!("{dir}/x"), to.clone());
+        let (inside, sibling) = (format!("{dir}/x"), to.clone());
         let (made, renamed, taken) =
-            tokio::join!(world.mkdir(&inside), world.rename_at_once(&dir, &to, 0), world.mkdir(&beside));
+            tokio::join!(world.mkdir(&inside), world.rename_at_once(&dir, &to, 0), world.mkdir(&sibling));
         // Either may come first, but errors must be those that POSIX allows.
         let errno = |done: vfs::Result<()>| done.err().map_or(0, |error| error.errno());
         let (made, taken) = (errno(made.map(drop)), errno(taken.map(drop)));

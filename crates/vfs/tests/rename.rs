@@ -216,8 +216,8 @@ async fn s80_a_file_that_cannot_move_has_its_new_name_and_moves_later() {
         world.write_file("a", b"a").await.unwrap();
         world.write_file("b", b"b").await.unwrap();
         let open = world.open_handle("b", libc::O_RDONLY).await.unwrap();
-        let aside = u64::from(operation == Operation::Copy);
-        world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).after(aside).always());
+        let skipped = u64::from(operation == Operation::Copy);
+        world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).after(skipped).always());
         world.rename("a", "b").await.unwrap();
         assert!(world.fs.status().moving.failure.is_some());
         assert_eq!(world.read_file("b").await.unwrap(), b"a", "{operation:?}");

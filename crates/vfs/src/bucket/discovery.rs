@@ -264,7 +264,7 @@ impl Filesystem {
         directory: &Directory,
     ) -> Result<()> {
         let asked_at = self.moment();
-        let learned = async {
+        let listed = async {
             let mut has_listed = false;
             loop {
                 let known = directory.listed_range();
@@ -284,7 +284,7 @@ impl Filesystem {
                 self.list_page(dir, directory, &after).await?;
             }
         };
-        directory.listing.take(Box::pin(learned)).await
+        directory.listing.take(Box::pin(listed)).await
     }
 
     /// Looks up one name of a directory that is too large to list for it.

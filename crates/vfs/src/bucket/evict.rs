@@ -210,7 +210,7 @@ impl Filesystem {
     fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
         let directory = self.directories.get(dir);
         // A listing under way would take evicted names for missing ones.
-        let Some(_learning) = directory.listing.keep_out() else { return Ok(()) };
+        let Some(_listing) = directory.listing.keep_out() else { return Ok(()) };
         self.references.while_frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {

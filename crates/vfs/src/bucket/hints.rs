@@ -75,12 +75,12 @@ impl Filesystem {
                 HintAction::Look => wanted.push(hint),
             }
         }
-        let doubted = match wanted.len() <= LOOKS_MAX {
+        let unresolved = match wanted.len() <= LOOKS_MAX {
             true => self.look_up_all(wanted, &mut news).await,
             false => wanted,
         };
         let mut done = BTreeSet::new();
-        for hint in &doubted {
+        for hint in &unresolved {
             self.mark_stale(hint, &mut done, &mut news)?;
         }
         self.invalidations.deliver_patiently(&news).await;

@@ -66,11 +66,11 @@ impl Filesystem {
         &self,
         file: &OpenFile,
         work: &mut Dirty,
-        aside: Option<PreservedCopy>,
+        copy: Option<PreservedCopy>,
         is_gone: bool,
     ) -> Result<()> {
-        let Some(aside) = aside else { return Ok(()) };
-        if is_gone && self.publish_preserved_copy(file.ino, &aside)? {
+        let Some(copy) = copy else { return Ok(()) };
+        if is_gone && self.publish_preserved_copy(file.ino, &copy)? {
             return Ok(());
         }
         if !is_gone && !self.is_still_there(file.ino).await {
@@ -79,8 +79,8 @@ impl Filesystem {
         }
         file.repin(|| self.pin_of(file.ino)).or_else(|_| file.repin(|| Ok::<_, Error>(None)))?;
         work.rebase(file.pin().0);
-        if let Err(error) = self.delete(&aside.object.key).await {
-            tracing::warn!(%error, key = %aside.object.key, "cannot delete a preserved copy that is no longer needed");
+        if let Err(error) = self.delete(&copy.object.key).await {
+            tracing::warn!(%error, key = %copy.object.key, "cannot delete a preserved copy that is no longer needed");
         }
         Ok(())
     }
@@ -93,13 +93,13 @@ impl Filesystem {
     }
 
     /// Makes an inode without a name refer to the preserved copy. Returns false if no handle is open any more.
-    fn publish_preserved_copy(&self, ino: Ino, aside: &PreservedCopy) -> Result<bool> {
+    fn publish_preserved_copy(&self, ino: Ino, copy: &PreservedCopy) -> Result<bool> {
         let inode = match self.names.inode(ino) {
             Err(FsError::NotFound) => return Ok(false),
             inode => inode?,
         };
         let base = inode.object().map(|object| object.etag.clone());
-        let (content, size_bytes) = (aside.content.clone(), aside.size_bytes);
+        let (content, size_bytes) = (copy.content.clone(), copy.size_bytes);
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(true)
     }

@@ -550,8 +550,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Returns whether a known entry that a look did not find is gone. A directory also stays if something below it does; the
-    /// caller checks that.
+    /// Returns whether a known entry that a look did not find is gone. A directory stays nevertheless if it has entries: the op
+    /// that removes it then fails.
     fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Moment) -> Result<bool> {
         let is_told = self.layout.shows(place, name, local);
         if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {

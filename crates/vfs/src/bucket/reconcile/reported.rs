@@ -59,12 +59,12 @@ impl Filesystem {
         self.evict_if_needed(files.len())?;
         let (mut found, mut looks) = (Vec::with_capacity(files.len()), Vec::new());
         let resolutions = self.apply_reports(files, asked_at)?;
-        let made = resolutions.iter().filter_map(|resolutions| {
-            if let Resolution::Imported(_, _, ino) = resolutions { Some(*ino) } else { None }
+        let made = resolutions.iter().filter_map(|resolution| {
+            if let Resolution::Imported(_, _, ino) = resolution { Some(*ino) } else { None }
         });
         let mut made = self.names.inodes(&made.collect::<Vec<_>>())?.into_iter();
-        for (file, resolutions) in files.iter().zip(resolutions) {
-            found.push(match resolutions {
+        for (file, resolution) in files.iter().zip(resolutions) {
+            found.push(match resolution {
                 Resolution::Known(inode) => Some(*inode),
                 Resolution::Imported(dir, name, _) => match made.next().flatten() {
                     Some(inode) => Some(inode),

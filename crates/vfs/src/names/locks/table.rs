@@ -139,14 +139,14 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let range = (0..BYTES, 0..BYTES).prop_map(|(a, b)| (a.min(b), last(a.max(b))));
         let kind = prop_oneof![Just(LockKind::Shared), Just(LockKind::Exclusive)];
-        let who = (0..OWNERS).prop_map(owner);
+        let owners = (0..OWNERS).prop_map(owner);
         let handle = || (0..OWNERS).prop_map(Handle);
         let step = prop_oneof![
-            6 => (who.clone(), handle(), range.clone(), kind).prop_map(|(owner, handle, (first, last), kind)| {
+            6 => (owners.clone(), handle(), range.clone(), kind).prop_map(|(owner, handle, (first, last), kind)| {
                 Step::Set(Lock { owner, handle, first, last, kind, pid: owner.id as u32 })
             }),
-            3 => (who.clone(), range).prop_map(|(owner, (first, last))| Step::Clear(owner, first, last)),
-            1 => who.prop_map(Step::DropAll),
+            3 => (owners.clone(), range).prop_map(|(owner, (first, last))| Step::Clear(owner, first, last)),
+            1 => owners.prop_map(Step::DropAll),
             1 => handle().prop_map(Step::DropHandle),
         ];
         proptest::collection::vec(step, 1..60)
