@@ -28,7 +28,7 @@ use crate::content::open_file::OpenFiles;
 use crate::content::pin::Pin;
 use crate::content::read::blocks::Blocks;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
-use crate::derived::Derivation;
+use crate::derived::DerivedDirectories;
 use crate::layout::Layout;
 use crate::moments::Moments;
 use crate::names::access_times::AccessTimes;
@@ -65,7 +65,7 @@ pub struct Filesystem {
     pub(crate) handles: Handles,
     pub(crate) directories: Directories,
     /// What is shown besides, where something is.
-    pub(crate) derived: OnceLock<Derivation>,
+    pub(crate) derived: OnceLock<DerivedDirectories>,
     pub(crate) room: Rooms,
     pub(crate) references: References,
     pub(crate) hand: ClockHand,

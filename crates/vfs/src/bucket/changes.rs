@@ -16,7 +16,7 @@ use crate::moments::Moments;
 const NAMES_MAX: usize = 1 << 16;
 
 /// Directory and name.
-type Place = (Ino, Name);
+type DentryKey = (Ino, Name);
 
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -27,7 +27,7 @@ pub(crate) struct Changes {
 
 #[derive(Debug, Default)]
 struct ChangeTable {
-    names: HashMap<Place, Change>,
+    names: HashMap<DentryKey, Change>,
     /// When settled names were last forgotten. No look from before this moment is valid.
     forgotten_at: Option<Moment>,
 }
@@ -40,9 +40,9 @@ struct Change {
 
 /// A name that is being changed. The change ends when this guard is dropped.
 #[derive(Debug)]
-pub(crate) struct Changing<'c> {
+pub(crate) struct ChangeGuard<'c> {
     changes: &'c Changes,
-    place: Place,
+    key: DentryKey,
 }
 
 impl Changes {
@@ -50,10 +50,10 @@ impl Changes {
         Self { moments, known: Mutex::default(), settled: Notify::new() }
     }
 
-    pub(crate) fn begin(&self, parent: Ino, name: &Name) -> Changing<'_> {
-        let place = (parent, name.clone());
-        self.lock().names.entry(place.clone()).or_default().under_way += 1;
-        Changing { changes: self, place }
+    pub(crate) fn begin(&self, parent: Ino, name: &Name) -> ChangeGuard<'_> {
+        let key = (parent, name.clone());
+        self.lock().names.entry(key.clone()).or_default().under_way += 1;
+        ChangeGuard { changes: self, key }
     }
 
     /// Runs `work` while no change can begin or end. `work` gets a function that returns whether a look made at a given moment
@@ -76,10 +76,10 @@ impl Changes {
 
     /// Waits until no change of a name is under way.
     pub(crate) async fn wait_until_settled(&self, parent: Ino, name: &Name) {
-        let place = (parent, name.clone());
+        let key = (parent, name.clone());
         loop {
             let settled = self.settled.notified();
-            if self.lock().names.get(&place).is_none_or(|change| change.under_way == 0) {
+            if self.lock().names.get(&key).is_none_or(|change| change.under_way == 0) {
                 return;
             }
             settled.await;
@@ -91,11 +91,11 @@ impl Changes {
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let mut known = self.changes.lock();
         let now = self.changes.moments.now();
-        if let Some(change) = known.names.get_mut(&self.place) {
+        if let Some(change) = known.names.get_mut(&self.key) {
             change.under_way -= 1;
             change.ended_at = now;
         }

@@ -104,7 +104,7 @@ impl Filesystem {
             }
             let seen = self.describe(inode, looked_at).await?;
             // If the look is not valid, this mount changed the name meanwhile, and its change stands.
-            self.reconcile_shown((*parent, &prefix), name, seen, looked_at).await?;
+            self.reconcile_visible_name((*parent, &prefix), name, seen, looked_at).await?;
         }
         Ok(self.names.inode(inode.ino)?)
     }

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use store::names::KeyPrefix;
 
 use crate::bucket::directories::Directory;
-use crate::bucket::reconcile::Place;
+use crate::bucket::reconcile::PrefixedDirectory;
 use crate::bucket::sort_keys;
 use crate::{Filesystem, Result};
 
@@ -250,7 +250,7 @@ impl Filesystem {
     }
 
     /// Returns whether the bucket has all that is known of an entry. A directory must have no known entries.
-    fn is_recoverable(&self, place: Place<'_>, name: &Name, inode: &Inode) -> bool {
+    fn is_recoverable(&self, place: PrefixedDirectory<'_>, name: &Name, inode: &Inode) -> bool {
         self.may_be_recoverable(inode)
             && self.layout.shows(place, name, inode)
             && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())

@@ -148,7 +148,7 @@ pub(crate) fn observed(
     defaults: &Defaults,
     looked_at: Moment,
 ) -> Observed {
-    let found = Found::read(&meta.attributes.user);
+    let found = PosixHeaders::parse(&meta.attributes.user);
     let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults, looked_at);
     let mode = found.mode.unwrap_or(0);
     if !is_marker {
@@ -238,7 +238,7 @@ pub(crate) fn implicit_directory(
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Found {
+struct PosixHeaders {
     mode: Option<u32>,
     uid: Option<u32>,
     gid: Option<u32>,
@@ -250,8 +250,8 @@ struct Found {
     target: Option<Bytes>,
 }
 
-impl Found {
-    fn read(user: &BTreeMap<String, String>) -> Self {
+impl PosixHeaders {
+    fn parse(user: &BTreeMap<String, String>) -> Self {
         let get = |names: &[&str]| names.iter().find_map(|name| user.get(*name)).map(String::as_str);
         let [plain, escaped] = LINK_TARGETS.map(|name| user.get(name));
         let target = plain
@@ -329,8 +329,8 @@ fn kind(mode: u32) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    fn found(pairs: &[(&str, &str)]) -> Found {
-        Found::read(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    fn found(pairs: &[(&str, &str)]) -> PosixHeaders {
+        PosixHeaders::parse(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
     #[test]
@@ -387,6 +387,6 @@ mod tests {
     #[test]
     fn invalid_values_count_as_absent() {
         let nonsense = [("file-permissions", "rw-r"), ("file-mtime", "soon"), ("uid", "-1"), ("mode", "")];
-        assert_eq!(found(&nonsense), Found::default());
+        assert_eq!(found(&nonsense), PosixHeaders::default());
     }
 }

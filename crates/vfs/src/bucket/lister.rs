@@ -106,7 +106,7 @@ impl Filesystem {
         if self.layout.follows_paths() && !every.is_zero() {
             self.lister.lock().every = Some(every);
             let me = self.me.clone();
-            tokio::spawn(store::supervise("background listing", move || list(me.clone(), every)));
+            tokio::spawn(store::supervise("background listing", move || list_rounds(me.clone(), every)));
         }
     }
 
@@ -305,7 +305,7 @@ impl Filesystem {
     }
 }
 
-async fn list(me: Weak<Filesystem>, every: Duration) {
+async fn list_rounds(me: Weak<Filesystem>, every: Duration) {
     let Some(mut at) = me.upgrade().map(|fs| fs.position()) else { return };
     let (mut wait, mut skipped, mut unwritten) = (BACKOFF.0, 0, 0);
     loop {

@@ -159,7 +159,7 @@ impl Filesystem {
         match exists {
             // The name was a file's until now.
             true if is_file => self.probe(dir, name).await?,
-            true if self.reconcile_shown((dir, &prefix), name, Some(seen), looked_at).await? => {}
+            true if self.reconcile_visible_name((dir, &prefix), name, Some(seen), looked_at).await? => {}
             _ => self.directories.get(dir).forget(),
         }
         push_invalidations(news, dir, name);
@@ -183,7 +183,7 @@ impl Filesystem {
         if let Some(entry) = self.names.entry(dir, &shown)? {
             self.metadata_cache.forget(entry.ino);
         }
-        if !self.reconcile_shown((dir, &prefix), &shown, seen, looked_at).await? {
+        if !self.reconcile_visible_name((dir, &prefix), &shown, seen, looked_at).await? {
             self.directories.get(dir).forget();
         }
         push_invalidations(news, dir, &shown);
@@ -205,7 +205,7 @@ impl Filesystem {
             None => headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true),
         };
         let prefix = self.layout.directory(&self.names, parent)?;
-        if !self.reconcile_shown((parent, &prefix), &name, Some(seen), looked_at).await? {
+        if !self.reconcile_visible_name((parent, &prefix), &name, Some(seen), looked_at).await? {
             self.directories.get(parent).forget();
         }
         push_invalidations(news, parent, &name);

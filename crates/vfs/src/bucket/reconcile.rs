@@ -19,7 +19,7 @@ use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::{Error, Filesystem, Result};
 
-/// The scope of a look: a page of a listing, which is recorded in the directory, or one name.
+/// The kind of a look: a page of a listing, which is recorded in the directory, or one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     Page,
@@ -45,14 +45,14 @@ struct PageNames {
 type IsValidLook<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 
 /// Where a look was made: a directory, and its key prefix at that time.
-pub(crate) type Place<'p> = (Ino, &'p KeyPrefix);
+pub(crate) type PrefixedDirectory<'p> = (Ino, &'p KeyPrefix);
 
 impl Filesystem {
     /// Reconciles a page of a directory's listing. Known names between `after` and `end` that are not on the page are removed.
     /// Returns false if the look is not valid; the caller then repeats it.
     pub(crate) async fn reconcile_page(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         (after, end): (&[u8], Option<&[u8]>),
         entries: &[ListEntry],
         looked_at: Moment,
@@ -117,7 +117,7 @@ impl Filesystem {
     /// begin meanwhile, so `work` must take a bounded number of steps.
     fn if_look_is_valid<T>(
         &self,
-        (dir, prefix): Place<'_>,
+        (dir, prefix): PrefixedDirectory<'_>,
         looked_at: Moment,
         work: impl FnOnce(IsValidLook<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
@@ -135,7 +135,7 @@ impl Filesystem {
     /// listing is on another page, or this mount has newer knowledge.
     fn is_directory_too(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         name: &Name,
         is_in_page: bool,
         looked_at: Moment,
@@ -151,7 +151,7 @@ impl Filesystem {
     /// Reconciles one name with what was seen of its object and of its directory. Returns false if the look is not valid.
     pub(crate) async fn reconcile_name(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         name: &Name,
         object: Option<Observed>,
         directory: Option<Observed>,
@@ -183,9 +183,9 @@ impl Filesystem {
     }
 
     /// Reconciles one visible name with the object seen at its key; `None`: no object.
-    pub(crate) async fn reconcile_shown(
+    pub(crate) async fn reconcile_visible_name(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         name: &Name,
         seen: Option<Observed>,
         looked_at: Moment,
@@ -271,7 +271,7 @@ impl Filesystem {
     /// Reconciles names with the observations of a look, in bounded batches. Returns false if the look is no longer valid.
     async fn reconcile_entries(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         observations: Observations,
         looked_at: Moment,
         look: Look,
@@ -298,7 +298,7 @@ impl Filesystem {
     /// under its name.
     fn reconcile_batch(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         observations: Vec<(Name, Option<Observed>)>,
         looked_at: Moment,
         look: Look,
@@ -435,7 +435,7 @@ impl Filesystem {
     /// of a directory gets its name. Returns false if the look is no longer valid.
     async fn drop_directories(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         missing: Vec<(Name, Option<Observed>)>,
         looked_at: Moment,
     ) -> Result<bool> {
@@ -477,7 +477,7 @@ impl Filesystem {
     }
 
     /// Removes the entries below a directory that a look showed to be gone, one commit for each batch of names.
-    async fn drop_below(&self, place: Place<'_>, looked_at: Moment) -> Result<()> {
+    async fn drop_below(&self, place: PrefixedDirectory<'_>, looked_at: Moment) -> Result<()> {
         let mut after = None;
         loop {
             let batch = self.names.entries(place.0, after.as_ref(), BATCH)?;
@@ -552,7 +552,13 @@ impl Filesystem {
 
     /// Returns whether a known entry that a look did not find is gone. A directory stays nevertheless if it has entries: the op
     /// that removes it then fails.
-    fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Moment) -> Result<bool> {
+    fn is_gone(
+        &self,
+        place: PrefixedDirectory<'_>,
+        name: &Name,
+        local: &Inode,
+        looked_at: Moment,
+    ) -> Result<bool> {
         let is_told = self.layout.shows(place, name, local);
         if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
             return Ok(false);

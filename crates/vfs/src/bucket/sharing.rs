@@ -50,7 +50,7 @@ impl Sharing {
         }
         if !layout.follows_paths() {
             return Err(Error::Volume(
-                "says that it is named by inode: its names are on one machine, and it cannot be shared"
+                "says that it is named by inode: its names exist on one machine only, so it cannot be shared"
                     .into(),
             ));
         }

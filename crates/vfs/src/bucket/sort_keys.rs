@@ -72,8 +72,8 @@ pub(crate) fn entries_between(
     }
 }
 
-/// Returns entries with plain names, from the first one whose contents can sort after `after`. If the scan stopped at `limit`,
-/// also returns the name before which it is complete.
+/// Returns entries with plain names that may sort after `after`. If the scan stopped at `limit`, also returns the name before
+/// which it is complete.
 fn plain(
     names: &Namespace,
     dir: Ino,

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::nodes::Place;
+use super::nodes::DentryKey;
 
 /// Maximum files to remember. Above it all are forgotten, and shown again when their view knows them.
 const FILES_MAX: usize = 1 << 16;
@@ -16,37 +16,37 @@ const REPORTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Created files by directory and name.
 #[derive(Debug, Default)]
-pub(super) struct CreatedFiles(Mutex<BTreeMap<Place, Made>>);
+pub(super) struct CreatedFiles(Mutex<BTreeMap<DentryKey, CreatedFile>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Made {
+struct CreatedFile {
     ino: Ino,
     /// When the view alone decides whether the file is shown. Set once the file is stored.
     until: Option<Moment>,
 }
 
 impl CreatedFiles {
-    pub(super) fn insert(&self, place: Place, ino: Ino) {
+    pub(super) fn insert(&self, place: DentryKey, ino: Ino) {
         let mut files = self.files();
         if files.len() >= FILES_MAX {
             files.clear();
         }
-        files.insert(place, Made { ino, until: None });
+        files.insert(place, CreatedFile { ino, until: None });
     }
 
-    pub(super) fn get(&self, place: &Place) -> Option<Ino> {
-        self.files().get(place).map(|made| made.ino)
+    pub(super) fn get(&self, place: &DentryKey) -> Option<Ino> {
+        self.files().get(place).map(|created_file| created_file.ino)
     }
 
-    pub(super) fn remove(&self, place: &Place) {
+    pub(super) fn remove(&self, place: &DentryKey) {
         self.files().remove(place);
     }
 
     /// Returns whether a stored file is still shown although its view does not list it. Forgets the file if not.
-    pub(super) fn is_pending(&self, place: &Place, now: Moment, recency: Duration) -> bool {
+    pub(super) fn is_pending(&self, place: &DentryKey, now: Moment, recency: Duration) -> bool {
         let mut files = self.files();
-        let Some(made) = files.get_mut(place) else { return false };
-        let until = *made.until.get_or_insert(now.after(recency + REPORTED_WITHIN));
+        let Some(created_file) = files.get_mut(place) else { return false };
+        let until = *created_file.until.get_or_insert(now.after(recency + REPORTED_WITHIN));
         if now < until {
             return true;
         }
@@ -69,7 +69,7 @@ impl CreatedFiles {
             .collect()
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<Place, Made>> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<DentryKey, CreatedFile>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@
 use meta::{Ino, Kind};
 
 use super::lookups::Target;
-use super::nodes::Derivation;
+use super::nodes::DerivedDirectories;
 use super::{DerivedEntry, Placed};
 use crate::attr::Caller;
 use crate::bucket::metadata::{CONTENT_TYPE, TAG, USER};
@@ -26,7 +26,7 @@ impl Filesystem {
     /// Its first PUT has that metadata.
     pub(crate) async fn create_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         caller: Caller,
         place: (Ino, &[u8]),
         mode: u16,
@@ -61,7 +61,12 @@ impl Filesystem {
     }
 
     /// Removes the file under a name of a view, together with its object.
-    pub(crate) async fn unlink_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
+    pub(crate) async fn unlink_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        bytes: &[u8],
+    ) -> Result<()> {
         self.writable()?;
         let place = (parent, name(bytes)?);
         let Target::File(inode) = self.resolve_derived(views, &place).await?.ok_or(Error::NOT_FOUND)? else {
@@ -73,7 +78,12 @@ impl Filesystem {
     }
 
     /// Creates a directory of the view.
-    pub(crate) async fn mkdir_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<Attr> {
+    pub(crate) async fn mkdir_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        bytes: &[u8],
+    ) -> Result<Attr> {
         self.writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
@@ -90,7 +100,12 @@ impl Filesystem {
     }
 
     /// Removes an empty directory of the view.
-    pub(crate) async fn rmdir_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
+    pub(crate) async fn rmdir_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        bytes: &[u8],
+    ) -> Result<()> {
         self.writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
@@ -112,7 +127,7 @@ impl Filesystem {
     }
 
     /// Returns whether a directory has a created file that the view does not know yet.
-    fn has_created(&self, views: &Derivation, dir: Ino) -> Result<bool> {
+    fn has_created(&self, views: &DerivedDirectories, dir: Ino) -> Result<bool> {
         for name in views.created.names(dir, None, None) {
             if self.created_file(views, &(dir, name))?.is_some() {
                 return Ok(true);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Moment, Name};
 use std::collections::BTreeMap;
 
-use super::nodes::{Derivation, Place};
+use super::nodes::{DentryKey, DerivedDirectories};
 use super::{DerivedEntry, DerivedFile};
 use crate::ops::Listed;
 use crate::{Filesystem, Result};
@@ -17,7 +17,7 @@ impl Filesystem {
     /// was passed, `None` at the end.
     pub(crate) async fn list_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         dir: Ino,
         after: Option<&Name>,
         limit: usize,
@@ -45,7 +45,7 @@ impl Filesystem {
     /// Returns files that were created here and that the view does not know yet.
     fn created_files(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         dir: Ino,
         after: Option<&Name>,
         to: Option<&Name>,
@@ -101,14 +101,20 @@ impl Filesystem {
         Ok(entries.filter(is_there).map(|(entry, _)| entry).collect())
     }
 
-    fn listed_directory(&self, views: &Derivation, place: Place, plus: bool) -> Listed {
+    fn listed_directory(&self, views: &DerivedDirectories, place: DentryKey, plus: bool) -> Listed {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let ino = if plus { views.refer(place) } else { views.number(&place) };
         let attr = plus.then(|| views.attr(ino, &self.defaults));
         Listed { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
     }
 
-    fn listed_file(&self, views: &Derivation, place: Place, inode: Inode, is_referred: bool) -> Listed {
+    fn listed_file(
+        &self,
+        views: &DerivedDirectories,
+        place: DentryKey,
+        inode: Inode,
+        is_referred: bool,
+    ) -> Listed {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let is_sure = !self.reads_headers || inode.exact;
         let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::nodes::Derivation;
+use super::nodes::DerivedDirectories;
 use super::{DerivedStale, is_derived};
 use crate::names::handles::Handle;
 use crate::names::invalidation::Invalidation;
@@ -78,7 +78,7 @@ pub(crate) struct Listings {
 #[derive(Debug, Default)]
 struct Listing {
     open: usize,
-    /// The version of the directory that the whole listing has, or an earlier one.
+    /// The whole listing is of this version of the directory or of a later one. `None` if it must not be cached.
     version: Option<u64>,
     names: Arc<Mutex<Vec<Name>>>,
 }
@@ -161,7 +161,7 @@ impl Filesystem {
         }
     }
 
-    fn lifetime_in(&self, views: &Derivation, dir: Ino) -> Duration {
+    fn lifetime_in(&self, views: &DerivedDirectories, dir: Ino) -> Duration {
         views.path(dir).map_or(Duration::ZERO, |path| views.tree.lifetime(&path))
     }
 
@@ -171,7 +171,11 @@ impl Filesystem {
         handle.and_then(|handle| Some(handle.kept.as_ref()?.cache)).unwrap_or(ListingCache::None)
     }
 
-    pub(crate) async fn open_derived(&self, views: &Derivation, dir: Ino) -> Result<Option<ListingReader>> {
+    pub(crate) async fn open_derived(
+        &self,
+        views: &DerivedDirectories,
+        dir: Ino,
+    ) -> Result<Option<ListingReader>> {
         let path = views.path(dir)?;
         // If the version cannot be read now, reading the directory reports the error.
         let Ok(version) = views.tree.version(&path).await else { return Ok(None) };

@@ -4,7 +4,7 @@ use meta::{Ino, Inode, Name};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::nodes::{Derivation, Place};
+use super::nodes::{DentryKey, DerivedDirectories};
 use super::{Derived, DerivedEntry, is_derived};
 use crate::filesystem::name;
 use crate::{Attr, Error, Filesystem, Result};
@@ -30,14 +30,14 @@ impl Filesystem {
                 "says that it is named by inode: views need a volume named by path".into(),
             ));
         }
-        let derivation = Derivation::new(tree, at, top_mode, self.now());
+        let derivation = DerivedDirectories::new(tree, at, top_mode, self.now());
         self.derived
             .set(derivation)
             .map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
     }
 
     /// Returns the derived directories if an inode is one of them.
-    pub(crate) fn derived_at(&self, ino: Ino) -> Option<&Derivation> {
+    pub(crate) fn derived_at(&self, ino: Ino) -> Option<&DerivedDirectories> {
         self.derived.get().filter(|views| is_derived(ino) || ino == views.root)
     }
 
@@ -63,7 +63,12 @@ impl Filesystem {
         }
     }
 
-    pub(crate) async fn lookup_derived(&self, views: &Derivation, parent: Ino, name: Name) -> Result<Attr> {
+    pub(crate) async fn lookup_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        name: Name,
+    ) -> Result<Attr> {
         if parent == Ino::ROOT && views.root != Ino::ROOT {
             return Ok(views.attr(views.root, &self.defaults));
         }
@@ -82,7 +87,7 @@ impl Filesystem {
     }
 
     /// Adds a kernel reference to a file found in a derived directory. Returns false if the file was evicted meanwhile.
-    pub(super) fn refer_shown(&self, views: &Derivation, ino: Ino, place: &Place) -> bool {
+    pub(super) fn refer_shown(&self, views: &DerivedDirectories, ino: Ino, place: &DentryKey) -> bool {
         let is_referred = self.refer(ino);
         if is_referred {
             views.record_shown(ino, place.clone());
@@ -91,7 +96,11 @@ impl Filesystem {
     }
 
     /// Returns the entry under a name.
-    pub(super) async fn resolve_derived(&self, views: &Derivation, place: &Place) -> Result<Option<Target>> {
+    pub(super) async fn resolve_derived(
+        &self,
+        views: &DerivedDirectories,
+        place: &DentryKey,
+    ) -> Result<Option<Target>> {
         let path = views.path_of((place.0, &place.1))?;
         let asked_at = self.moment();
         match views.tree.find(&path).await? {
@@ -106,7 +115,11 @@ impl Filesystem {
     }
 
     /// Returns a file that was created here and that the view does not know yet.
-    pub(super) fn created_file(&self, views: &Derivation, place: &Place) -> Result<Option<Inode>> {
+    pub(super) fn created_file(
+        &self,
+        views: &DerivedDirectories,
+        place: &DentryKey,
+    ) -> Result<Option<Inode>> {
         let Some(ino) = views.created.get(place) else { return Ok(None) };
         let inode = self.names.inodes(&[ino])?.pop().flatten();
         let Some(inode) = inode.filter(|inode| inode.home.is_some()) else {
@@ -138,7 +151,7 @@ impl Filesystem {
     }
 
     /// Returns the attributes of a derived directory.
-    pub(crate) async fn derived_attr(&self, views: &Derivation, ino: Ino) -> Result<Attr> {
+    pub(crate) async fn derived_attr(&self, views: &DerivedDirectories, ino: Ino) -> Result<Attr> {
         let path = views.path(ino)?;
         if !path.is_empty() && !matches!(views.tree.find(&path).await?, Some(DerivedEntry::Directory)) {
             return Err(Error::NOT_FOUND);

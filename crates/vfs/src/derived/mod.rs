@@ -17,7 +17,7 @@ mod renames;
 
 pub(crate) use listing_cache::ListingReader;
 pub use listing_cache::{Asked, ListingCache};
-pub(crate) use nodes::{Derivation, is_derived};
+pub(crate) use nodes::{DerivedDirectories, is_derived};
 
 use meta::Name;
 use std::collections::BTreeMap;

@@ -23,11 +23,11 @@ pub(crate) fn is_derived(ino: Ino) -> bool {
 }
 
 /// A directory and a name in it.
-pub(super) type Place = (Ino, Name);
+pub(super) type DentryKey = (Ino, Name);
 
 /// The derived directories of a file system.
 #[derive(Debug)]
-pub(crate) struct Derivation {
+pub(crate) struct DerivedDirectories {
     pub(super) tree: Arc<dyn Derived>,
     /// The name of the top directory in the root; `None` if the derived directories replace the root.
     pub(crate) at: Option<Name>,
@@ -45,21 +45,21 @@ pub(crate) struct Derivation {
 #[derive(Debug, Default)]
 struct Nodes {
     by_ino: HashMap<Ino, Node>,
-    by_place: HashMap<Place, Ino>,
+    by_place: HashMap<DentryKey, Ino>,
     /// Referenced files, each with the name under which the kernel last found it.
-    files: HashMap<Ino, Place>,
+    files: HashMap<Ino, DentryKey>,
     /// Referenced files by name, including names under which the kernel found them earlier.
-    by_name: HashMap<Place, Ino>,
-    before: HashMap<Ino, Vec<Place>>,
+    by_name: HashMap<DentryKey, Ino>,
+    before: HashMap<Ino, Vec<DentryKey>>,
 }
 
 #[derive(Debug)]
 struct Node {
-    place: Place,
+    place: DentryKey,
     references: u64,
 }
 
-impl Derivation {
+impl DerivedDirectories {
     pub(crate) fn new(
         tree: Arc<dyn Derived>,
         at: Option<Name>,
@@ -96,12 +96,12 @@ impl Derivation {
     }
 
     /// Returns the number of a directory without adding a reference.
-    pub(super) fn number(&self, place: &Place) -> Ino {
+    pub(super) fn number(&self, place: &DentryKey) -> Ino {
         self.nodes().number(place)
     }
 
     /// Returns the number of a directory, and adds a kernel reference.
-    pub(super) fn refer(&self, place: Place) -> Ino {
+    pub(super) fn refer(&self, place: DentryKey) -> Ino {
         let mut nodes = self.nodes();
         let ino = nodes.number(&place);
         let node = nodes.by_ino.entry(ino).or_insert_with(|| Node { place: place.clone(), references: 0 });
@@ -126,7 +126,7 @@ impl Derivation {
     }
 
     /// Changes the place of a directory.
-    pub(super) fn rename(&self, from: &Place, to: &Place) {
+    pub(super) fn rename(&self, from: &DentryKey, to: &DentryKey) {
         let mut nodes = self.nodes();
         let Some(ino) = nodes.by_place.remove(from) else { return };
         if let Some(node) = nodes.by_ino.get_mut(&ino) {
@@ -136,17 +136,17 @@ impl Derivation {
     }
 
     /// Removes a directory from its place.
-    pub(super) fn remove(&self, place: &Place) {
+    pub(super) fn remove(&self, place: &DentryKey) {
         self.nodes().by_place.remove(place);
     }
 
     /// Records the name under which the kernel found a file that it references.
-    pub(super) fn record_shown(&self, ino: Ino, place: Place) {
+    pub(super) fn record_shown(&self, ino: Ino, place: DentryKey) {
         self.nodes().record_shown(ino, place);
     }
 
     /// Returns the name under which the kernel last found a file that it references.
-    pub(crate) fn shown_at(&self, ino: Ino) -> Option<Place> {
+    pub(crate) fn shown_at(&self, ino: Ino) -> Option<DentryKey> {
         self.nodes().files.get(&ino).cloned()
     }
 
@@ -156,7 +156,7 @@ impl Derivation {
     }
 
     /// Returns the file that the kernel found under a name, if it references the file.
-    pub(super) fn held_file(&self, place: &Place) -> Option<Ino> {
+    pub(super) fn held_file(&self, place: &DentryKey) -> Option<Ino> {
         self.nodes().by_name.get(place).copied()
     }
 
@@ -204,7 +204,7 @@ impl Derivation {
 }
 
 impl Nodes {
-    fn record_shown(&mut self, ino: Ino, place: Place) {
+    fn record_shown(&mut self, ino: Ino, place: DentryKey) {
         self.by_name.insert(place.clone(), ino);
         if let Some(before) = self.files.insert(ino, place)
             && self.files.get(&ino) != Some(&before)
@@ -225,7 +225,7 @@ impl Nodes {
         }
     }
 
-    fn number(&self, place: &Place) -> Ino {
+    fn number(&self, place: &DentryKey) -> Ino {
         if let Some(ino) = self.by_place.get(place) {
             return *ino;
         }
@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_renamed_directory_keeps_its_number_and_its_old_place_gets_another() {
-        let views = Derivation::new(Arc::new(Nothing), Some(name(".views")), None, Timestamp::default());
+        let views =
+            DerivedDirectories::new(Arc::new(Nothing), Some(name(".views")), None, Timestamp::default());
         let a = views.refer((views.root, name("a")));
         let below = views.refer((a, name("below")));
         assert!(is_derived(a) && is_derived(views.root) && a != views.root);
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_unreferenced_number_is_stable() {
-        let views = Derivation::new(Arc::new(Nothing), None, None, Timestamp::default());
+        let views = DerivedDirectories::new(Arc::new(Nothing), None, None, Timestamp::default());
         let place = (Ino::ROOT, name("a"));
         let listed = views.number(&place);
         assert_eq!(views.refer(place.clone()), listed);

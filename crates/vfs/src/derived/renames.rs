@@ -6,7 +6,7 @@
 use meta::{Ino, Inode, Name};
 
 use super::lookups::Target;
-use super::nodes::{Derivation, Place};
+use super::nodes::{DentryKey, DerivedDirectories};
 use crate::filesystem::name;
 use crate::{Error, Filesystem, Result};
 
@@ -16,7 +16,7 @@ impl Filesystem {
     /// Renames an entry if the source or the destination is in a view.
     pub(crate) async fn rename_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         flags: u32,
@@ -55,9 +55,9 @@ impl Filesystem {
 
     async fn move_shown_directory(
         &self,
-        views: &Derivation,
-        (from, old): (&Place, &[Name]),
-        (to, new): (&Place, &[Name]),
+        views: &DerivedDirectories,
+        (from, old): (&DentryKey, &[Name]),
+        (to, new): (&DentryKey, &[Name]),
     ) -> Result<()> {
         if new.starts_with(old) && new.len() > old.len() {
             return Err(Error::new(libc::EINVAL, "cannot move a directory into itself"));
@@ -69,10 +69,10 @@ impl Filesystem {
 
     async fn move_shown(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         file: Inode,
-        (from, old): (&Place, &[Name]),
-        (to, new): (&Place, &[Name]),
+        (from, old): (&DentryKey, &[Name]),
+        (to, new): (&DentryKey, &[Name]),
     ) -> Result<()> {
         if from.0 == to.0 {
             // Fails if the view could not show the new name.
@@ -92,11 +92,11 @@ impl Filesystem {
     /// Replaces a file by another one, in the view and in the volume.
     async fn replace_shown(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         file: Inode,
         other: Inode,
-        from: &Place,
-        to: &Place,
+        from: &DentryKey,
+        to: &DentryKey,
     ) -> Result<()> {
         if file.ino == other.ino {
             return Ok(());
@@ -113,7 +113,7 @@ impl Filesystem {
 
     /// Shows a file under its new name until the view knows it. Front ends know the new name, and must not cache it for the
     /// view's lifetime.
-    fn note_renamed(&self, views: &Derivation, from: &Place, to: &Place, file: &Inode) {
+    fn note_renamed(&self, views: &DerivedDirectories, from: &DentryKey, to: &DentryKey, file: &Inode) {
         views.created.remove(from);
         views.created.insert(to.clone(), file.ino);
         self.invalidations.entry(to.0, to.1.as_bytes());

@@ -101,8 +101,8 @@ impl Filesystem {
     /// Commits all pending access times to the namespace.
     pub(crate) fn flush_access_times(&self) -> Result<()> {
         // The op of a removed inode fails on its own, and is not needed.
-        let name = |ops: Vec<Op>| self.names.commit_all(&self.ctx(), &ops).map(drop);
-        while self.access_times.flush_batch(name)? {}
+        let commit = |ops: Vec<Op>| self.names.commit_all(&self.ctx(), &ops).map(drop);
+        while self.access_times.flush_batch(commit)? {}
         Ok(())
     }
 
@@ -140,13 +140,13 @@ mod tests {
         times.discard_for(Ino(5), || ());
         assert_eq!(times.flush_batch(|_| Err("down")), Err("down"));
         let mut named = 0;
-        let mut name = || {
+        let mut commit = || {
             times.flush_batch(|ops| {
                 named += ops.len();
                 Ok::<_, ()>(())
             })
         };
-        assert_eq!((name(), name(), name()), (Ok(true), Ok(false), Ok(false)));
+        assert_eq!((commit(), commit(), commit()), (Ok(true), Ok(false), Ok(false)));
         assert_eq!(named, 299);
     }
 }

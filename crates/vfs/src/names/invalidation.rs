@@ -16,9 +16,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 const QUEUE_MAX: usize = 4096;
 
 /// Maximum wait for front ends to process invalidations while a caller waits.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum wait if no caller waits: longer than any operation during which a kernel holds a lock.
-const PATIENCE_MAX: Duration = Duration::from_secs(60);
+const BACKGROUND_DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A change that a front end has not made itself, so that its cache is stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,7 +201,7 @@ impl Invalidations {
     /// Sends invalidations, and waits until all front ends have processed them, one second at most. Returns at once without
     /// front ends.
     pub(crate) async fn deliver(&self, news: Vec<Invalidation>) {
-        if tokio::time::timeout(PATIENCE, self.send_all(&news)).await.is_err() {
+        if tokio::time::timeout(DELIVERY_TIMEOUT, self.send_all(&news)).await.is_err() {
             tracing::debug!("a front end has not processed invalidations in time");
         }
     }
@@ -209,7 +209,7 @@ impl Invalidations {
     /// Like `deliver`, for background tasks: waits as long as operations of front ends on the changed inodes may take. A front
     /// end that cannot even receive the invalidations within a minute does not get them.
     pub(crate) async fn deliver_patiently(&self, news: &[Invalidation]) {
-        if tokio::time::timeout(PATIENCE_MAX, self.send_all(news)).await.is_err() {
+        if tokio::time::timeout(BACKGROUND_DELIVERY_TIMEOUT, self.send_all(news)).await.is_err() {
             tracing::warn!("a front end does not respond: its kernel may use stale caches until they expire");
         }
     }

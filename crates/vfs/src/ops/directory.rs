@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::bucket::directories::ListedRange;
 use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::sort_keys::{self, Entry};
-use crate::derived::{Derivation, ListingReader};
+use crate::derived::{DerivedDirectories, ListingReader};
 use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
 use crate::{Attr, Error, Filesystem, Result};
@@ -128,7 +128,7 @@ impl Filesystem {
     /// The same of a derived directory, whose entries are told by name.
     async fn readdir_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         handle: &DirectoryHandle,
         cookie: u64,
         limit: usize,

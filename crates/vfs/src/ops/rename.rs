@@ -12,7 +12,7 @@ use store::mover::Mover;
 use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
-use crate::bucket::changes::Changing;
+use crate::bucket::changes::ChangeGuard;
 use crate::content::open_file::OpenFile;
 use crate::content::write::{Dirty, When};
 use crate::filesystem::name;
@@ -29,7 +29,7 @@ type Place = (Ino, Name);
 struct Left<'l> {
     object: ObjectRef,
     _claim: Claim<'l, ObjectKey>,
-    _changing: Changing<'l>,
+    _changing: ChangeGuard<'l>,
 }
 
 /// What changes its place.
@@ -411,7 +411,7 @@ impl Filesystem {
     }
 
     /// Both names: until the old objects are gone, and before the new ones have their name, no look counts.
-    fn changing(&self, ends: &Ends) -> (Changing<'_>, Changing<'_>) {
+    fn changing(&self, ends: &Ends) -> (ChangeGuard<'_>, ChangeGuard<'_>) {
         (self.changes.begin(ends.from.0, &ends.from.1), self.changes.begin(ends.to.0, &ends.to.1))
     }
 

@@ -6,9 +6,9 @@ use super::{Conflict, Side};
 use crate::layout::LOST_AND_FOUND;
 use crate::{Error, Filesystem, Result};
 
-const GONE: Error = Error::new(
+const FILE_BYTES_LOST: Error = Error::new(
     libc::ENOENT,
-    "nothing is left of the file: its object was replaced before it moved; --keep bucket or both",
+    "the file's bytes are lost, as its object was replaced before it moved: use --keep bucket or --keep both",
 );
 
 /// The sides of a conflict to keep.
@@ -34,7 +34,7 @@ impl Filesystem {
             let _paths = self.lock_keys(&keys.iter().collect::<Vec<_>>()).await?;
             let _claim = self.claims.claim(&conflict.key).await;
             if conflict.is_gone() && keep == Keep::File {
-                return Err(GONE);
+                return Err(FILE_BYTES_LOST);
             }
             if conflict.file.is_none() && !conflict.is_gone() {
                 // The answer to the upload was lost, so read what is at the key.
@@ -124,7 +124,7 @@ fn stale_error(conflict: &Conflict, error: Error) -> Error {
     match error {
         Error::Store(StoreError::PreconditionFailed(key) | StoreError::NotFound(key)) => {
             Error::Stale(format!(
-                "'{key}' has changed since '{}' came into conflict: look at both; --keep both leaves everything as it is",
+                "'{key}' has changed since the conflict on '{}' was found: compare both sides; --keep both keeps them",
                 conflict.key
             ))
         }

@@ -81,7 +81,7 @@ impl Locks {
                 ));
             }
             let (number, granted) = state.wait(ino, wanted);
-            (Waiting { locks: self, ino, number }, granted)
+            (WaitGuard { locks: self, ino, number }, granted)
         };
         tokio::select! {
             biased;
@@ -222,13 +222,13 @@ impl FileLocks {
 }
 
 /// A place in the queue of waiters, which is given up on drop.
-struct Waiting<'l> {
+struct WaitGuard<'l> {
     locks: &'l Locks,
     ino: Ino,
     number: u64,
 }
 
-impl Waiting<'_> {
+impl WaitGuard<'_> {
     /// Removes the waiter from the queue. Returns false if it is no longer there.
     fn withdraw(&self) -> bool {
         let mut was_there = false;
@@ -241,7 +241,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.withdraw();
     }
@@ -353,7 +353,7 @@ mod tests {
         let locks = Locks::default();
         locks.try_take(FILE, exclusive(1)).unwrap();
         let (number, _granted) = locks.lock().wait(FILE, exclusive(2));
-        let waiting = Waiting { locks: &locks, ino: FILE, number };
+        let waiting = WaitGuard { locks: &locks, ino: FILE, number };
         locks.release_all(FILE, exclusive(1).owner);
         assert!(!waiting.withdraw());
         assert_eq!(locks.against(FILE, &shared(9)), Some(exclusive(2)));

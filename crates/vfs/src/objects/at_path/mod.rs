@@ -18,7 +18,7 @@ use super::body::body;
 use super::errors::{about, named, no_such_key, reserved};
 use super::etag;
 use super::named::read::wanted;
-use crate::bucket::changes::Changing;
+use crate::bucket::changes::ChangeGuard;
 use crate::bucket::headers;
 use crate::content::pin::Pin;
 use crate::names::invalidation::Invalidation;
@@ -153,7 +153,7 @@ impl Objects {
         Ok(done)
     }
 
-    fn note(&self, full: &ObjectKey, counts: impl Fn(Option<Inode>) -> bool) -> Option<Changing<'_>> {
+    fn note(&self, full: &ObjectKey, counts: impl Fn(Option<Inode>) -> bool) -> Option<ChangeGuard<'_>> {
         let (dir, name, known) = self.known(full).ok()??;
         counts(known).then(|| self.fs.changes.begin(dir, &name))
     }
