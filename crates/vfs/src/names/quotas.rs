@@ -34,7 +34,7 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// Returns an error if no quota has space for a file of `size_bytes`. Unpublished writes of other files do not count;
+    /// Returns an error if a quota has no space for a file of `size_bytes`. Unpublished writes of other files do not count;
     /// storing them may still fail.
     pub(crate) fn check_quota(&self, ino: Ino, size_bytes: u64) -> Result<()> {
         if !self.names.has_quotas() {
