@@ -12,12 +12,12 @@ use tokio::sync::OnceCell;
 use crate::bucket::changes::Changes;
 use crate::bucket::conflicts::Conflicts;
 use crate::bucket::directories::Directories;
-use crate::bucket::evict::Hand;
+use crate::bucket::evict::ClockHand;
 use crate::bucket::exports::Exports;
 use crate::bucket::headers::Defaults;
 use crate::bucket::lister::Lister;
-use crate::bucket::metadata::{Known, Renamed, Turn};
-use crate::bucket::moving;
+use crate::bucket::metadata::{MetadataCache, PendingLock, Renamed};
+use crate::bucket::mover;
 use crate::bucket::path_locks::PathLocks;
 use crate::bucket::room::Rooms;
 use crate::bucket::sharing::Sharing;
@@ -28,7 +28,7 @@ use crate::content::open_file::OpenFiles;
 use crate::content::pin::Pin;
 use crate::content::read::blocks::Blocks;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
-use crate::derived::Derivation;
+use crate::derived::DerivedDirectories;
 use crate::fail_fast::FailFastSemaphore;
 use crate::layout::Layout;
 use crate::moments::Moments;
@@ -65,10 +65,10 @@ pub struct Filesystem {
     pub(crate) handles: Handles,
     pub(crate) directories: Directories,
     /// The view (derived directories), where one is attached.
-    pub(crate) derived: OnceLock<Derivation>,
+    pub(crate) derived: OnceLock<DerivedDirectories>,
     pub(crate) room: Rooms,
     pub(crate) references: References,
-    pub(crate) hand: Hand,
+    pub(crate) hand: ClockHand,
     pub(crate) lister: Lister,
     pub(crate) locks: Locks,
     pub(crate) changes: Changes,
@@ -87,8 +87,8 @@ pub struct Filesystem {
     pub(crate) moved_settings: MovedSettings,
     pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
-    pub(crate) known: Known,
-    pub(crate) waiting_turn: Turn,
+    pub(crate) metadata_cache: MetadataCache,
+    pub(crate) pending_lock: PendingLock,
     pub(crate) renamed: Renamed,
     pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
@@ -115,7 +115,7 @@ impl Filesystem {
         let sharing = Sharing::of(&parts.store, &parts.entropy, &layout, &config)?;
         let (store, mover) = match layout.follows_paths() {
             true => {
-                let mover = moving::open(&parts.store, &parts.entropy, &config)?;
+                let mover = mover::open(&parts.store, &parts.entropy, &config)?;
                 (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
             }
             false => (parts.store, None),
@@ -154,7 +154,7 @@ impl Filesystem {
             derived: OnceLock::new(),
             room: Rooms::default(),
             references: References::default(),
-            hand: Hand::default(),
+            hand: ClockHand::default(),
             lister: Lister::default(),
             locks: Locks::default(),
             changes: Changes::new(moments),
@@ -168,8 +168,8 @@ impl Filesystem {
             moved_settings: MovedSettings::default(),
             access_times: AccessTimes::default(),
             exports: Exports::default(),
-            known: Known::default(),
-            waiting_turn: Turn::default(),
+            metadata_cache: MetadataCache::default(),
+            pending_lock: PendingLock::default(),
             renamed: Renamed::default(),
             discards: Discards::default(),
             invalidations: Invalidations::default(),
@@ -178,7 +178,7 @@ impl Filesystem {
             record_writers: FailFastSemaphore::default(),
             config,
         });
-        fs.tell_mover();
+        fs.install_mover_callbacks();
         fs.load_moved_settings()?;
         Ok(fs)
     }
@@ -225,7 +225,7 @@ impl Filesystem {
 
     /// Like `is_fresh` for an observation inside a directory, which a hint about the directory may have made stale.
     pub(crate) fn is_trusted(&self, dir: Ino, seen_at: Moment) -> bool {
-        self.is_fresh(seen_at) && !self.directories.is_doubted(dir, seen_at)
+        self.is_fresh(seen_at) && !self.directories.is_marked_stale(dir, seen_at)
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {

@@ -27,7 +27,7 @@ mod volume;
 
 pub use attr::{Attr, Caller, Changes, Time};
 pub use bucket::conflicts::{Conflict, ConflictPolicy, Keep, Side};
-pub use bucket::hearing::{Hint, Says};
+pub use bucket::hints::{Hint, Says};
 pub use bucket::lister::ListerStatus;
 pub use bucket::room::{MeasureRoom, Room};
 pub use config::{AttributeSource, Config, Parts};

@@ -273,7 +273,7 @@ impl OpenFile {
     pub(crate) fn is_unconfirmed_upload(&self, attributes: &Attributes, size_bytes: u64) -> bool {
         let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
         // An object without a write time in its headers may have been stored by anybody.
-        headers::has_time(attributes) && self.shared().unconfirmed_uploads.iter().any(is)
+        headers::has_mtime(attributes) && self.shared().unconfirmed_uploads.iter().any(is)
     }
 
     /// Returns whether any upload is unconfirmed.

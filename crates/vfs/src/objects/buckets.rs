@@ -74,7 +74,7 @@ impl DirectoryBuckets {
 
     async fn invalidate(&self, name: &str) {
         let news = vec![Invalidation::entry(Ino::ROOT, name.as_bytes()), Invalidation::Inode(Ino::ROOT)];
-        self.fs.invalidations.told(news).await;
+        self.fs.invalidations.deliver(news).await;
     }
 }
 

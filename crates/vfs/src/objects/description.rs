@@ -17,7 +17,7 @@ use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 
 use super::etag::AssignedEtag;
 use crate::bucket::headers;
-use crate::bucket::headers::is_of_bytes;
+use crate::bucket::headers::describes_content;
 use crate::bucket::metadata::{TAG, USER, USER_BYTES_MAX, tag_of, user_of};
 
 /// Prefix of the names of Tenon's own attributes.
@@ -80,7 +80,7 @@ pub(super) fn describe_object(attributes: &Attributes, tags: &Tags) -> store::Re
     let mut xattrs = BTreeMap::new();
     let mut user_bytes = 0;
     for (name, value) in &attributes.user {
-        let into = match is_of_bytes(name) {
+        let into = match describes_content(name) {
             true => &mut record.endpoints,
             false => {
                 user_bytes += name.len() + value.len();

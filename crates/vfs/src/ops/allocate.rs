@@ -17,7 +17,7 @@ impl Filesystem {
         let file = self.writable_file(handle, offset, len)?;
         let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         if !keeps_size {
-            self.must_have_room(file.ino, offset + len)?;
+            self.check_quota(file.ino, offset + len)?;
             self.check_storable(&file, offset + len)?;
         }
         let zeros = match mode & !libc::FALLOC_FL_KEEP_SIZE {

@@ -19,7 +19,7 @@ impl Filesystem {
         handle: Option<Handle>,
     ) -> Result<Attr> {
         self.check_writable()?;
-        self.must_not_be_derived_directory(ino)?;
+        self.check_not_derived_directory(ino)?;
         let changes = self.with_set_id_dropped(caller, ino, changes)?;
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;
@@ -33,7 +33,7 @@ impl Filesystem {
             let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
             let commit = || self.names.commit_together(&self.ctx(), &ops);
             match changes.atime {
-                Some(_) => self.access_times.replaced(ino, commit)?,
+                Some(_) => self.access_times.discard_for(ino, commit)?,
                 None => commit()?,
             };
             self.export_soon(ino)?;
@@ -57,12 +57,12 @@ impl Filesystem {
 
     /// Waits until front ends have dropped their cached attributes of an inode.
     pub async fn forget_attributes_above(&self, ino: Ino) {
-        self.invalidations.told(vec![Invalidation::Attributes(ino)]).await;
+        self.invalidations.deliver(vec![Invalidation::Attributes(ino)]).await;
     }
 
     /// Waits until front ends have dropped their cached bytes of a range, which was written past their cache.
     pub async fn forget_bytes_above(&self, ino: Ino, range: Range<u64>) {
-        self.invalidations.told(vec![Invalidation::Bytes(ino, range)]).await;
+        self.invalidations.deliver(vec![Invalidation::Bytes(ino, range)]).await;
     }
 
     /// Adds the removal of the set-id bits to a change of owner, and to a change of length by anybody but root.
@@ -89,7 +89,7 @@ impl Filesystem {
             Kind::Directory => return Err(Error::IS_DIRECTORY),
             _ => return Err(Error::new(libc::EINVAL, "only the size of a regular file can be set")),
         }
-        self.hear_of(ino).await?;
+        self.resolve_ambiguous_write(ino).await?;
         let file = self.open_file(ino)?;
         let outcome = match self.truncate(&file, size).await {
             Ok(()) => self.commit(&file, When::Closed).await,

@@ -32,9 +32,9 @@ impl Filesystem {
         if let Some(views) = self.derived_at(parent) {
             return Box::pin(self.create_derived(views, caller, (parent, name_bytes), mode, flags)).await;
         }
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, Kind::File).await?;
-        self.must_be_free_at(parent, &name)?;
+        self.check_not_in_conflict_at(parent, &name)?;
         if self.sharing.is_some() {
             return self.create_shared(caller, parent, &name, mode, flags).await;
         }
@@ -131,7 +131,7 @@ impl Filesystem {
         mode: u16,
         rdev: u32,
     ) -> Result<Attr> {
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, kind).await?;
         self.make_stored(caller, parent, &name, kind, mode, rdev, None).await
     }
@@ -141,7 +141,7 @@ impl Filesystem {
         if let Some(views) = self.derived_at(parent) {
             return self.mkdir_derived(views, parent, name_bytes).await;
         }
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, Kind::Directory).await?;
         self.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
     }
@@ -154,7 +154,7 @@ impl Filesystem {
         name_bytes: &[u8],
         target: &[u8],
     ) -> Result<Attr> {
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         if target.is_empty() {
             return Err(Error::new(libc::ENOENT, "the target of a symbolic link must not be empty"));
         }
@@ -172,7 +172,7 @@ impl Filesystem {
     /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by path the
     /// bucket still shows the file under its primary name only.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let before = self.names.inode(ino)?;
         if before.kind == Kind::Directory {
             return Err(Error::new(libc::EPERM, "a directory cannot have a second name"));
@@ -189,7 +189,7 @@ impl Filesystem {
             let _state = file.write_state.lock().await;
             // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
             // or it would lead to another file.
-            self.moves_are_safe().await?;
+            self.sync_move_journal().await?;
             self.names.commit(&self.ctx(), &Op::Link { ino, parent, name: name.clone() })?;
             Ok::<_, Error>(())
         };
@@ -285,7 +285,7 @@ impl Filesystem {
             return Err(if error.errno() == libc::ESTALE { Error::EXISTS } else { error });
         }
         if kind == Kind::Directory {
-            self.directories.get(inode.ino).is_ours(self.moment());
+            self.directories.get(inode.ino).mark_complete(self.moment());
             self.forget_settings_of(parent, name)?;
         }
         self.references.add(inode.ino);
@@ -326,10 +326,10 @@ impl Filesystem {
             None => None,
         };
         let had = match &had {
-            Some(meta) => self.with_tags(meta).await?,
+            Some(meta) => self.read_description(meta).await?,
             None => headers::new(inode).into(),
         };
-        let described = self.to_store_with(inode, had)?;
+        let described = self.updated_description(inode, had)?;
         let Described { attributes, tags } = described.clone();
         let options =
             PutOptions { precondition, attributes: attributes.clone(), tags, ..PutOptions::default() };
@@ -342,8 +342,8 @@ impl Filesystem {
             stored => stored?,
         };
         self.publish(inode, &object, size_bytes, None)?;
-        self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
-        if self.settle_waiting(inode.ino, &described)? { self.export_later(inode.ino) } else { Ok(()) }
+        self.metadata_cache.insert_stored(inode.ino, &object.etag, described.clone(), self.moment());
+        if self.clear_stored_pending(inode.ino, &described)? { self.export_later(inode.ino) } else { Ok(()) }
     }
 
     pub(crate) fn roll_back_create(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {

@@ -6,10 +6,10 @@ use meta::{Ino, Inode, Kind, Name};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::bucket::directories::Known;
-use crate::bucket::learn::PAGE_ENTRIES;
-use crate::bucket::texts::{self, Entry};
-use crate::derived::{Derivation, Reading};
+use crate::bucket::directories::ListedRange;
+use crate::bucket::discovery::PAGE_ENTRIES;
+use crate::bucket::sort_keys::{self, Entry};
+use crate::derived::{DerivedDirectories, ListingReader};
 use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
 use crate::{Attr, Error, Filesystem, Result};
@@ -44,7 +44,7 @@ pub(crate) struct DirectoryHandle {
     ino: Ino,
     positions: Mutex<Positions>,
     /// For a derived directory: a listing that the front end may cache.
-    pub(crate) kept: Option<Reading>,
+    pub(crate) kept: Option<ListingReader>,
 }
 
 impl Filesystem {
@@ -55,7 +55,7 @@ impl Filesystem {
             None if self.names.inode(ino)?.kind == Kind::Directory => None,
             None => return Err(Error::NOT_DIRECTORY),
         };
-        self.lister.is_asked(self.moment());
+        self.lister.note_request(self.moment());
         Ok(self.handles.add_directory(DirectoryHandle { ino, positions: Mutex::default(), kept }))
     }
 
@@ -73,12 +73,12 @@ impl Filesystem {
             return Box::pin(self.readdir_derived(views, &handle, cookie, limit, plus)).await;
         }
         if cookie == 0 {
-            self.accessed(handle.ino);
+            self.record_access(handle.ino);
         }
         let mut listed = self.dot_entries(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let Some(mut after) = positions(&handle).text(cookie) else {
+        let Some(mut after) = positions(&handle).sort_key(cookie) else {
             return Err(LOST_POSITION);
         };
         let directory = self.directories.get(handle.ino);
@@ -91,10 +91,10 @@ impl Filesystem {
                 continue;
             }
             let Some(last) = entries.last() else { return Ok(listed) };
-            after.clone_from(&last.text);
+            after.clone_from(&last.sort_key);
             let mut shown = Vec::with_capacity(entries.len());
             for (entry, inode) in entries.into_iter().zip(inodes) {
-                cookie = positions(&handle).after(&entry.text);
+                cookie = positions(&handle).after(&entry.sort_key);
                 let Some(inode) = inode else { continue };
                 if self.is_derived_name(handle.ino, entry.name.as_bytes()) {
                     continue;
@@ -129,7 +129,7 @@ impl Filesystem {
     /// Like `readdir`, for a derived directory, whose positions are names.
     async fn readdir_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         handle: &DirectoryHandle,
         cookie: u64,
         limit: usize,
@@ -159,7 +159,7 @@ impl Filesystem {
     /// read and the front end cached.
     fn resume_after(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
-        if let Some(text) = positions(handle).text(cookie) {
+        if let Some(text) = positions(handle).sort_key(cookie) {
             return Ok(Some(Name::new(&text)?));
         }
         let kept = handle.kept.as_ref().and_then(|kept| kept.name(last as usize)).ok_or(LOST_POSITION)?;
@@ -193,7 +193,7 @@ impl Filesystem {
             && open.kept.is_some()
             && let Some(views) = self.derived_at(open.ino)
         {
-            views.kept.close(open.ino);
+            views.listings.close(open.ino);
         }
         self.handles.remove_directory(handle);
     }
@@ -217,29 +217,30 @@ impl Filesystem {
     /// Returns the next entries after a sorting key; lists them from the bucket first if they are not known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
         if !self.layout.follows_paths() || !self.layout.can_list(&self.layout.directory(&self.names, dir)?) {
-            return texts::named(&self.names, dir, after, limit);
+            return sort_keys::entries_by_name(&self.names, dir, after, limit);
         }
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();
         let asked_at = self.moment();
-        let is_usable = |known: &Known, after: &[u8]| {
-            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl) && known.continues(after)
+        let is_usable = |known: &ListedRange, after: &[u8]| {
+            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
+                && known.continues_after(after)
         };
         loop {
             let forgotten = directory.forgotten();
-            let known = directory.known();
+            let known = directory.listed_range();
             if !is_usable(&known, &after) {
                 // Evict before learning, because learning needs the entries of this directory.
                 self.evict_if_needed(PAGE_ENTRIES)?;
                 let learned = async {
-                    let is_known = is_usable(&directory.known(), &after);
-                    if is_known { Ok(()) } else { self.learn_page(dir, &directory, &after).await }
+                    let is_known = is_usable(&directory.listed_range(), &after);
+                    if is_known { Ok(()) } else { self.list_page(dir, &directory, &after).await }
                 };
-                directory.learning.run(Box::pin(learned)).await?;
+                directory.listing.run(Box::pin(learned)).await?;
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());
-            let entries = texts::known(&self.names, dir, &after, end, limit)?;
+            let entries = sort_keys::entries_between(&self.names, dir, &after, end, limit)?;
             if directory.forgotten() != forgotten {
                 continue;
             }
@@ -265,7 +266,7 @@ impl Filesystem {
         let exact = inodes.into_iter().map(|inode| async {
             match inode {
                 None => Ok(None),
-                Some(inode) => match self.exact(inode).await {
+                Some(inode) => match self.with_exact_attributes(inode).await {
                     Ok(inode) => Ok(Some(inode)),
                     Err(error) if error.errno() == libc::ENOENT => Ok(None),
                     Err(error) => Err(error),

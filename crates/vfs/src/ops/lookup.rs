@@ -13,14 +13,14 @@ impl Filesystem {
     /// Looks up a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
-        self.lister.is_asked(self.moment());
+        self.lister.note_request(self.moment());
         let is_derived = self.derived_at(parent).is_some() || self.is_derived_name(parent, name_bytes);
         if let Some(views) = self.derived.get().filter(|_| is_derived) {
             return Box::pin(self.lookup_derived(views, parent, name)).await;
         }
         loop {
             let found = self.find(parent, &name).await?;
-            let inode = self.exact(self.must(found)?).await?;
+            let inode = self.with_exact_attributes(self.must(found)?).await?;
             if self.refer(inode.ino) {
                 return Ok(self.attr(inode));
             }
@@ -71,7 +71,7 @@ impl Filesystem {
             return;
         }
         if let Some(views) = self.derived.get() {
-            views.forgot(ino);
+            views.forget_file(ino);
         }
         if let Err(error) = self.evict_forgotten(ino) {
             tracing::debug!(%error, "evicting an inode failed; it stays in memory");
@@ -91,15 +91,15 @@ impl Filesystem {
         };
         if ino != Ino::ROOT {
             // `mount` and health checks stat the root to see whether the mount answers; that is no sign of use.
-            self.lister.is_asked(self.moment());
+            self.lister.note_request(self.moment());
         }
         let inode = match inode.home.clone() {
             Some((parent, name)) if !self.has_unpublished_writes(ino) => {
-                match Box::pin(self.shown_again(ino)).await? {
+                match Box::pin(self.revalidate_shown(ino)).await? {
                     Some(inode) => inode,
                     None => {
                         let found = self.find(parent, &name).await?;
-                        self.exact(self.must(found.filter(|found| found.ino == ino))?).await?
+                        self.with_exact_attributes(self.must(found.filter(|found| found.ino == ino))?).await?
                     }
                 }
             }
@@ -114,7 +114,7 @@ impl Filesystem {
         if inode.kind != Kind::Symlink {
             return Err(Error::new(libc::EINVAL, "not a symbolic link"));
         }
-        self.accessed(ino);
+        self.record_access(ino);
         if let Some(target) = inode.target {
             return Ok(target);
         }

@@ -16,7 +16,7 @@ impl Filesystem {
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
             self.check_writable()?;
-            self.must_not_be_in_conflict(ino)?;
+            self.check_not_in_conflict(ino)?;
         }
         let inode = self.names.inode(ino)?;
         match inode.kind {
@@ -30,7 +30,7 @@ impl Filesystem {
             let found = self.find(*parent, name).await?;
             let mut found = self.must(found.filter(|found| found.ino == ino))?;
             if !self.is_recent(*parent, &found, asked_at) {
-                found = self.look_again(&found).await?;
+                found = self.revalidate(&found).await?;
             }
             was_replaced = etag(&found) != etag(&inode);
         }
@@ -59,7 +59,8 @@ impl Filesystem {
             || self.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
             || self.sharing.is_none() && self.is_trusted(parent, inode.observed_at)
-            || self.sharing.is_none() && self.directories.get(parent).known().is_recent(asked_at, now, ttl)
+            || self.sharing.is_none()
+                && self.directories.get(parent).listed_range().is_recent(asked_at, now, ttl)
     }
 
     /// Publishes all unpublished writes of the file: `close` returns once they are stored and named.
@@ -70,7 +71,7 @@ impl Filesystem {
         }
         self.commit(&handle.file, When::Closed).await?;
         check_not_lost(&handle)?;
-        self.must_not_be_in_conflict(handle.file.ino)
+        self.check_not_in_conflict(handle.file.ino)
     }
 
     /// Publishes all unpublished writes of the file and its pending attributes.
@@ -79,7 +80,7 @@ impl Filesystem {
         self.commit(&handle.file, When::Open).await?;
         if handle.is_writable {
             check_not_lost(&handle)?;
-            self.must_not_be_in_conflict(handle.file.ino)?;
+            self.check_not_in_conflict(handle.file.ino)?;
         }
         self.export_now(handle.file.ino).await?;
         if self.layout.follows_paths() {
@@ -100,7 +101,7 @@ impl Filesystem {
         let end = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
         self.drop_passed_blocks(&handle.file, end);
         if !handle.version.is_cached {
-            self.references.may_mix(handle.file.ino);
+            self.references.mark_mixed(handle.file.ino);
         }
         self.close_file(&handle.file).await?;
         outcome
@@ -195,9 +196,9 @@ impl Filesystem {
         let (is_cached, holds) = (version.is_cached, version.is_read());
         let was_replaced = match is_cached {
             true if holds => false,
-            true => self.references.drops(ino),
+            true => self.references.drop_cached(ino),
             false => {
-                self.references.may_mix(ino);
+                self.references.mark_mixed(ino);
                 false
             }
         };
@@ -210,7 +211,7 @@ impl Filesystem {
             && !is_beside
             && handle.is_readable
             && handle.take_atime_check(self.config.atime, self.now())
-            && self.accessed(ino)
+            && self.record_access(ino)
         {
             self.invalidations.attributes(ino);
         }
@@ -250,7 +251,7 @@ impl Filesystem {
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.blocks.forget(orphan.ino);
-        self.known.forget(orphan.ino);
+        self.metadata_cache.forget(orphan.ino);
         self.renamed.forget(orphan.ino);
         let content = match self.names.content(orphan.ino) {
             Ok((_, content)) => content_keys(&content),

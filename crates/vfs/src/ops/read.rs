@@ -28,7 +28,7 @@ impl Filesystem {
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
         let handle = self.handles.file(handle)?;
         if handle.take_atime_check(self.config.atime, self.now()) {
-            self.accessed(handle.file.ino);
+            self.record_access(handle.file.ino);
         }
         let range = offset..offset.saturating_add(len as u64);
         if handle.file.pending().is_edited {
@@ -55,7 +55,7 @@ impl Filesystem {
                 }
                 Ok(bytes) => {
                     if reading.succeed() && handle.version.is_cached {
-                        self.references.caches(handle.file.ino, Some(&pin.identity()));
+                        self.references.set_cached(handle.file.ino, Some(&pin.identity()));
                     }
                     return Ok(bytes);
                 }
@@ -184,7 +184,7 @@ impl Filesystem {
         if file.pin().0.as_ref() != Some(old) {
             return Ok(());
         }
-        let looked = async { self.look_again(&self.names.inode(file.ino)?).await };
+        let looked = async { self.revalidate(&self.names.inode(file.ino)?).await };
         match looked.await {
             Ok(_) => file.replace(|| self.pin_of(file.ino)),
             Err(error) => Err(Error::Stale(error.to_string())),

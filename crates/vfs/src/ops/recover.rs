@@ -2,7 +2,7 @@
 
 use store::{ListEntry, ListRequest, Pages};
 
-use crate::bucket::learn::PAGE_ENTRIES;
+use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::{Filesystem, Result};
 
 /// Orphans per step.

@@ -64,10 +64,10 @@ impl Filesystem {
         }
         let aside = match self.files.users(file.ino) {
             0 | 1 => None,
-            _ => self.set_aside(file, &mut state).await?,
+            _ => self.preserve_object(file, &mut state).await?,
         };
         let taken = self.delete_and_unlink(parent, name, file).await;
-        self.settle_aside(file, &mut state, aside, taken.is_ok()).await?;
+        self.finish_preserving(file, &mut state, aside, taken.is_ok()).await?;
         taken
     }
 
@@ -98,7 +98,7 @@ impl Filesystem {
         if let Some(views) = self.derived_at(parent) {
             return self.rmdir_derived(views, parent, name_bytes).await;
         }
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         self.check_writable()?;
         let name = name(name_bytes)?;
         let inode = self.must(self.find(parent, &name).await?)?;
@@ -127,7 +127,7 @@ impl Filesystem {
     pub(crate) fn forget_removed_directory(&self, directory: &Inode) {
         self.directories.remove(directory.ino);
         let ctime = directory.ctime.max(self.now());
-        self.references.removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
+        self.references.note_removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
     }
 
     /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes.
@@ -197,7 +197,7 @@ impl Filesystem {
         }
         if !self.names.entries(inode.ino, None, 1)?.is_empty() {
             // The bucket has nothing: known entries that are not being written are gone.
-            self.learn_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
+            self.list_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
         }
         if self.names.entries(inode.ino, None, 1)?.is_empty() { Ok(()) } else { Err(Error::NOT_EMPTY) }
     }

@@ -12,7 +12,7 @@ use store::mover::Mover;
 use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
-use crate::bucket::changes::Changing;
+use crate::bucket::changes::ChangeGuard;
 use crate::content::open_file::OpenFile;
 use crate::content::write::{When, WriteState};
 use crate::filesystem::name;
@@ -29,7 +29,7 @@ type DentryKey = (Ino, Name);
 struct ReplacedObject<'l> {
     object: ObjectRef,
     _claim: Claim<'l, ObjectKey>,
-    _changing: Changing<'l>,
+    _changing: ChangeGuard<'l>,
 }
 
 /// Kind of a move.
@@ -57,8 +57,8 @@ impl Filesystem {
         if let Some(views) = self.derived_at(from.0).or_else(|| self.derived_at(to.0)) {
             return Box::pin(self.rename_derived(views, from, to, flags)).await;
         }
-        self.must_not_be_derived(from.0, from.1)?;
-        self.must_not_be_derived(to.0, to.1)?;
+        self.check_not_derived(from.0, from.1)?;
+        self.check_not_derived(to.0, to.1)?;
         Box::pin(self.rename_in_volume(from, to, flags)).await
     }
 
@@ -174,7 +174,7 @@ impl Filesystem {
     async fn plan_rename(&self, from: DentryKey, to: DentryKey, how: RenameHow) -> Result<RenamePlan> {
         // Attributes known from a listing must be made authoritative, because they count as such once published under the new
         // name.
-        let source = self.exact(self.must(self.find(from.0, &from.1).await?)?).await?;
+        let source = self.with_exact_attributes(self.must(self.find(from.0, &from.1).await?)?).await?;
         let target = self.find(to.0, &to.1).await?;
         if target.is_none() {
             self.check_not_escape(to.0, &to.1, source.kind)?;
@@ -271,10 +271,10 @@ impl Filesystem {
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
                     _ if was_shared => None,
-                    _ => self.set_aside(target, &mut replaced).await?,
+                    _ => self.preserve_object(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(plan, source, &mut state).await;
-                self.settle_aside(target, &mut replaced, aside, moved.is_ok()).await?;
+                self.finish_preserving(target, &mut replaced, aside, moved.is_ok()).await?;
                 moved?
             }
         };
@@ -383,7 +383,7 @@ impl Filesystem {
         let is_safe_first = !is_target_restorable || !self.is_restorable_from_bucket(source.ino)?;
         let etag =
             self.mover()?.rename_object(&old, &key, &target_precondition, is_safe_first, named).await?;
-        self.references.has_tag(source.ino, &old.etag, &etag);
+        self.references.change_etag(source.ino, &old.etag, &etag);
         file.repin(|| self.pin_of(source.ino))?;
         state.rebase(file.pin().0);
         Ok(None)
@@ -433,7 +433,7 @@ impl Filesystem {
 
     /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
     /// name.
-    fn mark_both_changing(&self, plan: &RenamePlan) -> (Changing<'_>, Changing<'_>) {
+    fn mark_both_changing(&self, plan: &RenamePlan) -> (ChangeGuard<'_>, ChangeGuard<'_>) {
         (self.changes.begin(plan.from.0, &plan.from.1), self.changes.begin(plan.to.0, &plan.to.1))
     }
 

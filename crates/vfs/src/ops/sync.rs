@@ -41,7 +41,7 @@ impl Filesystem {
 
     async fn sync_as(&self, when: When) -> Result<()> {
         let mut outcome = self.publish_all(when).await;
-        outcome = outcome.and(self.name_access_times());
+        outcome = outcome.and(self.flush_access_times());
         if !outcome.as_ref().is_err_and(Error::is_unanswered) {
             self.discards.wait_until_drained().await;
             outcome = outcome.and(self.store.sync().await.map_err(Error::from));

@@ -114,14 +114,14 @@ impl Filesystem {
             return Err(Error::new(libc::EFBIG, "a file cannot be longer than 2^63 - 1 bytes"));
         }
         check_not_lost(&handle)?;
-        self.must_not_be_in_conflict(handle.file.ino)?;
+        self.check_not_in_conflict(handle.file.ino)?;
         Ok(Arc::clone(&handle.file))
     }
 
     /// Like `writable_file`; also fails if the file may not grow to the end of the range.
     pub(crate) fn file_with_room(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let file = self.writable_file(handle, offset, len)?;
-        self.must_have_room(file.ino, offset + len)?;
+        self.check_quota(file.ino, offset + len)?;
         self.check_storable(&file, offset + len)?;
         Ok(file)
     }
@@ -140,9 +140,9 @@ impl Filesystem {
 
     /// Truncates a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
-        self.must_have_room(file.ino, size)?;
+        self.check_quota(file.ino, size)?;
         self.check_storable(file, size)?;
-        self.must_not_be_in_conflict(file.ino)?;
+        self.check_not_in_conflict(file.ino)?;
         {
             let mut state = file.write_state.lock().await;
             let outcome = self.truncate_locked(file, &mut state, size).await;
@@ -274,7 +274,8 @@ impl Filesystem {
         let (described, upload) = loop {
             let described = self.description_to_store(file, &inode, state.base()).await?;
             match self.begin_upload(&inode, &described).await {
-                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(file.ino, &why)? => {}
+                Err(Error::Store(StoreError::Invalid(why)))
+                    if self.drop_refused_pending(file.ino, &why)? => {}
                 upload => break (described, upload?),
             }
         };

@@ -55,7 +55,7 @@ impl Filesystem {
     ) -> Result<()> {
         self.check_writable()?;
         self.check_xattr_name(name)?;
-        self.must_not_be_derived_directory(ino)?;
+        self.check_not_derived_directory(ino)?;
         let how = match flags {
             0 => XattrHow::Set,
             libc::XATTR_CREATE => XattrHow::Create,
@@ -86,7 +86,7 @@ impl Filesystem {
     pub async fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.check_writable()?;
         self.check_xattr_name(name)?;
-        self.must_not_be_derived_directory(ino)?;
+        self.check_not_derived_directory(ino)?;
         let inode = self.names.inode(ino)?;
         if self.is_of_object(&inode, name) {
             return self.change_object_xattr(&inode, name, None, XattrHow::Set).await;

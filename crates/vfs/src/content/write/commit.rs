@@ -165,7 +165,7 @@ impl Filesystem {
                         }
                     }
                 }
-                Err(StoreError::Invalid(why)) if self.refuse_waiting(inode.ino, &why)? => {
+                Err(StoreError::Invalid(why)) if self.drop_refused_pending(inode.ino, &why)? => {
                     described = self.description_to_store(file, inode, state.base()).await?;
                     file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
                 }
@@ -187,7 +187,7 @@ impl Filesystem {
         let Some(found) = self.store.find(key).await? else { return Ok(are_new_after_removal(file, state)) };
         let known = self.names.inode(inode.ino)?;
         if !file.is_unconfirmed_upload(&found.attributes, found.size_bytes)
-            && !headers::are_of(&known, &found)
+            && !headers::matches_inode(&known, &found)
         {
             return Ok(false);
         }
@@ -303,28 +303,28 @@ impl Filesystem {
             _ => (described, None),
         };
         let released = self.publish(inode, object, size_bytes, file.pending().touched)?;
-        self.references.caches(inode.ino, Some(&object.etag));
+        self.references.set_cached(inode.ino, Some(&object.etag));
         file.set_stored_description(&object.etag, described.clone(), self.moment());
-        self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
+        self.metadata_cache.insert_stored(inode.ino, &object.etag, described.clone(), self.moment());
         file.repin(|| self.pin_of(inode.ino))?;
-        self.invalidations.others(inode.ino);
+        self.invalidations.notify_others(inode.ino);
         file.clear_unconfirmed();
         *state = WriteState::Clean;
         file.set_pending(Pending::default());
         self.discard_detached(inode, released).await?;
-        let waits = self.settle_waiting(inode.ino, &described)?;
+        let waits = self.clear_stored_pending(inode.ino, &described)?;
         // From here on changes of attributes are exported by whoever makes them; earlier ones may have missed the headers just
         // stored.
         let now = self.names.inode(inode.ino)?;
         let is_old = match stream_is_old {
             Some(is_old) => is_old,
-            None => self.to_store_with(&now, described.clone())? != described,
+            None => self.updated_description(&now, described.clone())? != described,
         };
         if is_old || waits {
             return self.export_later(inode.ino);
         }
         self.renamed.forget(inode.ino);
-        self.exported(inode.ino, waiting)
+        self.note_exported(inode.ino, waiting)
     }
 
     /// Makes an object the inode's content, whatever the content was before. Returns the keys that are no longer part of it.
@@ -445,19 +445,19 @@ impl Filesystem {
         };
         let Some(object) = replaced else {
             let is_shown = self.path_key(inode)?.is_some();
-            let fresh = if is_shown { headers::new(inode) } else { headers::type_of(inode.kind) };
-            return self.to_store_with(inode, fresh.into());
+            let fresh = if is_shown { headers::new(inode) } else { headers::for_kind(inode.kind) };
+            return self.updated_description(inode, fresh.into());
         };
         let carried =
             match file.stored_description(&object.etag).filter(|(_, stored_at)| self.is_fresh(*stored_at)) {
                 Some((carried, _)) => carried,
                 None => match self.store.find(&object.key).await? {
-                    Some(meta) => self.with_tags(&meta).await?,
+                    Some(meta) => self.read_description(&meta).await?,
                     None => Described::default(),
                 },
             };
-        let attributes = headers::of_other_bytes(carried.attributes);
-        self.to_store_with(inode, Described { attributes, ..carried })
+        let attributes = headers::without_content_metadata(carried.attributes);
+        self.updated_description(inode, Described { attributes, ..carried })
     }
 
     /// Writes the volume record if there is none: it says that headers of this bucket carry attributes.

@@ -150,7 +150,7 @@ impl Filesystem {
     ) -> Result<Option<Resolution>> {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
         let prefix = self.layout.directory(&self.names, dir)?;
-        let Ok(there) = self.key_beside(key, self.now()) else { return Ok(None) };
+        let Ok(there) = self.conflict_copy_key(key, self.now()) else { return Ok(None) };
         let Some(Entry::Object(beside)) = prefix.entry(there.as_bytes()) else { return Ok(None) };
         let beside = Name::new(&beside)?;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
@@ -209,7 +209,7 @@ impl Filesystem {
             self.detach_name(inode)?;
         }
         self.invalidate_lost_and_found()?;
-        self.look_again(inode).await.ok();
+        self.revalidate(inode).await.ok();
         if file.replace(|| self.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
         }
@@ -226,7 +226,7 @@ impl Filesystem {
     /// Detaches a file from its name, which belongs to a foreign object.
     pub(super) fn detach_name(&self, inode: &Inode) -> Result<()> {
         if let Some((dir, name)) = &inode.home {
-            self.take_name_away(*dir, name, inode, self.moment())?;
+            self.remove_name(*dir, name, inode, self.moment())?;
             self.directories.get(*dir).forget();
         }
         Ok(())

@@ -59,12 +59,12 @@ impl Filesystem {
         if copied < PART_BYTES_MIN {
             return Err(unsupported("so few bytes are as fast to read and write"));
         }
-        self.must_have_room(target.ino, to_offset + copied)?;
+        self.check_quota(target.ino, to_offset + copied)?;
         self.check_storable(&target, to_offset + copied)?;
         if is_by_path && !self.may_store_range_apart(&before, &state, to_offset..to_offset + copied)? {
             return Err(unsupported("the object at the target's path would no longer identify the target"));
         }
-        self.accessed(source.file.ino);
+        self.record_access(source.file.ino);
         self.copy_pin(&target, &mut state, pin.slice_at(&range, to_offset)?, to_offset..to_offset + copied)
             .await?;
         drop(state);

@@ -61,7 +61,7 @@ impl Filesystem {
         inode: &Inode,
         when: When,
     ) -> Result<()> {
-        self.must_have_room(inode.ino, inode.size_bytes)?;
+        self.check_quota(inode.ino, inode.size_bytes)?;
         let attributes = headers::with_posix(Attributes::default(), inode);
         let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
         let spliced = match std::mem::replace(state, WriteState::Clean) {
@@ -137,9 +137,9 @@ impl Filesystem {
         file.mark_names_unsynced();
         file.set_new(false);
         let pin = self.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
-        self.references.caches(ino, Some(&pin.identity()));
+        self.references.set_cached(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
-        self.invalidations.others(ino);
+        self.invalidations.notify_others(ino);
         for key in released {
             self.discard(key).await;
         }

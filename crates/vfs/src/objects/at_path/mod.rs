@@ -18,7 +18,7 @@ use super::body::body;
 use super::errors::{error_about, namespace_error_about, no_such_key, reserved};
 use super::etag;
 use super::named::read::requested_range;
-use crate::bucket::changes::Changing;
+use crate::bucket::changes::ChangeGuard;
 use crate::bucket::headers;
 use crate::content::pin::Pin;
 use crate::names::invalidation::Invalidation;
@@ -50,7 +50,7 @@ impl Objects {
 
     /// Returns what the namespace knows of a key: directory, name and inode.
     fn known(&self, full: &ObjectKey) -> crate::Result<Option<(Ino, Name, Option<Inode>)>> {
-        let Some((dir, shown)) = self.fs.shown_at(full)? else { return Ok(None) };
+        let Some((dir, shown)) = self.fs.visible_entry(full)? else { return Ok(None) };
         let inode = self.fs.names.lookup(dir, &shown)?.filter(|inode| !inode.is_dir());
         Ok(Some((dir, shown, inode)))
     }
@@ -93,7 +93,7 @@ impl Objects {
             last_modified: Some(inode.mtime),
             ..ObjectRef::new(key.clone(), etag::of(inode, None))
         };
-        let attributes = headers::with_posix(headers::type_of(inode.kind), inode);
+        let attributes = headers::with_posix(headers::for_kind(inode.kind), inode);
         Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: Some(0) })
     }
 
@@ -160,7 +160,7 @@ impl Objects {
         &self,
         full: &ObjectKey,
         counts: impl Fn(Option<Inode>) -> bool,
-    ) -> Option<Changing<'_>> {
+    ) -> Option<ChangeGuard<'_>> {
         let (dir, name, known) = self.known(full).ok()??;
         counts(known).then(|| self.fs.changes.begin(dir, &name))
     }
@@ -169,14 +169,14 @@ impl Objects {
     /// The change has succeeded even if the bucket cannot be asked for its result now.
     async fn show_change(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
-        let news = match self.fs.look_until_it_counts(full, look).await {
+        let news = match self.fs.look_up_until_valid(full, look).await {
             Ok(news) => Ok(news),
             Err(error) => {
                 tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
                 self.forget_listing(full)
             }
         };
-        self.fs.invalidations.told(news.unwrap_or_default()).await;
+        self.fs.invalidations.deliver(news.unwrap_or_default()).await;
     }
 
     async fn look_once(
@@ -195,15 +195,15 @@ impl Objects {
 
     /// Returns whether the mount would answer for a key without asking the bucket.
     fn is_looked_at(&self, full: &ObjectKey) -> crate::Result<bool> {
-        let Some(known) = self.fs.known_way(full)? else { return Ok(false) };
+        let Some(known) = self.fs.known_path(full)? else { return Ok(false) };
         let Some(name) = &known.next else { return Ok(true) };
-        let directory = self.fs.directories.get(known.dir).known();
+        let directory = self.fs.directories.get(known.dir).listed_range();
         let is_listed = known.is_last && (directory.pages > 0 || directory.is_complete);
         Ok(is_listed || self.fs.names.entry(known.dir, name)?.is_some())
     }
 
     fn forget_listing(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
-        let Some(known) = self.fs.known_way(full)? else { return Ok(Vec::new()) };
+        let Some(known) = self.fs.known_path(full)? else { return Ok(Vec::new()) };
         let Some(name) = known.next else { return Ok(Vec::new()) };
         self.fs.directories.get(known.dir).forget();
         Ok(vec![Invalidation::entry(known.dir, name.as_bytes()), Invalidation::Inode(known.dir)])
@@ -298,7 +298,7 @@ impl Objects {
         let full = self.object_key_of(key)?;
         let set = self.fs.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
         if let Ok(Some((_, _, Some(inode)))) = self.known(&full) {
-            self.fs.known.forget(inode.ino);
+            self.fs.metadata_cache.forget(inode.ino);
         }
         set
     }

@@ -59,7 +59,7 @@ impl Objects {
         let Some(mut change) = outcome? else { return closed.map(|()| false) };
         closed?;
         self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(true)
     }
 
@@ -109,7 +109,7 @@ impl Objects {
         }
         change.news.push(Invalidation::Attributes(resolved.dir));
         self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(true)
     }
 

@@ -14,7 +14,7 @@ use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::names::{self, KeyPrefix};
 use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreError};
 
-use crate::bucket::texts;
+use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::objects::Objects;
 use crate::objects::description::Record;
@@ -217,9 +217,9 @@ impl Merge<'_> {
 
     /// Adds directories of continued (overlong) names, whose keys may begin before the page.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
-        for entry in texts::other_escapes(&self.objects.fs.names, level.dir).map_err(listing_error)? {
-            if entry.text.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
-                self.push(level, &entry.name, entry.dentry, &entry.text);
+        for entry in sort_keys::other_escapes(&self.objects.fs.names, level.dir).map_err(listing_error)? {
+            if entry.sort_key.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
+                self.push(level, &entry.name, entry.dentry, &entry.sort_key);
             }
         }
         Ok(())
@@ -228,11 +228,11 @@ impl Merge<'_> {
     /// Adds the next batch of a directory's entries after a key.
     fn add_batch(&mut self, level: &Level, text: &[u8]) -> store::Result<()> {
         let after = &text[level.prefix.as_bytes().len()..];
-        let entries =
-            texts::known(&self.objects.fs.names, level.dir, after, None, BATCH).map_err(listing_error)?;
-        let Some(last) = entries.last().map(|entry| entry.text.clone()) else { return Ok(()) };
+        let entries = sort_keys::entries_between(&self.objects.fs.names, level.dir, after, None, BATCH)
+            .map_err(listing_error)?;
+        let Some(last) = entries.last().map(|entry| entry.sort_key.clone()) else { return Ok(()) };
         for entry in entries {
-            self.push(level, &entry.name, entry.dentry, &entry.text);
+            self.push(level, &entry.name, entry.dentry, &entry.sort_key);
         }
         let text = [level.prefix.as_bytes(), &last].concat();
         self.heap.push(Item { text, rank: u8::MAX, kind: ItemKind::More(level.clone()) });
@@ -264,12 +264,12 @@ impl Merge<'_> {
         }
         let mut after = Vec::new();
         loop {
-            let entries = texts::known(&self.objects.fs.names, level.dir, &after, None, BATCH)
+            let entries = sort_keys::entries_between(&self.objects.fs.names, level.dir, &after, None, BATCH)
                 .map_err(listing_error)?;
             let Some(last) = entries.last() else { return Ok(false) };
-            after.clone_from(&last.text);
+            after.clone_from(&last.sort_key);
             for entry in &entries {
-                let text = [level.prefix.as_bytes(), &entry.text].concat();
+                let text = [level.prefix.as_bytes(), &entry.sort_key].concat();
                 let has = match entry_of(level, &entry.name, entry.dentry, &text) {
                     Some(ItemKind::Object(_)) => true,
                     Some(ItemKind::Inside(inside)) => self.has_keys(&inside)?,

@@ -198,7 +198,7 @@ impl Objects {
         let (object, size_bytes) = self.identity(key, inode, &description.record)?;
         let mut attributes = description.attributes(inode, &object.etag);
         if inode.is_dir() && attributes.content_type.is_none() {
-            attributes.content_type = crate::bucket::headers::type_of(Kind::Directory).content_type;
+            attributes.content_type = crate::bucket::headers::for_kind(Kind::Directory).content_type;
         }
         if inode.kind == Kind::File && attributes.content_type.is_none() {
             attributes.content_type = content_type(key.as_bytes()).map(str::to_owned);

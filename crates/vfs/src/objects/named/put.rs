@@ -188,7 +188,7 @@ impl Objects {
             }
         }
         self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(())
     }
 

@@ -45,7 +45,7 @@ impl Filesystem {
         how: RenameHow,
     ) -> Result<bool> {
         let key = self.key_at(to)?;
-        let arriving = key.as_ref().map(|key| sharing.arriving(key));
+        let arriving = key.as_ref().map(|key| sharing.track_arrival(key));
         self.rename_here(from, to, how).await?;
         let is_directory = self.names.entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
         match (is_directory, &key) {

@@ -104,7 +104,7 @@ impl Filesystem {
                 let before = identity();
                 file.repin(|| self.pin_of(file.ino))?;
                 if let (Some(before), Some(now)) = (before, identity()) {
-                    self.references.has_tag(file.ino, &before, &now);
+                    self.references.change_etag(file.ino, &before, &now);
                 }
             }
         }
