@@ -63,7 +63,7 @@ impl Error {
     pub(crate) const NOT_EMPTY: Self = Self::new(libc::ENOTEMPTY, "directory not empty");
     pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "exists");
 
-    /// The error number for the calling program.
+    /// Returns the error number for the calling program.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Namespace(error) => namespace_errno(error),
