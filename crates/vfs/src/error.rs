@@ -56,13 +56,14 @@ impl Error {
 
     pub(crate) const NOT_FOUND: Self = Self::new(libc::ENOENT, "no such file or directory");
     pub(crate) const READ_ONLY: Self = Self::new(libc::EROFS, "the volume is mounted read-only");
-    pub(crate) const BAD_HANDLE: Self = Self::new(libc::EBADF, "no such handle, or not open this way");
+    pub(crate) const BAD_HANDLE: Self =
+        Self::new(libc::EBADF, "invalid handle, or not open for this operation");
     pub(crate) const IS_DIRECTORY: Self = Self::new(libc::EISDIR, "is a directory");
     pub(crate) const NOT_DIRECTORY: Self = Self::new(libc::ENOTDIR, "not a directory");
     pub(crate) const NOT_EMPTY: Self = Self::new(libc::ENOTEMPTY, "directory not empty");
     pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "exists");
 
-    /// The error number for the calling program.
+    /// Returns the error number for the calling program.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Namespace(error) => namespace_errno(error),

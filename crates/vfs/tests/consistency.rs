@@ -1,4 +1,4 @@
-//! What readers, other descriptors, other mounts and listings see of changes.
+//! Visibility of changes to readers, other descriptors, other mounts and listings.
 
 use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
 use std::collections::BTreeMap;

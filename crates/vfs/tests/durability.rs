@@ -1,4 +1,4 @@
-//! What is stored when a call returns, and the requests for it.
+//! Durability: what is stored when a call returns, and the requests for it.
 
 use crate::world::{Bucket, MIB, World, pattern};
 use std::time::Duration;

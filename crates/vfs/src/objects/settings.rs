@@ -66,7 +66,7 @@ struct Location {
 impl Objects {
     fn setting(&self, name: &str) -> store::Result<Location> {
         let Ok(asked) = ObjectKey::try_from(name) else {
-            return Err(StoreError::Invalid("the name of a setting must not be empty or invalid".to_owned()));
+            return Err(StoreError::Invalid("invalid name of a setting".to_owned()));
         };
         let bucket = self.bucket().unwrap_or_default();
         let noted = self.fs.settings_source(bucket).map_err(error_about(&asked))?;

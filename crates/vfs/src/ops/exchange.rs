@@ -40,7 +40,7 @@ impl Filesystem {
         outcome.and(source.close().await)
     }
 
-    /// Both files are locked, so that neither is published, moved or removed meanwhile.
+    /// Swaps two open files, which are locked so that neither is published, moved or removed meanwhile.
     async fn exchange_files(
         &self,
         (from, source): (DentryKey, &OpenFile),

@@ -48,7 +48,7 @@ impl Filesystem {
         }
     }
 
-    /// The file is locked, so that it is not published, moved or removed meanwhile.
+    /// Removes a name of an open file, which is locked so that it is not published, moved or removed meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let mut state = file.write_state.lock().await;
         self.resolve_unconfirmed_upload(file, &mut state).await?;

@@ -247,7 +247,8 @@ impl Filesystem {
         outcome.and(closed)
     }
 
-    /// Both files are locked, so that neither is published, moved or removed meanwhile.
+    /// Moves an open file over another one or to a free name. The files are locked, so that neither is published, moved or
+    /// removed meanwhile.
     async fn move_open_file(
         &self,
         plan: &RenamePlan,

@@ -221,7 +221,9 @@ impl Objects {
         ctx: &Ctx,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
-        let Some(last) = &resolved.last else { return Err(no_such_key(key, "a marker is no file")) };
+        let Some(last) = &resolved.last else {
+            return Err(no_such_key(key, "a key that ends in '/' is the marker of a directory, not a file"));
+        };
         let dir = self.make_directories(key, resolved, &mut change)?;
         let place = (dir, self.free_name(key, resolved, last, taken)?);
         if taken.is_some() {

@@ -50,7 +50,9 @@ impl Objects {
         precondition: &Precondition,
     ) -> store::Result<Option<(Change, meta::Ino)>> {
         let (source, target) = (self.resolve(&from.key)?, self.resolve(to)?);
-        let Some(last) = &target.last else { return Err(no_such_key(to, "a marker is no file")) };
+        let Some(last) = &target.last else {
+            return Err(no_such_key(to, "a key that ends in '/' is the marker of a directory, not a file"));
+        };
         let taken = self.find_at(&source).map_err(namespace_error_about(&from.key))?;
         let (name, inode) = taken
             .filter(|(_, inode)| self.is_object(inode))
