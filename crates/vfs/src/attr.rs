@@ -1,9 +1,9 @@
-//! Attributes as a front end hands them to programs.
+//! Attributes as a front end passes them to programs.
 
 use meta::{AttrChanges, Ino, Inode, Kind};
 use store::Timestamp;
 
-/// What `stat` shows.
+/// Result of `stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are POSIX's")]
 pub struct Attr {
@@ -16,7 +16,7 @@ pub struct Attr {
     pub nlink: u32,
     pub rdev: u32,
     pub size_bytes: u64,
-    /// In units of 512 bytes.
+    /// Allocated size in units of 512 bytes.
     pub blocks: u64,
     pub atime: Timestamp,
     pub mtime: Timestamp,
@@ -45,13 +45,13 @@ impl From<&Inode> for Attr {
 }
 
 impl Attr {
-    /// Replaces the blocks by those that this many bytes of data take; holes take none.
+    /// Replaces `blocks` by the blocks that `data_bytes` take; holes take none.
     pub(crate) fn with_data_bytes(self, data_bytes: u64) -> Self {
         Self { blocks: blocks(data_bytes.min(self.size_bytes)), ..self }
     }
 }
 
-/// Returns how many bytes of an inode lie in objects; holes do not.
+/// Returns how many bytes of an inode are in objects; holes are not.
 fn stored_bytes(inode: &Inode) -> u64 {
     match inode.kind {
         Kind::File => inode.content.data_bytes(),
@@ -63,14 +63,14 @@ fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(512)
 }
 
-/// Who asks: the owner of what is created.
+/// Credentials of the calling process; they own what it creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Permissions that the caller's process takes from what it makes.
+    /// Permission bits that the process removes from files it creates.
     pub umask: u16,
 }
 
@@ -79,11 +79,11 @@ pub struct Caller {
 pub enum Time {
     /// The moment of the call (`UTIME_NOW`).
     Now,
-    /// This one.
+    /// The given time.
     At(Timestamp),
 }
 
-/// Attributes to change; `None` stays.
+/// Attributes to change; `None` leaves an attribute as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names are POSIX's")]
 pub struct Changes {
@@ -96,7 +96,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The changes that are attributes only (the size is the data path's).
+    /// Returns the changes of attributes alone; the size is changed by the data path.
     pub(crate) fn attributes(&self, now: Timestamp) -> Option<AttrChanges> {
         let at = |time: Option<Time>| {
             time.map(|time| match time {

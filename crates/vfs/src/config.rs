@@ -1,4 +1,4 @@
-//! What a mount is told at its beginning.
+//! The settings of a mount and the parts that it is built from.
 
 use meta::Engine;
 use std::path::PathBuf;
@@ -8,69 +8,69 @@ use store::{Clock, Entropy, ObjectStore};
 
 use crate::{Atime, ConflictPolicy, VolumeRecord};
 
-/// Parts of files being assembled at the same time, over all files.
+/// Maximum parts being assembled at once, over all files.
 const ASSEMBLED_PARTS_MAX: usize = 4;
 
-/// Where attributes of objects that this mount did not write come from.
+/// Source of the attributes of objects that this mount did not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AttributeSource {
-    /// Headers where `.tenon/volume` says that Tenon wrote here, else the listing.
+    /// Headers if `.tenon/volume` exists, which means that Tenon wrote here; otherwise the listing.
     #[default]
     Auto,
-    /// The objects' headers: exact, one HEAD (or small GET) for each object looked at.
+    /// The objects' headers: exact, but one HEAD (or small GET) per object.
     Headers,
-    /// Size and time of the listing, default modes; no request for each object.
+    /// Size and time from the listing, default modes; no request per object.
     Listing,
 }
 
 /// Settings of one mount.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The volume's beginning of all keys: empty, or ending in `/`.
+    /// The prefix of all keys of the volume: empty, or ending in `/`.
     pub prefix: Vec<u8>,
-    /// Refuse every change.
+    /// Whether every change is refused.
     pub read_only: bool,
-    /// Owner of what carries no owner.
+    /// Owner of objects that carry no owner.
     pub uid: u32,
-    /// Group of what carries no group.
+    /// Group of objects that carry no group.
     pub gid: u32,
-    /// Permission bits of files that carry none.
+    /// Permission bits of files whose objects carry none.
     pub file_mode: u16,
-    /// Permission bits of directories that carry none.
+    /// Permission bits of directories whose markers carry none.
     pub dir_mode: u16,
-    /// The revalidation time: how long a listing or an object's description is believed.
+    /// The revalidation time: how long a listing or a HEAD is trusted.
     pub metadata_ttl: Duration,
-    /// Where attributes come from.
+    /// Source of attributes.
     pub attributes: AttributeSource,
-    /// When reading changes access times.
+    /// When reads update access times.
     pub atime: Atime,
-    /// What the process may use, in bytes, however large the bucket.
+    /// Memory limit of the process in bytes, independent of the bucket's size.
     pub memory_limit_bytes: u64,
     /// Size of the first parts of a multipart upload, in bytes; at least 5 MiB.
     pub part_size_bytes: u64,
-    /// Whether a page cache above keeps what was read in order, as the kernel's does: here it would only take up
-    /// memory, and touching fresh memory is what costs a read most.
+    /// Whether a page cache above (the kernel's) keeps bytes that were read sequentially. Caching them here as well would only
+    /// take memory, and touching fresh memory is the largest cost of a read.
     pub page_cache_above: bool,
-    /// Nothing is kept: a write returns when its bytes are stored and named, a file's bytes are forgotten as soon as
-    /// nobody has it open.
+    /// Caches nothing: a write returns when its bytes are stored and named, and a file's cached bytes are dropped at its last
+    /// close.
     pub is_uncached: bool,
-    /// The store acknowledges changes before the bucket has them: a `close` survives the end of the process, an
+    /// Whether the store acknowledges changes before the bucket has them: a `close` then survives the end of the process, an
     /// `fsync` the loss of power.
     pub write_back: bool,
-    /// Other machines mount the bucket too: what can be agreed with them at once is.
+    /// Whether other machines mount the bucket too; the mounts then coordinate where they can.
     pub is_shared: bool,
-    /// Whose bytes have the name, where an object changed in the bucket while its file was written here. A volume without
-    /// a record gets it into its record.
+    /// Which side gets the name if an object changed in the bucket while its file was written here. Recorded in a volume record
+    /// that this mount creates.
     pub conflicts: ConflictPolicy,
-    /// Where files being edited at random live; made if missing.
+    /// Directory for the cache files of files that are edited at random; created if missing.
     pub cache_dir: PathBuf,
-    /// The journal of what was renamed and has not moved in the bucket yet, of a volume named by path; made if missing.
-    /// What it says outlives the mount.
+    /// Journal of renames whose objects have not moved in the bucket yet, for a volume named by path; created if missing. It
+    /// outlives the mount.
     pub moves_path: PathBuf,
 }
 
 impl Config {
-    /// The defaults of `tenon mount`, with cache and journal in `cache_dir`.
+    /// Returns the defaults of `tenon mount`, with cache files and journal in `cache_dir`.
     pub fn new(cache_dir: PathBuf) -> Self {
         Self {
             prefix: Vec::new(),
@@ -94,40 +94,40 @@ impl Config {
         }
     }
 
-    /// The share of the memory limit for names and attributes: 40 %.
+    /// Returns the share of the memory limit for names and attributes: 40 %.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         self.memory_limit_bytes / 100 * 40
     }
 
-    /// The share for bytes being read: 22 %.
+    /// Returns the share of the memory limit for bytes being read: 22 %.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.memory_limit_bytes / 100 * 22
     }
 
-    /// The share for bytes being written: 23 %. The rest of the limit is slack for sockets and code.
+    /// Returns the share of the memory limit for bytes being written: 23 %. The rest is slack for sockets and code.
     pub(crate) fn write_bytes(&self) -> u64 {
         self.memory_limit_bytes / 100 * 23
     }
 
-    /// How many parts of the configured size may be assembled at the same time, over all files: half the share for
-    /// writing, at least one part.
+    /// Returns how many parts of the configured size may be assembled at once, over all files: half of the share for writing,
+    /// at least one part.
     pub(crate) fn assembled_parts(&self) -> usize {
         let parts = self.write_bytes() / 2 / self.part_size_bytes.max(1);
         usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))
     }
 }
 
-/// The parts a file system is joined from.
+/// The dependencies of a file system.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The bucket.
     pub store: Arc<dyn ObjectStore>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Numbers for unique names.
+    /// The source of random numbers for unique names.
     pub entropy: Arc<Entropy>,
-    /// Where the namespace lives. One that forgets will do for a volume named by path, whose bucket tells it again.
+    /// The metadata engine. A volatile one is enough for a volume named by path, whose bucket restores the namespace.
     pub engine: Arc<dyn Engine>,
-    /// What [`VolumeRecord::read`](crate::VolumeRecord::read) found.
+    /// The volume record that [`VolumeRecord::read`](crate::VolumeRecord::read) returned.
     pub record: Option<VolumeRecord>,
 }

@@ -1,4 +1,4 @@
-//! What a file operation can answer, and the error number a program sees.
+//! Errors of file operations, and the errno that a program gets for each.
 
 use meta::{EngineError, FsError};
 use std::io::ErrorKind;
@@ -9,36 +9,36 @@ use store::names::BadName;
 /// Shorthand for results of file operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a file operation failed. The text is for logs; programs see [`Error::errno`].
+/// Reasons why a file operation failed. The text is for logs; programs get [`Error::errno`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The namespace refuses.
+    /// The namespace refused the operation.
     #[error(transparent)]
     Namespace(#[from] FsError),
-    /// The object store refuses or does not answer.
+    /// The object store refused the request or did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The name has no key.
+    /// The name maps to no valid key.
     #[error(transparent)]
     Name(#[from] BadName),
     /// The local cache file failed (full disk, I/O error).
     #[error("the local cache: {0}")]
     Cache(#[from] std::io::Error),
-    /// The bucket holds other bytes than the ones this file was opened with.
+    /// The object has other bytes in the bucket than those this file was opened with.
     #[error("the object changed under an open file: {0}")]
     Stale(String),
-    /// What the caller knows of a name is old: who looks it up again may go on.
-    #[error("to be looked up again: {0}")]
+    /// The caller's cached entry is stale; the operation may succeed after a new lookup.
+    #[error("stale entry, look the name up again: {0}")]
     LookAgain(&'static str),
-    /// The volume's record cannot be used; says why.
+    /// The volume record cannot be used; the text says why.
     #[error("the volume's record {0}")]
     Volume(String),
-    /// Anything that is only its error number.
+    /// Any other error, described by its errno alone.
     #[error("{what}")]
     Errno {
         /// The number, from `errno.h`.
         errno: i32,
-        /// For the log.
+        /// Description for the log.
         what: &'static str,
     },
 }
@@ -56,13 +56,14 @@ impl Error {
 
     pub(crate) const NOT_FOUND: Self = Self::new(libc::ENOENT, "no such file or directory");
     pub(crate) const READ_ONLY: Self = Self::new(libc::EROFS, "the volume is mounted read-only");
-    pub(crate) const BAD_HANDLE: Self = Self::new(libc::EBADF, "no such handle, or not open this way");
+    pub(crate) const BAD_HANDLE: Self =
+        Self::new(libc::EBADF, "invalid handle, or not open for this operation");
     pub(crate) const IS_DIRECTORY: Self = Self::new(libc::EISDIR, "is a directory");
     pub(crate) const NOT_DIRECTORY: Self = Self::new(libc::ENOTDIR, "not a directory");
     pub(crate) const NOT_EMPTY: Self = Self::new(libc::ENOTEMPTY, "directory not empty");
     pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "exists");
 
-    /// The error number for the calling program.
+    /// Returns the error number for the calling program.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Namespace(error) => namespace_errno(error),
@@ -77,7 +78,7 @@ impl Error {
     }
 }
 
-/// Errors that say which file they are about have no number of their own.
+/// Errors with a path attached (as `tempfile` returns them) have no raw errno: the kind decides.
 fn cache_errno(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(match error.kind() {
         ErrorKind::StorageFull => libc::ENOSPC,

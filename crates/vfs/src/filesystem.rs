@@ -1,4 +1,4 @@
-//! The file system's fields and its beginning; what it does is in `ops`, `reconcile`, `write` and `exports`.
+//! The fields of the file system and `mount`. Its operations are in `ops`, `reconcile`, `write` and `exports`.
 
 use meta::namespace::read_inode;
 use meta::{Content, Ctx, FsError, Ino, Inode, Kind, Moment, Name, Namespace, Reader};
@@ -12,12 +12,12 @@ use tokio::sync::OnceCell;
 use crate::bucket::changes::Changes;
 use crate::bucket::conflicts::Conflicts;
 use crate::bucket::directories::Directories;
-use crate::bucket::evict::Hand;
+use crate::bucket::evict::ClockHand;
 use crate::bucket::exports::Exports;
 use crate::bucket::headers::Defaults;
 use crate::bucket::lister::Lister;
-use crate::bucket::metadata::{Known, Renamed, Turn};
-use crate::bucket::moving;
+use crate::bucket::metadata::{MetadataCache, PendingLock, Renamed};
+use crate::bucket::mover;
 use crate::bucket::path_locks::PathLocks;
 use crate::bucket::room::Rooms;
 use crate::bucket::sharing::Sharing;
@@ -28,7 +28,8 @@ use crate::content::open_file::OpenFiles;
 use crate::content::pin::Pin;
 use crate::content::read::blocks::Blocks;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
-use crate::derived::Derivation;
+use crate::derived::DerivedDirectories;
+use crate::fail_fast::FailFastSemaphore;
 use crate::layout::Layout;
 use crate::moments::Moments;
 use crate::names::access_times::AccessTimes;
@@ -36,17 +37,16 @@ use crate::names::handles::Handles;
 use crate::names::invalidation::{Invalidations, News};
 use crate::names::locks::Locks;
 use crate::names::references::References;
-use crate::objects::{MovedSettings, SettingsCache, Storing};
-use crate::turns::Turns;
+use crate::objects::{MovedSettings, SettingsCache, StoringInodes};
 use crate::volume::VolumeRecord;
 use crate::{Attr, Error, Result};
 
-/// A mounted volume. Calls are `POSIX`'s; every one may be made from any thread.
+/// A mounted volume. Calls follow POSIX and may be made from any thread.
 #[derive(Debug)]
 pub struct Filesystem {
     pub(crate) me: Weak<Self>,
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// The same store, where names are keys: what renames.
+    /// In volumes named by path, the store in `store`: it also performs renames.
     pub(crate) mover: Option<Arc<Mover>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) moments: Arc<Moments>,
@@ -55,54 +55,55 @@ pub struct Filesystem {
     pub(crate) config: Config,
     pub(crate) layout: Layout,
     pub(crate) defaults: Defaults,
-    /// Attributes of what is only listed are not believed: its headers are asked for.
+    /// Whether attributes come from an object's headers (one HEAD each) instead of from the listing.
     pub(crate) reads_headers: bool,
     pub(crate) slabs: SlabPool,
     pub(crate) blocks: Blocks,
     pub(crate) write_budget: Budget,
-    pub(crate) assembling: Turns,
+    pub(crate) assembling: FailFastSemaphore,
     pub(crate) files: OpenFiles,
     pub(crate) handles: Handles,
     pub(crate) directories: Directories,
-    /// What is shown besides, where something is.
-    pub(crate) derived: OnceLock<Derivation>,
+    /// The view (derived directories), where one is attached.
+    pub(crate) derived: OnceLock<DerivedDirectories>,
     pub(crate) room: Rooms,
     pub(crate) references: References,
-    pub(crate) hand: Hand,
+    pub(crate) hand: ClockHand,
     pub(crate) lister: Lister,
     pub(crate) locks: Locks,
     pub(crate) changes: Changes,
-    /// Keys that somebody is about to change: storing an object and naming it are two steps, and two changes of one mount
-    /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and path, see `path_locks`.
+    /// Keys that are about to change. Storing an object and naming it are two steps; two changes of one mount under one key
+    /// must not take each other's objects for foreign ones. Claimed after a file's `write_state` and path, see `path_locks`.
     pub(crate) claims: Claims<ObjectKey>,
-    /// Keys that the endpoint changes, until the names say what became of them. Claimed before everything else.
-    pub(crate) unseen: Claims<ObjectKey>,
+    /// Keys that the endpoint changes, claimed until the namespace shows the outcome. Claimed before any other lock.
+    pub(crate) endpoint_claims: Claims<ObjectKey>,
     pub(crate) conflicts: Conflicts,
-    /// What is agreed with other mounts of the bucket, where there are any.
+    /// Coordination with other mounts of the bucket, if it is shared.
     pub(crate) sharing: Option<Sharing>,
-    /// Uploads that somebody is changing, by their ids.
+    /// Multipart uploads that are being changed, by upload id.
     pub(crate) uploads: Claims<ObjectKey>,
-    pub(crate) storing: Storing,
+    pub(crate) storing: StoringInodes,
     pub(crate) settings: SettingsCache,
     pub(crate) moved_settings: MovedSettings,
     pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
-    pub(crate) known: Known,
-    pub(crate) waiting_turn: Turn,
+    pub(crate) metadata_cache: MetadataCache,
+    pub(crate) pending_lock: PendingLock,
     pub(crate) renamed: Renamed,
     pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
     pub(crate) paths: PathLocks,
     pub(crate) volume_record: OnceCell<VolumeRecord>,
-    /// Taken by who writes it.
-    pub(crate) recording: Turns,
+    /// Serializes writers of the volume record.
+    pub(crate) record_writers: FailFastSemaphore,
 }
 
 impl Filesystem {
     /// Opens the volume; lists nothing.
     pub fn mount(parts: Parts, mut config: Config) -> Result<Arc<Self>> {
         if config.is_shared {
-            // What is almost too old here is believed as long again by the front end.
+            // The front end caches an answer for the whole TTL again: a fact that is almost expired here would live twice as
+            // long.
             config.metadata_ttl /= 2;
         }
         std::fs::create_dir_all(&config.cache_dir)?;
@@ -114,7 +115,7 @@ impl Filesystem {
         let sharing = Sharing::of(&parts.store, &parts.entropy, &layout, &config)?;
         let (store, mover) = match layout.follows_paths() {
             true => {
-                let mover = moving::open(&parts.store, &parts.entropy, &config)?;
+                let mover = mover::open(&parts.store, &parts.entropy, &config)?;
                 (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
             }
             false => (parts.store, None),
@@ -146,68 +147,70 @@ impl Filesystem {
             slabs: SlabPool::new(pool),
             blocks: Blocks::new(config.read_bytes()),
             write_budget: Budget::new(config.write_bytes()),
-            assembling: Turns::with_permits(config.assembled_parts()),
+            assembling: FailFastSemaphore::with_permits(config.assembled_parts()),
             files: OpenFiles::default(),
             handles: Handles::default(),
             directories: Directories::new(keeps_directories),
             derived: OnceLock::new(),
             room: Rooms::default(),
             references: References::default(),
-            hand: Hand::default(),
+            hand: ClockHand::default(),
             lister: Lister::default(),
             locks: Locks::default(),
             changes: Changes::new(moments),
             claims: Claims::default(),
-            unseen: Claims::default(),
+            endpoint_claims: Claims::default(),
             conflicts,
             sharing,
             uploads: Claims::default(),
-            storing: Storing::default(),
+            storing: StoringInodes::default(),
             settings: SettingsCache::default(),
             moved_settings: MovedSettings::default(),
             access_times: AccessTimes::default(),
             exports: Exports::default(),
-            known: Known::default(),
-            waiting_turn: Turn::default(),
+            metadata_cache: MetadataCache::default(),
+            pending_lock: PendingLock::default(),
             renamed: Renamed::default(),
             discards: Discards::default(),
             invalidations: Invalidations::default(),
             paths: PathLocks::default(),
             volume_record: record.map_or_else(OnceCell::new, |record| OnceCell::new_with(Some(record))),
-            recording: Turns::default(),
+            record_writers: FailFastSemaphore::default(),
             config,
         });
-        fs.tell_mover();
+        fs.install_mover_callbacks();
         fs.load_moved_settings()?;
         Ok(fs)
     }
 
-    /// How long a front end may believe entries and attributes.
+    /// Returns how long a front end may cache entries and attributes.
     pub fn ttl(&self) -> Duration {
         self.config.metadata_ttl
     }
 
-    /// Changes from now on that a front end's caches must hear of. Every front end listens by itself.
+    /// Subscribes to invalidations of a front end's caches from now on. Each front end has its own subscription.
     pub fn invalidations(&self) -> News {
         self.invalidations.listen()
     }
 
-    /// Locks of programs, for front ends that cannot see each other's.
+    /// Returns the locks that programs hold, for front ends that cannot see each other's.
     pub fn locks(&self) -> &Locks {
         &self.locks
     }
 
-    /// The wall-clock time, for the times of inodes and for people. It orders nothing: see [`Filesystem::moment`].
+    /// Returns the wall-clock time, for times of inodes and for display. Order events by [`Filesystem::moment`] instead.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The present moment: later than every look and change before it. A look is made at the moment at which it begins.
+    /// Returns the present moment, which is later than every earlier observation and change. An observation of the bucket has
+    /// the moment at which its request began.
     pub fn moment(&self) -> Moment {
         self.moments.now()
     }
 
-    /// The moment at which the monotonic clock showed `reading`; one that outranks nothing if this was not mounted then.
+    /// Returns the moment at which the monotonic clock showed `reading`; before the mount, a moment that is older than every
+    /// other.
     pub fn moment_at(&self, reading: Duration) -> Moment {
         self.moments.at(reading)
     }
@@ -220,16 +223,16 @@ impl Filesystem {
         self.moment().since(seen_at) < self.config.metadata_ttl
     }
 
-    /// The same of something in a directory, unless it is doubted since.
-    pub(crate) fn is_believed(&self, dir: Ino, seen_at: Moment) -> bool {
-        self.is_fresh(seen_at) && !self.directories.is_doubted(dir, seen_at)
+    /// Like `is_fresh` for an observation inside a directory, which a hint about the directory may have made stale.
+    pub(crate) fn is_trusted(&self, dir: Ino, seen_at: Moment) -> bool {
+        self.is_fresh(seen_at) && !self.directories.is_marked_stale(dir, seen_at)
     }
 
-    pub(crate) fn writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self) -> Result<()> {
         if self.config.read_only { Err(Error::READ_ONLY) } else { Ok(()) }
     }
 
-    /// A new number for a child of `parent`.
+    /// Allocates an inode number for a child of `parent`.
     pub(crate) fn new_ino(&self, parent: Ino) -> Result<Ino> {
         self.names
             .allocate(parent, 1)
@@ -238,12 +241,12 @@ impl Filesystem {
             .ok_or(Error::new(libc::ENOSPC, "no inode number is left"))
     }
 
-    /// Returns the immutable bytes that an inode consists of now; `None` where the bucket will show it: it is not stored yet.
+    /// Returns the snapshot of an inode's content; `None` if the content is not stored yet and will be at the file's path.
     pub(crate) fn pin_of(&self, ino: Ino) -> Result<Option<Pin>> {
         Ok(self.inode_with_pin(ino)?.1)
     }
 
-    /// Returns an inode with the immutable bytes that it consists of now, if it is stored.
+    /// Returns an inode with the snapshot of its content, `None` if the content is not stored yet.
     pub(crate) fn inode_with_pin(&self, ino: Ino) -> Result<(Inode, Option<Pin>)> {
         let inode = self.names.inode(ino)?;
         if let Content::Inline(_) = inode.content {
@@ -256,8 +259,8 @@ impl Filesystem {
         Ok((inode, pin))
     }
 
-    /// Returns the immutable bytes that an inode consisted of when it was read. `StaleBase` if it consists of others by now, and the
-    /// inode says not where they are.
+    /// Returns the content that `inode` had when it was read. Fails with `StaleBase` if the content has changed since and its
+    /// extents are not in the inode record.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
         self.pin_with(inode, || {
             let tables = self.names.snapshot();
@@ -266,7 +269,7 @@ impl Filesystem {
         })
     }
 
-    /// As [`Filesystem::pin`]. `tables` returns those that the inode was read from.
+    /// Like [`Filesystem::pin`]; `tables` returns the tables that the inode was read from.
     fn pin_with(
         &self,
         inode: &Inode,
@@ -282,12 +285,12 @@ impl Filesystem {
         };
         let size_bytes = inode.size_bytes;
         Ok(Some(match &inode.content {
-            Content::Inline(extents) => Pin::spread(extents, size_bytes, path.as_ref()),
+            Content::Inline(extents) => Pin::of_extents(extents, size_bytes, path.as_ref()),
             Content::Rows(summary) => Pin::of_rows(tables()?, inode.ino, summary.clone(), size_bytes, path),
         }))
     }
 
-    /// Whether an inode's bytes lie, or will lie when they are stored, under a key that is its path.
+    /// Returns whether an inode's bytes are, or will be once stored, under the key that its path gives.
     pub(crate) fn lies_at_path(&self, inode: &Inode) -> Result<bool> {
         match inode.object() {
             Some(object) => Ok(self.layout.follows_paths() && object.key.is_none()),
@@ -295,7 +298,7 @@ impl Filesystem {
         }
     }
 
-    /// Whether an inode's path can be a key; of what has no name nothing else is expected.
+    /// Returns whether an inode's path can be a key. An inode without a name counts as if it could.
     pub(crate) fn has_path_key(&self, inode: &Inode) -> Result<bool> {
         match &inode.home {
             Some((dir, name)) if self.layout.follows_paths() => {
@@ -305,7 +308,7 @@ impl Filesystem {
         }
     }
 
-    /// The key that a file has by its path, if its path can be one.
+    /// Returns the key that a file's path gives; `None` if the path cannot be a key.
     pub(crate) fn path_key(&self, inode: &Inode) -> Result<Option<ObjectKey>> {
         if !self.layout.follows_paths() {
             return Ok(None);
@@ -316,22 +319,22 @@ impl Filesystem {
         }
     }
 
-    /// An error for a new name that stands for a key which is no name.
-    pub(crate) fn must_be_plain(&self, parent: Ino, name: &Name, kind: Kind) -> Result<()> {
-        Ok(self.layout.must_be_plain(&self.layout.directory(&self.names, parent)?, name, kind)?)
+    /// Fails if a new name is the escaped form of a key that is no path.
+    pub(crate) fn check_not_escape(&self, parent: Ino, name: &Name, kind: Kind) -> Result<()> {
+        Ok(self.layout.check_not_escape(&self.layout.directory(&self.names, parent)?, name, kind)?)
     }
 
-    /// Whether the bucket shows an inode under a name, as soon as it is stored.
+    /// Returns whether a listing of the bucket shows an inode under a name, once it is stored.
     pub(crate) fn is_shown(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<bool> {
         Ok(self.layout.follows_paths()
-            && self.layout.shows((parent, &self.layout.directory(&self.names, parent)?), name, inode))
+            && self.layout.would_show((parent, &self.layout.directory(&self.names, parent)?), name, inode))
     }
 
-    /// The object of a file in a volume named by path.
+    /// Returns the object of a file in a volume named by path.
     pub(crate) fn object(&self, inode: &Inode) -> Result<Option<ObjectRef>> {
         let Some(stored) = inode.object() else { return Ok(None) };
         if inode.home.is_none() && stored.key.is_none() {
-            // Its bytes went with its name.
+            // The object at the path was deleted or replaced together with the name.
             return Ok(None);
         }
         Ok(Some(ObjectRef {
@@ -353,7 +356,7 @@ impl Filesystem {
         }
     }
 
-    /// The inode with the unpublished writes of its open file, and when it was last read.
+    /// Returns the inode with the unpublished writes and the access time of its open file.
     pub(crate) fn seen(&self, inode: Inode) -> Inode {
         let inode = self.access_times.overlay(inode);
         match self.files.get(inode.ino) {
@@ -363,7 +366,7 @@ impl Filesystem {
     }
 }
 
-/// A name as a program gave it.
+/// Validates a name given by a program.
 pub(crate) fn name(bytes: &[u8]) -> Result<Name> {
     Ok(Name::new(bytes)?)
 }

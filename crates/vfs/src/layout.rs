@@ -1,11 +1,11 @@
-//! Where files lie in the bucket: one object or one for each chunk, by path or by inode.
+//! Mapping of files to keys: one object per file or one per chunk, named by path or by inode.
 //!
-//! Pure: names and inodes in, keys out. By path, a file is one object whose key is its path; a directory is the keys
-//! that begin with its path, and a marker object `dir/` where it was made through the mount. By inode, only content
-//! is in objects, under keys that are never used again; everything else is in the metadata engine.
+//! Pure functions from names and inodes to keys. By path, a file is one object whose key is its path; a directory exists
+//! through the keys that begin with its path, and through a marker object `dir/` if it was created by a mount. By inode, only
+//! content is in objects, under keys that are used once; all other state is in the metadata engine.
 //!
-//! A bucket cannot show every name by path: of a file with several names only its home is a key, and no key is longer
-//! than 1,024 bytes. What it does not show is by inode in that volume too.
+//! By path, the bucket cannot show every name: only the primary link of a file with several names is a key, and no key exceeds
+//! 1,024 bytes. Files that the bucket cannot show are stored by inode in a volume named by path too.
 
 use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Kind, Name, Namespace, Stored};
@@ -16,13 +16,13 @@ use store::{InvalidKey, KEY_BYTES_MAX, ObjectKey, ObjectRef, Timestamp};
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Result};
 
-/// Tenon's own objects live below this, at the volume's root; listings hide it.
+/// Prefix of Tenon's own objects, at the volume's root; listings hide it.
 pub const RESERVED: &str = ".tenon";
 
-/// Where the content of files named by inode lies, at the volume's root.
+/// Prefix of the content of files named by inode, at the volume's root.
 const CONTENT: &str = "inodes";
 
-/// Where the file side of a conflict is kept, at the volume's root.
+/// Directory for the losing side of a conflict, at the volume's root.
 pub const LOST_AND_FOUND: &str = "lost+found";
 
 /// The paths and keys of one volume.
@@ -31,14 +31,13 @@ pub(crate) struct Layout {
     root: KeyPrefix,
     naming: Naming,
     mapping: Mapping,
-    /// What the keys of content begin with.
+    /// Prefix of the keys of content.
     content: Vec<u8>,
 }
 
 impl Layout {
-    /// The layout of the volume below `prefix`; one without a record is named by path. `made_at` is when its metadata
-    /// on this machine was made: several machines may mount a volume named by path, each with content of its own
-    /// there.
+    /// Returns the layout of the volume below `prefix`; without a record it is named by path. `made_at` is the creation time of
+    /// this machine's metadata: it separates the content of several machines that mount a volume named by path.
     pub(crate) fn of(prefix: &[u8], record: Option<&VolumeRecord>, made_at: Timestamp) -> Self {
         let (naming, mapping) =
             record.map_or((Naming::FilePath, Mapping::Whole), |record| (record.naming, record.mapping));
@@ -50,52 +49,52 @@ impl Layout {
         Self { root: KeyPrefix::root(prefix), naming, mapping, content }
     }
 
-    /// How many objects hold a file.
+    /// Returns the mapping of files to objects.
     pub(crate) fn mapping(&self) -> Mapping {
         self.mapping
     }
 
-    /// Whether names are keys: what the bucket holds is what there is.
+    /// Returns whether paths are keys, so that the bucket is the source of truth for names.
     pub(crate) fn follows_paths(&self) -> bool {
         self.naming == Naming::FilePath
     }
 
-    /// Where the next bytes of a file named by inode go; `unique` is a random number.
+    /// Returns a key for new content of a file named by inode; `unique` is a random number.
     pub(crate) fn content_key(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
         let name = format!("{:016x}-{unique:016x}", ino.0);
         own_key([self.content.as_slice(), name.as_bytes()].concat())
     }
 
-    /// Whose content a key is; `None` for a key that Tenon did not make.
-    pub(crate) fn owner(&self, key: &ObjectKey) -> Option<Ino> {
+    /// Returns the inode whose content a key is; `None` for a key that Tenon did not make.
+    pub(crate) fn content_owner(&self, key: &ObjectKey) -> Option<Ino> {
         let name = std::str::from_utf8(key.as_bytes().strip_prefix(self.content.as_slice())?).ok()?;
         let (ino, unique) = name.split_once('-')?;
         let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
         number(unique).and(number(ino)).map(Ino)
     }
 
-    /// What the keys of content begin with that are not paths.
-    pub(crate) fn content(&self) -> Bytes {
+    /// Returns the prefix of the keys of content.
+    pub(crate) fn content_prefix(&self) -> Bytes {
         Bytes::copy_from_slice(&self.content)
     }
 
-    /// Whether the bucket shows anything in the directory with this prefix.
-    pub(crate) fn lists(&self, inside: &KeyPrefix) -> bool {
+    /// Returns whether a listing of the bucket can show anything in the directory with this prefix.
+    pub(crate) fn can_list(&self, inside: &KeyPrefix) -> bool {
         self.follows_paths() && inside.as_bytes().len() < KEY_BYTES_MAX
     }
 
-    /// Whether the bucket shows an inode under a name in the directory with this prefix, as soon as it is stored.
-    pub(crate) fn shows(&self, place: (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
-        !inode.is_beside() && self.may_show(place, name, inode)
+    /// Returns whether a listing shows an inode under a name in the directory with this prefix, once it is stored.
+    pub(crate) fn would_show(&self, place: (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
+        !inode.is_beside() && self.can_show(place, name, inode)
     }
 
-    /// The same of one that may lie beside its path for now.
-    pub(crate) fn may_show(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
+    /// Like `shows`, also for an inode whose content is temporarily not at its path.
+    pub(crate) fn can_show(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
         let is_home = inode.home.as_ref().is_some_and(|(parent, home)| *parent == dir && home == name);
         is_home && self.has_key(prefix, name, inode.kind)
     }
 
-    /// Whether a key can be as long as this path.
+    /// Returns whether a path is short enough for a key.
     pub(crate) fn has_key(&self, prefix: &KeyPrefix, name: &Name, kind: Kind) -> bool {
         let is_short = prefix.as_bytes().len() + name.as_bytes().len() < KEY_BYTES_MAX;
         let fits = || match kind {
@@ -107,7 +106,7 @@ impl Layout {
         self.follows_paths() && (is_short || fits())
     }
 
-    /// The keys inside a directory.
+    /// Returns the prefix of the keys inside a directory.
     pub(crate) fn directory(&self, names: &Namespace, dir: Ino) -> Result<KeyPrefix> {
         let mut at = self.root.clone();
         for name in names.path(dir)? {
@@ -116,8 +115,13 @@ impl Layout {
         Ok(at)
     }
 
-    /// An error for a new name that stands for a key which is no name.
-    pub(crate) fn must_be_plain(&self, prefix: &KeyPrefix, name: &Name, kind: Kind) -> Result<(), BadName> {
+    /// Fails if a new name is the escaped form of a key that is no path.
+    pub(crate) fn check_not_escape(
+        &self,
+        prefix: &KeyPrefix,
+        name: &Name,
+        kind: Kind,
+    ) -> Result<(), BadName> {
         let checked = match kind {
             _ if !self.follows_paths() => Ok(()),
             _ if plain(name.as_bytes()).is_some() => Err(BadName::Reserved),
@@ -130,7 +134,7 @@ impl Layout {
         }
     }
 
-    /// The key of a file, or of a directory's marker. An error for what the bucket does not show and that has no
+    /// Returns the key of a file, or of a directory's marker. Fails for a file that the bucket does not show and that has no
     /// content.
     pub(crate) fn key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
         match inode.object().and_then(|object| object.key.clone()) {
@@ -139,7 +143,7 @@ impl Layout {
         }
     }
 
-    /// The key that a file or a directory's marker has by its path.
+    /// Returns the key that the path of a file or a directory's marker gives.
     pub(crate) fn path_key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
         if !self.follows_paths() {
             return Err(Error::NOT_FOUND);
@@ -151,35 +155,35 @@ impl Layout {
         Ok(object_key(&self.directory(names, *parent)?, name.as_bytes())?)
     }
 
-    /// Where the bytes of an open file without a name are kept.
-    pub(crate) fn orphan(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
+    /// Returns a key for the bytes of an open file without a name.
+    pub(crate) fn orphan_key(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
         self.reserved(format!("orphans/{ino}-{unique:016x}").as_bytes())
     }
 
-    /// Where the file side of a conflict is kept: the path flattened, the etag it lost against.
-    pub(crate) fn lost(&self, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
+    /// Returns a key for the losing side of a conflict: the flattened path and a unique suffix.
+    pub(crate) fn lost_key(&self, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
         lost(&self.root, path, unique)
     }
 
-    /// Where a document that belongs to a bucket, a directory at the volume's root, is kept; `bucket` may be empty for
-    /// the whole volume.
-    pub(crate) fn setting(&self, bucket: &[u8], name: &str) -> Result<ObjectKey> {
+    /// Returns the key of a document that belongs to a bucket, which is a directory at the volume's root. An empty `bucket`
+    /// means the whole volume.
+    pub(crate) fn setting_key(&self, bucket: &[u8], name: &str) -> Result<ObjectKey> {
         let bucket = if bucket.is_empty() { b"_" } else { bucket };
         self.reserved(&[b"buckets/", bucket, b"/", name.as_bytes()].concat())
     }
 
-    /// Whether a key, or what keys begin with, is one of Tenon's own.
+    /// Returns whether a key or a key prefix is reserved for Tenon.
     pub(crate) fn is_own(&self, text: &[u8]) -> bool {
         is_own(self.root.as_bytes(), text)
     }
 
-    /// What the keys of Tenon's own objects begin with.
-    pub(crate) fn own(&self) -> Vec<u8> {
+    /// Returns the prefix of the keys of Tenon's own objects.
+    pub(crate) fn reserved_prefix(&self) -> Vec<u8> {
         [self.root.as_bytes(), RESERVED.as_bytes(), b"/"].concat()
     }
 
-    /// What the keys of leases begin with.
-    pub(crate) fn leases(&self) -> Vec<u8> {
+    /// Returns the prefix of the keys of leases.
+    pub(crate) fn leases_prefix(&self) -> Vec<u8> {
         leases(self.root.as_bytes())
     }
 
@@ -188,12 +192,12 @@ impl Layout {
     }
 }
 
-/// The record that says Tenon wrote below `prefix`.
+/// Returns the key of the record that says Tenon wrote below `prefix`.
 pub(crate) fn volume_record(prefix: &[u8]) -> Result<ObjectKey> {
     reserved(prefix, b"volume")
 }
 
-/// What the keys of leases begin with in the volume below `prefix`.
+/// Returns the prefix of the keys of leases in the volume below `prefix`.
 pub fn leases(prefix: &[u8]) -> Vec<u8> {
     [prefix, RESERVED.as_bytes(), b"/leases/"].concat()
 }
@@ -206,7 +210,7 @@ fn own_key(bytes: Vec<u8>) -> Result<ObjectKey> {
     ObjectKey::new(bytes).map_err(|error| Error::Name(error.into()))
 }
 
-/// Whether other clients change what is under a key of the volume below `prefix`: it is none of Tenon's own.
+/// Returns whether other clients may change the object under a key of the volume below `prefix`, as it is none of Tenon's own.
 pub fn is_shared(prefix: &[u8], key: &ObjectKey) -> bool {
     !is_own(prefix, key.as_bytes())
 }
@@ -216,7 +220,7 @@ fn is_own(root: &[u8], text: &[u8]) -> bool {
     inside.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Where bytes that lost to somebody else's object are kept in the volume below `prefix`.
+/// Returns a key for bytes that lost against a foreign object, in the volume below `prefix`.
 pub fn lost_key(prefix: &[u8], key: &ObjectKey, unique: u64) -> Result<ObjectKey> {
     let inside = key.as_bytes().strip_prefix(prefix).unwrap_or(key.as_bytes());
     let parts: Vec<&[u8]> = inside.split(|byte| *byte == b'/').collect();
@@ -228,12 +232,12 @@ fn lost(root: &KeyPrefix, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
     let flat = &flat[..flat.len().min(200)];
     let unique = format!(".{:08x}", unique as u32);
     let dir = root.child_dir(LOST_AND_FOUND.as_bytes())?;
-    // A name that is escaped in the key may leave no room for itself.
+    // An escaped name may exceed the limit for keys together with its path.
     dir.child_key(&[flat, unique.as_bytes()].concat())
         .or_else(|_| Ok(dir.child_key(format!("lost{unique}").as_bytes())?))
 }
 
-/// The key of the object `name` in a directory. `%!`, the empty component, is no object's: its key would be the
+/// Returns the key of the object `name` in a directory. `%!`, the empty component, is refused: its key would be that of the
 /// directory's marker.
 pub(crate) fn object_key(prefix: &KeyPrefix, name: &[u8]) -> Result<ObjectKey, BadName> {
     match prefix.child_key(name) {
@@ -243,12 +247,12 @@ pub(crate) fn object_key(prefix: &KeyPrefix, name: &[u8]) -> Result<ObjectKey, B
     }
 }
 
-/// Whether a name is Tenon's own.
+/// Returns whether a name is reserved for Tenon.
 pub(crate) fn is_reserved(parent: Ino, name: &[u8]) -> bool {
     parent == Ino::ROOT && name == RESERVED.as_bytes()
 }
 
-/// What the namespace records of an object that lies where naming says.
+/// Returns the namespace's record of an object at the file's path.
 pub(crate) fn stored(object: &ObjectRef) -> Stored {
     Stored {
         key: None,
@@ -258,12 +262,12 @@ pub(crate) fn stored(object: &ObjectRef) -> Stored {
     }
 }
 
-/// What the namespace records of an object that lies where it says itself.
+/// Returns the namespace's record of an object under a key of its own.
 pub(crate) fn stored_at(object: &ObjectRef) -> Stored {
     Stored { key: Some(object.key.clone()), last_modified: None, ..stored(object) }
 }
 
-/// The content of a file whose object at its path was copied to where `there` says.
+/// Returns the content of a file whose object at the path was copied to `there`.
 pub(crate) fn relocated(content: &[Extent], there: &Stored) -> Vec<Extent> {
     let moved = |extent: &Extent| match extent.object.key {
         None => Extent { object: there.clone(), ..extent.clone() },
@@ -272,12 +276,12 @@ pub(crate) fn relocated(content: &[Extent], there: &Stored) -> Vec<Extent> {
     content.iter().map(moved).collect()
 }
 
-/// Returns the keys of the objects that content is in, but for that at the file's path.
+/// Returns the keys of a file's objects, except for the object at the file's path.
 pub(crate) fn content_keys(content: &[Extent]) -> BTreeSet<ObjectKey> {
     content.iter().filter_map(|extent| extent.object.key.clone()).collect()
 }
 
-/// The content of a file that is one whole object.
+/// Returns the content of a file that is one whole object.
 pub(crate) fn whole(object: Stored, size_bytes: u64) -> Vec<Extent> {
     vec![Extent { offset: 0, len: size_bytes, object, object_offset: 0 }]
 }

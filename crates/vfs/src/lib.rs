@@ -1,14 +1,14 @@
 //! The file system as a library: files over the objects of one bucket.
 //!
-//! Owns open files, the read and write paths, what is known of directories, and the import of objects that others
-//! wrote. Its calls are POSIX's; a front end (`fuse`) hands them on.
+//! Owns open files, the read and write paths, the cached state of directories, and the import of objects that other clients
+//! wrote. Its calls follow POSIX; a front end (`fuse`) translates requests into them.
 //!
-//! Refuses: to know FUSE or HTTP; to keep names anywhere but in the namespace tables (`meta`); to change the
-//! namespace for a foreign object anywhere but in `reconcile`.
+//! Does not know FUSE or HTTP, keeps names only in the namespace tables (`meta`), and changes the namespace for a foreign
+//! object only in `reconcile`.
 //!
-//! Invariants: data is stored before the metadata that names it; a failed `close` or `fsync` says so and keeps the
-//! writes while the file is open; memory stays within [`Config::memory_limit_bytes`] whatever the bucket's size;
-//! what was changed here is not undone by an older look at the bucket.
+//! Invariants: data is stored before the metadata that names it; a failed `close` or `fsync` reports the failure and keeps the
+//! writes while the file is open; memory stays within [`Config::memory_limit_bytes`] whatever the bucket's size; a change made
+//! by this mount is never undone by an older listing or HEAD of the bucket.
 
 mod attr;
 mod bucket;
@@ -16,18 +16,18 @@ mod config;
 mod content;
 mod derived;
 mod error;
+mod fail_fast;
 mod filesystem;
 mod layout;
 mod moments;
 mod names;
 mod objects;
 mod ops;
-mod turns;
 mod volume;
 
 pub use attr::{Attr, Caller, Changes, Time};
 pub use bucket::conflicts::{Conflict, ConflictPolicy, Keep, Side};
-pub use bucket::hearing::{Hint, Says};
+pub use bucket::hints::{Hint, Says};
 pub use bucket::lister::ListerStatus;
 pub use bucket::room::{MeasureRoom, Room};
 pub use config::{AttributeSource, Config, Parts};

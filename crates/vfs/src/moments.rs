@@ -1,7 +1,7 @@
 //! The clock that orders what a mount observes and changes.
 //!
-//! Invariants: every moment is later than all given out before it, also by earlier mounts; the wall clock, which may be set
-//! back or forward, has no part in it.
+//! Invariants: every moment is later than all moments returned before, also by earlier mounts; the wall clock, which can step,
+//! has no influence.
 
 use meta::Moment;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use store::{Clock, Timestamp};
 pub(crate) struct Moments {
     clock: Arc<dyn Clock>,
     mount: u64,
-    /// The monotonic clock's reading when the mount began.
+    /// Reading of the monotonic clock at the mount.
     began: Duration,
-    /// The newest moment given out.
+    /// The newest moment returned.
     last: AtomicU64,
 }
 
@@ -24,7 +24,7 @@ impl Moments {
         Self { began: clock.monotonic(), clock, mount, last: AtomicU64::new(0) }
     }
 
-    /// A moment later than all before.
+    /// Returns a moment later than all before.
     pub(crate) fn now(&self) -> Moment {
         let elapsed = nanos(self.clock.monotonic().saturating_sub(self.began));
         let next = |last: u64| elapsed.max(last.saturating_add(1));
@@ -32,13 +32,13 @@ impl Moments {
         Moment { mount: self.mount, nanos: next(last.unwrap_or_else(|last| last)) }
     }
 
-    /// The moment of a reading of the monotonic clock; one that outranks nothing if the mount had not begun then.
+    /// Returns the moment of a reading of the monotonic clock; before the mount, a moment that is older than every other.
     pub(crate) fn at(&self, reading: Duration) -> Moment {
         let elapsed = reading.checked_sub(self.began).map(nanos);
         elapsed.map_or_else(Moment::default, |nanos| Moment { mount: self.mount, nanos })
     }
 
-    /// What the wall clock, as it is set now, would have shown at a moment of this mount; `None` for an earlier mount's.
+    /// Returns the wall-clock time of a moment of this mount, as the clock is set now; `None` for a moment of an earlier mount.
     pub(crate) fn wall(&self, moment: Moment) -> Option<Timestamp> {
         let age = self.now().since(moment);
         let age = (moment.mount == self.mount).then(|| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX))?;
@@ -55,11 +55,11 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A wall clock and a monotonic one.
+    /// A settable wall clock and monotonic clock.
     #[derive(Debug)]
-    struct Hands(Mutex<(i64, u64)>);
+    struct FakeClock(Mutex<(i64, u64)>);
 
-    impl Clock for Hands {
+    impl Clock for FakeClock {
         fn now(&self) -> Timestamp {
             Timestamp(self.0.lock().unwrap().0)
         }
@@ -71,11 +71,11 @@ mod tests {
 
     #[test]
     fn moments_grow_whatever_the_wall_clock_does() {
-        let clock = Arc::new(Hands(Mutex::new((1_000, 50))));
+        let clock = Arc::new(FakeClock(Mutex::new((1_000, 50))));
         let moments = Moments::new(clock.clone(), 3);
         let first = moments.now();
         let second = moments.now();
-        assert!(first < second && second.mount == 3, "also where no time passes");
+        assert!(first < second && second.mount == 3, "moments grow even while the clock stands still");
         *clock.0.lock().unwrap() = (10, 150);
         let third = moments.now();
         assert_eq!((third.since(second) > Duration::ZERO, third.nanos), (true, 100));

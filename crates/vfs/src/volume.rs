@@ -1,4 +1,4 @@
-//! The record of a volume, kept in the volume: how its files map to objects.
+//! The volume record, stored in the bucket: how the volume's files map to objects.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -11,21 +11,21 @@ use store::{
 use crate::layout::{Layout, volume_record};
 use crate::{ConflictPolicy, Error, Result};
 
-/// The version that this Tenon writes, and the newest it reads.
+/// The version of records that this Tenon writes, and the newest that it reads.
 const VERSION: u32 = 1;
 
-/// The shortest and the longest chunk.
+/// Minimum and maximum length of a chunk.
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
 const CHUNK_BYTES_MAX: u64 = 64 << 20;
 
-/// How many objects hold a file.
+/// How the bytes of a file are divided into objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {
-    /// One object is one file.
+    /// One object per file.
     #[default]
     Whole,
-    /// An object for each so many bytes of a file: an edit costs its chunks, whatever the file's size.
+    /// One object per chunk of a file: an edit costs the chunks that it touches, independent of the file's size.
     Chunked {
         /// Length of a chunk in bytes, a power of two from 1 MiB to 64 MiB.
         bytes: u64,
@@ -33,7 +33,7 @@ pub enum Mapping {
 }
 
 impl Mapping {
-    /// How much of a file one object holds at most, in bytes.
+    /// Returns the maximum bytes of a file in one object.
     pub(crate) fn object_bytes(self) -> u64 {
         match self {
             Self::Whole => u64::MAX,
@@ -41,11 +41,11 @@ impl Mapping {
         }
     }
 
-    /// Chunks of this length in bytes. An error that says what is allowed.
+    /// Returns the mapping with chunks of `bytes`; the error lists the allowed lengths.
     pub fn chunked(bytes: u64) -> Result<Self, String> {
         match bytes {
             CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX if bytes.is_power_of_two() => Ok(Self::Chunked { bytes }),
-            _ => Err("chunks have 1, 2, 4, 8, 16, 32 or 64 MiB".into()),
+            _ => Err("a chunk must be 1, 2, 4, 8, 16, 32 or 64 MiB".into()),
         }
     }
 }
@@ -54,45 +54,46 @@ impl Mapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Naming {
-    /// By the file's path: every S3 program finds it. A rename copies objects.
+    /// By the file's path, so that every S3 client finds it. A rename copies objects.
     #[default]
     FilePath,
-    /// By the inode's number: a rename touches no object, and names live in the metadata engine alone.
+    /// By the inode's number: a rename touches no object, and names are only in the metadata engine.
     Inode,
 }
 
-/// Where attributes live.
+/// Where attributes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// In the engine, exported to the objects' headers.
+    /// In the engine, and exported to the objects' headers.
     Headers,
     /// In the engine.
     Engine,
 }
 
-/// What `.tenon/volume` says.
+/// Contents of `.tenon/volume`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRecord {
-    /// Version of the record.
+    /// Version of the record format.
     pub version: u32,
-    /// Tells volumes apart, and a volume from another engine's tables.
+    /// Identifies the volume, so that tables of another volume are recognised.
     pub id: String,
-    /// How many objects hold a file.
+    /// How files are divided into objects.
     pub mapping: Mapping,
     /// How objects are named.
     pub naming: Naming,
-    /// Where attributes live.
+    /// Where attributes are stored.
     pub placement: Placement,
-    /// Whose bytes have the name after a conflict.
+    /// Which side gets the name after a conflict.
     #[serde(default, skip_serializing_if = "ConflictPolicy::is_default")]
     pub conflicts: ConflictPolicy,
-    /// When the volume was made, in seconds since 1970.
+    /// Creation time of the volume, in seconds since 1970.
     pub created_unix_s: i64,
 }
 
 impl VolumeRecord {
-    /// The record of a new volume; `id` is 128 random bits. An error says why a combination cannot work.
+    /// Returns the record of a new volume; `id` is 128 random bits. The error explains why a combination of mapping and naming
+    /// is not possible.
     pub fn new(mapping: Mapping, naming: Naming, id: u128, now: Timestamp) -> Result<Self> {
         let placement = match (mapping, naming) {
             (Mapping::Whole, Naming::FilePath) => Placement::Headers,
@@ -109,17 +110,17 @@ impl VolumeRecord {
         Ok(Self { version, id: format!("{id:032x}"), mapping, naming, placement, conflicts, created_unix_s })
     }
 
-    /// The same with this policy. An error for a volume that has no conflicts.
+    /// Returns the record with another conflict policy. Fails for a volume that cannot have conflicts.
     pub fn with_conflicts(self, conflicts: ConflictPolicy) -> Result<Self> {
         if self.naming == Naming::Inode && !conflicts.is_default() {
             return Err(Error::Volume(
-                "needs no policy: a volume named by inode has no conflicts, as nobody else changes its objects".into(),
+                "takes no conflict policy: only Tenon changes the objects of a volume named by inode, so it has no conflicts".into(),
             ));
         }
         Ok(Self { conflicts, ..self })
     }
 
-    /// Reads the record of the volume below `prefix`; `None` where nobody has written one.
+    /// Reads the record of the volume below `prefix`; `None` if there is no record.
     pub async fn read(store: &dyn ObjectStore, prefix: &[u8]) -> Result<Option<Self>> {
         let key = volume_record(prefix)?;
         let body = match store.get(&key, GetOptions::default()).await {
@@ -130,19 +131,19 @@ impl VolumeRecord {
         parse(&body).map(Some).map_err(|what| Error::Volume(format!("'{key}' {what}")))
     }
 
-    /// Whether the volume below `prefix` holds content that only its metadata can name.
+    /// Returns whether the volume below `prefix` has content that only its metadata can name.
     pub async fn has_content(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<bool> {
-        let prefix = Layout::of(prefix, Some(self), Timestamp::default()).content();
+        let prefix = Layout::of(prefix, Some(self), Timestamp::default()).content_prefix();
         let page = store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }
 
-    /// Stores the record of a new volume below `prefix`. An error if there is one already.
+    /// Stores the record of a new volume below `prefix`. Fails if there is a record already.
     pub async fn write(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<()> {
         self.put(store, prefix, Precondition::Absent).await
     }
 
-    /// Stores the record of a volume that has one. An error if somebody else changes it meanwhile.
+    /// Replaces the record of a volume. Fails if another client changes it at the same time.
     pub async fn rewrite(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<()> {
         let there = store.head(&volume_record(prefix)?).await?.object.etag;
         self.put(store, prefix, Precondition::Matches(there)).await
@@ -161,7 +162,7 @@ impl VolumeRecord {
     }
 }
 
-/// The version is looked at first: what a newer Tenon means by the rest is unknown.
+/// Parses a record. The version is checked first, because the other fields of a newer version are unknown.
 fn parse(body: &[u8]) -> Result<VolumeRecord, String> {
     #[derive(Deserialize)]
     struct Version {
@@ -171,9 +172,9 @@ fn parse(body: &[u8]) -> Result<VolumeRecord, String> {
     match serde_json::from_slice::<Version>(body).map_err(damaged)?.version {
         VERSION => serde_json::from_slice(body).map_err(damaged),
         newer if newer > VERSION => {
-            Err(format!("has version {newer}, this Tenon knows version {VERSION}: use a newer one"))
+            Err(format!("has version {newer}, this Tenon knows version {VERSION}: use a newer Tenon"))
         }
-        other => Err(format!("is damaged: there is no version {other}")),
+        other => Err(format!("is damaged: version {other} does not exist")),
     }
 }
 
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_refused_with_the_reason() {
+    fn impossible_combinations_are_refused_with_the_reason() {
         assert!(Mapping::chunked(3 << 20).unwrap_err().contains("4, 8, 16"));
         assert!(Mapping::chunked(128 << 20).is_err());
         let chunked = Mapping::chunked(1 << 20).unwrap();
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_of_conflicts_is_only_said_where_it_is_another() {
+    fn only_another_conflict_policy_is_recorded() {
         let record = || VolumeRecord::new(Mapping::Whole, Naming::FilePath, 7, Timestamp::default()).unwrap();
         assert!(!serde_json::to_string(&record()).unwrap().contains("conflicts"));
         let record = record().with_conflicts(ConflictPolicy::KeepBoth).unwrap();
@@ -213,7 +214,7 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).unwrap(), record);
         }
         let newer = parse(br#"{"version":2,"naming":"by-the-moon"}"#).unwrap_err();
-        assert!(newer.contains("use a newer one"), "{newer}");
+        assert!(newer.contains("use a newer Tenon"), "{newer}");
         assert!(parse(b"{}").unwrap_err().contains("damaged"));
     }
 }

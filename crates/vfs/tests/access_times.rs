@@ -1,4 +1,4 @@
-//! When reading changes access times, and what it costs.
+//! Access times: when reads change them, and the cost.
 
 use crate::world::{Bucket, World};
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn s103_relatime_is_renewed_after_a_change_and_after_a_day() {
 }
 
 #[tokio::test]
-async fn s103_strict_and_off_are_what_they_say() {
+async fn s103_strict_and_off_change_times_always_and_never() {
     let world = by_inode(Atime::Strict).await;
     world.write_file("file", b"text").await.unwrap();
     let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
@@ -59,7 +59,10 @@ async fn s103_strict_and_off_are_what_they_say() {
         last = now;
     }
     world.close(handle).await.unwrap();
-    assert!(!world.open("file", libc::O_RDONLY).await.unwrap().keep_cache, "its reads would not be seen");
+    assert!(
+        !world.open("file", libc::O_RDONLY).await.unwrap().keep_cache,
+        "reads from the page cache would not be seen"
+    );
     let unseen = world.open_handle("file", libc::O_RDONLY | libc::O_NOATIME).await.unwrap();
     world.fs.read(unseen, 0, 4).await.unwrap();
     assert_eq!(world.atime("file").await, last);
@@ -73,7 +76,7 @@ async fn s103_strict_and_off_are_what_they_say() {
     assert_eq!(world.atime("file").await, made);
 }
 
-/// Reads are no changes of the namespace: their times are named together, and at the end.
+/// Reads are not committed one by one: their times are committed in batches, and at the end.
 #[tokio::test]
 async fn s103_access_times_are_kept_without_a_change_for_each_read() {
     let world = by_inode(Atime::Strict).await;
@@ -94,7 +97,7 @@ async fn s103_access_times_are_kept_without_a_change_for_each_read() {
 }
 
 #[tokio::test]
-async fn s103_a_time_set_by_hand_stands() {
+async fn s103_a_time_set_by_a_program_is_kept() {
     let world = by_inode(Atime::Strict).await;
     world.write_file("file", b"text").await.unwrap();
     world.read_file("file").await.unwrap();
@@ -104,7 +107,8 @@ async fn s103_a_time_set_by_hand_stands() {
     assert_eq!(world.atime("file").await, Timestamp(7));
 }
 
-/// By path a read costs no request to the bucket: its time is the mount's own until the object is stored anew.
+/// In a volume named by path a read sends no request to the bucket: only this mount knows its time until the object is stored
+/// again.
 #[tokio::test]
 async fn s103_by_path_access_times_are_not_exported_by_themselves() {
     let world = World::new().await;
@@ -115,7 +119,7 @@ async fn s103_by_path_access_times_are_not_exported_by_themselves() {
     let read = world.atime("file").await;
     assert!(read > made.mtime);
     let requests = world.requests(world.fs.sync()).await;
-    assert_eq!(requests, "nothing", "nothing is stored for a read");
+    assert_eq!(requests, "nothing", "a read stores nothing");
     world.chmod("file", 0o600).await.unwrap();
     world.fs.sync().await.unwrap();
     assert_eq!(world.bucket.header("file", "file-atime").await, Some(format!("{}ns", read.0)));

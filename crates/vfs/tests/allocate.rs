@@ -1,4 +1,4 @@
-//! `fallocate`, in every state a file can be in.
+//! `fallocate` in every write state of a file.
 
 use crate::world::{Bucket, MIB, errno, pattern};
 
@@ -7,7 +7,7 @@ const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
 const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
 #[tokio::test]
-async fn s146_ranges_become_zeros_and_room_makes_files_longer() {
+async fn s146_ranges_are_zeroed_and_reservations_extend_files() {
     for bucket in [Bucket::in_memory()].into_iter().chain(Bucket::by_inode_each().await) {
         let world = bucket.mount(|config| config.part_size_bytes = MIB as u64).await;
         for size in [0, 10_000, 3 * MIB] {

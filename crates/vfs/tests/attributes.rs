@@ -1,4 +1,4 @@
-//! Attributes: where they lie, what they are where nothing says so, what changing them leaves alone.
+//! Attributes: where they are stored, their defaults, and what a change of them must keep.
 
 use crate::world::{Bucket, CALLER, World};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use vfs::{AttributeSource, Changes, Kind, Time, Timestamp};
 const AT: Timestamp = Timestamp(1_595_002_920_123_456_789);
 
 #[tokio::test]
-async fn s95_attributes_come_back_in_another_mount() {
+async fn s95_attributes_are_read_by_another_mount() {
     for bucket in [Bucket::in_memory(), Bucket::in_directory()] {
         let world = bucket.mount(|_| {}).await;
         world.mkdir("dir").await.unwrap();
@@ -65,7 +65,7 @@ async fn s96_headers_of_other_tools_are_read() {
 }
 
 #[tokio::test]
-async fn s97_what_nothing_is_said_of_has_the_mounts_defaults() {
+async fn s97_objects_without_attributes_have_the_mounts_defaults() {
     let bucket = Bucket::in_memory();
     bucket.put("dir/file", "x").await;
     for attributes in [AttributeSource::Listing, AttributeSource::Headers] {
@@ -83,7 +83,7 @@ async fn s97_what_nothing_is_said_of_has_the_mounts_defaults() {
 }
 
 #[tokio::test]
-async fn s98_the_listings_word_costs_no_request_and_a_get_makes_it_exact() {
+async fn s98_attributes_from_a_listing_cost_no_request_and_a_get_makes_them_exact() {
     let bucket = Bucket::in_memory();
     for n in 0..20 {
         bucket.put_with(format!("file-{n:02}"), "x", &[("file-permissions", "0100600")]).await;
@@ -118,7 +118,7 @@ async fn s99_the_size_of_clean_and_dirty_files() {
 }
 
 #[tokio::test]
-async fn s100_changing_attributes_leaves_the_rest_alone() {
+async fn s100_changing_attributes_keeps_all_other_metadata() {
     let world = World::new().await;
     let key = ObjectKey::try_from("file").unwrap();
     let attributes = Attributes {
@@ -171,7 +171,7 @@ async fn s101_times_follow_writes_and_changes() {
     let changed = world.chmod("file", 0o600).await.unwrap();
     assert!(changed.mtime == written.mtime && changed.ctime > closed.ctime);
 
-    // A time set on an open file stands, also over the writes before it.
+    // A time set on an open file is kept, despite earlier writes.
     let handle = world.open_handle("file", libc::O_WRONLY).await.unwrap();
     world.fs.write(handle, 0, b"y").await.unwrap();
     world.set("file", Changes { mtime: Some(Time::At(AT)), ..Changes::default() }).await.unwrap();
@@ -185,7 +185,7 @@ async fn s101_times_follow_writes_and_changes() {
     assert!(now.mtime > closed.mtime);
     let shorter = world.truncate("file", 0).await.unwrap();
     assert!(shorter.mtime > now.mtime);
-    // Nothing written, nothing changed.
+    // Nothing was written, so nothing changes.
     let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
     world.close(handle).await.unwrap();
     assert_eq!(world.stat("file").await.unwrap().mtime, shorter.mtime);

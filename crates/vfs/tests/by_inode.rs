@@ -1,10 +1,10 @@
-//! Volumes whose objects are named by inode: the bucket has bytes, the metadata has everything else.
+//! Volumes named by inode: the bucket has only bytes, all other state is in the metadata.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Changes, Kind, Mapping};
 
-/// Objects are deleted not in the caller's way.
+/// Returns the keys after background deletions have completed.
 async fn settled_keys(world: &World) -> Vec<String> {
     world.fs.sync().await.unwrap();
     world.bucket.keys().await
@@ -28,7 +28,7 @@ async fn s82_s140_a_rename_touches_no_object() {
             world.rename("a", "old").await?;
             world.fs.sync().await
         });
-        assert_eq!(replaced.await, "Delete 1", "what was replaced goes");
+        assert_eq!(replaced.await, "Delete 1", "the replaced object is deleted");
         assert_eq!(world.read_file("old").await.unwrap(), b"dir/b");
         assert_eq!(world.read_file("moved/b").await.unwrap(), b"dir/a");
         assert_eq!(world.names("/").await.unwrap(), ["moved", "old"]);
@@ -58,7 +58,7 @@ async fn s141_all_names_of_a_file_are_equal() {
 }
 
 #[tokio::test]
-async fn s43_what_is_open_outlives_its_name_and_goes_with_its_last_handle() {
+async fn s43_an_open_file_outlives_its_name_until_its_last_close() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|config| config.part_size_bytes = MIB as u64).await;
         for (name, size) in [("small", 100), ("big", 3 * MIB), ("empty", 0)] {
@@ -76,8 +76,8 @@ async fn s43_what_is_open_outlives_its_name_and_goes_with_its_last_handle() {
     }
 }
 
-/// A file unlinked while it was written as a stream: the part that had gone out read as nothing, and a write to it was
-/// refused with EIO, as a file without a name was never completed (worlds of files 83, 182 and 287).
+/// For a file unlinked while it was written as a stream, the part already sent read as zeros, and a write to it failed with
+/// EIO, because a file without a name was never completed (worlds of files 83, 182 and 287).
 #[tokio::test]
 async fn s41_a_stream_without_a_name_is_read_and_written() {
     for bucket in Bucket::by_inode_each().await {
@@ -122,7 +122,7 @@ async fn s142_an_overwritten_file_is_one_object_and_an_empty_one_none() {
     }
 }
 
-/// A close after a small change of a long file stored all of the file again.
+/// A close after a small change of a long file stored the whole file again.
 #[tokio::test]
 async fn s142_a_close_costs_the_change_and_not_the_file() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
@@ -170,9 +170,9 @@ async fn s143_extended_attributes_are_kept() {
     again.assert_healthy().await;
 }
 
-/// A mount that dies with a file open that has no name any more: the next one removes it.
+/// A mount dies while a file without a name is open: the next mount removes the file.
 #[tokio::test]
-async fn s144_what_a_crash_left_without_a_name_is_removed() {
+async fn s144_orphans_left_by_a_crash_are_removed() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         world.write_file("file", b"x").await.unwrap();
@@ -188,7 +188,7 @@ async fn s144_what_a_crash_left_without_a_name_is_removed() {
 }
 
 #[tokio::test]
-async fn s145_a_new_owner_takes_the_set_id_bits_away() {
+async fn s145_a_change_of_owner_removes_the_set_id_bits() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("program", b"x").await.unwrap();
     world.chmod("program", 0o6755).await.unwrap();
@@ -196,11 +196,15 @@ async fn s145_a_new_owner_takes_the_set_id_bits_away() {
     assert_eq!(changed.mode, 0o755);
     world.chmod("program", 0o6745).await.unwrap();
     world.fs.drop_set_id(changed.ino).unwrap();
-    assert_eq!(world.stat("program").await.unwrap().mode, 0o2745, "a mark for locks stays");
+    assert_eq!(
+        world.stat("program").await.unwrap().mode,
+        0o2745,
+        "set-group-id without group execute means mandatory locking and stays"
+    );
 }
 
 #[tokio::test]
-async fn s158_what_somebody_else_stored_becomes_a_file() {
+async fn s158_foreign_objects_are_imported_as_files() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         world.write_file("taken", b"ours").await.unwrap();
@@ -233,10 +237,10 @@ async fn s158_what_somebody_else_stored_becomes_a_file() {
     }
 }
 
-/// `gc` took the copy of an object that was being imported for garbage: it was deleted, the file got its name all the same, and
-/// the import then deleted the source.
+/// `gc` took the copy of an object that was being imported for garbage and deleted it; the file still got its name, and the
+/// import then deleted the source.
 #[tokio::test]
-async fn s158_what_is_being_imported_is_no_garbage() {
+async fn s158_an_object_being_imported_is_not_garbage() {
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let world = bucket.mount(|_| {}).await;
     bucket.put("object", "theirs").await;
@@ -251,9 +255,9 @@ async fn s158_what_is_being_imported_is_no_garbage() {
     world.assert_healthy().await;
 }
 
-/// An import that could not delete its object made the same file again, and again.
+/// An import that could not delete the source object imported it again and again.
 #[tokio::test]
-async fn s158_an_object_that_stays_is_not_imported_twice() {
+async fn s158_an_object_that_could_not_be_deleted_is_not_imported_twice() {
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let world = bucket.mount(|_| {}).await;
     bucket.put("object", "theirs").await;
@@ -273,7 +277,7 @@ async fn s172_a_whiteout_stays_where_a_name_was() {
     let refused = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
     assert_eq!(errno(world.rename_with("upper", "taken", refused).await), libc::EEXIST);
     assert_eq!(errno(world.rename_with("nothing", "new", libc::RENAME_WHITEOUT).await), libc::ENOENT);
-    assert_eq!(errno(world.stat("nothing").await), libc::ENOENT, "a rename that fails leaves nothing");
+    assert_eq!(errno(world.stat("nothing").await), libc::ENOENT, "a failed rename leaves no whiteout");
     let both = libc::RENAME_WHITEOUT | libc::RENAME_EXCHANGE;
     assert_eq!(errno(world.rename_with("upper", "taken", both).await), libc::EINVAL);
     world.rename_with("upper", "taken", libc::RENAME_WHITEOUT).await.unwrap();

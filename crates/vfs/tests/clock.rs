@@ -1,10 +1,10 @@
-//! The wall clock may be set at any time: it says what times files have, not what a mount knows.
+//! The wall clock may be set at any time: it affects the times of files, not what a mount knows of the bucket.
 
 use crate::world::{Bucket, World};
 
 const HOUR: i64 = 3600;
 
-/// Two files and what a program sees of them.
+/// Returns the files and their content as a program sees them.
 async fn shown(world: &World) -> Vec<(String, Vec<u8>)> {
     let mut shown = Vec::new();
     for name in world.names("dir").await.unwrap() {
@@ -18,9 +18,9 @@ fn expected(files: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
     files.iter().map(|(name, body)| ((*name).to_owned(), body.as_bytes().to_vec())).collect()
 }
 
-/// Looks at the bucket were ordered and aged by the wall clock. When NTP set a clock back by an hour, everything known of the
-/// bucket stayed fresh for that hour: a mount showed neither that another client had replaced an object nor that it had added
-/// one. After a remount the names were still the old ones, and every `open` of the replaced file failed with ESTALE.
+/// Observations of the bucket were ordered and aged by the wall clock. When NTP set a clock back by an hour, all cached state
+/// stayed fresh for that hour: a mount showed neither that another client had replaced an object nor that it had added one.
+/// After a remount the names were still the old ones, and every `open` of the replaced file failed with ESTALE.
 #[tokio::test]
 async fn s415_setting_the_clock_hides_no_change_of_the_bucket() {
     for by in [-HOUR, HOUR, -24 * 365 * HOUR, 24 * 3650 * HOUR] {
@@ -43,10 +43,10 @@ async fn s415_setting_the_clock_hides_no_change_of_the_bucket() {
     }
 }
 
-/// What an earlier mount saw while its clock was ahead outranked every look of the mounts after it, until their clock had
-/// caught up: a machine that had once booted in 2036 never showed the bucket again.
+/// Observations that an earlier mount made while its clock was ahead outranked those of later mounts until their clock had
+/// caught up: a machine that had once booted in 2036 never showed the bucket's changes again.
 #[tokio::test]
-async fn s415_what_an_earlier_mount_saw_outranks_no_look_of_this_one() {
+async fn s415_observations_of_earlier_mounts_never_outrank_newer_ones() {
     let bucket = Bucket::with_metadata();
     bucket.put("dir/a", "one").await;
     bucket.clock.set(24 * 3650 * HOUR);
@@ -60,9 +60,9 @@ async fn s415_what_an_earlier_mount_saw_outranks_no_look_of_this_one() {
     assert_eq!(shown(&world).await, expected(&[("a", "other")]));
 }
 
-/// The revalidation time is no longer than it says, and no shorter, whatever the clock does.
+/// The revalidation time is exact, whatever the wall clock does.
 #[tokio::test]
-async fn s415_what_is_known_stays_known_for_the_revalidation_time() {
+async fn s415_cached_state_lives_for_the_revalidation_time() {
     let world = World::new().await;
     world.write_file("a", "one").await.unwrap();
     world.stat("a").await.unwrap();

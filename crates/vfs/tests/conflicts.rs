@@ -9,20 +9,20 @@ use ConflictPolicy::{BucketWins, Fail, FileWins, KeepBoth};
 
 const POLICIES: [ConflictPolicy; 4] = [BucketWins, FileWins, KeepBoth, Fail];
 
-/// How a file is dirty, and what it then is.
+/// The way in which an open file is dirty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
-    /// Anew and short.
+    /// Short new contents, kept in memory.
     Memory,
-    /// Anew and long.
+    /// Long new contents, streamed to the store.
     Stream,
-    /// At its beginning, the rest being in the cache.
+    /// An edit at the beginning; the rest is in the cache.
     Edit,
-    /// At its end, likewise.
+    /// An append; the rest is in the cache.
     Append,
-    /// Cut to its beginning, likewise.
+    /// A truncation; the rest is in the cache.
     Cut,
-    /// At its beginning, the rest being nowhere but in the bucket.
+    /// An edit at the beginning; the rest is only in the bucket.
     Uncached,
 }
 
@@ -37,7 +37,7 @@ async fn world(policy: ConflictPolicy) -> World {
     .await
 }
 
-/// A file open for write, and what it would be.
+/// Returns a file open for write, and the contents that it is to have.
 async fn dirty(world: &World, written: Written) -> (Handle, Vec<u8>) {
     world.mkdir("dir").await.unwrap();
     let old = pattern(3 * MIB);
@@ -69,16 +69,16 @@ async fn dirty(world: &World, written: Written) -> (Handle, Vec<u8>) {
     (handle, ours)
 }
 
-/// What somebody else does meanwhile.
-async fn overtake(world: &World, is_put: bool) {
+/// Replaces or deletes the object as another client, while the file is open.
+async fn change_object_meanwhile(world: &World, is_put: bool) {
     match is_put {
         true => world.bucket.put("dir/file.txt", "theirs").await,
         false => world.bucket.delete("dir/file.txt").await,
     }
 }
 
-/// Objects below a prefix that is not a whole key, with their bytes.
-async fn below(world: &World, prefix: &str) -> Vec<(String, Vec<u8>)> {
+/// Returns the objects whose keys begin with a prefix, with their bytes.
+async fn objects_below(world: &World, prefix: &str) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for key in world.bucket.keys().await.into_iter().filter(|key| key.starts_with(prefix)) {
         found.push((key.clone(), world.bucket.object(&key).await.unwrap()));
@@ -86,7 +86,7 @@ async fn below(world: &World, prefix: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-fn only(world: &World) -> Conflict {
+fn only_conflict(world: &World) -> Conflict {
     let conflicts = world.fs.conflicts();
     let [conflict] = conflicts.as_slice() else { panic!("{conflicts:?}") };
     assert_eq!(conflict.path, b"dir/file.txt");
@@ -99,19 +99,22 @@ async fn bytes(world: &World, side: Option<&vfs::Side>) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn s52_s55_nobodys_bytes_are_lost_whatever_the_policy() {
+async fn s52_s55_no_policy_loses_bytes() {
     for policy in POLICIES {
         for written in ALL {
             for is_put in [true, false] {
                 let what = format!("{policy:?} {written:?} {is_put}");
                 let world = world(policy).await;
                 let (handle, mut ours) = dirty(&world, written).await;
-                overtake(&world, is_put).await;
+                change_object_meanwhile(&world, is_put).await;
                 let closed = world.fs.flush(handle).await;
                 let has_won = matches!(policy, FileWins | KeepBoth) && written != Written::Uncached;
                 if has_won {
                     closed.unwrap_or_else(|error| panic!("{what}: {error}"));
-                    assert!(world.fs.read(handle, 0, 8 << 20).await.unwrap() == ours, "{what}: it reads on");
+                    assert!(
+                        world.fs.read(handle, 0, 8 << 20).await.unwrap() == ours,
+                        "{what}: the handle still reads its own bytes"
+                    );
                 } else {
                     assert_eq!(errno(closed), libc::ESTALE, "{what}");
                 }
@@ -119,7 +122,7 @@ async fn s52_s55_nobodys_bytes_are_lost_whatever_the_policy() {
                 if written == Written::Uncached {
                     ours[100..].fill(0);
                 }
-                let conflict = only(&world);
+                let conflict = only_conflict(&world);
                 assert_eq!(conflict.policy, policy, "{what}");
                 assert_eq!(conflict.is_complete, written != Written::Uncached, "{what}");
                 assert!(bytes(&world, conflict.file.as_ref()).await.unwrap() == ours, "{what}");
@@ -132,15 +135,15 @@ async fn s52_s55_nobodys_bytes_are_lost_whatever_the_policy() {
                     Some(named) => assert!(world.read_file("dir/file.txt").await.unwrap() == named, "{what}"),
                     None => assert_eq!(errno(world.stat("dir/file.txt").await), libc::ENOENT, "{what}"),
                 }
-                let lost = below(&world, "lost+found/").await.len();
+                let lost = objects_below(&world, "lost+found/").await.len();
                 let is_beside = has_won && policy == KeepBoth && is_put;
                 assert_eq!(lost, usize::from(!is_beside && (is_put || !file_has_name)), "{what}");
                 assert_eq!(
-                    below(&world, "dir/file.conflict-2026").await.len(),
+                    objects_below(&world, "dir/file.conflict-2026").await.len(),
                     usize::from(is_beside),
                     "{what}"
                 );
-                assert_eq!(below(&world, ".tenon/").await, [], "{what}");
+                assert_eq!(objects_below(&world, ".tenon/").await, [], "{what}");
                 world.assert_healthy().await;
             }
         }
@@ -148,17 +151,17 @@ async fn s52_s55_nobodys_bytes_are_lost_whatever_the_policy() {
 }
 
 #[tokio::test]
-async fn s53_s55_of_two_who_create_a_file_both_keep_their_bytes() {
+async fn s53_s55_two_clients_that_create_one_file_both_keep_their_bytes() {
     for policy in POLICIES {
         for ours in [&b"ours"[..], &pattern(3 * MIB), b""] {
             let world = world(policy).await;
             world.mkdir("dir").await.unwrap();
             let handle = world.create("dir/file.txt").await.unwrap();
             world.write_all(handle, ours).await.unwrap();
-            overtake(&world, true).await;
+            change_object_meanwhile(&world, true).await;
             let closed = world.close(handle).await;
             assert_eq!(closed.is_ok(), matches!(policy, FileWins | KeepBoth), "{policy:?}: {closed:?}");
-            let conflict = only(&world);
+            let conflict = only_conflict(&world);
             assert!(bytes(&world, conflict.file.as_ref()).await.unwrap() == ours);
             assert_eq!(bytes(&world, conflict.bucket.as_ref()).await.unwrap(), b"theirs");
             let named = if policy == FileWins { ours } else { b"theirs" };
@@ -169,10 +172,10 @@ async fn s53_s55_of_two_who_create_a_file_both_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn s55_what_is_kept_beside_stays_open_and_is_written_on() {
+async fn s55_a_conflict_copy_stays_open_for_further_writes() {
     let world = world(KeepBoth).await;
     let (handle, _) = dirty(&world, Written::Memory).await;
-    overtake(&world, true).await;
+    change_object_meanwhile(&world, true).await;
     world.fs.fsync(handle).await.unwrap();
     world.fs.write(handle, 4, b" and more").await.unwrap();
     world.close(handle).await.unwrap();
@@ -185,11 +188,11 @@ async fn s55_what_is_kept_beside_stays_open_and_is_written_on() {
 }
 
 #[tokio::test]
-async fn s55_a_path_in_conflict_takes_no_writes_until_that_is_resolved() {
+async fn s55_a_path_in_conflict_takes_no_writes_until_it_is_resolved() {
     for is_put in [true, false] {
         let world = world(Fail).await;
         let (handle, ours) = dirty(&world, Written::Memory).await;
-        overtake(&world, is_put).await;
+        change_object_meanwhile(&world, is_put).await;
         for _ in 0..2 {
             assert_eq!(errno(world.fs.fsync(handle).await), libc::ESTALE);
             assert_eq!(errno(world.fs.write(handle, 0, b"x").await), libc::ESTALE);
@@ -205,7 +208,7 @@ async fn s55_a_path_in_conflict_takes_no_writes_until_that_is_resolved() {
             false => assert_eq!(errno(world.create("dir/file.txt").await), libc::ESTALE),
         }
         world.write_file("dir/other", "is free").await.unwrap();
-        world.fs.resolve_conflict(&only(&world).id, Keep::File).await.unwrap();
+        world.fs.resolve_conflict(&only_conflict(&world).id, Keep::File).await.unwrap();
         assert_eq!(world.read_file("dir/file.txt").await.unwrap(), ours);
         world.write_file("dir/file.txt", "written").await.unwrap();
         assert_eq!(world.fs.conflicts(), []);
@@ -214,23 +217,23 @@ async fn s55_a_path_in_conflict_takes_no_writes_until_that_is_resolved() {
 }
 
 #[tokio::test]
-async fn s55_whoever_resolves_a_conflict_says_what_stays() {
+async fn s55_resolving_a_conflict_keeps_the_chosen_side() {
     for policy in POLICIES {
         for is_put in [true, false] {
             for keep in [Keep::Bucket, Keep::File, Keep::Both] {
                 let what = format!("{policy:?} {is_put} {keep:?}");
                 let world = world(policy).await;
                 let (handle, ours) = dirty(&world, Written::Edit).await;
-                overtake(&world, is_put).await;
+                change_object_meanwhile(&world, is_put).await;
                 world.close(handle).await.ok();
-                let id = only(&world).id;
+                let id = only_conflict(&world).id;
                 assert_eq!(errno(world.fs.resolve_conflict("none", keep).await), libc::ENOENT);
                 world.fs.resolve_conflict(&id, keep).await.unwrap_or_else(|error| panic!("{what}: {error}"));
                 assert_eq!((world.fs.conflicts(), world.fs.status().conflicts), (Vec::new(), 0), "{what}");
                 let theirs = is_put.then(|| b"theirs".to_vec());
-                assert_eq!(below(&world, "lost+found/").await, [], "{what}");
+                assert_eq!(objects_below(&world, "lost+found/").await, [], "{what}");
                 let mut left: Vec<_> =
-                    below(&world, "dir/file").await.into_iter().map(|(_, body)| body).collect();
+                    objects_below(&world, "dir/file").await.into_iter().map(|(_, body)| body).collect();
                 let mut wanted: Vec<_> = match keep {
                     Keep::Bucket => theirs.into_iter().collect(),
                     Keep::File => vec![ours],
@@ -246,20 +249,20 @@ async fn s55_whoever_resolves_a_conflict_says_what_stays() {
 }
 
 #[tokio::test]
-async fn s55_a_side_that_has_changed_since_is_not_thrown_away() {
+async fn s55_a_side_that_has_changed_since_is_not_deleted() {
     for policy in [BucketWins, FileWins] {
         let world = world(policy).await;
         let (handle, ours) = dirty(&world, Written::Memory).await;
-        overtake(&world, true).await;
+        change_object_meanwhile(&world, true).await;
         world.close(handle).await.ok();
         world.bucket.put("dir/file.txt", "newer").await;
-        let id = only(&world).id;
+        let id = only_conflict(&world).id;
         let other = if policy == FileWins { Keep::Bucket } else { Keep::File };
         assert_eq!(errno(world.fs.resolve_conflict(&id, other).await), libc::ESTALE);
         assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), b"newer");
-        only(&world);
+        only_conflict(&world);
         world.fs.resolve_conflict(&id, Keep::Both).await.unwrap();
-        let kept = below(&world, "dir/file.conflict-").await;
+        let kept = objects_below(&world, "dir/file.conflict-").await;
         let kept_bytes = if policy == FileWins { b"theirs".to_vec() } else { ours };
         assert!(kept.len() == 1 && kept[0].1 == kept_bytes, "{kept:?}");
         world.expire();
@@ -268,14 +271,14 @@ async fn s55_a_side_that_has_changed_since_is_not_thrown_away() {
     }
 }
 
-/// A request that was carried out twice met its own object the second time: `close` failed with EEXIST, and who closed once
-/// more stored the file over what the other client had done (world of both sides 2001201).
+/// Regression: an upload that was carried out twice found its own object the second time. `close` failed with EEXIST, and a
+/// second close stored the file over the other client's object (world of both sides 2001201).
 #[tokio::test]
-async fn s52_what_is_kept_may_arrive_twice() {
+async fn s52_an_upload_to_lost_and_found_may_be_carried_out_twice() {
     for written in [Written::Memory, Written::Edit, Written::Append, Written::Cut] {
         let world = world(BucketWins).await;
         let (handle, ours) = dirty(&world, written).await;
-        overtake(&world, true).await;
+        change_object_meanwhile(&world, true).await;
         for operation in [Operation::Put, Operation::Complete] {
             let is_there = || StoreError::PreconditionFailed(ObjectKey::new("lost").unwrap());
             world.bucket.faults.add(Rule::new(Fault::After(is_there)).on(operation).below(b"lost+found/"));
@@ -284,17 +287,17 @@ async fn s52_what_is_kept_may_arrive_twice() {
         let struck =
             world.bucket.faults.struck(Operation::Put) + world.bucket.faults.struck(Operation::Complete);
         assert_eq!(struck, 1, "{written:?}");
-        assert_eq!(bytes(&world, only(&world).file.as_ref()).await.unwrap(), ours, "{written:?}");
-        assert_eq!(below(&world, "lost+found/").await.len(), 1, "{written:?}");
+        assert_eq!(bytes(&world, only_conflict(&world).file.as_ref()).await.unwrap(), ours, "{written:?}");
+        assert_eq!(objects_below(&world, "lost+found/").await.len(), 1, "{written:?}");
     }
 }
 
 #[tokio::test]
-async fn s55_the_file_replaces_exactly_what_was_kept() {
+async fn s55_the_file_replaces_only_the_object_that_was_preserved() {
     let world = world(FileWins).await;
     let (handle, ours) = dirty(&world, Written::Memory).await;
-    overtake(&world, true).await;
-    // Their object is replaced once more between the copy of it and our PUT.
+    change_object_meanwhile(&world, true).await;
+    // The other client replaces its object again between our copy of it and our PUT.
     let copied = world.bucket.late.hold(Operation::Copy);
     let fs = world.fs.clone();
     let closing = tokio::spawn(async move { fs.flush(handle).await });
@@ -304,8 +307,12 @@ async fn s55_the_file_replaces_exactly_what_was_kept() {
     closing.await.unwrap().unwrap();
     world.fs.release(handle).await.unwrap();
     assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), ours);
-    assert_eq!(bytes(&world, only(&world).bucket.as_ref()).await.unwrap(), b"theirs again");
-    assert_eq!(below(&world, "lost+found/").await.len(), 1, "what they replaced themselves is not kept");
+    assert_eq!(bytes(&world, only_conflict(&world).bucket.as_ref()).await.unwrap(), b"theirs again");
+    assert_eq!(
+        objects_below(&world, "lost+found/").await.len(),
+        1,
+        "an object that the other client replaced is not preserved"
+    );
     world.assert_healthy().await;
 }
 
@@ -317,7 +324,7 @@ async fn s55_an_outage_in_the_middle_of_a_conflict_loses_nothing() {
                 let what = format!("{policy:?} {operation:?} {after}");
                 let world = world(policy).await;
                 let (handle, ours) = dirty(&world, Written::Memory).await;
-                overtake(&world, true).await;
+                change_object_meanwhile(&world, true).await;
                 let fault = if after { Fault::lost_reply() } else { Fault::unavailable() };
                 world.bucket.faults.add(Rule::new(fault).on(operation));
                 drop(world.fs.fsync(handle).await);
@@ -325,7 +332,7 @@ async fn s55_an_outage_in_the_middle_of_a_conflict_loses_nothing() {
                 let is_refused = policy == Fail;
                 assert!(second.is_ok() != is_refused || policy == BucketWins, "{what}: {second:?}");
                 world.fs.release(handle).await.unwrap();
-                let all: Vec<_> = below(&world, "").await.into_iter().map(|(_, body)| body).collect();
+                let all: Vec<_> = objects_below(&world, "").await.into_iter().map(|(_, body)| body).collect();
                 assert!(all.contains(&ours) && all.contains(&b"theirs".to_vec()), "{what}: {all:?}");
                 assert!(!world.fs.conflicts().is_empty(), "{what}");
                 world.assert_healthy().await;
@@ -340,8 +347,8 @@ async fn s55_a_crash_in_the_middle_of_a_conflict_loses_nothing() {
         let bucket = Bucket::with_metadata();
         let world = bucket.mount(|config| config.conflicts = policy).await;
         let (handle, ours) = dirty(&world, Written::Memory).await;
-        overtake(&world, true).await;
-        // The first is refused; the second has taken effect when the mount dies.
+        change_object_meanwhile(&world, true).await;
+        // The first request is refused; the second has taken effect when the mount ends.
         let (refused, stored) = (bucket.late.hold(Operation::Put), bucket.late.hold(Operation::Put));
         let fs = world.fs.clone();
         let closing = tokio::spawn(async move { fs.flush(handle).await });
@@ -352,14 +359,14 @@ async fn s55_a_crash_in_the_middle_of_a_conflict_loses_nothing() {
         drop((answer, world));
         let world = bucket.mount(|_| {}).await;
         world.fs.recover().await.unwrap();
-        let all: Vec<_> = below(&world, "").await.into_iter().map(|(_, body)| body).collect();
+        let all: Vec<_> = objects_below(&world, "").await.into_iter().map(|(_, body)| body).collect();
         assert!(all.contains(&ours) && all.contains(&b"theirs".to_vec()), "{policy:?}: {all:?}");
         let named = if policy == FileWins { ours } else { b"theirs".to_vec() };
         assert_eq!(world.read_file("dir/file.txt").await.unwrap(), named, "{policy:?}");
         if policy == FileWins {
-            world.fs.resolve_conflict(&only(&world).id, Keep::Bucket).await.unwrap();
+            world.fs.resolve_conflict(&only_conflict(&world).id, Keep::Bucket).await.unwrap();
             assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
-            assert_eq!(below(&world, "lost+found/").await, []);
+            assert_eq!(objects_below(&world, "lost+found/").await, []);
         }
         world.assert_healthy().await;
     }
@@ -370,16 +377,16 @@ async fn s55_conflicts_outlast_the_mount() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|config| config.conflicts = Fail).await;
     let (handle, _) = dirty(&world, Written::Memory).await;
-    overtake(&world, true).await;
+    change_object_meanwhile(&world, true).await;
     assert_eq!(errno(world.close(handle).await), libc::ESTALE);
     let again = bucket.mount(|_| {}).await;
     assert_eq!(again.fs.conflicts(), world.fs.conflicts());
     assert_eq!(
         errno(again.open("dir/file.txt", libc::O_WRONLY).await),
         libc::ESTALE,
-        "it is still in conflict"
+        "the path is still in conflict"
     );
-    again.fs.resolve_conflict(&only(&again).id, Keep::Bucket).await.unwrap();
+    again.fs.resolve_conflict(&only_conflict(&again).id, Keep::Bucket).await.unwrap();
     assert_eq!(bucket.mount(|_| {}).await.fs.conflicts(), []);
 }
 
@@ -393,7 +400,7 @@ async fn s55_a_renamed_file_takes_its_conflict_along() {
         let closed = world.close(handle).await;
         assert_eq!(closed.is_ok(), matches!(policy, FileWins | KeepBoth), "{policy:?}: {closed:?}");
         assert_eq!(world.fs.conflicts()[0].path, b"dir/new.txt");
-        let all: Vec<_> = below(&world, "").await.into_iter().map(|(_, body)| body).collect();
+        let all: Vec<_> = objects_below(&world, "").await.into_iter().map(|(_, body)| body).collect();
         assert!(all.contains(&ours), "{policy:?}: {all:?}");
         assert!(all.contains(&b"theirs".to_vec()), "{policy:?}: {all:?}");
         world.assert_healthy().await;
@@ -428,7 +435,7 @@ async fn s55_the_policy_is_in_the_volumes_record() {
 }
 
 #[tokio::test]
-async fn s55_so_many_conflicts_are_known() {
+async fn s55_the_number_of_conflicts_is_bounded() {
     let world = world(BucketWins).await;
     world.write_file("file", "first").await.unwrap();
     for number in 0..1005 {
@@ -440,19 +447,23 @@ async fn s55_so_many_conflicts_are_known() {
     let known = world.fs.conflicts();
     assert_eq!(known.len(), 1000);
     assert!(known.is_sorted_by_key(|conflict| conflict.at));
-    let lost = below(&world, "lost+found/").await;
-    assert_eq!(lost.len(), 1005, "the bytes stay");
-    assert_eq!(bytes(&world, known[999].bucket.as_ref()).await.unwrap(), b"1004", "the oldest went");
+    let lost = objects_below(&world, "lost+found/").await;
+    assert_eq!(lost.len(), 1005, "the bytes of dropped conflicts stay");
+    assert_eq!(
+        bytes(&world, known[999].bucket.as_ref()).await.unwrap(),
+        b"1004",
+        "the oldest records were dropped"
+    );
 }
 
-/// A file that was closed while the bucket could not be reached, and what it is.
-async fn waiting(policy: ConflictPolicy, written: Written) -> (World, Vec<u8>) {
+/// Returns a world with a file that was closed while the bucket was unreachable, and the file's contents.
+async fn closed_while_unreachable(policy: ConflictPolicy, written: Written) -> (World, Vec<u8>) {
     let world = World::with(|config| {
         (config.conflicts, config.write_back, config.part_size_bytes) = (policy, true, MIB as u64);
     })
     .await;
     let (handle, ours) = dirty(&world, written).await;
-    // What goes up is refused; reads are not.
+    // Uploads fail; reads succeed.
     for operation in [Operation::Put, Operation::Complete] {
         world
             .bucket
@@ -464,13 +475,13 @@ async fn waiting(policy: ConflictPolicy, written: Written) -> (World, Vec<u8>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s153_s55_the_same_holds_for_what_waited_in_the_write_back_log() {
+async fn s153_s55_changes_in_the_write_back_log_follow_the_policy_too() {
     for policy in POLICIES {
         for written in [Written::Memory, Written::Stream, Written::Uncached] {
             for is_put in [true, false] {
                 let what = format!("{policy:?} {written:?} {is_put}");
-                let (world, mut ours) = waiting(policy, written).await;
-                overtake(&world, is_put).await;
+                let (world, mut ours) = closed_while_unreachable(policy, written).await;
+                change_object_meanwhile(&world, is_put).await;
                 world.bucket.faults.clear();
                 world.settle().await;
                 let has_won = matches!(policy, FileWins | KeepBoth) && written != Written::Uncached;
@@ -478,7 +489,7 @@ async fn s153_s55_the_same_holds_for_what_waited_in_the_write_back_log() {
                     // The last part was to be copied inside the bucket.
                     ours[2 * MIB..].fill(0);
                 }
-                let conflict = only(&world);
+                let conflict = only_conflict(&world);
                 assert!(bytes(&world, conflict.file.as_ref()).await.unwrap() == ours, "{what}");
                 let theirs = is_put.then(|| b"theirs".to_vec());
                 assert_eq!(bytes(&world, conflict.bucket.as_ref()).await, theirs, "{what}");
@@ -493,7 +504,7 @@ async fn s153_s55_the_same_holds_for_what_waited_in_the_write_back_log() {
                 world.fs.resolve_conflict(&conflict.id, Keep::File).await.unwrap();
                 world.settle().await;
                 assert!(world.bucket.object("dir/file.txt").await.unwrap() == ours, "{what}");
-                assert_eq!(below(&world, "lost+found/").await, [], "{what}");
+                assert_eq!(objects_below(&world, "lost+found/").await, [], "{what}");
                 world.assert_healthy().await;
             }
         }
@@ -501,10 +512,10 @@ async fn s153_s55_the_same_holds_for_what_waited_in_the_write_back_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s153_a_newer_change_does_not_replace_what_an_older_one_lost_to() {
-    let (world, _) = waiting(BucketWins, Written::Memory).await;
-    overtake(&world, true).await;
-    // It is on its way up while a newer one comes.
+async fn s153_a_newer_change_does_not_replace_the_object_that_an_older_one_lost_to() {
+    let (world, _) = closed_while_unreachable(BucketWins, Written::Memory).await;
+    change_object_meanwhile(&world, true).await;
+    // A newer change arrives while the older one is being uploaded.
     let found = world.bucket.late.hold(Operation::Head);
     world.bucket.faults.clear();
     let answer = found.done().await;
@@ -514,7 +525,8 @@ async fn s153_a_newer_change_does_not_replace_what_an_older_one_lost_to() {
     drop(answer);
     world.settle().await;
     assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), b"theirs");
-    let mut kept: Vec<_> = below(&world, "lost+found/").await.into_iter().map(|(_, body)| body).collect();
+    let mut kept: Vec<_> =
+        objects_below(&world, "lost+found/").await.into_iter().map(|(_, body)| body).collect();
     kept.sort();
     assert_eq!(kept, [b"newer".to_vec(), b"ours".to_vec()]);
     world.expire();

@@ -1,4 +1,5 @@
-//! Conflicts of what was renamed and had not moved yet: somebody else stored an object where it was to go, or in its place.
+//! Conflicts of renamed objects that had not moved yet: another client stored an object at the destination, or replaced the one
+//! at the source.
 
 use crate::world::{Bucket, World, errno};
 use store::wrap::{Fault, Operation, Rule};
@@ -8,21 +9,22 @@ use ConflictPolicy::{BucketWins, Fail, FileWins, KeepBoth};
 
 const POLICIES: [ConflictPolicy; 4] = [BucketWins, FileWins, KeepBoth, Fail];
 
-/// How a file gets its new name.
+/// The way in which the file gets its new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Renamed {
-    /// To a name that is free.
+    /// A rename to a free name.
     Freely,
-    /// Over another file.
+    /// A rename over another file.
     Over,
-    /// With its directory.
+    /// A rename of the file's directory.
     Within,
 }
 
 const ALL: [Renamed; 3] = [Renamed::Freely, Renamed::Over, Renamed::Within];
 
-/// `new/file.txt` has a new name that its object does not have yet, where somebody else has stored another.
-async fn overtaken(bucket: &Bucket, policy: ConflictPolicy, renamed: Renamed) -> World {
+/// Returns a mount in which `new/file.txt` was renamed but its object has not moved, while another client has stored an object
+/// at the new key.
+async fn rename_into_conflict(bucket: &Bucket, policy: ConflictPolicy, renamed: Renamed) -> World {
     let world = bucket.mount(|config| config.conflicts = policy).await;
     world.mkdir("old").await.unwrap();
     world.write_file("old/file.txt", b"ours").await.unwrap();
@@ -44,7 +46,7 @@ async fn overtaken(bucket: &Bucket, policy: ConflictPolicy, renamed: Renamed) ->
     world
 }
 
-fn only(world: &World, path: &[u8]) -> Conflict {
+fn only_conflict(world: &World, path: &[u8]) -> Conflict {
     let conflicts = world.fs.conflicts();
     let [conflict] = conflicts.as_slice() else { panic!("{conflicts:?}") };
     assert_eq!(conflict.path, path);
@@ -55,30 +57,30 @@ async fn bytes(bucket: &Bucket, side: Option<&vfs::Side>) -> Option<Vec<u8>> {
     bucket.object(side?.key.as_bytes()).await
 }
 
-async fn named_so(bucket: &Bucket, prefix: &str) -> usize {
+async fn count_keys(bucket: &Bucket, prefix: &str) -> usize {
     bucket.keys().await.iter().filter(|key| key.starts_with(prefix)).count()
 }
 
-/// The bucket won under every policy, and nobody was told where the file's bytes were.
+/// Regression: the bucket won under every policy, and no record told where the file's bytes were.
 #[tokio::test(start_paused = true)]
-async fn s226_what_meets_another_object_at_its_new_name_follows_the_policy() {
+async fn s226_an_object_at_the_destination_of_a_rename_is_resolved_by_the_policy() {
     for policy in POLICIES {
         for renamed in ALL {
             let what = format!("{policy:?} {renamed:?}");
             let bucket = Bucket::in_memory();
-            let world = overtaken(&bucket, policy, renamed).await;
+            let world = rename_into_conflict(&bucket, policy, renamed).await;
             bucket.faults.set_down(false);
             world.settle().await;
-            let conflict = only(&world, b"new/file.txt");
+            let conflict = only_conflict(&world, b"new/file.txt");
             assert_eq!((conflict.policy, conflict.is_complete), (policy, true), "{what}");
             assert_eq!(bytes(&bucket, conflict.file.as_ref()).await.unwrap(), b"ours", "{what}");
             assert_eq!(bytes(&bucket, conflict.bucket.as_ref()).await.unwrap(), b"theirs", "{what}");
             let named = if policy == FileWins { &b"ours"[..] } else { b"theirs" };
             assert_eq!(bucket.object("new/file.txt").await.unwrap(), named, "{what}");
             assert_eq!(bucket.object("old/file.txt").await, None, "{what}");
-            assert_eq!(named_so(&bucket, "lost+found/").await, usize::from(policy != KeepBoth), "{what}");
-            let beside = named_so(&bucket, "new/file.conflict-2026").await;
-            assert_eq!(beside, usize::from(policy == KeepBoth), "{what}");
+            assert_eq!(count_keys(&bucket, "lost+found/").await, usize::from(policy != KeepBoth), "{what}");
+            let copies = count_keys(&bucket, "new/file.conflict-2026").await;
+            assert_eq!(copies, usize::from(policy == KeepBoth), "{what}");
             assert_eq!(world.read_file("new/file.txt").await.unwrap(), named, "{what}");
             let writes = world.write_file("new/file.txt", b"more").await;
             match policy {
@@ -91,15 +93,15 @@ async fn s226_what_meets_another_object_at_its_new_name_follows_the_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s226_whoever_resolves_the_conflict_of_a_rename_says_what_stays() {
+async fn s226_resolving_the_conflict_of_a_rename_keeps_the_chosen_side() {
     for policy in POLICIES {
         for keep in [Keep::Bucket, Keep::File, Keep::Both] {
             let what = format!("{policy:?} {keep:?}");
             let bucket = Bucket::in_memory();
-            let world = overtaken(&bucket, policy, Renamed::Freely).await;
+            let world = rename_into_conflict(&bucket, policy, Renamed::Freely).await;
             bucket.faults.set_down(false);
             world.settle().await;
-            let conflict = only(&world, b"new/file.txt");
+            let conflict = only_conflict(&world, b"new/file.txt");
             world.fs.resolve_conflict(&conflict.id, keep).await.unwrap();
             world.settle().await;
             let named = match (keep, policy) {
@@ -108,19 +110,19 @@ async fn s226_whoever_resolves_the_conflict_of_a_rename_says_what_stays() {
             };
             assert_eq!(bucket.object("new/file.txt").await.unwrap(), named, "{what}");
             assert_eq!(world.read_file("new/file.txt").await.unwrap(), named, "{what}");
-            assert_eq!(named_so(&bucket, "lost+found/").await, 0, "{what}");
-            let beside = named_so(&bucket, "new/file.conflict-").await;
-            assert_eq!(beside, usize::from(keep == Keep::Both), "{what}");
-            assert_eq!(world.names("new").await.unwrap().len(), 1 + beside, "{what}");
+            assert_eq!(count_keys(&bucket, "lost+found/").await, 0, "{what}");
+            let copies = count_keys(&bucket, "new/file.conflict-").await;
+            assert_eq!(copies, usize::from(keep == Keep::Both), "{what}");
+            assert_eq!(world.names("new").await.unwrap().len(), 1 + copies, "{what}");
             assert!(world.fs.conflicts().is_empty());
             world.assert_healthy().await;
         }
     }
 }
 
-/// What replaces the old object is all there is: no policy brings back what nobody has.
+/// Only the object that replaced the old one is left: no policy can bring back the old one.
 #[tokio::test(start_paused = true)]
-async fn s227_a_rename_whose_object_others_replaced_before_it_moved_is_recorded() {
+async fn s227_a_rename_whose_object_was_replaced_before_it_moved_is_recorded() {
     for policy in POLICIES {
         let bucket = Bucket::in_memory();
         let world = bucket.mount(|config| config.conflicts = policy).await;
@@ -134,7 +136,7 @@ async fn s227_a_rename_whose_object_others_replaced_before_it_moved_is_recorded(
         world.expire();
         assert_eq!(world.read_file("old").await.unwrap(), b"theirs", "{policy:?}");
         assert_eq!(errno(world.stat("new").await), libc::ENOENT, "{policy:?}");
-        let conflict = only(&world, b"old");
+        let conflict = only_conflict(&world, b"old");
         assert!(conflict.is_gone(), "{policy:?}");
         assert_eq!(bytes(&bucket, conflict.bucket.as_ref()).await.unwrap(), b"theirs");
         let kept = world.fs.resolve_conflict(&conflict.id, Keep::File).await;
@@ -155,7 +157,7 @@ async fn s226_an_outage_in_the_middle_of_a_conflict_of_a_rename_loses_nothing() 
                 for after in 0..4 {
                     let what = format!("{policy:?} {renamed:?} {operation:?} after {after}");
                     let bucket = Bucket::in_memory();
-                    let world = overtaken(&bucket, policy, renamed).await;
+                    let world = rename_into_conflict(&bucket, policy, renamed).await;
                     bucket.faults.set_down(false);
                     let down = Rule::new(Fault::unavailable()).on(operation).after(after).times(2);
                     bucket.faults.add(down);
@@ -166,9 +168,9 @@ async fn s226_an_outage_in_the_middle_of_a_conflict_of_a_rename_loses_nothing() 
                     for key in bucket.keys().await {
                         objects.push(bucket.object(&key).await.unwrap());
                     }
-                    assert!(objects.contains(&b"ours".to_vec()), "{what}: ours is lost");
-                    assert!(objects.contains(&b"theirs".to_vec()), "{what}: theirs is lost");
-                    let conflict = only(&world, b"new/file.txt");
+                    assert!(objects.contains(&b"ours".to_vec()), "{what}: our bytes are lost");
+                    assert!(objects.contains(&b"theirs".to_vec()), "{what}: their bytes are lost");
+                    let conflict = only_conflict(&world, b"new/file.txt");
                     assert_eq!(bytes(&bucket, conflict.bucket.as_ref()).await.unwrap(), b"theirs", "{what}");
                     let is_healthy = world.is_healthy().await;
                     assert_eq!(

@@ -1,4 +1,4 @@
-//! Consistency: what readers, other descriptors, other mounts and listings see of changes.
+//! Visibility of changes to readers, other descriptors, other mounts and listings.
 
 use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use vfs::{Changes, Ino};
 #[tokio::test]
 async fn s30_a_read_sees_every_write_before_it() {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
-    // In memory, as a stream, over stored bytes.
+    // A file in memory, a stream, and a file over stored bytes.
     for (name, len) in [("memory", 100), ("stream", 5 * MIB + 3), ("stored", 3 * MIB)] {
         let body = pattern(len);
         let writer = world.create(name).await.unwrap();
@@ -53,14 +53,14 @@ async fn s31_names_come_and_go_with_the_call() {
 }
 
 #[tokio::test]
-async fn s31_an_old_listing_does_not_undo_what_happened_since() {
+async fn s31_an_old_listing_does_not_undo_newer_changes() {
     let world = Arc::new(World::new().await);
     let gone = world.create("gone").await.unwrap();
     let grown = world.create("grown").await.unwrap();
     world.expire();
     world.close(gone).await.unwrap();
     world.fs.fsync(grown).await.unwrap();
-    // The listing shows both as they are now, but is heard of after what follows.
+    // The listing shows both files as they are now, but its answer arrives after the following changes.
     let held = world.bucket.late.hold(Operation::List);
     let other = world.clone();
     let listing = tokio::spawn(async move { other.names("/").await.unwrap() });
@@ -75,7 +75,7 @@ async fn s31_an_old_listing_does_not_undo_what_happened_since() {
 }
 
 #[tokio::test]
-async fn s32_what_was_closed_elsewhere_is_seen_by_an_open_after_the_revalidation_time() {
+async fn s32_an_open_sees_foreign_closes_after_the_revalidation_time() {
     let here = World::new().await;
     here.write_file("file", b"first").await.unwrap();
     let there = here.remount().await;
@@ -135,8 +135,8 @@ async fn s35_truncation_changes_the_object_at_close_and_growth_is_zeros() {
     world.assert_healthy().await;
 }
 
-/// Cuts a file to `size` in the state it is in, writes on beyond the end, and compares with a vector.
-async fn cut_and_write_on(world: &World, name: &str, start: &[u8], size: usize, is_stored: bool) {
+/// Truncates a file to `size` in a given state, writes beyond the end, and compares with a vector.
+async fn truncate_and_write_beyond(world: &World, name: &str, start: &[u8], size: usize, is_stored: bool) {
     let handle = world.create(name).await.unwrap();
     world.write_all(handle, start).await.unwrap();
     if is_stored {
@@ -166,7 +166,7 @@ async fn s35_truncation_in_every_state() {
         for size in [0, 1, 999, 1000, 1001, MIB, 2 * MIB + 1, 4 * MIB + 100, 6 * MIB] {
             for is_stored in [false, true] {
                 let name = format!("{kind}-{size}-{is_stored}");
-                cut_and_write_on(&world, &name, &pattern(len), size, is_stored).await;
+                truncate_and_write_beyond(&world, &name, &pattern(len), size, is_stored).await;
             }
         }
     }
@@ -174,7 +174,7 @@ async fn s35_truncation_in_every_state() {
 }
 
 #[tokio::test]
-async fn s36_readdir_shows_what_was_there_throughout_exactly_once() {
+async fn s36_readdir_shows_permanent_entries_exactly_once() {
     for expires in [false, true] {
         let bucket = Bucket::in_memory();
         for n in 0..2500 {
@@ -211,9 +211,10 @@ async fn s36_readdir_shows_what_was_there_throughout_exactly_once() {
     }
 }
 
-/// A front end knew the file as it was before another client made it longer, and its program's line went over that.
+/// A front end's cached length was outdated because another client had extended the file, and an appended line overwrote the
+/// extension.
 #[tokio::test]
-async fn s33_what_is_appended_lands_at_the_end_wherever_the_front_end_takes_that_to_be() {
+async fn s33_appends_go_to_the_real_end_of_the_file() {
     let world = World::new().await;
     world.bucket.put("log", "one\ntwo\n").await;
     let handle = world.open_handle("log", libc::O_WRONLY | libc::O_APPEND).await.unwrap();

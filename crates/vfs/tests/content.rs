@@ -1,11 +1,11 @@
-//! What an edit of a file named by inode costs, and that its bytes are right whatever the edits.
+//! Cost and correctness of edits of a file named by inode.
 
 use crate::world::{Bucket, CHUNKED, MIB, World, errno, pattern};
 use store::Entropy;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Handle, Mapping, Whence};
 
-/// Small parts, so that files of some MiB have several.
+/// Mounts with small parts, so that files of a few MiB have several.
 async fn mounted(mapping: Mapping) -> World {
     Bucket::by_inode(mapping).await.mount(|config| config.part_size_bytes = MIB as u64).await
 }
@@ -25,13 +25,13 @@ async fn s147_an_fsync_in_the_middle_costs_what_changed() {
         for at in [5 * MIB + 17, 100, 3 * MIB] {
             world.fs.write(handle, at as u64, b"edited").await.unwrap();
             body[at..at + 6].copy_from_slice(b"edited");
-            // A delta that this one takes along is deleted, sooner or later.
+            // A delta that is merged into this one is deleted in the background.
             let requests = world.requests(world.fs.fsync(handle)).await;
             assert!(["Put 1", "Put 1, Delete 1"].contains(&requests.as_str()), "{requests}");
             assert_eq!(
                 world.remount().await.read_file("file").await.unwrap(),
                 body,
-                "what was fsynced is there"
+                "another mount sees what was fsynced"
             );
         }
         world.fs.sync().await.unwrap();
@@ -39,7 +39,7 @@ async fn s147_an_fsync_in_the_middle_costs_what_changed() {
             world.fs.fsync(handle).await?;
             world.fs.flush(handle).await
         });
-        assert_eq!(again.await, "nothing", "{mapping:?}: there is nothing to store");
+        assert_eq!(again.await, "nothing", "{mapping:?}: nothing to store");
         world.close(handle).await.unwrap();
         let expected = if mapping == Mapping::Whole { 1 } else { 8 };
         assert_eq!(objects(&world).await, expected, "{mapping:?}: the last close assembles");
@@ -49,7 +49,7 @@ async fn s147_an_fsync_in_the_middle_costs_what_changed() {
 }
 
 #[tokio::test]
-async fn s148_a_file_in_chunks_is_an_object_for_each_and_an_edit_stores_its_own() {
+async fn s148_each_chunk_is_an_object_and_an_edit_stores_only_its_chunks() {
     let world = mounted(CHUNKED).await;
     let mut body = pattern(5 * MIB + 10);
     let stored = world.requests(world.write_file("file", &body)).await;
@@ -67,14 +67,14 @@ async fn s148_a_file_in_chunks_is_an_object_for_each_and_an_edit_stores_its_own(
         world.truncate("file", MIB as u64 + 5).await?;
         world.fs.sync().await
     });
-    assert_eq!(cut.await, "Delete 4", "what is cut off goes, and nothing is stored");
+    assert_eq!(cut.await, "Delete 4", "a truncation deletes objects and stores nothing");
     assert_eq!(world.read_file("file").await.unwrap(), body[..MIB + 5]);
     assert_eq!(objects(&world).await, 2);
     world.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn s149_holes_are_stored_as_nothing() {
+async fn s149_holes_are_not_stored() {
     for mapping in [Mapping::Whole, CHUNKED] {
         let world = mounted(mapping).await;
         let handle = world.create("sparse").await.unwrap();
@@ -105,7 +105,7 @@ async fn s149_holes_are_stored_as_nothing() {
 }
 
 #[tokio::test]
-async fn s150_content_that_no_file_has_is_found_and_deleted() {
+async fn s150_content_without_a_file_is_found_and_deleted() {
     for mapping in [Mapping::Whole, CHUNKED] {
         let world = mounted(mapping).await;
         let body = pattern(3 * MIB);
@@ -117,7 +117,11 @@ async fn s150_content_that_no_file_has_is_found_and_deleted() {
         }
         let writing = world.create("writing").await.unwrap();
         world.write_all(writing, &pattern(4 * MIB)).await.unwrap();
-        assert_eq!(world.fs.collect_garbage(true).await.unwrap().len(), 2, "what is being written is none");
+        assert_eq!(
+            world.fs.collect_garbage(true).await.unwrap().len(),
+            2,
+            "content being written is not garbage"
+        );
         assert_eq!(world.fs.collect_garbage(false).await.unwrap().len(), 2);
         assert_eq!(world.fs.collect_garbage(false).await.unwrap(), []);
         world.close(writing).await.unwrap();
@@ -140,7 +144,7 @@ async fn a_commit_that_fails_keeps_the_writes_and_leaves_no_object() {
         }
         assert_eq!(errno(world.fs.fsync(handle).await), libc::EIO);
         world.bucket.faults.clear();
-        assert_eq!(objects(&world).await, before, "the sync has published it: as many objects as before");
+        assert_eq!(objects(&world).await, before, "a failed commit must leave no object");
         world.close(handle).await.unwrap();
         let expected = [vec![9; 3 * MIB], pattern(4 * MIB)[3 * MIB..].to_vec()].concat();
         assert_eq!(world.read_file("file").await.unwrap(), expected);
@@ -148,7 +152,7 @@ async fn a_commit_that_fails_keeps_the_writes_and_leaves_no_object() {
     }
 }
 
-/// A file and what it must hold.
+/// A file and its expected content.
 struct Edited {
     world: World,
     handle: Handle,
@@ -161,7 +165,7 @@ impl Edited {
         self.entropy.below(bound as u64) as usize
     }
 
-    /// Lengths and offsets of all sizes, some at the ends of chunks and pages.
+    /// Returns lengths and offsets of all magnitudes, some at the ends of chunks and pages.
     fn size(&self, bound: usize) -> usize {
         let near = [1, 4096, MIB, 2 * MIB, 3 * MIB][self.below(5)];
         let at = match self.below(3) {
@@ -217,7 +221,7 @@ impl Edited {
 }
 
 #[tokio::test]
-async fn any_edits_give_the_bytes_that_were_written() {
+async fn random_edits_give_the_bytes_that_were_written() {
     for mapping in [Mapping::Whole, CHUNKED] {
         for seed in 0..12 {
             let world = mounted(mapping).await;

@@ -1,4 +1,4 @@
-//! Ranges copied from one file to another: inside the store, or not at all.
+//! `copy_file_range`: ranges are copied inside the store, or not at all.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use store::wrap::Operation;
@@ -55,7 +55,7 @@ async fn s173_ranges_land_where_they_are_asked_for() {
         assert!(world.read_all(target).await.unwrap() == expected);
         world.close(target).await.unwrap();
         assert!(world.read_file("target").await.unwrap() == expected);
-        // A file onto itself.
+        // A copy within one file.
         let target = world.open_handle("target", libc::O_RDWR).await.unwrap();
         assert_eq!(world.copy((target, 0), (target, 20 * MIB as u64), len).await.unwrap(), len);
         world.close(target).await.unwrap();
@@ -67,7 +67,7 @@ async fn s173_ranges_land_where_they_are_asked_for() {
 }
 
 #[tokio::test]
-async fn s173_what_is_not_copied_inside_the_store_is_refused_whole() {
+async fn s173_a_copy_outside_the_store_is_refused_entirely() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("source", pattern(LEN as usize)).await.unwrap();
     let source = world.open_handle("source", libc::O_RDWR).await.unwrap();
@@ -80,7 +80,7 @@ async fn s173_what_is_not_copied_inside_the_store_is_refused_whole() {
     assert_eq!(errno(world.copy((source, 0), (reading, 0), LEN).await), libc::EBADF);
 }
 
-/// What everybody sees in the bucket.
+/// Returns the keys that other clients see in the bucket.
 async fn shown(world: &World) -> Vec<String> {
     world.bucket.keys().await.into_iter().filter(|key| !key.starts_with(".tenon/")).collect()
 }
@@ -88,7 +88,7 @@ async fn shown(world: &World) -> Vec<String> {
 #[tokio::test]
 async fn s91_a_copy_by_path_never_leaves_the_store() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
-    // Two parts of the upload: what is copied in pieces across its parts is read.
+    // The upload has two parts: a range across parts would be read.
     let (body, half) = (pattern(16 * MIB), 8 * MIB as u64);
     world.write_file("source", &body).await.unwrap();
     let source = world.open_handle("source", libc::O_RDONLY).await.unwrap();
@@ -96,7 +96,10 @@ async fn s91_a_copy_by_path_never_leaves_the_store() {
     let copying = async {
         assert_eq!(world.copy((source, 0), (target, 0), half).await.unwrap(), half);
         assert_eq!(world.copy((source, half), (target, half), u64::MAX >> 1).await.unwrap(), half);
-        assert!(!shown(&world).await.contains(&"target".to_owned()), "it is shown when it is whole");
+        assert!(
+            !shown(&world).await.contains(&"target".to_owned()),
+            "an incomplete target must not be visible"
+        );
         world.close(target).await.unwrap();
     };
     let ((), counts) = world.counting(copying).await;
@@ -107,7 +110,10 @@ async fn s91_a_copy_by_path_never_leaves_the_store() {
     let again = world.remount().await;
     assert!(again.read_file("target").await.unwrap() == body);
     again.assert_healthy().await;
-    assert!(again.bucket.keys().await.iter().all(|key| !key.contains("/inodes/")), "nothing is left beside");
+    assert!(
+        again.bucket.keys().await.iter().all(|key| !key.contains("/inodes/")),
+        "no temporary object is left"
+    );
 }
 
 #[tokio::test]
@@ -131,7 +137,7 @@ async fn s91_a_range_copied_by_path_lands_in_what_is_there() {
 }
 
 #[tokio::test]
-async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
+async fn s91_a_copy_that_would_hide_the_target_is_refused_by_path() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("source", pattern(LEN as usize)).await.unwrap();
     world.write_file("target", b"short").await.unwrap();
@@ -139,7 +145,11 @@ async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
     for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_TRUNC] {
         let target = world.open_handle("target", flags).await.unwrap();
         assert_eq!(errno(world.copy((source, 0), (target, 0), LEN).await), libc::EOPNOTSUPP);
-        assert_eq!(world.bucket.object("target").await.unwrap(), b"short", "it is replaced by a close only");
+        assert_eq!(
+            world.bucket.object("target").await.unwrap(),
+            b"short",
+            "only a close replaces the object"
+        );
         world.close(target).await.unwrap();
     }
     assert_eq!(world.bucket.object("target").await.unwrap(), b"");
@@ -147,7 +157,7 @@ async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
 }
 
 #[tokio::test]
-async fn s91_a_copy_that_was_cut_off_is_shown_by_the_next_mount() {
+async fn s91_an_interrupted_copy_is_shown_by_the_next_mount() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let body = pattern(LEN as usize);
     world.write_file("source", &body).await.unwrap();

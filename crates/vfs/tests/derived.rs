@@ -1,4 +1,4 @@
-//! Derived directories: what a view shows are files of the volume, found without asking the store, made where the view says.
+//! Derived directories: views show files of the volume without requests to the store, and create files where the view requires.
 
 use crate::world::{Bucket, CALLER, World, errno};
 use meta::Name;
@@ -11,7 +11,8 @@ use vfs::{
     ListingCache, Placed, Result,
 };
 
-/// A view `raw` of everything whose `stage` is `raw`, with the directories that `tenon-directory` says; what it knows it was told.
+/// A view `raw` of all objects whose `stage` is `raw`, with the directories given by `tenon-directory`. Knows only reported
+/// files.
 #[derive(Debug, Default)]
 struct View {
     files: Mutex<BTreeMap<Vec<Name>, DerivedFile>>,
@@ -28,8 +29,8 @@ fn path(text: &str) -> Vec<Name> {
 }
 
 impl View {
-    /// Hears of an object as it is in the bucket.
-    async fn hear(&self, at: &str, bucket: &Bucket, key: &str) {
+    /// Reports the current state of an object to the view.
+    async fn report(&self, at: &str, bucket: &Bucket, key: &str) {
         let meta = bucket.head(key).await.unwrap();
         let file = DerivedFile {
             key: ObjectKey::try_from(key).unwrap(),
@@ -146,7 +147,7 @@ impl Derived for View {
     }
 }
 
-/// A mount with views under `.views`.
+/// Returns a mount with views under `.views`.
 async fn world() -> (World, Arc<View>) {
     let world = World::new().await;
     let view = Arc::new(View::default());
@@ -155,7 +156,7 @@ async fn world() -> (World, Arc<View>) {
 }
 
 impl World {
-    /// The entries of a directory, asked for a few at a time as a front end does.
+    /// Lists a directory in small pages, like a front end.
     async fn pages(&self, dir: Ino, plus: bool) -> Vec<vfs::Listed> {
         let handle = self.fs.opendir(dir).await.unwrap();
         let (mut all, mut cookie) = (Vec::new(), 0);
@@ -169,13 +170,13 @@ impl World {
         all
     }
 
-    async fn shown(&self, dir: &str) -> Vec<String> {
+    async fn visible_names(&self, dir: &str) -> Vec<String> {
         let entries = self.pages(self.ino(dir).await.unwrap(), true).await;
         let names = entries.iter().map(|entry| String::from_utf8(entry.name.to_vec()).unwrap());
         names.filter(|name| name != "." && name != "..").collect()
     }
 
-    async fn make(&self, dir: &str, name: &str) -> Result<(Attr, Handle)> {
+    async fn create_in_view(&self, dir: &str, name: &str) -> Result<(Attr, Handle)> {
         let dir = self.ino(dir).await?;
         let (attr, opened) = self.fs.create(CALLER, dir, name.as_bytes(), 0o640, libc::O_WRONLY).await?;
         Ok((attr, opened.handle))
@@ -183,10 +184,10 @@ impl World {
 }
 
 #[tokio::test]
-async fn s260_a_file_of_a_view_is_the_volumes_and_looking_at_it_asks_nothing() {
+async fn s260_a_file_of_a_view_is_the_volumes_file_and_its_lookup_sends_no_request() {
     let (world, view) = world().await;
     world.bucket.put("a/b/one.raw", "hello").await;
-    view.hear("raw/one.raw", &world.bucket, "a/b/one.raw").await;
+    view.report("raw/one.raw", &world.bucket, "a/b/one.raw").await;
     let (attr, requests) = world.counting(world.stat(".views/raw/one.raw")).await;
     let attr = attr.unwrap();
     assert_eq!((attr.size_bytes, requests.total()), (5, 0), "{requests}");
@@ -199,9 +200,9 @@ async fn s260_a_file_of_a_view_is_the_volumes_and_looking_at_it_asks_nothing() {
     assert_eq!((again.unwrap(), requests.total()), (attr.clone(), 0));
     assert_eq!(world.ino("a/b/one.raw").await.unwrap(), attr.ino, "one inode by both paths");
     assert_eq!(world.read_file(".views/raw/one.raw").await.unwrap(), b"hello");
-    assert_eq!(world.shown(".views").await, ["raw"]);
-    assert_eq!(world.shown(".views/raw").await, ["one.raw"]);
-    assert_eq!(world.names("").await.unwrap(), ["a"], "listings of the root leave views out");
+    assert_eq!(world.visible_names(".views").await, ["raw"]);
+    assert_eq!(world.visible_names(".views/raw").await, ["one.raw"]);
+    assert_eq!(world.names("").await.unwrap(), ["a"], "listings of the root omit the views");
     world.assert_healthy().await;
 }
 
@@ -210,9 +211,9 @@ async fn s260_views_may_be_all_that_a_mount_shows() {
     let world = World::new().await;
     let view = Arc::new(View::default());
     world.bucket.put("one.raw", "hello").await;
-    view.hear("raw/one.raw", &world.bucket, "one.raw").await;
+    view.report("raw/one.raw", &world.bucket, "one.raw").await;
     world.fs.derive(None, view.clone(), None).unwrap();
-    assert_eq!(world.shown("").await, ["raw"]);
+    assert_eq!(world.visible_names("").await, ["raw"]);
     assert_eq!(world.read_file("raw/one.raw").await.unwrap(), b"hello");
     assert_eq!(errno(world.stat("one.raw").await), libc::ENOENT);
     world.rename("raw/one.raw", "raw/two.raw").await.unwrap();
@@ -226,7 +227,7 @@ async fn s260_views_may_be_all_that_a_mount_shows() {
 async fn s260_a_view_is_listed_in_pages_without_a_request() {
     let (world, view) = world().await;
     world.bucket.put("x", "hello").await;
-    view.hear("raw/x", &world.bucket, "x").await;
+    view.report("raw/x", &world.bucket, "x").await;
     let one = view.files.lock().unwrap()[&path("raw/x")].clone();
     let file = |n: usize| DerivedFile {
         key: ObjectKey::try_from(format!("d{}/{n:06}", n % 10).as_str()).unwrap(),
@@ -244,7 +245,7 @@ async fn s260_a_view_is_listed_in_pages_without_a_request() {
                 let Some(last) = page.last() else { break };
                 cookie = last.cookie;
                 names.extend(page.iter().map(|entry| entry.name.clone()));
-                // What comes and goes meanwhile does not disturb the others.
+                // Entries that are created and removed meanwhile do not disturb the others.
                 view.forget(&format!("raw/{:06}", names.len() / 2));
             }
             names
@@ -255,10 +256,10 @@ async fn s260_a_view_is_listed_in_pages_without_a_request() {
 }
 
 #[tokio::test]
-async fn s261_a_file_made_in_a_view_is_stored_with_what_keeps_it_there() {
+async fn s261_a_file_created_in_a_view_is_stored_with_the_metadata_of_the_view() {
     let (world, view) = world().await;
-    let (attr, handle) = world.make(".views/raw", "new.raw").await.unwrap();
-    assert_eq!(world.shown(".views/raw").await, ["new.raw"], "before it is stored");
+    let (attr, handle) = world.create_in_view(".views/raw", "new.raw").await.unwrap();
+    assert_eq!(world.visible_names(".views/raw").await, ["new.raw"], "before the file is stored");
     world.write_all(handle, b"mine").await.unwrap();
     world.close(handle).await.unwrap();
     assert_eq!(world.bucket.keys().await, ["in/new.raw"], "no marker, and no second PUT for its properties");
@@ -267,8 +268,12 @@ async fn s261_a_file_made_in_a_view_is_stored_with_what_keeps_it_there() {
     assert_eq!(meta.attributes.content_type.as_deref(), Some("text/x-raw"));
     let key = ObjectKey::try_from("in/new.raw").unwrap();
     assert_eq!(world.bucket.store().tags(&key).await.unwrap()["team"], "red");
-    assert_eq!(world.shown(".views/raw").await, ["new.raw"], "before the view has heard of it");
-    view.hear("raw/new.raw", &world.bucket, "in/new.raw").await;
+    assert_eq!(
+        world.visible_names(".views/raw").await,
+        ["new.raw"],
+        "before the file is reported to the view"
+    );
+    view.report("raw/new.raw", &world.bucket, "in/new.raw").await;
     assert_eq!(world.ino(".views/raw/new.raw").await.unwrap(), attr.ino);
     assert_eq!(world.read_file("in/new.raw").await.unwrap(), b"mine");
     let value = world.fs.getxattr(attr.ino, b"user.stage").await.unwrap();
@@ -281,21 +286,21 @@ async fn s261_a_file_made_in_a_view_is_stored_with_what_keeps_it_there() {
 async fn s261_the_first_put_of_a_new_file_has_its_properties() {
     let (world, _view) = world().await;
     let written = async {
-        let (_, handle) = world.make(".views/raw", "new.raw").await.unwrap();
+        let (_, handle) = world.create_in_view(".views/raw", "new.raw").await.unwrap();
         world.write_all(handle, b"mine").await.unwrap();
         world.close(handle).await.unwrap();
     };
     let ((), requests) = world.counting(written).await;
-    // The volume's record, and the file.
+    // Two PUTs: the volume record and the file.
     assert_eq!(requests.of(store::wrap::Operation::Put), 2, "{requests}");
     world.settle().await;
     assert_eq!(world.bucket.header("in/new.raw", "stage").await.unwrap(), "raw");
 }
 
 #[tokio::test]
-async fn s261_what_a_view_could_not_show_is_refused() {
+async fn s261_entries_that_a_view_could_not_show_are_refused() {
     let (world, _view) = world().await;
-    assert_eq!(errno(world.make(".views/raw", "no.txt").await), libc::EINVAL);
+    assert_eq!(errno(world.create_in_view(".views/raw", "no.txt").await), libc::EINVAL);
     let dir = world.ino(".views/raw").await.unwrap();
     assert_eq!(errno(world.fs.symlink(CALLER, dir, b"l", b"t").await), libc::EPERM);
     assert_eq!(errno(world.fs.mknod(CALLER, dir, b"p", Kind::Fifo, 0o644, 0).await), libc::EPERM);
@@ -312,44 +317,44 @@ async fn s261_what_a_view_could_not_show_is_refused() {
 }
 
 #[tokio::test]
-async fn s262_a_file_leaves_with_its_object_and_who_has_it_open_reads_on() {
+async fn s262_a_file_is_removed_with_its_object_and_open_handles_read_on() {
     let (world, view) = world().await;
     world.bucket.put("a.raw", "hello").await;
-    view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+    view.report("raw/a.raw", &world.bucket, "a.raw").await;
     let handle = world.open_handle(".views/raw/a.raw", libc::O_RDONLY).await.unwrap();
     view.forget("raw/a.raw");
     assert_eq!(errno(world.stat(".views/raw/a.raw").await), libc::ENOENT);
     assert_eq!(world.read_all(handle).await.unwrap(), b"hello");
     world.close(handle).await.unwrap();
-    assert_eq!(world.read_file("a.raw").await.unwrap(), b"hello", "it is in the volume");
-    view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+    assert_eq!(world.read_file("a.raw").await.unwrap(), b"hello", "the file is in the volume");
+    view.report("raw/a.raw", &world.bucket, "a.raw").await;
     world.unlink(".views/raw/a.raw").await.unwrap();
     assert_eq!(
         errno(world.stat(".views/raw/a.raw").await),
         libc::ENOENT,
-        "though the view has not heard of it"
+        "although the removal is not reported to the view"
     );
     assert_eq!(world.bucket.keys().await, [""; 0]);
-    assert_eq!(world.shown(".views/raw").await, [""; 0]);
+    assert_eq!(world.visible_names(".views/raw").await, [""; 0]);
 }
 
 #[tokio::test]
-async fn s262_of_what_is_known_here_only_the_older_gives_way_to_a_view() {
+async fn s262_a_view_replaces_only_older_known_state() {
     let (world, view) = world().await;
     world.bucket.put("a.raw", "old").await;
-    view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+    view.report("raw/a.raw", &world.bucket, "a.raw").await;
     assert_eq!(world.read_file(".views/raw/a.raw").await.unwrap(), b"old");
-    // Written here: the view still speaks of the old one.
+    // A file written here: the view still has the old state.
     world.write_file("a.raw", "newer").await.unwrap();
     assert_eq!(world.stat(".views/raw/a.raw").await.unwrap().size_bytes, 5);
     assert_eq!(world.read_file(".views/raw/a.raw").await.unwrap(), b"newer");
-    // Stored by somebody else, of which the view was told.
+    // A file stored by another client and reported to the view.
     world.bucket.clock.advance(Duration::from_secs(20));
     world.bucket.put("a.raw", "newest of all").await;
-    view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+    view.report("raw/a.raw", &world.bucket, "a.raw").await;
     assert_eq!(world.stat(".views/raw/a.raw").await.unwrap().size_bytes, 13);
     assert_eq!(world.read_file("a.raw").await.unwrap(), b"newest of all");
-    // Being written here: that is what there is.
+    // A file being written here: the local state is shown.
     let handle = world.open_handle(".views/raw/a.raw", libc::O_RDWR).await.unwrap();
     world.fs.write(handle, 13, b"!").await.unwrap();
     assert_eq!(world.stat(".views/raw/a.raw").await.unwrap().size_bytes, 14);
@@ -358,10 +363,10 @@ async fn s262_of_what_is_known_here_only_the_older_gives_way_to_a_view() {
     world.assert_healthy().await;
 }
 
-/// An object was stored twice within a second. The view heard of the first by an event, whose time has milliseconds, and looked
-/// at the second, whose time has none. The second was taken for the older one, and the first was shown for ever.
+/// Regression: an object was stored twice within a second. The first was reported by an event, whose time has milliseconds; the
+/// second was looked up, and its time has none. The second was taken for the older one, and the first was shown permanently.
 #[tokio::test]
-async fn s266_what_was_stored_within_one_second_is_what_the_bucket_says() {
+async fn s266_objects_stored_within_one_second_are_read_from_the_bucket() {
     let (world, view) = world().await;
     let dated = |modified: Timestamp| {
         view.files.lock().unwrap().get_mut(&path("raw/a.raw")).unwrap().modified = modified;
@@ -370,15 +375,15 @@ async fn s266_what_was_stored_within_one_second_is_what_the_bucket_says() {
     let header = Timestamp::from_secs(event.secs(), 0);
     let hour_before = Timestamp::from_secs(event.secs() - 3600, 0);
     world.bucket.put("a.raw", "zz").await;
-    view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+    view.report("raw/a.raw", &world.bucket, "a.raw").await;
     dated(event);
     let file = world.stat(".views/raw/a.raw").await.unwrap();
     assert_eq!(file.size_bytes, 2);
     let first = view.files.lock().unwrap()[&path("raw/a.raw")].clone();
-    // An upload in parts even has the time at which it began.
+    // A multipart upload is even dated by its begin.
     for (content, modified) in [("zzz", header), ("zzzz", hour_before)] {
         world.bucket.put("a.raw", content).await;
-        view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+        view.report("raw/a.raw", &world.bucket, "a.raw").await;
         dated(modified);
         assert_eq!(world.stat(".views/raw/a.raw").await.unwrap().size_bytes, content.len() as u64);
         assert_eq!(world.fs.getattr(file.ino).await.unwrap().size_bytes, content.len() as u64);
@@ -386,64 +391,64 @@ async fn s266_what_was_stored_within_one_second_is_what_the_bucket_says() {
         let listed = entries.iter().find(|entry| &*entry.name == b"a.raw").unwrap();
         assert_eq!(listed.attr.as_ref().unwrap().size_bytes, content.len() as u64);
     }
-    // A view that lags does not bring back what it heard first.
+    // A lagging view does not bring back the first state.
     view.files.lock().unwrap().insert(path("raw/a.raw"), first);
     assert_eq!(world.stat(".views/raw/a.raw").await.unwrap().size_bytes, 4);
 }
 
-/// A view that has not heard of a removal brought the file back, under its directory in the volume too.
+/// Regression: a view without the report of a removal brought the file back, also under its directory in the volume.
 #[tokio::test]
-async fn s262_what_was_removed_here_does_not_come_back_by_a_view_that_lags() {
+async fn s262_a_lagging_view_does_not_bring_back_removed_files() {
     let (world, view) = world().await;
     world.bucket.put("d/a.raw", "old").await;
-    view.hear("raw/a.raw", &world.bucket, "d/a.raw").await;
+    view.report("raw/a.raw", &world.bucket, "d/a.raw").await;
     world.unlink("d/a.raw").await.unwrap();
     assert_eq!(errno(world.stat(".views/raw/a.raw").await), libc::ENOENT);
-    assert_eq!(world.shown(".views/raw").await, [""; 0]);
+    assert_eq!(world.visible_names(".views/raw").await, [""; 0]);
     assert_eq!(world.names("d").await.unwrap(), [""; 0]);
 }
 
 #[tokio::test]
-async fn s263_directories_of_a_view_are_made_renamed_and_removed_without_objects() {
+async fn s263_directories_of_a_view_are_created_renamed_and_removed_without_objects() {
     let (world, view) = world().await;
     world.mkdir(".views/raw/sub").await.unwrap();
     let dir = world.ino(".views/raw/sub").await.unwrap();
-    let (_, handle) = world.make(".views/raw/sub", "x.raw").await.unwrap();
+    let (_, handle) = world.create_in_view(".views/raw/sub", "x.raw").await.unwrap();
     world.close(handle).await.unwrap();
     assert_eq!(errno(world.rmdir(".views/raw/sub").await), libc::ENOTEMPTY);
     assert_eq!(world.bucket.header("in/sub/x.raw", "tenon-directory").await.unwrap(), "sub");
-    view.hear("raw/sub/x.raw", &world.bucket, "in/sub/x.raw").await;
+    view.report("raw/sub/x.raw", &world.bucket, "in/sub/x.raw").await;
     world.rename(".views/raw/sub", ".views/raw/other").await.unwrap();
-    assert_eq!(world.ino(".views/raw/other").await.unwrap(), dir, "it keeps its number");
-    assert_eq!(world.shown(".views/raw/other").await, ["x.raw"]);
+    assert_eq!(world.ino(".views/raw/other").await.unwrap(), dir, "the directory keeps its inode number");
+    assert_eq!(world.visible_names(".views/raw/other").await, ["x.raw"]);
     assert_eq!(errno(world.stat(".views/raw/sub").await), libc::ENOENT);
     world.unlink(".views/raw/other/x.raw").await.unwrap();
     view.forget("raw/other/x.raw");
     world.rmdir(".views/raw/other").await.unwrap();
-    assert_eq!(world.shown(".views/raw").await, [""; 0]);
-    assert_eq!(world.bucket.keys().await, [""; 0], "no junk");
+    assert_eq!(world.visible_names(".views/raw").await, [""; 0]);
+    assert_eq!(world.bucket.keys().await, [""; 0], "no objects are left");
 }
 
 #[tokio::test]
-async fn s263_a_new_name_in_a_view_is_a_new_name_in_the_volume() {
+async fn s263_a_rename_in_a_view_renames_the_file_in_the_volume() {
     let (world, view) = world().await;
     for name in ["a.raw", "b.raw"] {
         world.bucket.put(format!("deep/{name}"), name).await;
-        view.hear(&format!("raw/{name}"), &world.bucket, &format!("deep/{name}")).await;
+        view.report(&format!("raw/{name}"), &world.bucket, &format!("deep/{name}")).await;
     }
     assert_eq!(errno(world.rename(".views/raw/a.raw", ".views/raw/no.txt").await), libc::EINVAL);
     world.rename(".views/raw/a.raw", ".views/raw/c.raw").await.unwrap();
     view.forget("raw/a.raw");
-    assert_eq!(world.shown(".views/raw").await, ["b.raw", "c.raw"]);
+    assert_eq!(world.visible_names(".views/raw").await, ["b.raw", "c.raw"]);
     world.rename(".views/raw/c.raw", ".views/raw/b.raw").await.unwrap();
     world.settle().await;
     assert_eq!(world.bucket.keys().await, ["deep/b.raw"]);
-    assert_eq!(world.bucket.object("deep/b.raw").await.unwrap(), b"a.raw", "it took the other's place");
+    assert_eq!(world.bucket.object("deep/b.raw").await.unwrap(), b"a.raw", "the file replaced the other one");
     assert_eq!(errno(world.rename(".views/raw/b.raw", "b.raw").await), libc::EXDEV);
 }
 
 #[tokio::test]
-async fn a_view_that_says_more_of_a_file_saves_its_headers() {
+async fn a_view_that_knows_properties_saves_reading_headers() {
     let bucket = Bucket::in_memory();
     let options = PutOptions {
         attributes: Attributes {
@@ -459,20 +464,20 @@ async fn a_view_that_says_more_of_a_file_saves_its_headers() {
         .unwrap();
     let world = bucket.mount(|config| config.attributes = vfs::AttributeSource::Headers).await;
     let view = Arc::new(View::default());
-    view.hear("raw/run", &bucket, "run").await;
+    view.report("raw/run", &bucket, "run").await;
     view.files.lock().unwrap().get_mut(&path("raw/run")).unwrap().properties = Some(options.attributes.user);
     world.fs.derive(Some(b".views"), view, None).unwrap();
     let (attr, requests) = world.counting(world.stat(".views/raw/run")).await;
     assert_eq!((attr.unwrap().mode, requests.total()), (0o750, 0));
 }
 
-/// Who reads a listing that the kernel keeps comes to the file system in the middle, where the kernel lost the rest.
+/// A reader of a listing cached by the kernel reaches the file system in the middle, where the kernel has dropped the rest.
 #[tokio::test]
-async fn s266_a_kept_listing_goes_on_where_another_handle_was() {
+async fn s266_a_cached_listing_continues_where_another_handle_was() {
     let (world, view) = world().await;
     world.bucket.put("x", "hello").await;
     for name in ["a", "b", "c", "d", "e"] {
-        view.hear(&format!("raw/{name}"), &world.bucket, "x").await;
+        view.report(&format!("raw/{name}"), &world.bucket, "x").await;
     }
     let dir = world.ino(".views/raw").await.unwrap();
     let names = |page: Vec<vfs::Listed>| page.into_iter().map(|entry| entry.name).collect::<Vec<_>>();
@@ -486,8 +491,8 @@ async fn s266_a_kept_listing_goes_on_where_another_handle_was() {
     assert_eq!(names(world.fs.readdir(second, cookie, 1, false).await.unwrap()), [&b"d"[..]]);
     assert_eq!(names(world.fs.readdir(second, cookie + 1, 9, false).await.unwrap()), [&b"e"[..]]);
     assert_eq!(names(world.fs.readdir(first, cookie, 9, false).await.unwrap()), [&b"d"[..], b"e"]);
-    // What was made here and the view has not heard of may go unsaid.
-    let (_, handle) = world.make(".views/raw", "new").await.unwrap();
+    // A created file that the view does not know yet may never be reported as stale.
+    let (_, handle) = world.create_in_view(".views/raw", "new").await.unwrap();
     let third = world.fs.opendir(dir).await.unwrap();
     assert_eq!(world.fs.listing_cache(third), ListingCache::None);
     assert_eq!(world.fs.lifetime(dir, b"new", world.fs.asked()), Duration::ZERO);
@@ -497,14 +502,15 @@ async fn s266_a_kept_listing_goes_on_where_another_handle_was() {
     }
 }
 
-/// The name before the number: a lookup under way, which the kernel ends first, may be the first to find the file.
+/// The name is invalidated before the attributes: a lookup under way, which the kernel completes first, may be the first to
+/// find the file.
 #[tokio::test]
-async fn s266_front_ends_hear_what_is_stale_and_do_not_keep_what_was_asked_before() {
+async fn s266_front_ends_are_told_of_stale_names_and_do_not_cache_earlier_answers() {
     let world = World::new().await;
     let view = Arc::new(View { recency: Duration::from_secs(5), ..View::default() });
     world.fs.derive(Some(b".views"), view.clone(), None).unwrap();
     world.bucket.put("x", "hello").await;
-    view.hear("raw/one", &world.bucket, "x").await;
+    view.report("raw/one", &world.bucket, "x").await;
     let (dir, file) = (world.ino(".views/raw").await.unwrap(), world.ino(".views/raw/one").await.unwrap());
     let asked = world.fs.asked();
     assert_eq!(world.fs.lifetime(dir, b"one", asked), view.recency);
@@ -518,12 +524,12 @@ async fn s266_front_ends_hear_what_is_stale_and_do_not_keep_what_was_asked_befor
     for one in expected {
         assert_eq!(news.try_recv().unwrap(), one);
     }
-    assert_eq!(world.fs.kept_below(&[]).len(), 2, "the view in the root, and the file in it");
-    // A front end that is busy is told later.
+    assert_eq!(world.fs.kept_below(&[]).len(), 2, "the view in the root, and the file in the view");
+    // A busy front end is told later.
     while world.fs.say_stale(&stale) {}
     while news.try_recv().is_ok() {}
     assert!(world.fs.say_stale(&stale));
-    // The file has left.
+    // The file is no longer in the view.
     view.forget("raw/one");
     world.fs.getattr(file).await.unwrap();
     assert_eq!(world.fs.lifetime_of(file), world.fs.ttl());

@@ -1,4 +1,4 @@
-//! The disk below the metadata: it is full at times, and what is not synced is lost with the power.
+//! Failures of the disk that holds the metadata: it is full at times, and unsynced changes are lost with the power.
 
 use crate::world::{Bucket, CHUNKED, MIB, errno, pattern};
 use meta::{
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfs::Mapping;
 
-/// An engine whose disk can be full, and that counts what is not synced.
+/// An engine whose disk can be full, and that counts unsynced commits.
 #[derive(Debug, Default)]
 struct Disk {
     tables: Arc<MemoryEngine>,
     is_full: AtomicBool,
     cannot_sync: AtomicBool,
     unsynced: AtomicU64,
-    /// It is full after so many commits more; 0: never.
+    /// Commits until the disk is full; 0: unlimited.
     room: AtomicU64,
-    /// Records that were read.
+    /// Number of records read.
     read: Arc<AtomicU64>,
 }
 
-/// Tables of which every record that is read counts.
+/// Tables that count the records read.
 struct Counted(Arc<dyn Reader>, Arc<AtomicU64>);
 
 impl Reader for Counted {
@@ -140,11 +140,11 @@ impl Engine for Disk {
     }
 }
 
-/// A new file's memory was let go of when its upload succeeded. When the metadata could not name the object then, a
-/// read of the open file panicked, and the next close stored nothing under the file's length (worlds of files, in which
-/// the disk of the metadata is full at times).
+/// A new file's memory was released when its upload succeeded. When the metadata then could not name the object, a read of the
+/// open file panicked, and the next close stored nothing under the file's length (worlds of files, in which the disk of the
+/// metadata is full at times).
 #[tokio::test]
-async fn s114_what_is_stored_and_cannot_be_named_is_not_lost() {
+async fn s114_a_stored_object_that_cannot_be_named_is_not_lost() {
     for mapping in [Mapping::Whole, CHUNKED] {
         let disk = Arc::new(Disk::default());
         let world = Bucket::by_inode_on(mapping, disk.clone()).await.mount(|_| {}).await;
@@ -163,10 +163,10 @@ async fn s114_what_is_stored_and_cannot_be_named_is_not_lost() {
     }
 }
 
-/// A close had nothing to publish where a read had completed the stream, or where an earlier close had named the content
-/// and failed to sync: it returned 0, and the content could be lost with the power (world of files 393).
+/// A close had nothing to publish after a read had completed the stream, or after an earlier close had named the content and
+/// failed to sync: it returned 0, although a loss of power could still lose the content (world of files 393).
 #[tokio::test]
-async fn s11_s113_a_close_syncs_what_was_named_before() {
+async fn s11_s113_a_close_syncs_content_named_before() {
     let disk = Arc::new(Disk::default());
     let world = Bucket::by_inode_on(Mapping::Whole, disk.clone()).await;
     let world = world.mount(|config| config.part_size_bytes = MIB as u64).await;
@@ -186,10 +186,10 @@ async fn s11_s113_a_close_syncs_what_was_named_before() {
     assert_eq!(disk.unsynced(), 0);
 }
 
-/// They were not synced: the loss of power brought a name back, which then showed whatever lay at the file's path
-/// meanwhile (worlds of files 80086 and 261346).
+/// Removed names were not synced: a loss of power brought a name back, which then showed whatever was at the file's path by
+/// then (worlds of files 80086 and 261346).
 #[tokio::test]
-async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
+async fn s93_removals_of_names_that_only_the_metadata_has_are_synced() {
     let disk = Arc::new(Disk::default());
     let world = Bucket::with_metadata_on(disk.clone()).mount(|_| {}).await;
     world.write_file("file", b"one").await.unwrap();
@@ -205,10 +205,10 @@ async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
     assert_eq!(disk.unsynced(), 0);
 }
 
-/// The old object was left when the file had been handed on, and was taken for the file's under its other name, until
-/// that was written; then the name showed the old bytes again (world of files 33370).
+/// After a failed promotion of another name the old object stayed and counted as the file's under that name, until the file was
+/// written; then the name showed the old bytes again (world of files 33370).
 #[tokio::test]
-async fn s93_a_hand_on_that_the_disk_has_no_room_for_changes_nothing() {
+async fn s93_a_link_promotion_on_a_full_disk_changes_nothing() {
     let disk = Arc::new(Disk::default());
     let world = Bucket::with_metadata_on(disk.clone()).mount(|_| {}).await;
     world.write_file("first", b"one").await.unwrap();
@@ -230,10 +230,10 @@ async fn s93_a_hand_on_that_the_disk_has_no_room_for_changes_nothing() {
     world.assert_healthy().await;
 }
 
-/// What a failed close had stored was taken for somebody else's: the next attempt to save the file ended in `lost+found`, and a
-/// rename came to nothing (world 8725 of both sides).
+/// The object that a failed close had stored counted as foreign: the next attempt to save the file ended in `lost+found`, and a
+/// rename failed (world 8725 of both sides).
 #[tokio::test]
-async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
+async fn s228_an_object_stored_by_a_failed_close_is_not_foreign() {
     let disk = Arc::new(Disk::default());
     let bucket = Bucket::with_metadata_on(disk.clone());
     let world = bucket.mount(|_| {}).await;
@@ -285,7 +285,7 @@ async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
 
 /// `stat` of a file of 256,000 chunks took 0.5 s, `open` 1.6 s, and an `fsync` of 4 KiB 0.8 s: each read all extents.
 #[tokio::test]
-async fn s576_a_file_of_many_chunks_costs_what_one_of_a_few_does() {
+async fn s576_costs_do_not_grow_with_the_number_of_chunks() {
     let costs = async |chunks: u64| {
         let disk = Arc::new(Disk::default());
         let world = Bucket::by_inode_on(CHUNKED, disk.clone()).await.mount(|_| {}).await;
@@ -325,12 +325,12 @@ async fn s576_a_file_of_many_chunks_costs_what_one_of_a_few_does() {
     };
     let (few, many) = (costs(8).await, costs(64).await);
     for ((what, few), (_, many)) in few.into_iter().zip(many) {
-        assert!(many <= few + 4, "{what}: {few} records of a file in 8 chunks, {many} of one in 64");
+        assert!(many <= few + 4, "{what}: {few} records for 8 chunks, {many} for 64");
     }
 }
 
-/// Each step read all names of objects beside a directory of the same name: 9.5 s for 64,000 of them, and one step returned
-/// them all.
+/// Each step read the names of all objects beside a directory of the same name: 9.5 s for 64,000 of them, and one step returned
+/// all of them.
 #[tokio::test]
 async fn objects_beside_directories_are_listed_in_bounded_steps() {
     let costs = async |count: usize| {
@@ -351,9 +351,9 @@ async fn objects_beside_directories_are_listed_in_bounded_steps() {
             let Some(last) = batch.last() else { break };
             (cookie, listed) = (last.cookie, listed + batch.len());
         }
-        assert_eq!(listed, 2 + 2 * count, "with two dots");
+        assert_eq!(listed, 2 + 2 * count, "with `.` and `..`");
         (disk.read.load(Ordering::SeqCst) - before) / count as u64
     };
     let (few, many) = (costs(200).await, costs(2000).await);
-    assert!(many <= few + few / 4, "{few} records for each of 200 names, {many} for each of 2000");
+    assert!(many <= few + few / 4, "{few} records per name of 200 names, {many} per name of 2000");
 }

@@ -1,4 +1,4 @@
-//! Durability: what is stored when a call returns, and by which requests.
+//! Durability: what is stored when a call returns, and the requests for it.
 
 use crate::world::{Bucket, MIB, World, pattern};
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn s11_close_stores_the_file_under_its_key() {
 }
 
 #[tokio::test]
-async fn s12_fsync_stores_what_was_written_so_far() {
+async fn s12_fsync_stores_all_writes_so_far() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"first").await.unwrap();
@@ -44,10 +44,10 @@ async fn s13_a_new_small_file_is_one_put() {
     assert_eq!(world.bucket.header("small", "file-owner").await.unwrap(), "1000");
 }
 
-/// `echo x > file`: bash closes a duplicate of the descriptor before it writes, which publishes the empty file. The
-/// second publication used to ask the store for the headers that the first had just sent.
+/// `echo x > file`: bash closes a duplicate of the descriptor before it writes, which publishes the empty file. The second
+/// commit used to request the headers that the first had just stored.
 #[tokio::test]
-async fn headers_we_stored_are_not_asked_for() {
+async fn headers_that_we_stored_are_not_requested() {
     let world = World::new().await;
     world.write_file("first", b"").await.unwrap();
     let redirection = async {
@@ -80,7 +80,11 @@ async fn s15_a_new_file_is_not_visible_before_close() {
     world.write_all(stream, &pattern(3 * MIB)).await.unwrap();
     assert_eq!(world.bucket.keys().await, Vec::<String>::new());
     assert_eq!(world.fs.read(stream, 5, 5).await.unwrap(), pattern(3 * MIB)[5..10]);
-    assert_eq!(world.bucket.object("stream").await.unwrap(), pattern(3 * MIB), "read back: completed early");
+    assert_eq!(
+        world.bucket.object("stream").await.unwrap(),
+        pattern(3 * MIB),
+        "a read of sent parts completes the stream"
+    );
     world.fs.write(stream, 3 * MIB as u64, b"more").await.unwrap();
     world.close(stream).await.unwrap();
     world.close(small).await.unwrap();
@@ -151,10 +155,10 @@ async fn s18_attributes_reach_the_object_at_fsync_and_sync() {
     assert_eq!(world.fs.status().exports_waiting, 0);
 }
 
-/// Attributes that waited for their export were in memory only: `kill -9` lost them for good, while this machine showed them
-/// and `sync` said that everything was stored.
+/// Attributes that waited for their export were in memory only: `kill -9` lost them permanently, while this machine showed them
+/// and `sync` reported success.
 #[tokio::test]
-async fn s403_attributes_that_wait_outlive_a_crash() {
+async fn s403_pending_attributes_outlive_a_crash() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
@@ -172,7 +176,7 @@ async fn s403_attributes_that_wait_outlive_a_crash() {
     assert_eq!(world.fs.status().exports_waiting, 41);
     drop(world);
     assert_eq!(permissions("dir/7").await, "0100640", "nothing was exported before the crash");
-    // A sync of the next mount waits for them.
+    // A sync of the next mount waits for the exports.
     let world = bucket.mount(|_| {}).await;
     assert_eq!(world.fs.status().exports_waiting, 41);
     world.fs.sync().await.unwrap();
@@ -183,20 +187,20 @@ async fn s403_attributes_that_wait_outlive_a_crash() {
     assert_eq!(world.fs.status().exports_waiting, 0);
     let (synced, counts) = world.counting(world.fs.sync()).await;
     synced.unwrap();
-    assert_eq!(counts.to_string(), "nothing", "nothing waits any more");
+    assert_eq!(counts.to_string(), "nothing", "no export is left");
     world.assert_healthy().await;
 }
 
-/// Without a sync they go on by themselves.
+/// Exports resume without a sync.
 #[tokio::test(start_paused = true)]
-async fn s403_attributes_that_wait_go_on_when_the_volume_is_mounted_again() {
+async fn s403_pending_exports_resume_at_the_next_mount() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
     world.write_file("removed", b"x").await.unwrap();
     let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
     world.fs.write(handle, 0, b"y").await.unwrap();
-    // The crash loses the unpublished write of the open file, and not its attributes.
+    // The crash loses the open file's unpublished write, but not its attributes.
     world.chmod("file", 0o600).await.unwrap();
     world.chmod("removed", 0o600).await.unwrap();
     world.unlink("removed").await.unwrap();
@@ -210,7 +214,7 @@ async fn s403_attributes_that_wait_go_on_when_the_volume_is_mounted_again() {
     world.assert_healthy().await;
 }
 
-/// `sync` stored one file after the other: 10,000 small files took 10,000 times the store's latency.
+/// `sync` stored one file after another: 10,000 small files took 10,000 times the store's latency.
 #[tokio::test]
 async fn s404_a_sync_stores_files_at_the_same_time() {
     let world = World::new().await;
@@ -226,7 +230,7 @@ async fn s404_a_sync_stores_files_at_the_same_time() {
     let syncing = tokio::spawn(async move { fs.sync().await });
     let mut answers = Vec::new();
     for held in held {
-        // With one after the other the second would never be asked for.
+        // A sequential sync would never send the second request.
         answers.push(tokio::time::timeout(Duration::from_secs(60), held.done()).await.unwrap());
     }
     drop(answers);
@@ -238,7 +242,7 @@ async fn s404_a_sync_stores_files_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn s19_a_shutdown_stores_what_is_dirty() {
+async fn s19_a_shutdown_stores_dirty_files() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"kept").await.unwrap();
@@ -255,10 +259,10 @@ async fn s19_a_shutdown_ends_when_the_store_does_not_answer() {
     assert!(world.fs.shutdown(Duration::from_secs(5)).await.is_err());
 }
 
-/// The wait was cut off while the file was on its way, and its writes with it: the mount stayed, the next close said that
-/// all was well, and nothing was stored.
+/// A shutdown that timed out cancelled the upload of a file and lost its writes: the mount stayed, the next close reported
+/// success, and nothing was stored.
 #[tokio::test(start_paused = true)]
-async fn s19_s124_a_shutdown_that_is_given_up_drops_nothing() {
+async fn s19_s124_a_shutdown_that_times_out_drops_nothing() {
     for len in [4, 3 * MIB] {
         let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
         let handle = world.create("file").await.unwrap();
@@ -279,7 +283,7 @@ async fn s20_a_name_in_the_bucket_always_has_its_bytes() {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
     let before = pattern(3 * MIB);
     world.write_file("file", &before).await.unwrap();
-    // The process dies here: in the middle of overwriting.
+    // The process dies here, in the middle of an overwrite.
     let handle = world.open_handle("file", libc::O_WRONLY | libc::O_TRUNC).await.unwrap();
     world.write_all(handle, &[1; 2 * MIB]).await.unwrap();
     let lost = world.create("new").await.unwrap();

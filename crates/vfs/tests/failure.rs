@@ -1,4 +1,4 @@
-//! Failure: what callers hear of a store that is down or answers wrongly, and that nothing is lost by it.
+//! Stores that are down or answer wrongly: the errors that callers get, and that no data is lost.
 
 use crate::world::{Bucket, MIB, World, errno, pattern, program};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use store::StoreError;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::Kind;
 
-/// A mount whose store has gone down after some files were made.
+/// A mount whose store went down after some files were created.
 async fn down() -> World {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
     world.mkdir("dir").await.unwrap();
@@ -48,12 +48,12 @@ async fn s110_s112_a_store_that_is_down_is_an_error_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn s112_calls_that_fail_half_way_leave_things_as_they_were() {
+async fn s112_calls_that_fail_midway_change_nothing() {
     let world = World::new().await;
     world.mkdir("dir").await.unwrap();
     world.write_file("small", b"small").await.unwrap();
     world.names("dir").await.unwrap();
-    // Names are believed, so the calls get as far as the change itself.
+    // Cached names are still valid, so the calls get as far as the change itself.
     world.bucket.faults.set_down(true);
     assert_eq!(errno(world.mkdir("newdir").await), libc::EIO);
     assert_eq!(errno(world.symlink("link", b"x").await), libc::EIO);
@@ -72,7 +72,7 @@ async fn s112_calls_that_fail_half_way_leave_things_as_they_were() {
 }
 
 #[tokio::test]
-async fn s111_what_a_wait_does_not_help_is_said_at_once() {
+async fn s111_permanent_errors_are_returned_at_once() {
     let faults: [(fn() -> StoreError, i32); 3] = [
         (|| StoreError::Denied("no".into()), libc::EACCES),
         (|| StoreError::Full("no".into()), libc::ENOSPC),
@@ -90,7 +90,7 @@ async fn s111_what_a_wait_does_not_help_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn s113_s114_a_failed_fsync_says_so_and_a_later_one_may_succeed() {
+async fn s113_s114_a_failed_fsync_reports_it_and_a_later_one_may_succeed() {
     for len in [5, 3 * MIB + 5] {
         for operation in [Operation::Put, Operation::PutPart, Operation::Complete, Operation::BeginMultipart]
         {
@@ -102,12 +102,12 @@ async fn s113_s114_a_failed_fsync_says_so_and_a_later_one_may_succeed() {
             let written = world.write_all(handle, &body).await;
             let is_struck = |world: &World| world.bucket.faults.struck(operation) > 0;
             if written.is_err() {
-                // A program that writes on after an error writes the same bytes again.
+                // A program that goes on after a failed write writes the same bytes again.
                 assert!(is_struck(&world), "{operation:?}");
                 world.write_all(handle, &body).await.unwrap();
             }
             let synced = world.fs.fsync(handle).await;
-            // A part that fails before anybody waits for it is sent once more.
+            // A part that fails before any call waits for it is sent once more.
             let is_made_up_for = operation == Operation::PutPart && synced.is_ok();
             let is_told = synced.is_err() == (is_struck(&world) && written.is_ok());
             assert!(is_told || is_made_up_for, "{operation:?} {len}: {synced:?}");
@@ -125,7 +125,7 @@ async fn s113_s114_a_failed_fsync_says_so_and_a_later_one_may_succeed() {
 }
 
 #[tokio::test]
-async fn s113_s114_what_cannot_be_stored_is_an_error_of_close_and_dropped() {
+async fn s113_s114_close_reports_writes_that_are_dropped() {
     for len in [5, 3 * MIB] {
         let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
         world.write_file("file", b"old").await.unwrap();
@@ -141,7 +141,7 @@ async fn s113_s114_what_cannot_be_stored_is_an_error_of_close_and_dropped() {
         world.bucket.faults.set_down(false);
         assert_eq!(world.read_file("file").await.unwrap(), b"old");
         assert_eq!(world.stat("file").await.unwrap().size_bytes, 3);
-        assert_eq!(world.names("/").await.unwrap(), ["file"], "a file that was never stored is not there");
+        assert_eq!(world.names("/").await.unwrap(), ["file"], "a file that was never stored disappears");
         assert_eq!(errno(world.stat("new").await), libc::ENOENT);
         world.write_file("new", b"again").await.unwrap();
         assert_eq!(world.fs.status().write_bytes, 0);
@@ -167,7 +167,7 @@ async fn s113_a_lost_reply_is_no_lost_file() {
     }
 }
 
-/// The answer to a completion was lost, and the program wrote on: into an upload that was no more.
+/// The answer to a completion was lost, and the program wrote on into an upload that no longer existed.
 #[tokio::test]
 async fn s114_a_stream_goes_on_after_a_completion_whose_answer_was_lost() {
     for bucket in [Bucket::in_memory(), Bucket::by_inode(vfs::Mapping::Whole).await] {
@@ -188,7 +188,7 @@ async fn s114_a_stream_goes_on_after_a_completion_whose_answer_was_lost() {
 }
 
 #[tokio::test]
-async fn s115_wrong_answers_are_not_data() {
+async fn s115_wrong_answers_are_never_returned_as_data() {
     for fault in [Fault::CutBody(1000), Fault::CutBody(0), Fault::OtherEtag] {
         for len in [100_000, 3 * MIB] {
             let bucket = Bucket::in_memory();
@@ -202,7 +202,10 @@ async fn s115_wrong_answers_are_not_data() {
                 Err(error) => assert!([libc::EIO, libc::ESTALE].contains(&error.errno()), "{error}"),
             }
             bucket.faults.clear();
-            assert!(world.read_file("file").await.unwrap() == body, "and later it can be read");
+            assert!(
+                world.read_file("file").await.unwrap() == body,
+                "the file is readable once the store answers correctly"
+            );
             world.close(handle).await.unwrap();
         }
     }
@@ -222,7 +225,7 @@ async fn s115_an_object_that_changes_while_an_edited_file_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s112_random_failures_lose_nothing_that_was_said_to_be_stored() {
+async fn s112_random_failures_lose_no_acknowledged_file() {
     let world = Arc::new(World::with(|config| config.part_size_bytes = 64 << 10).await);
     world.write_file("first", b"").await.unwrap();
     let faults = vec![Fault::unavailable(), Fault::CutBody(7)];
@@ -263,10 +266,10 @@ async fn s112_random_failures_lose_nothing_that_was_said_to_be_stored() {
     world.assert_healthy().await;
 }
 
-/// The answer to an upload was lost and the client gave up: the next `fsync` took its own bytes for somebody else's,
-/// gave ESTALE, and put the newer ones into `lost+found` (worlds of files 139, 221 and 584).
+/// The answer to an upload was lost and the client gave up: the next `fsync` took its own bytes for foreign ones, failed with
+/// ESTALE, and put the newer ones into `lost+found` (worlds of files 139, 221 and 584).
 #[tokio::test]
-async fn s114_an_upload_that_got_there_unheard_of_is_not_somebody_elses() {
+async fn s114_an_upload_with_a_lost_answer_is_not_foreign() {
     for before in [&b""[..], b"before, and longer"] {
         let world = World::new().await;
         world.write_file("file", before).await.unwrap();
@@ -275,7 +278,7 @@ async fn s114_an_upload_that_got_there_unheard_of_is_not_somebody_elses() {
         world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Put));
         assert_eq!(errno(world.fs.fsync(handle).await), libc::EIO);
         let mut body = world.read_all(handle).await.unwrap();
-        assert_eq!(body[3..6], *b"one", "what lies below is read where it is now");
+        assert_eq!(body[3..6], *b"one", "unchanged bytes are read from the new object");
         world.fs.write(handle, 4, b"two").await.unwrap();
         body.resize(body.len().max(7), 0);
         body[4..7].copy_from_slice(b"two");
@@ -286,8 +289,8 @@ async fn s114_an_upload_that_got_there_unheard_of_is_not_somebody_elses() {
     }
 }
 
-/// An open file was unlinked, and the answer to the deletion was lost: the call failed, and the copy that had been set
-/// aside for who had it open was dropped, though there was nothing else left of the file (world of files 1198).
+/// An open file was unlinked, and the answer to the deletion was lost: the call failed, and the copy preserved for open handles
+/// was dropped, although nothing else was left of the file (world of files 1198).
 #[tokio::test]
 async fn s41_an_unlink_whose_answer_is_lost_keeps_the_bytes_of_open_files() {
     let world = World::new().await;
@@ -301,10 +304,10 @@ async fn s41_an_unlink_whose_answer_is_lost_keeps_the_bytes_of_open_files() {
     world.assert_healthy().await;
 }
 
-/// An unlink failed, as no answer came, and had deleted the object all the same: the next attempt to save the file ended in
+/// An unlink failed without an answer although it had deleted the object: the next attempt to save the file ended in
 /// `lost+found` (world 13842 of both sides).
 #[tokio::test]
-async fn s228_what_a_failed_unlink_has_deleted_nobody_else_has() {
+async fn s228_a_deletion_by_a_failed_unlink_is_not_foreign() {
     for is_open in [false, true] {
         let bucket = Bucket::in_memory();
         let world = bucket.mount(|_| {}).await;
@@ -331,10 +334,10 @@ async fn s228_what_a_failed_unlink_has_deleted_nobody_else_has() {
     }
 }
 
-/// A new file whose first upload got there unheard of was unlinked: as it was in no object that one knew of, none was
-/// deleted, and the file was back when the bucket was listed next (worlds of files 2321 and 3520).
+/// A new file whose first upload had succeeded without an answer was unlinked: as no object of it was known, none was deleted,
+/// and the file was back at the next listing (worlds of files 2321 and 3520).
 #[tokio::test]
-async fn s31_what_was_stored_unheard_of_is_unlinked_too() {
+async fn s31_an_upload_with_a_lost_answer_is_unlinked_too() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"body").await.unwrap();
@@ -351,8 +354,8 @@ async fn s31_what_was_stored_unheard_of_is_unlinked_too() {
     world.assert_healthy().await;
 }
 
-/// A `chmod` met writes that were not published, which were to take it along, and then were dropped: nobody exported it
-/// (world of files 1328).
+/// A `chmod` during unpublished writes was left for their commit to export. The writes were then dropped, and the change was
+/// never exported (world of files 1328).
 #[tokio::test]
 async fn s18_attributes_are_exported_also_if_the_writes_are_dropped() {
     let world = World::new().await;
@@ -368,9 +371,9 @@ async fn s18_attributes_are_exported_also_if_the_writes_are_dropped() {
     world.assert_healthy().await;
 }
 
-/// The last part of a stream, sent before it was full for an `fsync`, failed, was filled up and sent again; and then the
-/// short one of before once more, which took its place: bytes were missing in the middle of the file (worlds of files
-/// 17374, 49980, 63407 and 98166).
+/// The last part of a stream was sent short for an `fsync` and failed. It was filled up and sent again, and then the short one
+/// was sent once more and replaced it: bytes were missing in the middle of the file (worlds of files 17374, 49980, 63407 and
+/// 98166).
 #[tokio::test]
 async fn s114_a_part_that_failed_short_does_not_replace_the_full_one() {
     let [whole, chunked] = Bucket::by_inode_each().await;
@@ -380,7 +383,7 @@ async fn s114_a_part_that_failed_short_does_not_replace_the_full_one() {
         let body = pattern(3 * MIB + 100);
         let handle = world.create("stream").await.unwrap();
         world.write_all(handle, &body[..2 * MIB + 100]).await.unwrap();
-        // The full parts go out meanwhile.
+        // Lets the full parts go out.
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }

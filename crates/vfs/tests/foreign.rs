@@ -1,4 +1,4 @@
-//! Foreign changes: what other clients of the bucket do becomes what programs see.
+//! Changes made by other clients of the bucket, as programs see them.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use vfs::Kind;
@@ -57,14 +57,15 @@ async fn s51_the_first_read_takes_the_new_bytes_and_a_later_one_is_stale() {
     assert_eq!(world.stat("file").await.unwrap().size_bytes, 2 * MIB as u64);
     bucket.put("file", vec![5; 3 * MIB]).await;
     assert_eq!(errno(world.fs.read(handle, MIB as u64 + 4096, 4096).await), libc::ESTALE);
-    assert_eq!(errno(world.fs.read(handle, 0, 4096).await), libc::ESTALE, "nor what was read before");
+    assert_eq!(errno(world.fs.read(handle, 0, 4096).await), libc::ESTALE, "earlier ranges are stale too");
     let fresh = world.open_handle("file", libc::O_RDONLY).await.unwrap();
     assert_eq!(world.read_all(fresh).await.unwrap(), vec![5; 3 * MIB]);
 }
 
-/// Who had read what he was writing, before it was stored, read on in what others stored in its place: half a file of each.
+/// Regression: a program that had read its own unstored writes read on in the bytes that another client stored instead: half a
+/// file of each.
 #[tokio::test]
-async fn s51_who_has_read_his_own_writes_reads_no_others() {
+async fn s51_a_reader_of_its_own_writes_reads_no_foreign_bytes() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     let handle = world.create("file").await.unwrap();
@@ -95,10 +96,10 @@ async fn s40_a_descriptor_reads_one_version() {
     }
 }
 
-/// One descriptor had read, the other had not, and the kernel's page cache is one for both: the second read on in the new bytes, into pages
-/// that the first then found.
+/// Regression: of two descriptors only one had read. The kernel has one page cache for both, and the second descriptor filled
+/// it with new bytes that the first then read.
 #[tokio::test]
-async fn s431_who_opens_the_newer_bytes_beside_an_older_descriptor_reads_past_the_page_cache() {
+async fn s431_an_open_of_newer_bytes_bypasses_the_page_cache_while_an_older_descriptor_is_open() {
     let bucket = Bucket::in_memory();
     bucket.put("file", vec![1; 2 * MIB]).await;
     let world = bucket.mount(|_| {}).await;
@@ -110,7 +111,7 @@ async fn s431_who_opens_the_newer_bytes_beside_an_older_descriptor_reads_past_th
     bucket.put("file", vec![2; MIB]).await;
     world.expire();
     let newer = world.open("file", libc::O_RDONLY).await.unwrap();
-    assert!(newer.is_uncached && newer.keep_cache, "the pages are those of the older ones");
+    assert!(newer.is_uncached && newer.keep_cache, "the pages belong to the older descriptors");
     assert_eq!(world.fs.read(newer.handle, 0, 10).await.unwrap(), [2; 10][..]);
     let ino = world.ino("file").await.unwrap();
     assert!(world.fs.has_older_readers(ino));
@@ -123,16 +124,16 @@ async fn s431_who_opens_the_newer_bytes_beside_an_older_descriptor_reads_past_th
         world.close(older.handle).await.unwrap();
     }
     assert!(!world.fs.has_older_readers(ino));
-    let beside = world.open("file", libc::O_RDONLY).await.unwrap();
-    assert!(!beside.is_uncached && !beside.keep_cache, "what was mapped past the cache lies in it");
-    for handle in [newer.handle, beside.handle] {
+    let mixed = world.open("file", libc::O_RDONLY).await.unwrap();
+    assert!(!mixed.is_uncached && !mixed.keep_cache, "pages mapped by the bypassing handle are in the cache");
+    for handle in [newer.handle, mixed.handle] {
         assert_eq!(world.fs.read(handle, 0, 10).await.unwrap(), [2; 10][..]);
         world.close(handle).await.unwrap();
     }
 }
 
-/// A file open for write in one of the ways it can be dirty, whose object then changes.
-async fn overtaken(state: &str) -> (World, vfs::Handle, Vec<u8>) {
+/// Returns a file that is open for write in one of the dirty states, before its object changes.
+async fn dirty_file(state: &str) -> (World, vfs::Handle, Vec<u8>) {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
     world.mkdir("dir").await.unwrap();
     let old = pattern(3 * MIB);
@@ -149,7 +150,7 @@ async fn overtaken(state: &str) -> (World, vfs::Handle, Vec<u8>) {
     (world, handle, ours)
 }
 
-async fn kept(world: &World) -> Vec<(String, Vec<u8>)> {
+async fn lost_and_found(world: &World) -> Vec<(String, Vec<u8>)> {
     let mut kept = Vec::new();
     for key in world.bucket.keys().await.into_iter().filter(|key| key.starts_with("lost+found/")) {
         kept.push((key.clone(), world.bucket.object(&key).await.unwrap()));
@@ -160,17 +161,17 @@ async fn kept(world: &World) -> Vec<(String, Vec<u8>)> {
 #[tokio::test]
 async fn s52_the_bucket_wins_and_the_bytes_are_kept() {
     for state in ["memory", "stream", "local"] {
-        let (world, handle, mut ours) = overtaken(state).await;
+        let (world, handle, mut ours) = dirty_file(state).await;
         world.bucket.put("dir/file", "theirs").await;
         assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE, "{state}");
         world.fs.release(handle).await.unwrap();
         assert_eq!(world.bucket.object("dir/file").await.unwrap(), b"theirs", "{state}");
         assert_eq!(world.read_file("dir/file").await.unwrap(), b"theirs", "{state}");
         if state == "local" {
-            // What was not changed here went with the object that was replaced.
+            // The unchanged part was lost with the replaced object.
             ours[100..].fill(0);
         }
-        let kept = kept(&world).await;
+        let kept = lost_and_found(&world).await;
         let [(key, bytes)] = kept.as_slice() else { panic!("{state}: {kept:?}") };
         let digits = key.strip_prefix("lost+found/dir_file.").unwrap();
         assert!(digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
@@ -184,14 +185,14 @@ async fn s52_the_bucket_wins_and_the_bytes_are_kept() {
 #[tokio::test]
 async fn s52_a_foreign_delete_is_a_change_too() {
     for state in ["memory", "stream", "local"] {
-        let (world, handle, mut ours) = overtaken(state).await;
+        let (world, handle, mut ours) = dirty_file(state).await;
         world.bucket.delete("dir/file").await;
         assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE, "{state}");
         world.fs.release(handle).await.unwrap();
         if state == "local" {
             ours[100..].fill(0);
         }
-        let kept = kept(&world).await;
+        let kept = lost_and_found(&world).await;
         assert!(kept.len() == 1 && kept[0].1 == ours, "{state}");
         assert_eq!(errno(world.stat("dir/file").await), libc::ENOENT, "{state}");
         world.assert_healthy().await;
@@ -208,16 +209,16 @@ async fn s53_creating_what_another_client_created_is_no_silent_overwrite() {
         assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE);
         world.fs.release(handle).await.unwrap();
         assert_eq!(world.read_file("file").await.unwrap(), b"theirs");
-        assert_eq!(kept(&world).await[0].1, pattern(len));
+        assert_eq!(lost_and_found(&world).await[0].1, pattern(len));
         assert_eq!(errno(world.mknod("file", Kind::File).await), libc::EEXIST);
         world.assert_healthy().await;
     }
 }
 
-/// Of a new file that lost nothing had ever been stored; its name went on leading to an empty file for as long as the
-/// listing was believed that did not show the other's.
+/// Regression: a new file that lost a conflict had never been stored. Its name led to an empty file until the listing, which
+/// did not show the other object, had expired.
 #[tokio::test]
-async fn s53_who_lost_sees_the_other_object_at_once() {
+async fn s53_the_losing_side_sees_the_other_object_at_once() {
     let world = World::new().await;
     world.mkdir("dir").await.unwrap();
     assert_eq!(world.names("dir").await.unwrap(), [""; 0]);
@@ -231,7 +232,7 @@ async fn s53_who_lost_sees_the_other_object_at_once() {
 }
 
 #[tokio::test]
-async fn s53_what_is_stored_at_once_does_not_overwrite_either() {
+async fn s53_entries_stored_at_creation_do_not_overwrite_either() {
     let world = World::new().await;
     world.names("/").await.unwrap();
     for name in ["node", "link", "dir/"] {

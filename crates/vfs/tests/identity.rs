@@ -1,11 +1,11 @@
-//! Identity: open files keep their bytes and their numbers.
+//! Open files keep their bytes and their inode numbers.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use std::sync::Arc;
 use store::wrap::Operation;
 use vfs::Ino;
 
-/// Files open in every state a file can be in, with what they hold.
+/// Opens files in every write state, and returns them with their content.
 async fn open_in_every_state(world: &World) -> Vec<(&'static str, vfs::Handle, Vec<u8>)> {
     let big = pattern(3 * MIB + 1);
     for name in ["clean", "edited", "emptied"] {
@@ -30,7 +30,7 @@ async fn open_in_every_state(world: &World) -> Vec<(&'static str, vfs::Handle, V
     ]
 }
 
-async fn reads_and_writes_on(world: &World, name: &str, handle: vfs::Handle, mut body: Vec<u8>) -> Vec<u8> {
+async fn assert_still_usable(world: &World, name: &str, handle: vfs::Handle, mut body: Vec<u8>) -> Vec<u8> {
     assert!(world.read_all(handle).await.unwrap() == body, "{name} reads on");
     let at = body.len() + MIB;
     world.fs.write(handle, 3, b"!").await.unwrap();
@@ -52,7 +52,7 @@ async fn s41_s43_an_unlinked_file_lives_until_its_last_close() {
             assert!(!world.names("/").await.unwrap().contains(&name.to_owned()));
             assert_eq!(errno(world.stat(name).await), libc::ENOENT);
             assert!(bucket.object(name).await.is_none(), "{name}");
-            reads_and_writes_on(&world, name, handle, body).await;
+            assert_still_usable(&world, name, handle, body).await;
             assert!(bucket.object(name).await.is_none(), "{name} does not come back");
             world.close(handle).await.unwrap();
             assert!(bucket.object(name).await.is_none(), "{name} does not come back at its close");
@@ -64,7 +64,7 @@ async fn s41_s43_an_unlinked_file_lives_until_its_last_close() {
     }
 }
 
-/// The object goes before the name: a reader who comes in between reads what was set aside.
+/// The object is deleted before the name: a reader in between reads the preserved copy.
 #[tokio::test]
 async fn s41_a_file_is_read_while_it_is_unlinked() {
     let bucket = Bucket::in_memory();
@@ -94,7 +94,7 @@ async fn s42_a_replaced_file_stays_readable() {
             world.write_file("new", name).await.unwrap();
             world.rename("new", name).await.unwrap();
             assert_eq!(world.read_file(name).await.unwrap(), name.as_bytes());
-            reads_and_writes_on(&world, name, handle, body).await;
+            assert_still_usable(&world, name, handle, body).await;
             world.close(handle).await.unwrap();
             assert_eq!(bucket.object(name).await.unwrap(), name.as_bytes());
         }
@@ -104,7 +104,7 @@ async fn s42_a_replaced_file_stays_readable() {
 }
 
 #[tokio::test]
-async fn s43_what_is_kept_lies_under_orphans() {
+async fn s43_preserved_copies_are_below_orphans() {
     let world = World::new().await;
     world.write_file("file", b"kept").await.unwrap();
     let first = world.open_handle("file", libc::O_RDONLY).await.unwrap();
@@ -119,7 +119,7 @@ async fn s43_what_is_kept_lies_under_orphans() {
 }
 
 #[tokio::test]
-async fn s43_a_file_that_nobody_has_open_is_just_deleted() {
+async fn s43_a_file_that_is_not_open_is_deleted_in_one_request() {
     let world = World::new().await;
     world.write_file("file", b"x").await.unwrap();
     assert_eq!(world.requests(world.unlink("file")).await, "Delete 1");

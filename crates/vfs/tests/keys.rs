@@ -1,9 +1,9 @@
-//! Every key is reachable: names that no file system holds, and the names that are Tenon's own.
+//! Access to every key: keys that are no valid names, and the keys that Tenon reserves.
 
 use crate::world::{Bucket, CALLER, World, errno};
 use vfs::{Ino, Kind};
 
-/// Keys and the paths they show at.
+/// Keys and the paths that show them.
 const ODD: [(&str, &str); 13] = [
     ("a//b", "a/%!/b"),
     ("/lead", "%!/lead"),
@@ -25,7 +25,7 @@ async fn both() -> [Bucket; 2] {
 }
 
 #[tokio::test]
-async fn s60_a_bucket_nobody_prepared_is_a_tree_of_files() {
+async fn s60_an_unprepared_bucket_is_a_tree_of_files() {
     for bucket in both().await {
         for key in ["top", "d/one", "d/two", "d/e/three"] {
             bucket.put(key, key).await;
@@ -36,7 +36,7 @@ async fn s60_a_bucket_nobody_prepared_is_a_tree_of_files() {
         for key in ["top", "d/one", "d/two", "d/e/three"] {
             assert_eq!(world.read_file(key).await.unwrap(), key.as_bytes());
         }
-        assert!(bucket.head(".tenon/volume").await.is_none(), "reading prepares nothing");
+        assert!(bucket.head(".tenon/volume").await.is_none(), "reading does not create the volume record");
     }
 }
 
@@ -88,7 +88,7 @@ async fn s61_odd_names_can_be_made() {
 }
 
 #[tokio::test]
-async fn s62_an_object_beside_a_directory() {
+async fn s62_an_object_with_the_name_of_a_directory() {
     for bucket in both().await {
         bucket.put("a", "object").await;
         bucket.put("a/b", "inside").await;
@@ -113,7 +113,11 @@ async fn s62_an_object_beside_a_directory() {
         assert_eq!(world.read_file("%=a").await.unwrap(), b"object");
         world.unlink("a/b").await.unwrap();
         world.rmdir("a").await.unwrap();
-        assert_eq!(bucket.object("a").await.unwrap(), b"object", "the object beside is another file");
+        assert_eq!(
+            bucket.object("a").await.unwrap(),
+            b"object",
+            "the object with the same name is another file"
+        );
         world.expire();
         assert_eq!(world.read_file("a").await.unwrap(), b"object");
         assert_eq!(world.names("/").await.unwrap(), ["a", "a-c"]);
@@ -131,7 +135,7 @@ async fn s62_a_lookup_before_any_listing_finds_both() {
 }
 
 #[tokio::test]
-async fn s62_an_object_beside_a_directory_pages_apart() {
+async fn s62_an_object_and_a_directory_of_one_name_on_different_pages() {
     let bucket = Bucket::in_memory();
     bucket.put("a", "object").await;
     bucket.put("a/b", "inside").await;
@@ -203,7 +207,7 @@ async fn s65_markers_and_implicit_directories_are_directories() {
 async fn s67_names_of_the_escape_cannot_be_made() {
     let world = World::new().await;
     world.write_file("file", b"x").await.unwrap();
-    assert_eq!(errno(world.create("%!").await), libc::EINVAL, "it would be the directory's marker");
+    assert_eq!(errno(world.create("%!").await), libc::EINVAL, "the name would be the directory's marker");
     for name in ["%+abc", "%=abc"] {
         assert_eq!(errno(world.create(name).await), libc::EINVAL, "{name}");
         assert_eq!(errno(world.mkdir(name).await), libc::EINVAL, "{name}");
@@ -283,10 +287,10 @@ async fn s60_a_volume_is_its_prefix_and_nothing_else() {
     world.assert_healthy().await;
 }
 
-/// Keys below a file that somebody had just stored were found when a program went on inside it, and the file became a
-/// directory under its number (world 1137 of both sides).
+/// Regression: keys below a file stored by another client were found when a program looked up a name inside it, and the file
+/// became a directory with the same inode number (world 1137 of both sides).
 #[tokio::test]
-async fn a_file_is_no_directory_whatever_lies_below_its_key() {
+async fn a_file_is_no_directory_although_keys_lie_below_it() {
     let bucket = Bucket::in_memory();
     bucket.put("file", "one").await;
     let world = bucket.mount(|_| {}).await;

@@ -1,4 +1,4 @@
-//! How long a file can be, and how much of it is holes.
+//! Maximum lengths of files, and the blocks of holes.
 
 use crate::world::{Bucket, CHUNKED, MIB, World, errno, pattern};
 use vfs::{Changes, Handle, Mapping};
@@ -18,10 +18,10 @@ impl World {
     }
 }
 
-/// `truncate -s 999999999999999 f` succeeded by path, and the close that followed asked for a part of 100 GB of zeros, which
-/// ended the mount.
+/// By path, `truncate -s 999999999999999 f` succeeded, and the following close requested a part of 100 GB of zeros, which
+/// crashed the mount.
 #[tokio::test]
-async fn s400_a_length_that_no_object_can_have_is_refused_at_the_call() {
+async fn s400_a_length_beyond_the_largest_object_is_refused_at_the_call() {
     let world = World::new().await;
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, b"kept").await.unwrap();
@@ -38,7 +38,7 @@ async fn s400_a_length_that_no_object_can_have_is_refused_at_the_call() {
     world.assert_healthy().await;
 }
 
-/// The zeros of a hole were as many buffers as there were parts under way, each of up to 100 MB.
+/// The zeros of a hole took one buffer per part in flight, each of up to 100 MB.
 #[tokio::test]
 async fn s400_the_zeros_of_a_hole_take_no_memory() {
     let world = World::with(|config| config.memory_limit_bytes = 64 << 20).await;
@@ -53,15 +53,15 @@ async fn s400_the_zeros_of_a_hole_take_no_memory() {
     world.close(handle).await.unwrap();
 }
 
-/// A stream that was longer than 10,000 parts gave EIO, after it had kept some of the bytes of the write that failed.
+/// A stream of more than 10,000 parts failed with EIO, after it had kept some bytes of the failing write.
 #[tokio::test]
-async fn s400_a_stream_of_more_parts_than_an_object_has_is_too_long() {
+async fn s400_a_stream_beyond_the_maximum_number_of_parts_is_too_long() {
     const PART: usize = 512;
     let world = World::with(|config| {
         (config.part_size_bytes, config.memory_limit_bytes) = (PART as u64, 16 << 20);
     })
     .await;
-    // The rest of the memory is in use: parts never become longer.
+    // The rest of the memory is in use, so that parts cannot become longer.
     let mut hogs = Vec::new();
     let handle = world.create("file").await.unwrap();
     world.fs.write(handle, 0, &[1; 2 * PART]).await.unwrap();
@@ -81,17 +81,13 @@ async fn s400_a_stream_of_more_parts_than_an_object_has_is_too_long() {
     };
     assert_eq!(refused.errno(), libc::EFBIG);
     world.close(handle).await.unwrap();
-    assert_eq!(
-        world.bucket.object("file").await.unwrap().len() as u64,
-        at,
-        "what was acknowledged is stored"
-    );
+    assert_eq!(world.bucket.object("file").await.unwrap().len() as u64, at, "acknowledged writes are stored");
     for hog in hogs {
         world.close(hog).await.unwrap();
     }
 }
 
-/// By inode ftruncate(2) accepted any length, and a write there was then refused.
+/// By inode ftruncate(2) accepted any length, and a write there then failed.
 #[tokio::test]
 async fn s401_a_length_that_is_accepted_can_be_written() {
     for bucket in Bucket::by_inode_each().await {
@@ -114,7 +110,7 @@ async fn s401_a_length_that_is_accepted_can_be_written() {
     }
 }
 
-/// `du` and `cp --sparse=auto` took a file that was one hole of 1 GiB for one of 1 GiB of data.
+/// `du` and `cp --sparse=auto` took a file of one 1 GiB hole for 1 GiB of data.
 #[tokio::test]
 async fn s402_holes_have_no_blocks() {
     for mapping in [Mapping::Whole, CHUNKED] {

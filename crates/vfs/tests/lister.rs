@@ -1,4 +1,4 @@
-//! The background lister: what it finds, and what it costs.
+//! The background lister: the changes it finds, and its cost.
 
 use crate::world::{Bucket, World};
 use meta::{MemoryEngine, Reader as _};
@@ -10,8 +10,8 @@ use vfs::{Invalidation, News};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// So many directories with a file each, which a program has looked at.
-async fn known(bucket: &Bucket, directories: usize) -> World {
+/// Mounts a bucket with this many directories of one file each, which a program has looked up.
+async fn mount_with_known_names(bucket: &Bucket, directories: usize) -> World {
     for number in 0..directories {
         bucket.put(format!("dir{number:02}/file"), "old").await;
     }
@@ -22,15 +22,15 @@ async fn known(bucket: &Bucket, directories: usize) -> World {
     world
 }
 
-fn told(news: &mut News) -> Vec<Invalidation> {
+fn queued(news: &mut News) -> Vec<Invalidation> {
     std::iter::from_fn(|| news.try_recv().ok()).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn s200_changes_reach_what_is_known_without_a_look() {
+async fn s200_changes_of_known_names_are_found_without_lookups() {
     let bucket = Bucket::in_memory();
     bucket.put("dir03/sub/deep", "old").await;
-    let world = known(&bucket, 5).await;
+    let world = mount_with_known_names(&bucket, 5).await;
     let deep = world.ino("dir03/sub/deep").await.unwrap();
     let (gone, sub) = (world.ino("dir01").await.unwrap(), world.ino("dir03/sub").await.unwrap());
     let mut news = world.fs.invalidations();
@@ -38,13 +38,13 @@ async fn s200_changes_reach_what_is_known_without_a_look() {
     sleep(EVERY * 20).await;
     assert_eq!(world.fs.status().lister.changes, 0);
     assert!(world.fs.status().lister.finished_at.is_some());
-    told(&mut news);
+    queued(&mut news);
     bucket.put("dir03/sub/deep", "changed").await;
     bucket.delete("dir01/file").await;
     bucket.put("dir02/file/below", "a file became a directory").await;
     bucket.delete("dir02/file").await;
     sleep(EVERY * 20).await;
-    let news = told(&mut news);
+    let news = queued(&mut news);
     let entry = |parent, name: &'static str| Invalidation::Entry { parent, name: name.into() };
     for expected in [Invalidation::Inode(deep), entry(vfs::Ino::ROOT, "dir01")] {
         assert!(news.contains(&expected), "{expected:?}: {news:?}");
@@ -59,18 +59,18 @@ async fn s200_changes_reach_what_is_known_without_a_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s201_no_more_is_asked_than_the_budget_allows_and_nothing_of_an_idle_mount() {
+async fn s201_requests_stay_within_the_budget_and_stop_in_an_idle_mount() {
     let bucket = Bucket::in_memory();
-    let world = known(&bucket, 5).await;
+    let world = mount_with_known_names(&bucket, 5).await;
     let (_, none) = world.counting(sleep(EVERY * 100)).await;
-    assert_eq!(none.to_string(), "nothing", "it is off until it is asked for");
+    assert_eq!(none.to_string(), "nothing", "the lister is off by default");
     world.fs.list_in_background(EVERY);
     let (_, counts) = world.counting(sleep(EVERY * 100)).await;
     let asked = world.fs.status().lister.requests;
     assert!((60..=101).contains(&asked), "{asked}");
     assert_eq!(counts.to_string(), format!("List {asked}"));
     assert!(!world.fs.status().lister.is_idle);
-    // The kernel may answer for an hour without asking; a minute later nobody can be there.
+    // The kernel may answer for an hour without a request; a minute after that the mount is idle.
     bucket.clock.advance(Duration::from_secs(3600 + 61));
     sleep(EVERY * 3).await;
     assert!(world.fs.status().lister.is_idle);
@@ -82,9 +82,9 @@ async fn s201_no_more_is_asked_than_the_budget_allows_and_nothing_of_an_idle_mou
 }
 
 #[tokio::test(start_paused = true)]
-async fn s202_a_round_goes_on_where_the_last_mount_was() {
+async fn s202_a_round_continues_at_the_position_of_the_last_mount() {
     let bucket = Bucket::with_metadata();
-    let world = known(&bucket, 40).await;
+    let world = mount_with_known_names(&bucket, 40).await;
     world.fs.list_in_background(EVERY);
     sleep(EVERY * 25).await;
     let before = world.fs.status().lister;
@@ -97,7 +97,7 @@ async fn s202_a_round_goes_on_where_the_last_mount_was() {
     world.names("/").await.unwrap();
     sleep(EVERY * 2).await;
     let after = world.fs.status().lister;
-    // It is written down every ten requests.
+    // The position is written every ten requests.
     assert!(after.dir >= b"dir10".to_vec() && after.dir <= before.dir, "{before:?} {after:?}");
     while world.fs.status().lister.finished_at.is_none() {
         sleep(EVERY).await;
@@ -105,15 +105,15 @@ async fn s202_a_round_goes_on_where_the_last_mount_was() {
     let ended = world.fs.status().lister;
     assert!(
         (15..35).contains(&ended.requests) && ended.changes == 1,
-        "what comes later, and no more: {ended:?}"
+        "only directories after the saved position: {ended:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn s203_only_what_is_known_is_looked_at_and_remembered() {
+async fn s203_only_known_names_are_compared_and_none_are_learned() {
     let engine = Arc::new(MemoryEngine::default());
     let bucket = Bucket::with_metadata_on(engine.clone());
-    let world = known(&bucket, 2).await;
+    let world = mount_with_known_names(&bucket, 2).await;
     let names = || engine.scan(Bound::Included(b"D"), Bound::Excluded(b"E"), usize::MAX).unwrap().len();
     let before = names();
     for number in 0..2500 {
@@ -132,9 +132,9 @@ async fn s203_only_what_is_known_is_looked_at_and_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s204_while_the_bucket_is_gone_nothing_is_taken_for_gone() {
+async fn s204_an_unreachable_bucket_removes_no_names() {
     let bucket = Bucket::in_memory();
-    let world = known(&bucket, 5).await;
+    let world = mount_with_known_names(&bucket, 5).await;
     bucket.faults.set_down(true);
     world.fs.list_in_background(EVERY);
     let (_, counts) = world.counting(sleep(Duration::from_secs(3000))).await;
@@ -144,7 +144,7 @@ async fn s204_while_the_bucket_is_gone_nothing_is_taken_for_gone() {
     bucket.delete("dir04/file").await;
     bucket.faults.set_down(false);
     sleep(Duration::from_secs(400)).await;
-    assert_eq!(world.fs.status().lister.changes, 1, "a directory goes with what was in it");
+    assert_eq!(world.fs.status().lister.changes, 1, "a directory is removed with its last entry");
     world.expire();
     world.assert_healthy().await;
 }

@@ -1,11 +1,10 @@
-//! The promises of `docs/semantics.md` that can be kept or broken below the front ends: one module per section.
+//! Tests of the promises of `docs/semantics.md` that the layers below the front ends keep: one module per section.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access_times;
 mod allocate;
 mod attributes;
-mod beside;
 mod by_inode;
 mod clock;
 mod conflicts;
@@ -14,29 +13,30 @@ mod consistency;
 mod content;
 mod copies;
 mod derived;
+mod detached_objects;
 mod disk;
 mod durability;
 mod failure;
 mod foreign;
-mod growing;
-mod hearing;
 mod hints;
 mod identity;
 mod keys;
 mod lengths;
 mod lister;
-mod machines;
+mod mass_removal;
 mod memory;
 mod metadata;
 mod names;
+mod names_without_keys;
 mod objects;
+mod observations;
 mod outages;
 mod path_locks;
+mod publishing;
 mod quotas;
 mod races;
 mod rename;
 mod requests;
-mod unnamed;
-mod unshown;
-mod vanishing;
+mod shared_mounts;
+mod unnamed_files;
 mod world;

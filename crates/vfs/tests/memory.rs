@@ -1,4 +1,4 @@
-//! Memory: shares are kept to whatever the bucket's size and however many write.
+//! Memory stays within its shares, whatever the bucket's size and the number of writers.
 
 use crate::world::{Bucket, CALLER, MIB, World, pattern};
 use bytes::Bytes;
@@ -12,10 +12,10 @@ async fn small(bucket: &Bucket) -> World {
     bucket.mount(|config| config.memory_limit_bytes = LIMIT_BYTES).await
 }
 
-/// The figures of the mount are within their shares of the limit.
+/// Asserts that the mount's memory is within its shares of the limit.
 fn assert_within_shares(world: &World) {
     let status = world.fs.status();
-    // A page may be learned on top of what was evicted down to.
+    // A page may be learned after an eviction.
     assert!(status.metadata_bytes <= LIMIT_BYTES / 100 * 40 + (1 << 20), "{status:?}");
     assert!(status.read_bytes <= LIMIT_BYTES / 100 * 22 + (2 << 20), "{status:?}");
     assert!(status.write_bytes <= LIMIT_BYTES / 100 * 23, "{status:?}");
@@ -94,9 +94,9 @@ async fn s133_attributes_that_were_evicted_come_back() {
     world.assert_healthy().await;
 }
 
-/// The kernel lets go of what it is asked to, as it does of names that nobody has open.
+/// The kernel drops references when asked to, as it does for names that are not open.
 #[tokio::test]
-async fn s135_what_the_kernel_holds_is_bounded_in_a_volume_named_by_inode() {
+async fn s135_kernel_references_are_bounded_in_a_volume_named_by_inode() {
     const COUNT: usize = 20_000;
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let world = bucket.mount(|config| config.memory_limit_bytes = 1 << 20).await;
@@ -106,7 +106,7 @@ async fn s135_what_the_kernel_holds_is_bounded_in_a_volume_named_by_inode() {
         let name = Bytes::from(format!("file-{n}"));
         let attr = world.fs.mknod(CALLER, Ino::ROOT, &name, Kind::File, 0o600, 0).await.unwrap();
         held.insert(name.clone(), attr.ino);
-        // Whoever makes a file looks at others too.
+        // A program that creates a file also looks up others.
         world.fs.lookup(Ino::ROOT, &name).await.unwrap();
         while let Ok(asked) = news.try_recv() {
             let Invalidation::Entry { name, .. } = asked else { continue };
@@ -114,7 +114,7 @@ async fn s135_what_the_kernel_holds_is_bounded_in_a_volume_named_by_inode() {
         }
         held_at_most = held_at_most.max(held.len());
     }
-    // A fifth of the limit at some 80 bytes for each, and what comes between two turns.
+    // A fifth of the limit at about 80 bytes each, and what is added between two eviction passes.
     assert!((2000..5000).contains(&held_at_most), "{held_at_most}");
     world.assert_healthy().await;
 }
@@ -154,7 +154,7 @@ async fn s130_s134_many_writers_share_little_memory() {
         writer.await.unwrap();
         assert_within_shares(&world);
     }
-    assert_eq!(world.fs.status().write_bytes, 0, "all of it is given back");
+    assert_eq!(world.fs.status().write_bytes, 0, "all memory is released");
     for n in 0..200 {
         let expected = if n % 10 == 0 { body.to_vec() } else { [&[n as u8; 100][..], &[1; 5000]].concat() };
         assert!(bucket.object(format!("file-{n}")).await.unwrap() == expected, "{n}");

@@ -1,4 +1,4 @@
-//! What objects have beside their bytes, as extended attributes of files: both ways, and through every edit.
+//! Object metadata as extended attributes of files: in both directions, and through every edit.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use meta::MemoryEngine;
@@ -38,7 +38,7 @@ impl World {
     }
 }
 
-/// Headers of every kind, a class and tags, as another client stores them.
+/// Stores an object with headers of every kind, a storage class and tags, as another client.
 async fn put_described(bucket: &Bucket, path: &str, body: Vec<u8>) -> PutOptions {
     let system = [
         ("cache-control", "max-age=60"),
@@ -69,7 +69,7 @@ async fn assert_described(world: &World, path: &str, options: &PutOptions, after
 }
 
 #[tokio::test]
-async fn s100_no_edit_takes_anything_from_an_object() {
+async fn s100_no_edit_loses_object_metadata() {
     for bucket in [Bucket::in_memory(), Bucket::in_directory()] {
         let options = put_described(&bucket, "file", pattern(9 * MIB)).await;
         let world = bucket.mount(|config| config.attributes = AttributeSource::Headers).await;
@@ -107,7 +107,7 @@ async fn s100_no_edit_takes_anything_from_an_object() {
     }
 }
 
-/// It lost its tags when it was shown again.
+/// Regression: the file lost its tags when it was stored at its path again.
 #[tokio::test]
 async fn s77_s100_an_exchange_keeps_headers_and_tags() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
@@ -121,7 +121,7 @@ async fn s77_s100_an_exchange_keeps_headers_and_tags() {
 }
 
 #[tokio::test]
-async fn s100_a_directorys_marker_keeps_what_it_has() {
+async fn s100_a_directorys_marker_keeps_its_metadata() {
     for body in [&b""[..], b"somebody's"] {
         let bucket = Bucket::in_memory();
         let options = put_described(&bucket, "dir/", body.to_vec()).await;
@@ -138,10 +138,10 @@ async fn s100_a_directorys_marker_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn s104_what_a_program_sets_is_the_objects() {
+async fn s104_attributes_set_by_a_program_are_stored_with_the_object() {
     for bucket in [Bucket::in_memory(), Bucket::in_directory()] {
         let world = bucket.mount(|_| {}).await;
-        // While a file is new, it costs nothing: the PUT takes it along.
+        // For a new file this costs nothing: the PUT includes the attributes.
         world.stat("/").await.unwrap();
         let handle = world.create("new").await.unwrap();
         world.set_xattr("new", "user.project", "apollo").await.unwrap();
@@ -151,7 +151,7 @@ async fn s104_what_a_program_sets_is_the_objects() {
         assert_eq!(bucket.header("new", "project").await.as_deref(), Some("apollo"));
         assert_eq!(world.tags_of("new").await, pairs([("stage", "raw")]));
 
-        // Later many changes are one copy and one change of tags.
+        // Later, several changes are one copy and one change of tags.
         let requests = world
             .requests(async {
                 for n in 0..9 {
@@ -176,7 +176,7 @@ async fn s104_what_a_program_sets_is_the_objects() {
         assert_eq!(bucket.header("new", "project").await, None);
         assert_eq!(bucket.object("new").await.unwrap(), b"x");
 
-        // Another mount, which knows nothing, finds the same.
+        // Another mount, without any state, finds the same attributes.
         let fresh = world.remount().await;
         assert_eq!(fresh.xattrs("new").await, ["user.tag.more", "user.who"]);
         assert_eq!(fresh.xattr("new", "user.tag.more").await.unwrap(), b"yes");
@@ -201,7 +201,7 @@ async fn s104_creating_and_replacing_look_at_the_object() {
 }
 
 #[tokio::test]
-async fn s104_what_others_put_is_shown_and_replaces_what_was() {
+async fn s104_metadata_stored_by_others_is_shown_and_replaces_ours() {
     let bucket = Bucket::in_memory();
     let posix =
         [("file-permissions", "0100600"), ("mode", "33188"), ("mtime", "1"), ("uid", "7"), ("ctime", "2")];
@@ -219,7 +219,7 @@ async fn s104_what_others_put_is_shown_and_replaces_what_was() {
     world.stat("file").await.unwrap();
     assert_eq!(world.xattrs("file").await, ["user.owner"]);
 
-    // The same bytes, and so the same tag, with other metadata; and tags, which change no tag.
+    // Metadata changed with the same bytes, and so the same etag; then tags, which do not change the etag either.
     let options = PutOptions { tags: pairs([("stage", "raw")]), ..PutOptions::default() };
     bucket.store().put(&key("file"), "other".into(), options).await.unwrap();
     world.expire();
@@ -229,9 +229,9 @@ async fn s104_what_others_put_is_shown_and_replaces_what_was() {
     assert_eq!(world.xattr("file", "user.tag.stage").await.unwrap(), b"done");
 }
 
-/// Somebody else's object has the metadata it came with, not what waited for the one before.
+/// Another client's object has its own metadata, not the pending changes for the previous object.
 #[tokio::test]
-async fn s104_what_waits_goes_with_the_object_it_was_set_on() {
+async fn s104_pending_changes_are_dropped_with_their_object() {
     let world = World::new().await;
     world.write_file("file", b"ours").await.unwrap();
     world.set_xattr("file", "user.project", "ours").await.unwrap();
@@ -245,7 +245,7 @@ async fn s104_what_waits_goes_with_the_object_it_was_set_on() {
 }
 
 #[tokio::test]
-async fn s104_what_was_set_outlives_a_crash_and_goes_on_its_way() {
+async fn s104_pending_changes_survive_a_crash_and_are_exported() {
     let engine = Arc::new(MemoryEngine::default());
     let bucket = Bucket::with_metadata_on(engine);
     let world = bucket.mount(|_| {}).await;
@@ -263,7 +263,7 @@ async fn s104_what_was_set_outlives_a_crash_and_goes_on_its_way() {
 }
 
 #[tokio::test]
-async fn s89_s104_what_no_header_of_its_own_can_hold() {
+async fn s89_s104_attributes_that_no_header_of_their_own_can_hold() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
@@ -281,7 +281,7 @@ async fn s89_s104_what_no_header_of_its_own_can_hold() {
     world.fs.sync().await.unwrap();
     let user = bucket.head("file").await.unwrap().attributes.user;
     let names: Vec<_> = user.keys().filter(|name| !name.starts_with("file-")).collect();
-    assert_eq!(names, ["xattr"], "as s3fs has it; what is too long stays here");
+    assert_eq!(names, ["xattr"], "the header of s3fs; longer values stay on this machine");
     assert!(!user["xattr"].contains("trusted"));
     assert_eq!(user["file-permissions"], "0100640");
     for world in [world, bucket.mount(|_| {}).await] {
@@ -298,9 +298,9 @@ async fn s89_s104_what_no_header_of_its_own_can_hold() {
     assert_eq!(errno(elsewhere.xattr("file", "user.binary").await), libc::ENODATA);
 }
 
-/// S3 takes 2 KB of user metadata: an edit of an object that has nearly so much did not fail because of ours.
+/// Regression: S3 limits user metadata to 2 KB. An edit of an object with nearly as much must not fail because of our headers.
 #[tokio::test]
-async fn s100_metadata_that_leaves_no_room_stays() {
+async fn s100_foreign_metadata_is_kept_if_space_is_short() {
     let bucket = Bucket::in_memory();
     let long = "z".repeat(1_960);
     bucket.put_with("file", "x", &[("long", &long)]).await;
@@ -316,7 +316,7 @@ async fn s100_metadata_that_leaves_no_room_stays() {
 }
 
 #[tokio::test]
-async fn s104_attributes_cost_a_look_at_the_object_and_no_more() {
+async fn s104_attributes_cost_one_request_per_object() {
     let bucket = Bucket::in_memory();
     for n in 0..3 {
         bucket.put_with(format!("file-{n}"), "x", &[("project", "apollo")]).await;
@@ -332,10 +332,10 @@ async fn s104_attributes_cost_a_look_at_the_object_and_no_more() {
             world.counting(world.fs.getxattr(world.ino("file-2").await.unwrap(), name)).await;
         assert_eq!((errno(found), counts.to_string().as_str()), (libc::ENODATA, "nothing"));
     }
-    // Who edits an object without tags asks for none.
+    // Editing an object without tags does not request tags.
     let requests = world.requests(world.write_file("file-1", b"other")).await;
     assert!(!requests.contains("Tags"), "{requests}");
-    // Nothing is stored anew that is there already.
+    // Setting an attribute to its present value stores nothing.
     for _ in 0..2 {
         world.fs.sync().await.unwrap();
         world.set_xattr("file-2", "user.project", "gemini").await.unwrap();
@@ -345,7 +345,7 @@ async fn s104_attributes_cost_a_look_at_the_object_and_no_more() {
 }
 
 #[tokio::test]
-async fn s104_a_store_without_tags_says_so() {
+async fn s104_a_store_without_tags_refuses_tag_attributes() {
     let world = World::new().await;
     let no_tags = Fault::Before(|| StoreError::Unsupported("tags".into()));
     for operation in [Operation::GetTags, Operation::SetTags] {
@@ -359,9 +359,9 @@ async fn s104_a_store_without_tags_says_so() {
     world.fs.sync().await.unwrap();
 }
 
-/// A server that does not take a tag refused the file's bytes with it.
+/// Regression: a server that refused a tag also refused the file's bytes.
 #[tokio::test]
-async fn s104_what_the_store_refuses_stays_here_and_the_bytes_are_stored() {
+async fn s104_refused_attributes_stay_local_and_the_bytes_are_stored() {
     let world = World::new().await;
     for (path, len, operation) in
         [("small", 5, Operation::Put), ("large", 20 * MIB, Operation::BeginMultipart)]
@@ -406,7 +406,7 @@ async fn s104_s152_with_write_back_too() {
 }
 
 #[tokio::test]
-async fn s104_a_copy_that_fails_is_tried_again() {
+async fn s104_a_failed_copy_is_retried() {
     let world = World::new().await;
     world.write_file("file", b"x").await.unwrap();
     for fault in [Fault::unavailable(), Fault::lost_reply()] {
@@ -446,17 +446,21 @@ async fn s105_a_new_file_has_the_type_of_its_name() {
         assert_eq!(kind("plain").await, None);
         assert_eq!(kind("made.css").await.as_deref(), Some("text/css"));
 
-        // What programs do who replace a file at once.
+        // The usual way of programs to replace a file atomically.
         world.write_file("new.html.part", b"x").await.unwrap();
         world.rename("new.html.part", "page.html").await.unwrap();
         world.rename("long.json", "long.txt").await.unwrap();
         world.rename("made.css", "made.unheard-of").await.unwrap();
         world.fs.sync().await.unwrap();
         assert_eq!(kind("page.html").await.as_deref(), Some("text/html"));
-        assert_eq!(kind("long.txt").await.as_deref(), Some("text/plain"), "it was its old name's");
+        assert_eq!(
+            kind("long.txt").await.as_deref(),
+            Some("text/plain"),
+            "the type was that of the old name"
+        );
         assert_eq!(kind("made.unheard-of").await.as_deref(), Some("text/css"));
 
-        // Open, and changed since.
+        // A file that is open and has changed.
         let handle = world.create("draft").await.unwrap();
         world.fs.write(handle, 0, b"x").await.unwrap();
         world.rename("draft", "draft.md").await.unwrap();
@@ -468,7 +472,7 @@ async fn s105_a_new_file_has_the_type_of_its_name() {
         world.fs.sync().await.unwrap();
         assert_eq!(kind("draft.txt").await.as_deref(), Some("text/plain"));
 
-        // What another client stored without a type has none of ours.
+        // An object that another client stored without a type does not get one of ours.
         bucket.put("theirs.html", "x").await;
         world.expire();
         world.write_file("theirs.html", b"edited").await.unwrap();
@@ -476,7 +480,7 @@ async fn s105_a_new_file_has_the_type_of_its_name() {
     }
 }
 
-/// As the programs write them.
+/// Headers as these programs write them.
 #[tokio::test]
 async fn s96_s104_the_dialects_of_others() {
     let bucket = Bucket::in_memory();
@@ -529,7 +533,7 @@ async fn s96_s104_the_dialects_of_others() {
     assert_eq!(world.stat("s3fs-fifo").await.unwrap().kind, Kind::Fifo);
     let dir = world.stat("s3fs-dir").await.unwrap();
     assert_eq!((dir.kind, dir.mode, dir.uid), (Kind::Directory, 0o750, 1001));
-    // Attributes are none of the extended ones, and what lends rights is not taken from a header.
+    // POSIX attributes are not shown as extended attributes, and capabilities are not taken from a header.
     for path in ["rclone", "rclone-plain", "gcsfuse", "aws"] {
         assert_eq!(world.xattrs(path).await, [""; 0], "{path}");
     }
@@ -538,14 +542,14 @@ async fn s96_s104_the_dialects_of_others() {
     world.set_xattr("s3fs", "user.color", b"\xff").await.unwrap();
     world.fs.sync().await.unwrap();
     let header = bucket.header("s3fs", "xattr").await.unwrap();
-    assert!(header.contains("security.capability%22%3A%22AQ%3D%3D"), "what is not ours stays: {header}");
+    assert!(header.contains("security.capability%22%3A%22AQ%3D%3D"), "foreign attributes are kept: {header}");
     assert_eq!(world.xattr("s3fs", "user.color").await.unwrap(), b"\xff");
 }
 
-/// What was read of a file was read again when it had got an attribute: the copy onto itself has another etag in this store, as
-/// those of objects in parts have at AWS.
+/// Regression: setting an attribute made cached data invalid. In this store the copy onto itself has another etag, as it has
+/// for multipart objects at AWS.
 #[tokio::test]
-async fn s286_who_gives_a_file_metadata_need_not_read_it_again() {
+async fn s286_setting_metadata_keeps_cached_data_valid() {
     let bucket = Bucket::in_memory();
     bucket.put("file", pattern(3 * MIB)).await;
     let world = bucket.mount(|_| {}).await;
@@ -565,9 +569,10 @@ async fn s286_who_gives_a_file_metadata_need_not_read_it_again() {
     }
 }
 
-/// A listing without attributes called symbolic links that nobody had looked at regular files, and `find -type l` believed it.
+/// Regression: a listing without attributes reported symbolic links as regular files if they had not been looked up, and `find
+/// -type l` missed them.
 #[tokio::test]
-async fn s437_a_listing_says_of_what_kind_each_entry_is() {
+async fn s437_a_listing_reports_the_type_of_each_entry() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
@@ -579,9 +584,9 @@ async fn s437_a_listing_says_of_what_kind_each_entry_is() {
     world.mknod("dir/pipe", vfs::Kind::Fifo).await.unwrap();
     let other = bucket.mount(|config| config.attributes = AttributeSource::Headers).await;
     let listed = other.list("dir", false).await.unwrap();
-    assert!(listed.iter().any(|entry| entry.kind.is_none()), "a listing of the bucket does not tell");
-    let (told, counts) = other.counting(other.fs.with_kinds(listed)).await;
-    for entry in told.unwrap() {
+    assert!(listed.iter().any(|entry| entry.kind.is_none()), "a listing of the bucket has no types");
+    let (with_kinds, counts) = other.counting(other.fs.with_kinds(listed)).await;
+    for entry in with_kinds.unwrap() {
         let expected = match &entry.name[..] {
             b"pipe" => vfs::Kind::Fifo,
             b"." | b".." => vfs::Kind::Directory,
@@ -590,10 +595,10 @@ async fn s437_a_listing_says_of_what_kind_each_entry_is() {
         };
         assert_eq!(entry.kind, Some(expected), "{:?}", entry.name);
     }
-    assert_eq!(counts.to_string(), "Get 40, Head 1", "none for what is too long to be a link");
+    assert_eq!(counts.to_string(), "Get 40, Head 1", "no request for objects too long to be a link");
     let listed = other.list("dir", false).await.unwrap();
     assert!(
         listed.iter().all(|entry| entry.kind.is_some() || entry.name == b"large"[..]),
-        "they are known now"
+        "the types are known now"
     );
 }

@@ -1,4 +1,4 @@
-//! Names and types: what there is, and what is refused.
+//! Names and file types that are supported, and those that are refused.
 
 use crate::world::{Bucket, World, errno};
 use vfs::{Changes, Kind};
@@ -63,7 +63,11 @@ async fn s87_a_directory_with_entries_stays() {
     assert_eq!(errno(world.unlink("dir").await), libc::EISDIR);
     world.mkdir("mine").await.unwrap();
     bucket.put("mine/theirs", "x").await;
-    assert_eq!(errno(world.rmdir("mine").await), libc::ENOTEMPTY, "though nothing of it is known here");
+    assert_eq!(
+        errno(world.rmdir("mine").await),
+        libc::ENOTEMPTY,
+        "although the other client's entry is not known here"
+    );
     bucket.delete("mine/theirs").await;
     let handle = world.create("mine/unstored").await.unwrap();
     assert_eq!(errno(world.rmdir("mine").await), libc::ENOTEMPTY);

@@ -1,9 +1,9 @@
-//! The matrix of outages: every operation × every way in which a store fails × every layout × through and with write-back,
-//! for longer and for shorter than calls are repeated.
+//! The matrix of outages: every operation × every failure of a store × every layout × with and without write-back, for outages
+//! longer and shorter than the retries of a call.
 //!
-//! A store call ends within the time that `store::s3` keeps (S120); here it is simulated time. Of each case is asserted: the
-//! operation ends within its turns of that time, with success or the stated error; nothing that was read was never
-//! written; once the store is back the operation succeeds, and the volume is as before or as after it, byte for byte.
+//! A store call ends within the retry budget of `store::s3` (S120); here that is simulated time. Each case asserts: the
+//! operation ends within its number of such budgets, with success or the expected error; a read never returns bytes that were
+//! not written; once the store is back the operation succeeds, and the volume is as before or as after it, byte for byte.
 
 use crate::world::{Bucket, World, pattern};
 use futures_util::FutureExt as _;
@@ -15,56 +15,60 @@ use store::wrap::{Fault, Rule};
 use tokio::time::Instant;
 use vfs::{Changes, Config, Handle, Kind, Mapping, Result, Whence};
 
-/// What one call of a store that does not answer takes: repeated for 30 s, the last attempt waits for 20 s.
+/// Duration of a call that gets no answer: retries for 30 s, and a last attempt of 20 s.
 const CALL: Duration = Duration::from_secs(50);
-/// What the exporter and the drain of the log may add of their own.
+/// Extra time that the exporter and the drain of the log may take.
 const SLACK: Duration = Duration::from_secs(2);
 
 const PART: usize = 16 << 10;
 const CHUNKS: Mapping = Mapping::Chunked { bytes: PART as u64 };
-/// Several parts, several chunks, and a rest.
+/// Length of a file of several parts or chunks and a remainder.
 const LARGE: usize = 3 * PART + 100;
 
-/// How the store fails.
+/// A failure of the store.
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     what: &'static str,
     fault: Fault,
-    /// So many calls are answered first: it begins in the middle of an operation.
+    /// Calls that are answered before the failure: it begins in the middle of an operation.
     answered: u64,
-    ends: Ends,
+    ends: OutageEnd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Ends {
-    /// Long after calls are given up.
+enum OutageEnd {
+    /// The outage outlasts the retries of a call.
     Later,
-    /// Before they are: nobody sees it.
+    /// The outage ends within the retries of a call, so callers do not notice it.
     Soon,
-    /// By itself, after so many calls.
+    /// The outage ends by itself after this many calls.
     After(u64),
 }
 
 fn outages() -> Vec<Outage> {
     let outage = |what, fault, ends| Outage { what, fault, answered: 0, ends };
     let in_the_middle = [1, 2, 3, 4, 6].into_iter().flat_map(|answered| {
-        let silent = outage("stops answering", Fault::InVain(CALL), Ends::Later);
-        let loses_one = outage("loses a reply in between", Fault::lost_reply(), Ends::After(1));
+        let silent = outage("stops answering", Fault::InVain(CALL), OutageEnd::Later);
+        let loses_one = outage("loses a reply in between", Fault::lost_reply(), OutageEnd::After(1));
         [Outage { answered, ..silent }, Outage { answered, ..loses_one }]
     });
     let from_the_beginning = [
-        outage("does not answer", Fault::InVain(CALL), Ends::Later),
-        outage("does not answer for a moment", Fault::Stall, Ends::Soon),
-        outage("misses one call", Fault::InVain(CALL), Ends::After(1)),
-        outage("refuses at once", Fault::unavailable(), Ends::Later),
-        outage("is busy", Fault::throttled(), Ends::Later),
-        outage("answers nonsense", Fault::Before(|| StoreError::Corrupt("nonsense".into())), Ends::Later),
-        outage("loses every reply", Fault::lost_reply(), Ends::Later),
-        outage("loses one reply", Fault::lost_reply(), Ends::After(1)),
-        outage("breaks off at once", Fault::CutBody(0), Ends::Later),
-        outage("breaks off later", Fault::CutBody(1000), Ends::Later),
-        outage("breaks off once", Fault::CutBody(1000), Ends::After(1)),
-        outage("has another tag", Fault::OtherEtag, Ends::Later),
+        outage("does not answer", Fault::InVain(CALL), OutageEnd::Later),
+        outage("does not answer for a moment", Fault::Stall, OutageEnd::Soon),
+        outage("misses one call", Fault::InVain(CALL), OutageEnd::After(1)),
+        outage("refuses at once", Fault::unavailable(), OutageEnd::Later),
+        outage("is busy", Fault::throttled(), OutageEnd::Later),
+        outage(
+            "answers nonsense",
+            Fault::Before(|| StoreError::Corrupt("nonsense".into())),
+            OutageEnd::Later,
+        ),
+        outage("loses every reply", Fault::lost_reply(), OutageEnd::Later),
+        outage("loses one reply", Fault::lost_reply(), OutageEnd::After(1)),
+        outage("breaks off at once", Fault::CutBody(0), OutageEnd::Later),
+        outage("breaks off later", Fault::CutBody(1000), OutageEnd::Later),
+        outage("breaks off once", Fault::CutBody(1000), OutageEnd::After(1)),
+        outage("has another tag", Fault::OtherEtag, OutageEnd::Later),
     ];
     from_the_beginning.into_iter().chain(in_the_middle).collect()
 }
@@ -74,34 +78,34 @@ type Step<T> = for<'w> fn(&'w World, Option<Handle>) -> BoxFuture<'w, Result<T>>
 /// One operation of a program.
 struct Operation {
     name: &'static str,
-    /// How many calls it makes one after the other, at most, of which none is answered.
-    turns: u32,
-    /// What it needs that is done before the outage.
+    /// Maximum number of consecutive calls of the operation that each run into their time limit.
+    calls_max: u32,
+    /// Preparation before the outage.
     prepare: Step<Option<Handle>>,
     run: Step<()>,
-    /// What it leaves cannot be tried again.
-    is_last: bool,
+    /// Whether the operation closes its handle, so that it cannot be retried.
+    is_close: bool,
 }
 
 impl Operation {
     fn on(name: &'static str, prepare: Step<Option<Handle>>, run: Step<()>) -> Self {
-        Self { name, turns: 1, prepare, run, is_last: false }
+        Self { name, calls_max: 1, prepare, run, is_close: false }
     }
 
     fn new(name: &'static str, run: Step<()>) -> Self {
         Self::on(name, |_, _| async { Ok(None) }.boxed(), run)
     }
 
-    fn turns(self, turns: u32) -> Self {
-        Self { turns, ..self }
+    fn calls_max(self, calls_max: u32) -> Self {
+        Self { calls_max, ..self }
     }
 
-    fn last(self) -> Self {
-        Self { is_last: true, ..self }
+    fn closing(self) -> Self {
+        Self { is_close: true, ..self }
     }
 }
 
-/// A new small file, written and open.
+/// Creates and writes a small file, and leaves it open.
 fn written(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Handle>>> {
     async {
         let handle = world.create("written").await?;
@@ -111,7 +115,7 @@ fn written(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Hand
     .boxed()
 }
 
-/// A new file that has outgrown memory, open.
+/// Creates a file that exceeds memory, and leaves it open.
 fn streamed(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Handle>>> {
     async {
         let handle = world.create("streamed").await?;
@@ -121,7 +125,7 @@ fn streamed(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Han
     .boxed()
 }
 
-/// A file edited in its middle, open.
+/// Edits a file in its middle, and leaves it open.
 fn edited(world: &World, _: Option<Handle>) -> BoxFuture<'_, Result<Option<Handle>>> {
     async {
         let handle = world.open_handle("dir/large", libc::O_RDWR).await?;
@@ -172,39 +176,39 @@ fn operations() -> Vec<Operation> {
         new("open", |w, _| async { close(w, w.open_handle("dir/large", libc::O_RDONLY).await?).await }.boxed()),
         on("read", opened, |w, h| async move { reads_as_written(w, h.unwrap()).await }.boxed()),
         on("seek", opened, |w, h| async move { w.fs.seek(h.unwrap(), 0, Whence::Hole).await.map(drop) }.boxed()),
-        // The listing, the empty object for the kernel's first flush.
-        new("create and close", |w, _| async { close(w, w.create("made").await?).await }.boxed()).turns(2),
+        // Two calls: the listing, and the empty object for the kernel's first flush.
+        new("create and close", |w, _| async { close(w, w.create("made").await?).await }.boxed()).calls_max(2),
         on("write", opened, |w, h| async move { w.fs.write(h.unwrap(), 5, b"written").await }.boxed()),
         on("write a stream", created, |w, h| async move { write_pieces(w, h.unwrap(), 0..LARGE).await }.boxed()),
         on("fsync", written, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()),
-        // The parts under way, then giving them up.
-        on("fsync a stream", streamed, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()).turns(2),
+        // Two calls: the parts in flight, then the abort.
+        on("fsync a stream", streamed, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()).calls_max(2),
         on("fsync an edit", edited, |w, h| async move { w.fs.fsync(h.unwrap()).await }.boxed()),
-        // The flush that says so, the attempt at the last close, then giving the upload up.
-        on("close", written, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(2).last(),
-        on("close a stream", streamed, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(4).last(),
-        on("close an edit", edited, |w, h| async move { close(w, h.unwrap()).await }.boxed()).turns(2).last(),
+        // Up to four calls: the flush that fails, the attempt at the last close, then the abort of the upload.
+        on("close", written, |w, h| async move { close(w, h.unwrap()).await }.boxed()).calls_max(2).closing(),
+        on("close a stream", streamed, |w, h| async move { close(w, h.unwrap()).await }.boxed()).calls_max(4).closing(),
+        on("close an edit", edited, |w, h| async move { close(w, h.unwrap()).await }.boxed()).calls_max(2).closing(),
         on("fallocate", opened, |w, h| async move { w.fs.fallocate(h.unwrap(), 0, 0, 2 * LARGE as u64).await }.boxed()),
         new("truncate", |w, _| async { w.truncate("dir/large", 1000).await?; w.fs.sync().await }.boxed()),
-        // Whether only the answer was lost is asked once, here and below.
-        new("chmod", |w, _| async { w.chmod("dir/large", 0o604).await?; w.fs.sync().await }.boxed()).turns(2),
+        // Two calls, here and below: the second asks whether only the answer was lost.
+        new("chmod", |w, _| async { w.chmod("dir/large", 0o604).await?; w.fs.sync().await }.boxed()).calls_max(2),
         new("utimes", |w, _| async {
             let mtime = Some(vfs::Time::At(vfs::Timestamp::from_secs(1, 0)));
             w.set("small", Changes { mtime, ..Changes::default() }).await?;
             w.fs.sync().await
-        }.boxed()).turns(2),
+        }.boxed()).calls_max(2),
         new("mkdir", |w, _| async { w.mkdir("made").await.map(drop) }.boxed()),
-        new("rmdir", |w, _| async { w.rmdir("empty").await }.boxed()).turns(2),
+        new("rmdir", |w, _| async { w.rmdir("empty").await }.boxed()).calls_max(2),
         new("mknod", |w, _| async { w.mknod("made", Kind::Fifo).await.map(drop) }.boxed()),
         new("symlink", |w, _| async { w.symlink("made", b"target").await.map(drop) }.boxed()),
         new("link", |w, _| async {
             w.fs.link(w.ino("small").await?, vfs::Ino::ROOT, b"made").await.map(drop)
         }.boxed()),
-        new("unlink", |w, _| async { w.unlink("small").await }.boxed()).turns(2),
-        on("unlink what is open", opened, |w, _| async { w.unlink("dir/large").await }.boxed()).turns(3),
+        new("unlink", |w, _| async { w.unlink("small").await }.boxed()).calls_max(2),
+        on("unlink what is open", opened, |w, _| async { w.unlink("dir/large").await }.boxed()).calls_max(3),
         new("rename", |w, _| async { w.rename("small", "made").await }.boxed()),
         new("rename onto a file", |w, _| async { w.rename("small", "dir/large").await }.boxed()),
-        new("rename a directory", |w, _| async { w.rename("dir", "made").await }.boxed()).turns(2),
+        new("rename a directory", |w, _| async { w.rename("dir", "made").await }.boxed()).calls_max(2),
         new("setxattr", |w, _| async {
             w.fs.setxattr(w.ino("small").await?, b"user.a", b"value", 0, |_| true).await
         }.boxed()),
@@ -253,7 +257,7 @@ impl Volume {
     }
 }
 
-/// Everything that programs see of a volume.
+/// All of a volume that programs can see.
 type Contents = BTreeMap<String, (Kind, u16, Vec<u8>)>;
 
 async fn contents(world: &World) -> Contents {
@@ -265,7 +269,7 @@ async fn contents(world: &World) -> Contents {
     found
 }
 
-/// What an operation does where nothing fails: its errno, or 0, and what is there before and after.
+/// Result of an operation without failures: its errno, or 0, and the contents before and after it.
 struct Expected {
     errno: i32,
     before: Contents,
@@ -288,7 +292,7 @@ fn errno(outcome: Result<()>) -> i32 {
     outcome.err().map_or(0, |error| error.errno())
 }
 
-/// One case of the matrix; what is wrong about it, and how many calls' time it took.
+/// Runs one case of the matrix; returns what is wrong, and how many call durations it took.
 async fn case(
     volume: Volume,
     operation: &Operation,
@@ -298,15 +302,15 @@ async fn case(
     let mut wrong = Vec::new();
     let world = volume.mount().await;
     let handle = (operation.prepare)(&world, None).await.unwrap();
-    // What is known is not believed any more: operations begin with a look.
+    // Cached state has expired, so operations begin with a request.
     world.expire();
     let faults = &world.bucket.faults;
     let rule = Rule::new(outage.fault).after(outage.answered);
     faults.add(match outage.ends {
-        Ends::After(calls) => rule.times(calls),
-        Ends::Later | Ends::Soon => rule.always(),
+        OutageEnd::After(calls) => rule.times(calls),
+        OutageEnd::Later | OutageEnd::Soon => rule.always(),
     });
-    if outage.ends == Ends::Soon {
+    if outage.ends == OutageEnd::Soon {
         let faults = faults.clone();
         tokio::spawn(async move {
             tokio::time::sleep(CALL / 2).await;
@@ -315,55 +319,55 @@ async fn case(
         });
     }
     let began = Instant::now();
-    let limit = operation.turns * CALL + SLACK;
+    let limit = operation.calls_max * CALL + SLACK;
     let outcome = tokio::time::timeout(10 * limit, (operation.run)(&world, handle)).await;
     let took = began.elapsed();
-    let turns = took.as_secs().div_ceil(CALL.as_secs()) as u32;
+    let calls = took.as_secs().div_ceil(CALL.as_secs()) as u32;
     if took > limit {
         wrong.push(format!("took {} s, not {}", took.as_secs(), limit.as_secs()));
     }
-    let is_seen = outage.ends != Ends::Soon;
+    let is_seen = outage.ends != OutageEnd::Soon;
     let failed = match outcome {
         Err(_) => {
             wrong.push("hangs".into());
-            return (wrong, turns);
+            return (wrong, calls);
         }
         Ok(outcome) => errno(outcome),
     };
-    // An object whose tag changes under an open file is a stranger's.
+    // An object whose tag changes under an open file counts as foreign.
     let is_stated = failed == expected.errno || is_seen && matches!(failed, libc::EIO | libc::ESTALE);
     if !is_stated {
         wrong.push(format!("errno {failed}, not {} or EIO", expected.errno));
     }
     faults.clear();
     world.expire();
-    if failed != expected.errno && !operation.is_last {
+    if failed != expected.errno && !operation.is_close {
         let again = errno((operation.run)(&world, handle).await);
-        // It had taken effect, if only in part.
+        // The operation had taken effect, at least in part.
         if again != expected.errno && !matches!(again, libc::EEXIST | libc::ENOENT | libc::ENOTEMPTY) {
-            wrong.push(format!("errno {again} once the store was back"));
+            wrong.push(format!("errno {again} after the store was back"));
         }
     }
-    if let Some(handle) = handle.filter(|_| !operation.is_last)
+    if let Some(handle) = handle.filter(|_| !operation.is_close)
         && let Err(error) = close(&world, handle).await
     {
-        wrong.push(format!("the last close failed once the store was back: {error}"));
+        wrong.push(format!("the last close failed after the store was back: {error}"));
     }
     world.settle().await;
     let found = contents(&world).await;
     let is_moving = operation.name == "rename a directory" && is_under_either(&found, expected);
     let is_dropped =
-        operation.is_last && failed != expected.errno && without_new(&found, volume) == expected.before;
+        operation.is_close && failed != expected.errno && without_new(&found, volume) == expected.before;
     if found != expected.after && !is_dropped && !is_moving {
         wrong.push(format!("found {:?}, not {:?}", names(&found), names(&expected.after)));
     }
     if let Err(error) = world.is_healthy().await {
         wrong.push(error);
     }
-    (wrong, turns)
+    (wrong, calls)
 }
 
-/// Without the file whose close failed: where its name is not in the bucket, it stays as it was created, empty.
+/// Returns the contents without the file whose close failed: unless names are in the bucket, it stays as an empty file.
 fn without_new(contents: &Contents, volume: Volume) -> Contents {
     let is_new = |path: &str, body: &[u8]| {
         volume.layout != Layout::ByPath && ["/written", "/streamed"].contains(&path) && body.is_empty()
@@ -372,7 +376,7 @@ fn without_new(contents: &Contents, volume: Volume) -> Contents {
     old.map(|(path, what)| (path.clone(), what.clone())).collect()
 }
 
-/// Every file of `dir` is there, or where it was to go, or both (S80).
+/// Returns whether every file of `dir` is at its old or its new path, or at both (S80).
 fn is_under_either(found: &Contents, expected: &Expected) -> bool {
     expected.before.iter().filter(|(_, (kind, ..))| *kind == Kind::File).all(|(path, what)| {
         let moved = path.replace("/dir/", "/made/");
@@ -397,8 +401,8 @@ async fn matrix(layout: Layout) {
             let mut longest = 0;
             for outage in outages() {
                 cases += 1;
-                let (found, turns) = case(volume, &operation, outage, &expected).await;
-                longest = longest.max(turns);
+                let (found, calls) = case(volume, &operation, outage, &expected).await;
+                longest = longest.max(calls);
                 wrong.extend(found.into_iter().map(|what| {
                     let Outage { what: outage, answered, .. } = outage;
                     format!(
@@ -407,7 +411,7 @@ async fn matrix(layout: Layout) {
                     )
                 }));
             }
-            println!("{volume:?}: {}: {longest} of {} turns", operation.name, operation.turns);
+            println!("{volume:?}: {}: {longest} of {} calls", operation.name, operation.calls_max);
         }
     }
     println!("{layout:?}: {cases} cases");
@@ -429,8 +433,8 @@ async fn s120_s123_every_operation_in_every_outage_in_chunks() {
     matrix(Layout::Chunked).await;
 }
 
-/// Files that wait on disk for a store share the memory for their upload. Each of 200 closes had it for as long as a call is
-/// repeated, one after the other: they took 50 minutes to fail.
+/// Files that wait on disk for a store share the memory for their upload. Each of 200 closes held it for the retries of a call,
+/// one after the other: they took 50 minutes to fail.
 #[tokio::test(start_paused = true)]
 async fn s123_closes_that_wait_for_memory_fail_together() {
     const FILES: usize = 50;
@@ -451,7 +455,7 @@ async fn s123_closes_that_wait_for_memory_fail_together() {
     let began = Instant::now();
     let closed = futures_util::future::join_all(handles.iter().map(|handle| world.close(*handle))).await;
     assert!(closed.iter().all(Result::is_err), "{closed:?}");
-    // A close tries when the file is flushed and when it is released, and each may wait for one that began before.
+    // A close tries at the flush and at the release, and each attempt may wait for an earlier one.
     assert!(began.elapsed() <= 4 * CALL + SLACK, "{:?}", began.elapsed());
     bucket.faults.clear();
     world.write_file("0", BODY).await.unwrap();

@@ -1,15 +1,15 @@
-//! Stores and moves of trees that have nothing to do with each other never wait for each other.
+//! Stores and moves of unrelated trees do not wait for each other.
 
 use crate::world::World;
 use std::time::Duration;
 use store::wrap::Operation;
 use vfs::Ino;
 
-/// The rename of a directory waited for all uploads in flight, and while it waited everything else that stores had to wait as
-/// well: beside the upload of a large file, one `mv` of an unrelated directory stopped every `close`, `mkdir`, `unlink` and
-/// PUT of the mount until the upload was over.
+/// Regression: the rename of a directory waited for all uploads in flight, and all other stores waited for the rename. During
+/// the upload of a large file, one `mv` of an unrelated directory blocked every `close`, `mkdir`, `unlink` and PUT of the mount
+/// until the upload was over.
 #[tokio::test(start_paused = true)]
-async fn s416_a_slow_upload_stops_no_rename_elsewhere_and_no_other_store() {
+async fn s416_a_slow_upload_blocks_no_unrelated_rename_or_store() {
     let world = World::new().await;
     for path in ["slow", "a", "other"] {
         world.mkdir(path).await.unwrap();
@@ -24,7 +24,7 @@ async fn s416_a_slow_upload_stops_no_rename_elsewhere_and_no_other_store() {
         async move { fs.flush(slow).await }
     });
     let answer = held.done().await;
-    // The slow file's own directory cannot go before the upload has ended.
+    // The directory of the file that is being uploaded cannot be renamed before the upload has ended.
     let own = tokio::spawn({
         let fs = world.fs.clone();
         async move { fs.rename((Ino::ROOT, b"slow"), (Ino::ROOT, b"slower"), 0).await }
@@ -38,7 +38,9 @@ async fn s416_a_slow_upload_stops_no_rename_elsewhere_and_no_other_store() {
         world.rmdir("other/dir").await.unwrap();
         world.rename("b", "other/b").await.unwrap();
     };
-    tokio::time::timeout(Duration::from_secs(60), others).await.expect("nothing waits for the slow upload");
+    tokio::time::timeout(Duration::from_secs(60), others)
+        .await
+        .expect("an unrelated operation waits for the slow upload");
     assert!(!upload.is_finished() && !own.is_finished());
     answer.send(()).unwrap();
     upload.await.unwrap().unwrap();
@@ -49,17 +51,17 @@ async fn s416_a_slow_upload_stops_no_rename_elsewhere_and_no_other_store() {
     world.assert_healthy().await;
 }
 
-/// `mkdir` in a directory that is being renamed, and the rename of that directory to a name at which one is made: both end.
+/// `mkdir` in a directory that is being renamed, and a rename of that directory to a name that is being created, both complete.
 #[tokio::test]
-async fn s416_directories_are_made_and_renamed_at_the_same_time() {
+async fn s416_directories_are_created_and_renamed_concurrently() {
     let world = World::new().await;
     for round in 0..20 {
         let (dir, to) = (format!("d{round}"), format!("t{round}"));
         world.mkdir(&dir).await.unwrap();
-        let (inside, beside) = (format!("{dir}/x"), to.clone());
+        let (inside, sibling) = (format!("{dir}/x"), to.clone());
         let (made, renamed, taken) =
-            tokio::join!(world.mkdir(&inside), world.rename_at_once(&dir, &to, 0), world.mkdir(&beside));
-        // Which of them comes first is open, but an error is one that POSIX names.
+            tokio::join!(world.mkdir(&inside), world.rename_at_once(&dir, &to, 0), world.mkdir(&sibling));
+        // Either may come first, but errors must be those that POSIX allows.
         let errno = |done: vfs::Result<()>| done.err().map_or(0, |error| error.errno());
         let (made, taken) = (errno(made.map(drop)), errno(taken.map(drop)));
         let renamed = errno(renamed);

@@ -1,4 +1,4 @@
-//! Quotas while files are written: what is refused loses nothing that was kept, and leaves nothing behind.
+//! Quotas and writes: a refused write loses no data that was accepted, and leaves nothing behind.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use vfs::{Handle, Limits, Mapping};
@@ -15,7 +15,7 @@ impl World {
         self.fs.quota(b"").await.unwrap().unwrap().used.bytes
     }
 
-    /// A file of its own whose writes are not published.
+    /// Creates a file with unpublished writes.
     async fn written(&self, name: &str, body: &[u8]) -> Handle {
         let handle = self.create(name).await.unwrap();
         self.write_all(handle, body).await.unwrap();
@@ -28,10 +28,11 @@ impl World {
     }
 }
 
-/// Two files have room each, but not together: the second is refused when it is stored, keeps its bytes, and is stored
-/// when there is room. Once the bytes had gone to the store, and a second attempt would have named zeros in their place.
+/// Two files fit into the quota separately, but not together: the second is refused at its commit, keeps its bytes, and is
+/// stored once there is room. Before, the bytes were released after the upload, and a second attempt would have named zeros
+/// instead.
 #[tokio::test]
-async fn s114_s174_what_is_refused_when_it_is_stored_is_kept() {
+async fn s114_s174_writes_refused_at_the_commit_are_kept() {
     for mapping in [Mapping::Whole, Mapping::Chunked { bytes: MIB_BYTES }] {
         for len in [2 * MIB, 20 * MIB] {
             let world = Bucket::by_inode(mapping).await.mount(|_| {}).await;
@@ -42,7 +43,7 @@ async fn s114_s174_what_is_refused_when_it_is_stored_is_kept() {
             assert_eq!(errno(world.fs.flush(two).await), libc::ENOSPC);
             assert_eq!(errno(world.fs.fsync(two).await), libc::ENOSPC);
             if len < 8 * MIB {
-                // A stream is read from what it stores.
+                // A stream can be read only from the objects that it stores.
                 assert!(world.read_all(two).await.unwrap() == body, "{mapping:?} {len}");
             }
             world.close(one).await.unwrap();
@@ -57,7 +58,7 @@ async fn s114_s174_what_is_refused_when_it_is_stored_is_kept() {
 }
 
 #[tokio::test]
-async fn s174_what_was_refused_to_the_end_leaves_nothing() {
+async fn s174_writes_refused_until_the_close_leave_nothing() {
     for len in [2 * MIB, 20 * MIB] {
         let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
         world.limit(len as u64 / MIB_BYTES + 1).await;

@@ -1,4 +1,4 @@
-//! Many programs in one directory at the same time, while it is listed: names and bytes stay true.
+//! Many programs in one directory at the same time, while it is listed: names and bytes stay consistent.
 
 use crate::world::{Bucket, CALLER, MIB, World, pattern, program};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use store::Entropy;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::Changes;
 
-/// Does something at random under names that all programs share; errors of a race are no news.
+/// Performs a random operation on names that all programs share; errors caused by races are expected.
 async fn act(world: &World, random: &Entropy) {
     let dirs = ["d1", "d2", "d1/sub"];
     let path = |random: &Entropy| format!("{}/{}", dirs[random.below(3) as usize], random.below(6));
@@ -75,14 +75,14 @@ async fn run(seed: u64, bucket: Bucket, steps: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s31_s80_programs_in_each_others_way() {
+async fn s31_s80_concurrent_programs() {
     for seed in 0..6 {
         run(seed, Bucket::in_memory(), 150).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s31_s80_programs_in_each_others_way_in_a_directory() {
+async fn s31_s80_concurrent_programs_over_a_directory_store() {
     run(50, Bucket::in_directory(), 60).await;
 }
 
@@ -120,8 +120,8 @@ async fn s79_a_commit_and_a_rename_at_the_same_time() {
     }
 }
 
-/// A `chmod` while the bytes were on their way: their headers had the old mode, and it was taken for granted that they
-/// had the new one (world of files 5612).
+/// A `chmod` during an upload: the uploaded headers had the old mode, but the new one counted as exported (world of files
+/// 5612).
 #[tokio::test]
 async fn s18_a_mode_set_during_an_upload_is_exported() {
     let world = Arc::new(World::new().await);
@@ -141,10 +141,10 @@ async fn s18_a_mode_set_during_an_upload_is_exported() {
     assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
 }
 
-/// Another descriptor's `fsync` replaced the object while a read of the bytes below the writes was on its way: the
-/// reader got ESTALE though all of it was this mount's (world of files 20073).
+/// Another descriptor's `fsync` replaced the object while a read of the bytes below the writes was in flight: the reader got
+/// ESTALE although all bytes were this mount's (world of files 20073).
 #[tokio::test]
-async fn s30_a_read_goes_on_while_the_object_below_is_replaced() {
+async fn s30_a_read_continues_while_the_base_object_is_replaced() {
     let world = Arc::new(World::new().await);
     let mut body = pattern(300_000);
     world.write_file("file", &body).await.unwrap();
@@ -175,10 +175,10 @@ async fn s30_a_read_goes_on_while_the_object_below_is_replaced() {
     assert_eq!(reading.await.unwrap().unwrap(), body);
 }
 
-/// A truncation to the same length left a file open for editing with nothing to publish: a `chmod` then was to be taken
-/// along by writes that never came (world of files 11714).
+/// A truncation to the same length left a file in the edited state with nothing to publish: a `chmod` then waited for a commit
+/// that never came (world of files 11714).
 #[tokio::test]
-async fn s18_a_mode_is_exported_where_nothing_is_to_be_published() {
+async fn s18_a_mode_is_exported_without_unpublished_writes() {
     let world = World::new().await;
     world.write_file("file", b"body").await.unwrap();
     let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
@@ -192,8 +192,8 @@ async fn s18_a_mode_is_exported_where_nothing_is_to_be_published() {
     assert_eq!(world.read_file("file").await.unwrap(), b"body");
 }
 
-/// The kernel says in the background that a file is closed. An unlink that came between was done, and said that there was no
-/// such file, as the last handle had taken the orphan along.
+/// The kernel reports a close in the background. An unlink in between succeeded but returned ENOENT, because the last handle
+/// had deleted the orphan.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s31_a_file_is_removed_while_its_last_handle_is_closed() {
     for bucket in Bucket::by_inode_each().await {

@@ -1,4 +1,4 @@
-//! Rename: what shows at once and moves then, what it refuses, what is left when it fails.
+//! Rename: what is visible at once, what moves later, what is refused, and the state after failures.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use store::wrap::{Fault, Operation, Rule};
@@ -40,13 +40,13 @@ async fn s75_a_rename_of_a_file_is_a_copy_and_a_delete() {
     assert_eq!(world.requests(world.rename("a", "b")).await, "Copy 1, Delete 1");
     world.chmod("b", 0o600).await.unwrap();
     assert_eq!(world.requests(world.rename("b", "c")).await, "Copy 1, Delete 1");
-    assert_eq!(world.requests(world.fs.sync()).await, "Head 1, Copy 1", "the change follows");
+    assert_eq!(world.requests(world.fs.sync()).await, "Head 1, Copy 1", "the attributes are exported later");
     assert_eq!(world.bucket.header("c", "file-permissions").await.unwrap(), "0100600");
 }
 
-/// A copy has another tag than what it was made of, and means the same bytes.
+/// A copy has another etag than its source, but the same bytes.
 #[tokio::test]
-async fn s225_what_is_cached_of_a_file_stays_when_its_object_has_moved() {
+async fn s225_cached_data_of_a_file_stays_valid_when_its_object_has_moved() {
     let world = World::new().await;
     let body = pattern(3 * MIB);
     world.write_file("a", &body).await.unwrap();
@@ -95,7 +95,7 @@ async fn s77_flags() {
     assert_eq!(errno(world.rename_with("c", "d", libc::RENAME_NOREPLACE).await), libc::EEXIST);
     assert_eq!(world.bucket.object("d").await.unwrap(), b"theirs");
     assert_eq!(world.read_file("c").await.unwrap(), b"a");
-    // Nobody here has heard of this one yet: it stays, and the file is kept aside.
+    // This mount does not know the object yet: the object stays, and the file is preserved in `lost+found`.
     world.bucket.put("e", "theirs too").await;
     world.rename_with("c", "e", libc::RENAME_NOREPLACE).await.unwrap();
     world.expire();
@@ -106,7 +106,7 @@ async fn s77_flags() {
 }
 
 #[tokio::test]
-async fn s78_what_rename_refuses() {
+async fn s78_invalid_renames_are_refused() {
     let world = World::new().await;
     world.mkdir("dir").await.unwrap();
     world.mkdir("dir/sub").await.unwrap();
@@ -126,7 +126,7 @@ async fn s78_what_rename_refuses() {
 }
 
 #[tokio::test]
-async fn s79_attributes_and_descriptors_go_along() {
+async fn s79_attributes_and_descriptors_are_kept() {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
     let at = Timestamp::from_secs(1_000_000_000, 123_456_789);
     for directory in [false, true] {
@@ -181,7 +181,7 @@ async fn s79_attributes_and_descriptors_go_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s80_objects_that_cannot_move_show_where_they_were_renamed_to() {
+async fn s80_objects_that_cannot_move_are_visible_at_their_new_names() {
     for operation in [Operation::List, Operation::Copy, Operation::Delete] {
         for after in [0, 1, 5] {
             let place = format!("{operation:?} after {after}");
@@ -216,8 +216,8 @@ async fn s80_a_file_that_cannot_move_has_its_new_name_and_moves_later() {
         world.write_file("a", b"a").await.unwrap();
         world.write_file("b", b"b").await.unwrap();
         let open = world.open_handle("b", libc::O_RDONLY).await.unwrap();
-        let aside = u64::from(operation == Operation::Copy);
-        world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).after(aside).always());
+        let skipped = u64::from(operation == Operation::Copy);
+        world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).after(skipped).always());
         world.rename("a", "b").await.unwrap();
         assert!(world.fs.status().moving.failure.is_some());
         assert_eq!(world.read_file("b").await.unwrap(), b"a", "{operation:?}");
@@ -232,9 +232,9 @@ async fn s80_a_file_that_cannot_move_has_its_new_name_and_moves_later() {
     }
 }
 
-/// What the caller of a rename waits for.
+/// The requests for which the caller of a rename waits.
 #[tokio::test]
-async fn s81_a_rename_asks_the_store_for_nothing() {
+async fn s81_a_rename_sends_no_request() {
     let bucket = Bucket::in_memory();
     for n in 0..200 {
         bucket.put(format!("dir/file-{n}"), n.to_string()).await;
@@ -242,7 +242,7 @@ async fn s81_a_rename_asks_the_store_for_nothing() {
     let world = bucket.mount(|_| {}).await;
     world.write_file("file", pattern(3 * MIB)).await.unwrap();
     world.stat("dir").await.unwrap();
-    // It has no marker: its contents are all there is of it.
+    // The directory has no marker; only its contents make it exist.
     world.names("/").await.unwrap();
     bucket.faults.set_down(true);
     world.rename_at_once("file", "renamed", 0).await.unwrap();
@@ -261,9 +261,9 @@ async fn s81_a_rename_asks_the_store_for_nothing() {
     assert_eq!(world.fs.status().moving.renames, 0);
 }
 
-/// The process ends before anything has moved, and so does the next.
+/// The process ends before anything has moved, and so does the next one.
 #[tokio::test]
-async fn s81_what_was_renamed_outlives_the_mount() {
+async fn s81_renames_survive_the_mount() {
     let bucket = Bucket::with_metadata();
     let moves = tempfile::NamedTempFile::new().unwrap();
     let keep = |config: &mut vfs::Config| config.moves_path = moves.path().to_owned();
@@ -277,7 +277,7 @@ async fn s81_what_was_renamed_outlives_the_mount() {
     world.rename_at_once("old", "there", 0).await.unwrap();
     world.fs.sync_names().await.unwrap();
     drop(world);
-    freed(moves.path()).await;
+    wait_for_journal(moves.path()).await;
     let again = bucket.mount(keep).await;
     bucket.faults.set_down(false);
     assert_eq!(again.names("/").await.unwrap(), ["moved", "there"]);
@@ -288,9 +288,9 @@ async fn s81_what_was_renamed_outlives_the_mount() {
     assert_eq!(bucket.keys().await, ["moved/", "moved/file", "there"]);
 }
 
-/// The end of a mount that only reads moved what an earlier one had renamed.
+/// Regression: the end of a read-only mount moved objects that an earlier mount had renamed.
 #[tokio::test]
-async fn s81_s90_a_mount_that_only_reads_shows_what_was_renamed_and_moves_nothing() {
+async fn s81_s90_a_read_only_mount_shows_renames_and_moves_nothing() {
     let bucket = Bucket::with_metadata();
     let moves = tempfile::NamedTempFile::new().unwrap();
     let world = bucket.mount(|config| config.moves_path = moves.path().to_owned()).await;
@@ -298,7 +298,7 @@ async fn s81_s90_a_mount_that_only_reads_shows_what_was_renamed_and_moves_nothin
     bucket.faults.set_down(true);
     world.rename_at_once("old", "new", 0).await.unwrap();
     drop(world);
-    freed(moves.path()).await;
+    wait_for_journal(moves.path()).await;
     bucket.faults.set_down(false);
     let reading =
         bucket.mount(|config| (config.moves_path, config.read_only) = (moves.path().to_owned(), true)).await;
@@ -308,8 +308,8 @@ async fn s81_s90_a_mount_that_only_reads_shows_what_was_renamed_and_moves_nothin
     assert_eq!(bucket.keys().await, ["old"]);
 }
 
-/// The mount before lets go of the journal when its last attempt ends.
-async fn freed(moves: &std::path::Path) {
+/// Waits until the previous mount has released the journal, after its last attempt.
+async fn wait_for_journal(moves: &std::path::Path) {
     let file = std::fs::File::open(moves).unwrap();
     while rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

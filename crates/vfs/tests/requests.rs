@@ -1,4 +1,4 @@
-//! How many requests things take; more than this is a regression.
+//! Numbers of requests that operations take; more are a regression.
 
 use crate::world::{Bucket, MIB, World, pattern};
 use store::wrap::Operation;
@@ -18,14 +18,14 @@ async fn s13_a_cold_small_read_is_one_get() {
 }
 
 #[tokio::test]
-async fn s130_what_the_page_cache_above_has_takes_no_memory() {
+async fn s130_bytes_in_the_page_cache_above_are_not_cached_again() {
     let bucket = Bucket::in_memory();
     bucket.put("small", pattern(10_000)).await;
     bucket.put("big", pattern(32 * MIB)).await;
     let world = bucket.mount(|config| config.page_cache_above = true).await;
     for (name, size_bytes) in [("small", 10_000), ("big", 32 * MIB)] {
         let handle = world.open_handle(name, libc::O_RDONLY).await.unwrap();
-        // A page cache asks for pages, and for none behind the end.
+        // A page cache requests whole pages, and none behind the end.
         for at in (0..size_bytes).step_by(128 << 10) {
             let len = (size_bytes - at).next_multiple_of(4096).min(128 << 10);
             world.fs.read(handle, at as u64, len).await.unwrap();
@@ -36,11 +36,7 @@ async fn s130_what_the_page_cache_above_has_takes_no_memory() {
     let handle = world.open_handle("big", libc::O_RDONLY).await.unwrap();
     world.fs.read(handle, 17 * MIB as u64, 4096).await.unwrap();
     world.close(handle).await.unwrap();
-    assert_eq!(
-        world.fs.status().read_bytes,
-        128 << 10,
-        "of what is read here and there the rest may be next"
-    );
+    assert_eq!(world.fs.status().read_bytes, 128 << 10, "the block around a random read is kept");
 }
 
 #[tokio::test]
@@ -97,7 +93,7 @@ async fn s132_listing_5000_entries_is_five_pages() {
     assert_eq!(looked_up.await, "nothing");
 }
 
-/// The first lookup in a flat bucket of a million keys listed eight pages, one after the other, before it asked for the name.
+/// The first lookup in a flat bucket of a million keys listed eight pages sequentially before it requested the name.
 #[tokio::test]
 async fn s132_a_lookup_in_a_large_directory_does_not_list_it() {
     let bucket = Bucket::in_memory();
@@ -113,11 +109,15 @@ async fn s132_a_lookup_in_a_large_directory_does_not_list_it() {
     assert_eq!(world.requests(world.stat("file-19998")).await, "nothing");
     world.expire();
     world.stat("file-19998").await.unwrap();
-    assert_eq!(world.requests(world.stat("file-19998")).await, "nothing", "it was looked at a moment ago");
+    assert_eq!(
+        world.requests(world.stat("file-19998")).await,
+        "nothing",
+        "the name was looked up a moment ago"
+    );
 }
 
 #[tokio::test]
-async fn s32_an_open_looks_again_in_a_directory_believed_for_long() {
+async fn s32_an_open_revalidates_in_a_directory_trusted_for_long() {
     let bucket = Bucket::in_memory();
     for n in 0..17_000 {
         bucket.put(format!("file-{n:05}"), "").await;

@@ -1,4 +1,4 @@
-//! One world of a test: a bucket, the mounts over it, and a clock that the test moves.
+//! The world of a test: a bucket, the mounts over it, and a clock that the test controls.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -25,31 +25,31 @@ use vfs::{
 pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 pub(crate) const MIB: usize = 1 << 20;
 
-/// A clock that ticks whenever it is looked at, as a machine's does, and jumps when told.
+/// A clock that advances slightly at each reading, like a real one, and jumps on request.
 #[derive(Debug, Default)]
-pub(crate) struct Ticking {
+pub(crate) struct TestClock {
     elapsed: AtomicI64,
-    /// How far the wall clock was set forward, in nanoseconds.
+    /// Offset by which the wall clock was set, in nanoseconds.
     set: AtomicI64,
 }
 
 /// Noon of the first of January 2026, UTC.
 const NOON: i64 = 1_767_268_800_000_000_000;
 
-impl Ticking {
-    /// Time passes.
+impl TestClock {
+    /// Lets time pass.
     pub(crate) fn advance(&self, by: Duration) -> Timestamp {
         let elapsed = self.elapsed.fetch_add(by.as_nanos() as i64, Ordering::SeqCst);
         Timestamp(NOON + elapsed + self.set.load(Ordering::SeqCst))
     }
 
-    /// The wall clock is set so many seconds forward or back, and no time passes.
+    /// Sets the wall clock forward or back, without time passing.
     pub(crate) fn set(&self, by_secs: i64) {
         self.set.fetch_add(by_secs * 1_000_000_000, Ordering::SeqCst);
     }
 }
 
-impl Clock for Ticking {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         self.advance(Duration::from_micros(1))
     }
@@ -60,33 +60,33 @@ impl Clock for Ticking {
     }
 }
 
-/// Answers that take their time: what a call saw or did is already old when the caller hears of it.
+/// Delays answers: the outcome of a call is already old when its caller gets it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Late(Arc<Mutex<Vec<(Operation, TellWhenDone)>>>);
+pub(crate) struct DelayedAnswers(Arc<Mutex<Vec<(Operation, DoneSender)>>>);
 
-/// Told when the call is done, with what lets its answer go.
-type TellWhenDone = oneshot::Sender<oneshot::Sender<()>>;
+/// Notified when a call has taken effect, with a sender that releases its answer.
+type DoneSender = oneshot::Sender<oneshot::Sender<()>>;
 
-/// A call whose answer is to be held back.
-pub(crate) struct HeldBack(oneshot::Receiver<oneshot::Sender<()>>);
+/// A call whose answer is held back.
+pub(crate) struct HeldAnswer(oneshot::Receiver<oneshot::Sender<()>>);
 
-impl Late {
-    /// The next call of this kind takes effect, but its answer waits.
-    pub(crate) fn hold(&self, operation: Operation) -> HeldBack {
+impl DelayedAnswers {
+    /// Holds back the answer of the next call of this kind; the call itself takes effect.
+    pub(crate) fn hold(&self, operation: Operation) -> HeldAnswer {
         let (sender, receiver) = oneshot::channel();
         self.0.lock().unwrap().push((operation, sender));
-        HeldBack(receiver)
+        HeldAnswer(receiver)
     }
 }
 
-impl HeldBack {
-    /// Waits until the call has taken effect; the answer goes out when the result is sent to (or dropped).
+impl HeldAnswer {
+    /// Waits until the call has taken effect. The answer is released when the result is sent to or dropped.
     pub(crate) async fn done(self) -> oneshot::Sender<()> {
         self.0.await.unwrap()
     }
 }
 
-impl Layer for Late {
+impl Layer for DelayedAnswers {
     async fn around<T: Send>(
         &self,
         call: &Call,
@@ -107,15 +107,15 @@ impl Layer for Late {
     }
 }
 
-/// The bucket, as its other users see it, and what can be done to the way there.
+/// The bucket as other clients see it, with the wrappers that a mount's requests pass.
 #[derive(Clone)]
 pub(crate) struct Bucket {
     store: Arc<dyn ObjectStore>,
-    pub(crate) clock: Arc<Ticking>,
+    pub(crate) clock: Arc<TestClock>,
     pub(crate) trace: Trace,
     pub(crate) faults: Faults,
-    pub(crate) late: Late,
-    /// Shared by all mounts, where the bucket does not tell all names.
+    pub(crate) late: DelayedAnswers,
+    /// The engine that all mounts share, if the bucket alone cannot restore all names.
     engine: Option<Arc<dyn Engine>>,
     _dir: Option<Arc<TempDir>>,
 }
@@ -124,7 +124,7 @@ pub(crate) struct Bucket {
 pub(crate) struct World {
     pub(crate) fs: Arc<Filesystem>,
     pub(crate) bucket: Bucket,
-    /// In front of the bucket, where the mount acknowledges what is in it.
+    /// The write-back log in front of the bucket, if the mount uses one.
     log: Option<Arc<Writeback>>,
     config: Config,
     cache: TempDir,
@@ -132,43 +132,43 @@ pub(crate) struct World {
 
 impl Bucket {
     pub(crate) fn in_memory() -> Self {
-        let clock = Arc::new(Ticking::default());
+        let clock = Arc::new(TestClock::default());
         let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
         let store = MemoryStore::with_limits(clock.clone(), limits);
         Self::of(Arc::new(store), clock, None)
     }
 
     pub(crate) fn in_directory() -> Self {
-        let clock = Arc::new(Ticking::default());
+        let clock = Arc::new(TestClock::default());
         let dir = TempDir::new().unwrap();
         let options = DirOptions { durability: Durability::None, read_only: false };
         let store = DirStore::open(dir.path(), options, clock.clone(), Arc::new(Entropy::new(3))).unwrap();
         Self::of(Arc::new(store), clock, Some(Arc::new(dir)))
     }
 
-    fn of(store: Arc<dyn ObjectStore>, clock: Arc<Ticking>, dir: Option<Arc<TempDir>>) -> Self {
+    fn of(store: Arc<dyn ObjectStore>, clock: Arc<TestClock>, dir: Option<Arc<TempDir>>) -> Self {
         Self {
             store,
             clock,
             trace: Trace::new(),
             faults: Faults::new(),
-            late: Late::default(),
+            late: DelayedAnswers::default(),
             engine: None,
             _dir: dir,
         }
     }
 
-    /// A volume for each mapping whose objects are named by inode.
+    /// Returns volumes named by inode, one per mapping.
     pub(crate) async fn by_inode_each() -> [Self; 2] {
         [Self::by_inode(Mapping::Whole).await, Self::by_inode(CHUNKED).await]
     }
 
-    /// A volume whose objects are named by inode, with metadata that outlives its mounts.
+    /// Returns a volume named by inode, with metadata that outlives its mounts.
     pub(crate) async fn by_inode(mapping: Mapping) -> Self {
         Self::by_inode_on(mapping, Arc::new(MemoryEngine::default())).await
     }
 
-    /// The same with its metadata in this engine.
+    /// Like `by_inode`, with the metadata in this engine.
     pub(crate) async fn by_inode_on(mapping: Mapping, engine: Arc<dyn Engine>) -> Self {
         let bucket = Self { engine: Some(engine), ..Self::in_memory() };
         let record = VolumeRecord::new(mapping, Naming::Inode, 7, bucket.clock.now()).unwrap();
@@ -176,22 +176,22 @@ impl Bucket {
         bucket
     }
 
-    /// A volume named by path with metadata that outlives its mounts.
+    /// Returns a volume named by path, with metadata that outlives its mounts.
     pub(crate) fn with_metadata() -> Self {
         Self::with_metadata_on(Arc::new(MemoryEngine::default()))
     }
 
-    /// The same with its metadata in this engine.
+    /// Like `with_metadata`, with the metadata in this engine.
     pub(crate) fn with_metadata_on(engine: Arc<dyn Engine>) -> Self {
         Self { engine: Some(engine), ..Self::in_memory() }
     }
 
-    /// The same bucket for a machine that has no metadata of it.
+    /// Returns the same bucket for a machine without metadata of it.
     pub(crate) fn elsewhere(&self) -> Self {
         Self { engine: None, ..self.clone() }
     }
 
-    /// A mount with fresh tables: what it knows, it learns from the bucket.
+    /// Mounts the bucket; without a shared engine the mount learns everything from the bucket.
     pub(crate) async fn mount(&self, change: impl FnOnce(&mut Config)) -> World {
         let cache = TempDir::new().unwrap();
         let mut config = Config { uid: 7, gid: 8, ..Config::new(cache.path().to_owned()) };
@@ -219,7 +219,7 @@ impl Bucket {
         World { fs, bucket: self.clone(), log, config, cache }
     }
 
-    /// A log as `tenon mount --writeback` has it, but that changes go up at once.
+    /// Opens a log as `tenon mount --writeback` does, but without delaying uploads.
     fn log(&self, dir: &Path, store: Arc<dyn ObjectStore>, entropy: Arc<Entropy>) -> Arc<Writeback> {
         let keys_are_used_once = self.engine.is_some();
         let options = WritebackOptions {
@@ -239,17 +239,17 @@ impl Bucket {
         log
     }
 
-    /// The bucket itself, with nothing in between.
+    /// Returns the store itself, without wrappers.
     pub(crate) fn store(&self) -> &dyn ObjectStore {
         &*self.store
     }
 
-    /// Another client stores an object.
+    /// Stores an object as another client.
     pub(crate) async fn put(&self, key: impl AsRef<[u8]>, body: impl AsRef<[u8]>) {
         self.put_with(key, body, &[]).await;
     }
 
-    /// The same with user metadata.
+    /// Stores an object with user metadata as another client.
     pub(crate) async fn put_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -263,7 +263,7 @@ impl Bucket {
         self.store.put(&key_of(key), body, options).await.unwrap();
     }
 
-    /// Another client deletes an object.
+    /// Deletes an object as another client.
     pub(crate) async fn delete(&self, key: impl AsRef<[u8]>) {
         self.store.delete(&key_of(key), Precondition::None).await.unwrap();
     }
@@ -276,12 +276,12 @@ impl Bucket {
         }
     }
 
-    /// A header of the user metadata.
+    /// Returns a header of the user metadata.
     pub(crate) async fn header(&self, key: impl AsRef<[u8]>, name: &str) -> Option<String> {
         self.head(key).await?.attributes.user.get(name).cloned()
     }
 
-    /// An object's bytes.
+    /// Returns an object's bytes.
     pub(crate) async fn object(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         match self.store.get(&key_of(key), GetOptions::default()).await {
             Ok(object) => Some(object.body.try_collect::<Vec<_>>().await.unwrap().concat()),
@@ -290,7 +290,7 @@ impl Bucket {
         }
     }
 
-    /// Every key, for people; Tenon's own objects apart from `.tenon/volume` included.
+    /// Returns every key, including Tenon's own objects except `.tenon/volume`.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let request = ListRequest { limit: 1000, ..ListRequest::default() };
         let entries = Pages::of(self.store.as_ref(), request).all().await.unwrap();
@@ -300,7 +300,7 @@ impl Bucket {
 }
 
 impl World {
-    /// A mount of an empty bucket.
+    /// Mounts an empty bucket.
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
     }
@@ -309,13 +309,13 @@ impl World {
         Bucket::in_memory().mount(change).await
     }
 
-    /// Another mount of the same bucket with the same settings, which knows nothing yet.
+    /// Mounts the same bucket again with the same settings, without cached state.
     pub(crate) async fn remount(&self) -> Self {
         self.mount_of(&self.bucket).await
     }
 
-    /// A second mount while this one goes on. Where objects are named by path it has tables of its own: RocksDB lets one mount
-    /// have a directory, and the looks of a newer mount in the same tables would outrank those of this one.
+    /// Mounts the bucket a second time while this mount goes on. By path the new mount has tables of its own: RocksDB allows
+    /// one mount per directory, and in shared tables the observations of the newer mount would outrank those of this one.
     pub(crate) async fn mount_beside(&self) -> Self {
         let record = VolumeRecord::read(self.bucket.store(), &self.config.prefix).await.unwrap();
         match record.map_or(Naming::FilePath, |record| record.naming) {
@@ -334,24 +334,24 @@ impl World {
         bucket.mount(change).await
     }
 
-    /// From now on no local file can be made.
+    /// Removes the cache directory, so that no local file can be created.
     pub(crate) fn remove_cache_dir(&self) {
         std::fs::remove_dir_all(self.cache.path()).unwrap();
     }
 
-    /// What was learned before is too old to be believed.
+    /// Lets the cached state expire.
     pub(crate) fn expire(&self) {
         self.bucket.clock.advance(self.config.metadata_ttl);
     }
 
-    /// Does something and says which requests it took.
+    /// Runs an action and returns its requests.
     pub(crate) async fn counting<T>(&self, action: impl Future<Output = T>) -> (T, RequestCounts) {
         let before = self.bucket.trace.counts();
         let done = action.await;
         (done, self.bucket.trace.counts().since(&before))
     }
 
-    /// What an action answers and its requests in words, such as `Get 1, List 1`.
+    /// Runs an action that must succeed and returns its requests as text, such as `Get 1, List 1`.
     pub(crate) async fn requests<T>(&self, action: impl Future<Output = Result<T>>) -> String {
         let (done, counts) = self.counting(action).await;
         done.unwrap();
@@ -360,7 +360,7 @@ impl World {
 
     pub(crate) async fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
         let mut attr = self.fs.getattr(Ino::ROOT).await?;
-        // Collected, as a stream over the closure would not be `Send`.
+        // Collected first, because a stream over the closure would not be `Send`.
         let names: Vec<&[u8]> =
             path.as_ref().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
         for name in names {
@@ -387,7 +387,7 @@ impl World {
         Ok(self.open(path, flags).await?.handle)
     }
 
-    /// What the kernel does for `close` of the last descriptor.
+    /// Closes the last descriptor as the kernel does: flush, then release.
     pub(crate) async fn close(&self, handle: Handle) -> Result<()> {
         let flushed = self.fs.flush(handle).await;
         flushed.and(self.fs.release(handle).await)
@@ -420,7 +420,7 @@ impl World {
         body
     }
 
-    /// Reads to the end in order, in reads of 128 KiB.
+    /// Reads to the end sequentially, in reads of 128 KiB.
     pub(crate) async fn read_all(&self, handle: Handle) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {
@@ -449,7 +449,7 @@ impl World {
         self.fs.mknod(CALLER, dir, &name, kind, 0o600, rdev).await
     }
 
-    /// Gives the file `path` another name.
+    /// Creates a further name `other` of the file `path`.
     pub(crate) async fn link(&self, path: impl AsRef<[u8]>, other: impl AsRef<[u8]>) -> Result<Attr> {
         let (dir, name) = self.parent(other.as_ref()).await?;
         self.fs.link(self.ino(path).await?, dir, &name).await
@@ -458,7 +458,7 @@ impl World {
     pub(crate) async fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.parent(path.as_ref()).await?;
         self.fs.unlink(dir, &name).await?;
-        // The object of a file with other names goes to one of them.
+        // The object of a file with other names moves to one of them.
         self.fs.moves_rest().await;
         Ok(())
     }
@@ -484,7 +484,7 @@ impl World {
         Ok(())
     }
 
-    /// Renames, and does not wait for the objects.
+    /// Renames without waiting for the objects.
     pub(crate) async fn rename_at_once(
         &self,
         from: impl AsRef<[u8]>,
@@ -508,7 +508,7 @@ impl World {
         self.fs.setattr(CALLER, ino, changes, None).await
     }
 
-    /// The names in a directory in the order of `readdir`, without dots, in batches of a few.
+    /// Returns the names in a directory in the order of `readdir`, without dots, read in small batches.
     pub(crate) async fn names(&self, path: impl AsRef<[u8]>) -> Result<Vec<String>> {
         let listed = self.list(path, false).await?;
         Ok(listed.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect())
@@ -530,7 +530,7 @@ impl World {
         Ok(listed)
     }
 
-    /// Everything is in the bucket.
+    /// Waits until everything is in the bucket.
     pub(crate) async fn settle(&self) {
         self.fs.sync().await.unwrap();
         self.fs.moves_end().await;
@@ -539,12 +539,12 @@ impl World {
         }
     }
 
-    /// Nothing is wrong with the tables, and a mount that knows nothing finds the same names and bytes.
+    /// Asserts that the tables are consistent, and that a mount without cached state finds the same names and bytes.
     pub(crate) async fn assert_healthy(&self) {
         self.is_healthy().await.unwrap();
     }
 
-    /// The same, as a text that says what is wrong.
+    /// Like `assert_healthy`, but returns a description of the problem.
     pub(crate) async fn is_healthy(&self) -> Result<(), String> {
         self.settle().await;
         let violations = self.fs.check().map_err(|error| error.to_string())?;
@@ -552,10 +552,10 @@ impl World {
             return Err(violations.join(", "));
         }
         let (here, there) = (self.tree().await, self.remount().await.tree().await);
-        if here == there { Ok(()) } else { Err("what is known here differs from the bucket".into()) }
+        if here == there { Ok(()) } else { Err("this mount and a new one show different trees".into()) }
     }
 
-    /// Every path with its kind and bytes.
+    /// Returns every path with its kind and bytes.
     pub(crate) async fn tree(&self) -> Vec<(String, Kind, Vec<u8>)> {
         let mut found = Vec::new();
         let mut waiting = vec![Vec::<u8>::new()];
@@ -591,15 +591,15 @@ pub(crate) fn program<T: Send + 'static, F: Future<Output = T>>(
     tokio::task::spawn_blocking(move || tokio::runtime::Handle::current().block_on(work()))
 }
 
-/// The error number of what must fail.
+/// Returns the errno of an operation that must fail.
 pub(crate) fn errno<T: std::fmt::Debug>(outcome: Result<T>) -> i32 {
     outcome.unwrap_err().errno()
 }
 
-/// The smallest chunks.
+/// The smallest chunk size.
 pub(crate) const CHUNKED: Mapping = Mapping::Chunked { bytes: MIB as u64 };
 
-/// Bytes in which every 8 differ from their neighbours.
+/// Returns bytes in which each group of 8 differs from its neighbours.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     let words = (0..len.div_ceil(8) as u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());

@@ -1,8 +1,8 @@
 //! Names that this mount is changing, or changed a moment ago.
 //!
-//! Objects and names change one after the other, and a listing that was under way meanwhile shows what was. Such a
-//! look does not count for these names: it neither brings back what is going nor takes what is coming for a
-//! stranger's.
+//! A change of a name and of its object are two steps. A listing or HEAD that ran meanwhile may show the state before the
+//! change. Such a look is not valid for these names: it must not bring back a removed object, nor take an object that is being
+//! stored here for another client's.
 
 use meta::{Ino, Moment, Name};
 use std::collections::HashMap;
@@ -11,23 +11,24 @@ use tokio::sync::Notify;
 
 use crate::moments::Moments;
 
-/// So many names are known; then those that have settled are forgotten, and no look from before counts for any name.
+/// Maximum names in the table. When it is full, names that are not being changed are forgotten, and every look from before then
+/// is invalid for all names.
 const NAMES_MAX: usize = 1 << 16;
 
 /// Directory and name.
-type Place = (Ino, Name);
+type DentryKey = (Ino, Name);
 
 #[derive(Debug)]
 pub(crate) struct Changes {
     moments: Arc<Moments>,
-    known: Mutex<Known>,
+    known: Mutex<ChangeTable>,
     settled: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    names: HashMap<Place, Change>,
-    /// What had settled by then is forgotten.
+struct ChangeTable {
+    names: HashMap<DentryKey, Change>,
+    /// When settled names were last forgotten. No look from before this moment is valid.
     forgotten_at: Option<Moment>,
 }
 
@@ -37,11 +38,11 @@ struct Change {
     ended_at: Moment,
 }
 
-/// A name being changed; it has settled when this is dropped.
+/// A name that is being changed. The change ends when this guard is dropped.
 #[derive(Debug)]
-pub(crate) struct Changing<'c> {
+pub(crate) struct ChangeGuard<'c> {
     changes: &'c Changes,
-    place: Place,
+    key: DentryKey,
 }
 
 impl Changes {
@@ -49,15 +50,16 @@ impl Changes {
         Self { moments, known: Mutex::default(), settled: Notify::new() }
     }
 
-    pub(crate) fn begin(&self, parent: Ino, name: &Name) -> Changing<'_> {
-        let place = (parent, name.clone());
-        self.lock().names.entry(place.clone()).or_default().under_way += 1;
-        Changing { changes: self, place }
+    pub(crate) fn begin(&self, parent: Ino, name: &Name) -> ChangeGuard<'_> {
+        let key = (parent, name.clone());
+        self.lock().names.entry(key.clone()).or_default().under_way += 1;
+        ChangeGuard { changes: self, key }
     }
 
-    /// Does something while no change begins or ends; it is told how to ask whether a look counts for a name.
-    pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Moment) -> bool) -> T) -> T {
-        let Known { names, forgotten_at } = &*self.lock();
+    /// Runs `work` while no change can begin or end. `work` gets a function that returns whether a look made at a given moment
+    /// is valid for a name.
+    pub(crate) fn while_frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Moment) -> bool) -> T) -> T {
+        let ChangeTable { names, forgotten_at } = &*self.lock();
         work(&|parent, name, looked_at| {
             if forgotten_at.is_some_and(|at| looked_at <= at) {
                 return false;
@@ -67,33 +69,33 @@ impl Changes {
         })
     }
 
-    /// Whether a look at a time counts for a name.
-    pub(crate) fn count(&self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
-        self.frozen(|counts| counts(parent, name, looked_at))
+    /// Returns whether a look made at `looked_at` is valid for a name.
+    pub(crate) fn is_valid_look(&self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
+        self.while_frozen(|is_valid| is_valid(parent, name, looked_at))
     }
 
-    /// Waits until nobody changes a name.
-    pub(crate) async fn settled(&self, parent: Ino, name: &Name) {
-        let place = (parent, name.clone());
+    /// Waits until no change of a name is under way.
+    pub(crate) async fn wait_until_settled(&self, parent: Ino, name: &Name) {
+        let key = (parent, name.clone());
         loop {
             let settled = self.settled.notified();
-            if self.lock().names.get(&place).is_none_or(|change| change.under_way == 0) {
+            if self.lock().names.get(&key).is_none_or(|change| change.under_way == 0) {
                 return;
             }
             settled.await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, ChangeTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let mut known = self.changes.lock();
         let now = self.changes.moments.now();
-        if let Some(change) = known.names.get_mut(&self.place) {
+        if let Some(change) = known.names.get_mut(&self.key) {
             change.under_way -= 1;
             change.ended_at = now;
         }
@@ -111,29 +113,31 @@ mod tests {
     use super::*;
     use store::SystemClock;
 
-    /// Later than every moment of a test.
+    /// A moment later than every other moment of the tests.
     const LATER: Moment = Moment { mount: 2, nanos: 0 };
 
     #[tokio::test]
-    async fn looks_from_before_the_end_do_not_count() {
+    async fn looks_made_before_the_end_of_a_change_are_invalid() {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone());
         let name = Name::new(b"a").unwrap();
-        let counts = |at| changes.frozen(|counts| counts(Ino::ROOT, &name, at));
-        assert!(counts(clock.now()));
+        let is_valid = |at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name, at));
+        assert!(is_valid(clock.now()));
         let (first, second) = (changes.begin(Ino::ROOT, &name), changes.begin(Ino::ROOT, &name));
         drop(first);
         let during = clock.now();
-        assert!(!counts(LATER), "one is still under way");
-        assert!(futures_util::poll!(std::pin::pin!(changes.settled(Ino::ROOT, &name))).is_pending());
+        assert!(!is_valid(LATER), "the second change is still under way");
+        assert!(
+            futures_util::poll!(std::pin::pin!(changes.wait_until_settled(Ino::ROOT, &name))).is_pending()
+        );
         drop(second);
-        changes.settled(Ino::ROOT, &name).await;
-        assert!(!counts(during) && counts(LATER));
+        changes.wait_until_settled(Ino::ROOT, &name).await;
+        assert!(!is_valid(during) && is_valid(LATER));
     }
 
-    /// A table that was full of names from the last two minutes was gone through once for each further one.
+    /// Regression: with a table full of names from the last two minutes, each further name caused a scan of the whole table.
     #[test]
-    fn any_number_of_names_is_bounded_and_no_look_from_before_counts() {
+    fn the_table_is_bounded_and_earlier_looks_become_invalid() {
         let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone());
         let name = |number: usize| Name::new(number.to_string().as_bytes()).unwrap();
@@ -143,10 +147,10 @@ mod tests {
             drop(changes.begin(Ino::ROOT, &name(number)));
             assert!(changes.lock().names.len() <= NAMES_MAX);
         }
-        let counts = |number, at| changes.frozen(|counts| counts(Ino::ROOT, &name(number), at));
-        assert!(!counts(1, looked_at) && counts(1, clock.now()));
-        assert!(!counts(0, LATER), "it is still under way");
+        let is_valid = |number, at| changes.while_frozen(|is_valid| is_valid(Ino::ROOT, &name(number), at));
+        assert!(!is_valid(1, looked_at) && is_valid(1, clock.now()));
+        assert!(!is_valid(0, LATER), "its change is still under way");
         drop(under_way);
-        assert!(counts(0, LATER));
+        assert!(is_valid(0, LATER));
     }
 }

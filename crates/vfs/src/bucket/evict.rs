@@ -1,10 +1,10 @@
-//! Keeps what is known of names, and what the kernel holds of them, within a share of memory.
+//! Eviction: keeps known names, and what the kernel holds of them, within a share of memory.
 //!
-//! A hand goes round the known entries, a bounded number at a time. What the bucket can tell again and nobody uses
-//! goes at once; what only the kernel remembers it is asked to let go of, and goes when it has. In a volume named by
-//! inode no entry goes, and the hand goes round what the kernel holds.
+//! A CLOCK hand sweeps over the known entries, a bounded number at a time. Entries that can be read from the bucket again and
+//! are unused are evicted at once. The kernel is asked to forget entries that only it still references; they are evicted when
+//! it has. In a volume named by inode no entry is evicted, and the hand sweeps over the inodes that the kernel holds.
 //!
-//! Invariant: what goes is clean, and nobody can have come to hold it meanwhile.
+//! Invariant: evicted entries are clean, and cannot become referenced while they are evicted.
 
 use meta::{Ino, Inode, Kind, Name, Op};
 use std::collections::BTreeMap;
@@ -15,73 +15,73 @@ use std::sync::{Mutex, PoisonError};
 use store::names::KeyPrefix;
 
 use crate::bucket::directories::Directory;
-use crate::bucket::reconcile::Place;
-use crate::bucket::texts;
+use crate::bucket::reconcile::PrefixedDirectory;
+use crate::bucket::sort_keys;
 use crate::{Filesystem, Result};
 
-/// Entries looked at in one step.
+/// Entries to examine in one step.
 const BATCH: usize = 1024;
-/// Steps of one turn.
+/// Maximum steps of one sweep.
 const BATCHES_MAX: usize = 8;
-/// Between turns so many entries are learned or looked up: fewer than one turn frees or asks the kernel for, and
-/// enough that a turn in vain costs each of them little.
-const ENTRIES_BETWEEN: usize = 1000;
-/// Inodes that the kernel let go of and that are evicted together: a commit for each costs more than listing it did.
-const FORGOTTEN_TOGETHER: usize = 256;
-/// What a reference of the kernel costs beside the tables.
+/// Entries that are learned or looked up between two sweeps. Fewer than one sweep evicts or asks the kernel to forget, and so
+/// many that a sweep without effect costs each of them little.
+const ENTRIES_PER_SWEEP: usize = 1000;
+/// Inodes forgotten by the kernel to evict in one commit. A commit for each would cost more than listing them did.
+const FORGOTTEN_BATCH: usize = 256;
+/// Memory of a kernel reference, in bytes, not counting the tables.
 const REFERENCE_BYTES: u64 = 80;
 
-/// Goes round the known entries.
+/// The CLOCK hand that sweeps over the known entries.
 #[derive(Debug, Default)]
-pub(crate) struct Hand {
+pub(crate) struct ClockHand {
     position: Mutex<Position>,
-    /// Entries since the last turn.
+    /// Entries learned or looked up since the last sweep.
     entries: AtomicUsize,
-    /// What the kernel let go of while memory was short. A turn of the hand finds what is not evicted from here.
+    /// Inodes that the kernel forgot while memory was short, to be evicted together. A sweep finds those that are not.
     forgotten: Mutex<Vec<Ino>>,
 }
 
-/// Where the next turn goes on.
+/// Where the next sweep continues.
 #[derive(Debug, Default)]
 struct Position {
     dir: Option<Ino>,
     after: Option<Name>,
-    /// The last inode that the kernel was asked to let go of.
+    /// The last inode that the kernel was asked to forget.
     asked: Option<Ino>,
 }
 
 impl Filesystem {
-    /// So many entries are learned or looked up. If the tables are beyond their share, evicts down to three quarters
-    /// of it, as far as one turn gets.
+    /// Counts entries that were learned or looked up. If the tables exceed their share of memory, evicts down to three quarters
+    /// of it, as far as one sweep gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
         let is_over = match self.layout.follows_paths() {
             true => self.names_bytes() > self.config.metadata_bytes(),
-            // The rest is the engine's.
+            // The other half is for the engine.
             false => self.references_bytes() > self.config.metadata_bytes() / 2,
         };
         if !is_over {
             return Ok(());
         }
-        if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_BETWEEN {
+        if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_PER_SWEEP {
             return Ok(());
         }
-        // Somebody else's turn does for both.
+        // A sweep of another task is running.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
         match self.layout.follows_paths() {
-            true => self.take_turn(&mut position),
-            false => self.ask_the_kernel(&mut position.asked),
+            true => self.sweep(&mut position),
+            false => self.ask_kernel_to_forget(&mut position.asked),
         }
     }
 
-    /// Asks the kernel to let go of what it holds.
-    fn ask_the_kernel(&self, asked: &mut Option<Ino>) -> Result<()> {
+    /// Asks the kernel to forget inodes that it holds.
+    fn ask_kernel_to_forget(&self, asked: &mut Option<Ino>) -> Result<()> {
         for _ in 0..BATCHES_MAX {
             let held = self.references.after(*asked, BATCH);
             *asked = held.last().copied();
             for inode in self.names.inodes(&held)?.into_iter().flatten() {
                 if let Some((dir, name)) = &inode.home {
-                    self.invalidations.let_go(*dir, name.as_bytes());
+                    self.invalidations.request_forget(*dir, name.as_bytes());
                 }
             }
             if asked.is_none() || self.invalidations.is_busy() {
@@ -91,15 +91,15 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Takes an inode that the kernel has let go of. While memory is short such inodes are evicted, many in one commit.
+    /// Handles an inode that the kernel has forgotten. While memory is short such inodes are evicted in batches.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if !self.layout.follows_paths() || !self.is_short() {
+        if !self.layout.follows_paths() || !self.is_above_target() {
             return Ok(());
         }
         let together = {
             let mut forgotten = self.hand.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
             forgotten.push(ino);
-            if forgotten.len() < FORGOTTEN_TOGETHER {
+            if forgotten.len() < FORGOTTEN_BATCH {
                 return Ok(());
             }
             mem::take(&mut *forgotten)
@@ -110,14 +110,14 @@ impl Filesystem {
             by_directory.entry(parent).or_default().push((name, inode));
         }
         for (dir, entries) in by_directory {
-            // A directory that is gone has nothing to evict.
+            // The directory is gone, and its entries with it.
             let Ok(prefix) = self.layout.directory(&self.names, dir) else { continue };
             self.evict_unused(dir, &prefix, &entries)?;
         }
         Ok(())
     }
 
-    /// Forgets what the bucket can tell again: what is learned anew takes this mount's settings.
+    /// Evicts everything that can be read from the bucket again, so that it is read with this mount's settings.
     pub fn forget_learned(&self) -> Result<()> {
         if self.layout.follows_paths() { self.forget_below(Ino::ROOT) } else { Ok(()) }
     }
@@ -150,11 +150,11 @@ impl Filesystem {
         self.references.len() as u64 * REFERENCE_BYTES
     }
 
-    fn is_short(&self) -> bool {
+    fn is_above_target(&self) -> bool {
         self.names_bytes() > self.config.metadata_bytes() / 4 * 3
     }
 
-    fn take_turn(&self, hand: &mut Position) -> Result<()> {
+    fn sweep(&self, hand: &mut Position) -> Result<()> {
         let begun = hand.dir.unwrap_or(Ino(0));
         let (mut from, mut has_wrapped) = (begun, false);
         let mut left = BATCHES_MAX;
@@ -164,7 +164,7 @@ impl Filesystem {
                     if hand.dir != Some(dir) {
                         *hand = Position { dir: Some(dir), ..Position::default() };
                     }
-                    if self.turn_in(dir, &mut hand.after, &mut left)?.is_break() {
+                    if self.sweep_directory(dir, &mut hand.after, &mut left)?.is_break() {
                         return Ok(());
                     }
                     from = Ino(dir.0 + 1);
@@ -173,16 +173,21 @@ impl Filesystem {
                 _ => (from, has_wrapped) = (Ino(0), true),
             }
         }
-        // All the way round.
+        // The sweep has covered all directories.
         *hand = Position::default();
         Ok(())
     }
 
-    /// A turn's steps in one directory; breaks when the turn is over.
-    fn turn_in(&self, dir: Ino, after: &mut Option<Name>, left: &mut usize) -> Result<ControlFlow<()>> {
+    /// Sweeps one directory. Breaks when the sweep is over.
+    fn sweep_directory(
+        &self,
+        dir: Ino,
+        after: &mut Option<Name>,
+        left: &mut usize,
+    ) -> Result<ControlFlow<()>> {
         let prefix = self.layout.directory(&self.names, dir)?;
         loop {
-            if *left == 0 || !self.is_short() || self.invalidations.is_busy() {
+            if *left == 0 || !self.is_above_target() || self.invalidations.is_busy() {
                 return Ok(ControlFlow::Break(()));
             }
             *left -= 1;
@@ -201,33 +206,33 @@ impl Filesystem {
         }
     }
 
-    /// Evicts those of a directory's entries that nobody holds, and asks the kernel to let go of the others.
+    /// Evicts unreferenced entries of a directory, and asks the kernel to forget the others.
     fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
         let directory = self.directories.get(dir);
-        // Whoever is just learning would believe that what goes now does not exist.
-        let Some(_learning) = directory.learning.keep_out() else { return Ok(()) };
-        self.references.frozen(|holds| {
+        // A listing under way would take evicted names for missing ones.
+        let Some(_listing) = directory.listing.try_block() else { return Ok(()) };
+        self.references.while_frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {
-                // A file that is held is looked at closely once the kernel has let go of it. With a directory the kernel lets go of
-                // everything below.
+                // A held file is checked fully once the kernel has forgotten it. A directory is checked now, because the kernel
+                // forgets everything below it together with it.
                 let is_held = holds(inode.ino);
                 let may_go = if is_held && !inode.is_dir() {
-                    self.may_be_in_bucket(inode)
+                    self.may_be_recoverable(inode)
                 } else {
-                    self.is_in_bucket((dir, prefix), name, inode)
+                    self.is_recoverable((dir, prefix), name, inode)
                 };
                 if !may_go {
                     continue;
                 }
                 if is_held {
-                    self.invalidations.let_go(dir, name.as_bytes());
+                    self.invalidations.request_forget(dir, name.as_bytes());
                     if let Some((dir, name)) = self.derived.get().and_then(|views| views.shown_at(inode.ino))
                     {
-                        self.invalidations.let_go(dir, name.as_bytes());
+                        self.invalidations.request_forget(dir, name.as_bytes());
                     }
                 } else {
-                    forget_text(&directory, name, inode.kind);
+                    forget_sort_key(&directory, name, inode.kind);
                     ops.push(Op::Evict { parent: dir, name: name.clone() });
                 }
             }
@@ -244,26 +249,26 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether the bucket can tell all there is to know of it. Of a directory nothing may be known but itself.
-    fn is_in_bucket(&self, place: Place<'_>, name: &Name, inode: &Inode) -> bool {
-        self.may_be_in_bucket(inode)
-            && self.layout.shows(place, name, inode)
+    /// Returns whether the bucket has all that is known of an entry. A directory must have no known entries.
+    fn is_recoverable(&self, place: PrefixedDirectory<'_>, name: &Name, inode: &Inode) -> bool {
+        self.may_be_recoverable(inode)
+            && self.layout.would_show(place, name, inode)
             && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
             && (inode.kind != Kind::Directory
                 || self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()))
             && !self.awaits_export(inode.ino)
     }
 
-    /// Like `is_in_bucket`, as far as the inode itself and the open files say.
-    fn may_be_in_bucket(&self, inode: &Inode) -> bool {
+    /// Like `is_recoverable`, but checks only the inode and the open files.
+    fn may_be_recoverable(&self, inode: &Inode) -> bool {
         let is_whole = inode.kind == Kind::Directory || (inode.nlink == 1 && inode.object().is_some());
         is_whole && self.files.get(inode.ino).is_none()
     }
 }
 
-/// That the name is not known no longer means that it does not exist.
-fn forget_text(directory: &Directory, name: &Name, kind: Kind) {
-    match texts::text(name, kind) {
+/// Records that a name's absence from the tables no longer means that it does not exist.
+fn forget_sort_key(directory: &Directory, name: &Name, kind: Kind) {
+    match sort_keys::sort_key(name, kind) {
         Some(text) => directory.forget_up_to(&text),
         None => directory.forget(),
     }

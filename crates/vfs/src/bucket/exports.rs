@@ -1,8 +1,9 @@
-//! Attributes, metadata and tags on their way to objects, and files on their way to their paths.
+//! Background export: stores changed attributes, metadata and tags with their objects, and moves files to their paths.
 //!
-//! An attribute changed after its file was stored is exported by copying the object onto itself with new headers:
-//! not in the caller's way, many changes of one file as one copy, a bounded number of files at a time. One task
-//! does it, and only while something waits. So is a file stored at its path that could not be before.
+//! An attribute that changed after its file was stored is exported by copying the object onto itself with new headers. The
+//! caller does not wait, several changes of one file are exported as one copy, and the number of concurrent copies is bounded.
+//! One task does this, and runs only while exports are pending. The task also stores files at their path that could not be
+//! stored there before.
 
 use futures_util::StreamExt as _;
 use meta::{Ino, Inode, Kind, Op};
@@ -13,73 +14,75 @@ use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreEr
 
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
+use crate::fail_fast::Unanswered as _;
 use crate::layout::stored;
 use crate::ops::Outcomes;
-use crate::turns::Silence as _;
 use crate::{Error, Filesystem, Result};
 
-/// How often the exporter looks; what has been left alone for a whole turn is exported.
-const TURN: Duration = Duration::from_millis(300);
-/// Files exported at the same time.
+/// Interval of the exporter. An inode is exported after a full interval without changes.
+const TICK: Duration = Duration::from_millis(300);
+/// Files to export concurrently.
 const EXPORTED_AT_ONCE: usize = 16;
-/// Inodes in the exporter's window. Further ones wait in the tables alone.
+/// Maximum inodes in the exporter's window. Further pending inodes are only in the tables.
 const WINDOW: usize = 4096;
 /// Inodes that `sync` reads from the tables in one step.
 const BATCH: usize = 1024;
 
-/// The exporter's window on the inodes whose headers are older than their attributes. The tables have all of them.
+/// The exporter's window on pending exports: inodes whose attributes are newer than the headers of their objects. The tables
+/// contain all pending inodes.
 #[derive(Debug, Default)]
 pub(crate) struct Exports(Mutex<Window>);
 
 #[derive(Debug, Default)]
 struct Window {
-    /// By inode: the exporter's turn in which it was last changed.
+    /// Pending inodes, each with the tick in which it last changed.
     inodes: BTreeMap<Ino, u64>,
-    turn: u64,
+    tick: u64,
     has_exporter: bool,
-    /// Inodes wait in the tables for which the window had no room: the tables are to be walked from the beginning.
+    /// Whether the window had no space for some inodes, so that the tables must be walked from the beginning.
     is_overfull: bool,
-    /// How far a walk of the tables is.
+    /// Progress of a walk of the tables.
     walk: Option<Walk>,
 }
 
-/// A walk of the tables: the last inode that it has seen.
+/// A walk of the tables: the last inode read.
 #[derive(Debug, Clone, Copy)]
 struct Walk(Option<Ino>);
 
 impl Exports {
-    /// Notes a change; true if an exporter has to be started.
+    /// Adds a changed inode. Returns true if the caller must start an exporter.
     fn insert(&self, ino: Ino) -> bool {
         let mut window = self.lock();
-        let turn = window.turn;
+        let tick = window.tick;
         if window.inodes.len() < WINDOW || window.inodes.contains_key(&ino) {
-            window.inodes.insert(ino, turn);
+            window.inodes.insert(ino, tick);
         } else {
             window.is_overfull = true;
         }
         !std::mem::replace(&mut window.has_exporter, true)
     }
 
-    /// Notes that an export failed: it is repeated after those for which the window had no room.
-    fn put_off(&self, ino: Ino) -> bool {
+    /// Schedules a retry of a failed export, after the inodes for which the window had no space. Returns true if the caller
+    /// must start an exporter.
+    fn retry_later(&self, ino: Ino) -> bool {
         if self.is_behind() { self.start_walk() } else { self.insert(ino) }
     }
 
-    /// Has the tables walked; true if an exporter has to be started.
+    /// Requests a walk of the tables. Returns true if the caller must start an exporter.
     fn start_walk(&self) -> bool {
         let mut window = self.lock();
         window.is_overfull = true;
         !std::mem::replace(&mut window.has_exporter, true)
     }
 
-    /// Whether inodes wait that are not in the window.
+    /// Returns whether there are pending inodes outside the window.
     fn is_behind(&self) -> bool {
         let window = self.lock();
         window.is_overfull || window.walk.is_some()
     }
 
-    /// The inode after which to read the tables, and how many the window has room for; `None` where there is nothing to
-    /// read, or hardly any room.
+    /// Returns the inode after which to read the tables, and the free space of the window. `None` if there is nothing to read,
+    /// or less than half of the window is free.
     fn next_walk(&self) -> Option<(Option<Ino>, usize)> {
         let mut window = self.lock();
         let room = WINDOW - window.inodes.len();
@@ -92,30 +95,30 @@ impl Exports {
         window.walk.map(|Walk(after)| (after, room))
     }
 
-    /// Takes up what was read of the tables; fewer than there was room for are the last.
+    /// Adds inodes read from the tables to the window. If they are fewer than `room`, the walk is complete.
     fn refill(&self, found: &[Ino], room: usize) {
         let mut window = self.lock();
-        let turn = window.turn;
+        let tick = window.tick;
         for ino in found {
-            window.inodes.entry(*ino).or_insert(turn);
+            window.inodes.entry(*ino).or_insert(tick);
         }
         window.walk = found.last().filter(|_| found.len() >= room).map(|last| Walk(Some(*last)));
     }
 
-    /// Begins a turn: the inodes that were left alone in the one before; `None` if nothing waits and the exporter
-    /// ends.
-    fn next_turn(&self) -> Option<Vec<Ino>> {
+    /// Begins a tick. Returns the inodes that did not change in the previous tick, or `None` if nothing is pending and the
+    /// exporter ends.
+    fn next_tick(&self) -> Option<Vec<Ino>> {
         let mut window = self.lock();
         if window.inodes.is_empty() && !window.is_overfull && window.walk.is_none() {
             window.has_exporter = false;
             return None;
         }
-        let turn = window.turn;
-        window.turn += 1;
-        Some(window.inodes.iter().filter(|(_, changed)| **changed < turn).map(|(ino, _)| *ino).collect())
+        let tick = window.tick;
+        window.tick += 1;
+        Some(window.inodes.iter().filter(|(_, changed)| **changed < tick).map(|(ino, _)| *ino).collect())
     }
 
-    /// Takes an inode out of the window. The tables still have it.
+    /// Removes an inode from the window. It stays in the tables.
     pub(crate) fn remove(&self, ino: Ino) {
         self.lock().inodes.remove(&ino);
     }
@@ -126,8 +129,8 @@ impl Exports {
 }
 
 impl Filesystem {
-    /// Exports an inode's attributes once they have been left alone for a while. The tables note it, so that neither a
-    /// crash nor `sync` forgets it.
+    /// Records in the tables that an inode's attributes must be exported, and schedules the export. The record survives a
+    /// crash, and `sync` reads it.
     pub(crate) fn export_later(&self, ino: Ino) -> Result<()> {
         if !self.layout.follows_paths() || !self.has_headers(&self.names.inode(ino)?)? {
             return Ok(());
@@ -136,8 +139,8 @@ impl Filesystem {
         self.export_soon(ino)
     }
 
-    /// Adds the note that an inode's export waits to the op that changes its attributes: both are one commit. To be
-    /// followed by [`Filesystem::export_soon`].
+    /// Adds the record of a pending export to `ops`, so that it is committed together with the change of attributes. The caller
+    /// must then call [`Filesystem::export_soon`].
     pub(crate) fn with_export(&self, ino: Ino, mut ops: Vec<Op>) -> Result<Vec<Op>> {
         if self.layout.follows_paths() && self.has_headers(&self.names.inode(ino)?)? {
             ops.push(Op::AwaitExport { ino });
@@ -145,9 +148,9 @@ impl Filesystem {
         Ok(ops)
     }
 
-    /// Hands an inode whose export is noted in the tables to the exporter.
+    /// Schedules the export of an inode that has a record in the tables.
     pub(crate) fn export_soon(&self, ino: Ino) -> Result<()> {
-        // Writes take them along when they are published.
+        // Pending writes export the attributes when they are published.
         let is_dirty = self.files.get(ino).is_some_and(|file| file.pending().is_dirty);
         if !is_dirty && self.awaits_export(ino) && self.exports.insert(ino) {
             self.start_exporter();
@@ -155,18 +158,19 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether an inode has an object with headers that say what its attributes are.
+    /// Returns whether an inode has an object whose headers hold its attributes.
     fn has_headers(&self, inode: &Inode) -> Result<bool> {
         let is_stored = inode.object().is_some() || inode.kind == Kind::Directory;
         Ok(is_stored && inode.ino != Ino::ROOT && self.has_path_key(inode)?)
     }
 
-    /// Whether an inode's attributes are newer than the headers of its object, as far as the tables can be read.
+    /// Returns whether an inode's attributes are newer than the headers of its object. Returns true if the tables cannot be
+    /// read.
     pub(crate) fn awaits_export(&self, ino: Ino) -> bool {
         self.layout.follows_paths() && !matches!(self.names.waiting_export(ino), Ok(None))
     }
 
-    /// How many inodes' attributes are newer than the headers of their objects.
+    /// Returns the number of inodes with pending exports.
     pub(crate) fn exports_waiting(&self) -> usize {
         let (mut after, mut count) = (None, 0);
         while let Ok(found) = self.names.waiting_exports(after, BATCH)
@@ -177,7 +181,7 @@ impl Filesystem {
         count
     }
 
-    /// Exports what waited when the last mount ended.
+    /// Resumes exports that were pending when the last mount ended.
     pub(crate) fn resume_exports(&self) -> Result<()> {
         let waits = !self.config.read_only && !self.names.waiting_exports(None, 1)?.is_empty();
         if waits && self.exports.start_walk() {
@@ -186,7 +190,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Exports everything that waits. Tries all, unless the store does not answer; returns the first error.
+    /// Exports all pending inodes. Tries all of them, unless the store stops answering. Returns the first error.
     pub(crate) async fn export_all(&self) -> Result<()> {
         let (mut after, mut outcome) = (None, Ok(()));
         if self.config.read_only {
@@ -203,7 +207,7 @@ impl Filesystem {
             };
             futures_util::stream::iter(found).for_each_concurrent(EXPORTED_AT_ONCE, export).await;
             outcome = outcome.and(outcomes.into_result());
-            if outcome.as_ref().is_err_and(Error::is_silence) {
+            if outcome.as_ref().is_err_and(Error::is_unanswered) {
                 return outcome;
             }
         }
@@ -211,7 +215,7 @@ impl Filesystem {
 
     fn start_exporter(&self) {
         let me = self.me.clone();
-        tokio::spawn(store::supervise("export of attributes", move || export_in_turns(me.clone())));
+        tokio::spawn(store::supervise("export of attributes", move || run_exporter(me.clone())));
     }
 
     /// Fills the window from the tables.
@@ -219,35 +223,35 @@ impl Filesystem {
         let Some((after, room)) = self.exports.next_walk() else { return };
         match self.names.waiting_exports(after, room) {
             Ok(found) => self.exports.refill(&found, room),
-            Err(error) => tracing::warn!(%error, "attributes that wait to be exported cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the list of pending attribute exports"),
         }
     }
 
     async fn try_export(&self, ino: Ino) {
         if let Err(error) = self.export_now(ino).await {
-            tracing::warn!(%ino, %error, "attributes could not be exported to the object's headers; they are tried again");
+            tracing::warn!(%ino, %error, "cannot export attributes to the object's headers; will retry");
         }
     }
 
-    /// Exports an inode's attributes now, if they wait.
+    /// Exports an inode's attributes now, if an export is pending.
     pub(crate) async fn export_now(&self, ino: Ino) -> Result<()> {
         if !self.layout.follows_paths() {
             return Ok(());
         }
         self.exports.remove(ino);
-        // Read before the attributes: a later change has another number, and its note stays.
+        // Read this before the attributes: a later change has another number, and its record stays.
         let Some(change) = self.names.waiting_export(ino)? else { return Ok(()) };
         let outcome = loop {
             match self.export(ino).await {
-                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(ino, &why)? => {}
+                Err(Error::Store(StoreError::Invalid(why))) if self.drop_refused_pending(ino, &why)? => {}
                 outcome => break outcome,
             }
         };
         match outcome {
-            Ok(true) => self.exported(ino, Some(change)),
+            Ok(true) => self.note_exported(ino, Some(change)),
             Ok(false) => Ok(()),
             Err(error) => {
-                if self.exports.put_off(ino) {
+                if self.exports.retry_later(ino) {
                     self.start_exporter();
                 }
                 Err(error)
@@ -255,14 +259,14 @@ impl Filesystem {
         }
     }
 
-    /// The object's headers say what the attributes were after the change with this number, if any waited.
-    pub(crate) fn exported(&self, ino: Ino, change: Option<u64>) -> Result<()> {
+    /// Removes the record of a pending export up to this change, after the object's headers were stored.
+    pub(crate) fn note_exported(&self, ino: Ino, change: Option<u64>) -> Result<()> {
         let Some(change) = change else { return Ok(()) };
         self.names.commit(&self.ctx(), &Op::Exported { ino, change })?;
         self.export_soon(ino)
     }
 
-    /// Whether it is done; a file with unpublished writes is stored with its attributes later.
+    /// Exports an inode. Returns false if the file has unpublished writes: its attributes are stored together with them later.
     async fn export(&self, ino: Ino) -> Result<bool> {
         let Ok(inode) = self.names.inode(ino) else {
             self.renamed.forget(ino);
@@ -273,16 +277,17 @@ impl Filesystem {
         }
         let file = self.open_file(ino)?;
         let outcome = {
-            let mut work = file.work.lock().await;
+            let mut work = file.write_state.lock().await;
             match work.is_published() {
                 true if inode.is_beside() || inode.is_ahead() => {
-                    match self.try_to_show(&file, &mut work).await {
-                        // Somebody else's object is there, and ours is in `lost+found`; or the server has no such keys.
+                    match self.try_show_at_path(&file, &mut work).await {
+                        // Another client's object is at the path and this file's bytes are in `lost+found`, or the server does
+                        // not support such keys.
                         Err(Error::Stale(_) | Error::Store(StoreError::InvalidKey { .. })) => Ok(true),
                         shown => shown.map(|()| true),
                     }
                 }
-                true => self.copy_onto_itself(&file).await.map(|()| work.follow(&file)).map(|()| true),
+                true => self.copy_onto_itself(&file).await.map(|()| work.rebase_on_pin(&file)).map(|()| true),
                 false => Ok(false),
             }
         };
@@ -293,53 +298,54 @@ impl Filesystem {
     async fn copy_onto_itself(&self, file: &crate::content::open_file::OpenFile) -> Result<()> {
         let _path = self.lock_path(file.ino).await?;
         let Some(object) = self.object(&self.names.inode(file.ino)?)? else { return Ok(()) };
-        // Else who looks at what the endpoint stored there meanwhile would take it for this.
+        // The claim keeps the endpoint from storing another object under the key, which would be taken for this one.
         let _claim = self.claims.claim(&object.key).await;
         let inode = self.names.inode(file.ino)?;
         let Some(old) = self.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
         self.ensure_volume_record().await?;
         let described = match self.store.head(&old.key).await {
             Ok(meta) if meta.object.etag == old.etag => meta,
-            // An earlier attempt got there.
+            // An earlier attempt succeeded, but its answer was lost.
             Ok(meta)
-                if file.has_tried(&meta.attributes, meta.size_bytes) || headers::are_of(&inode, &meta) =>
+                if file.is_unconfirmed_upload(&meta.attributes, meta.size_bytes)
+                    || headers::matches_inode(&inode, &meta) =>
             {
                 self.relocate(&inode, &stored(&meta.object))?;
                 file.repin(|| self.pin_of(inode.ino))?;
                 meta
             }
             Ok(_) | Err(StoreError::NotFound(_)) => {
-                file.forget_tried();
+                file.clear_unconfirmed();
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
         };
         let (old, inode) = (described.object.clone(), self.names.inode(file.ino)?);
-        let had = self.with_waiting_tags(&inode, &described).await?;
-        let wanted = self.to_store_with(&inode, had.clone())?;
-        file.tries(&wanted.attributes, described.size_bytes);
+        let had = self.current_description(&inode, &described).await?;
+        let wanted = self.updated_description(&inode, had.clone())?;
+        file.record_upload(&wanted.attributes, described.size_bytes);
         match self.redescribe(&described, &had, &wanted).await {
             Ok(object) => {
                 if object.etag != old.etag {
                     self.relocate(&inode, &stored(&object))?;
-                    // The bytes are the same: what was read of them need not be read again.
-                    self.references.has_tag(inode.ino, &old.etag, &object.etag);
-                    self.blocks.has_tag(inode.ino, &old.etag, &object.etag);
+                    // The bytes are the same, so cached data stays valid.
+                    self.references.change_etag(inode.ino, &old.etag, &object.etag);
+                    self.blocks.retag(inode.ino, &old.etag, &object.etag);
                 }
                 file.repin(|| self.pin_of(inode.ino))?;
-                file.forget_tried();
+                file.clear_unconfirmed();
                 self.retag(&inode, &old.key, &had, &wanted).await
             }
-            // Somebody stored other bytes meanwhile; their headers are theirs.
+            // Another client stored other bytes meanwhile, with their own headers.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                file.forget_tried();
+                file.clear_unconfirmed();
                 Ok(())
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A directory's marker is an object like any other, if there is one.
+    /// Exports a directory's attributes to its marker object, if it has one. Otherwise stores a new marker.
     async fn export_directory(&self, inode: &Inode) -> Result<()> {
         let marker = match self.object(inode)? {
             Some(object) => self.store.find(&object.key).await?,
@@ -350,22 +356,22 @@ impl Filesystem {
         };
         let _path = self.lock_path(inode.ino).await?;
         let _claim = self.claims.claim(&marker.object.key).await;
-        let had = self.with_waiting_tags(inode, &marker).await?;
-        let wanted = self.to_store_with(inode, had.clone())?;
+        let had = self.current_description(inode, &marker).await?;
+        let wanted = self.updated_description(inode, had.clone())?;
         let object = self.redescribe(&marker, &had, &wanted).await?;
         self.publish(inode, &object, 0, None)?;
         self.retag(inode, &object.key, &had, &wanted).await
     }
 
-    /// What an object has; its tags are only asked for where some wait.
-    async fn with_waiting_tags(&self, inode: &Inode, meta: &ObjectMeta) -> Result<Described> {
-        match self.has_waiting_tags(inode.ino)? {
-            true => Ok(self.with_tags(meta).await?),
+    /// Returns the current metadata of an object. Its tags are requested only if changes of tags are pending.
+    async fn current_description(&self, inode: &Inode, meta: &ObjectMeta) -> Result<Described> {
+        match self.has_pending_tags(inode.ino)? {
+            true => Ok(self.read_description(meta).await?),
             false => Ok(meta.attributes.clone().into()),
         }
     }
 
-    /// Stores other headers with an object by copying it onto itself.
+    /// Replaces an object's headers by copying it onto itself.
     async fn redescribe(
         &self,
         there: &ObjectMeta,
@@ -379,7 +385,7 @@ impl Filesystem {
         let attributes = Some(wanted.attributes.clone());
         let options = CopyOptions { attributes, ..CopyOptions::default() };
         match self.store.copy(old, &old.key, options).await {
-            // Only the answer may have been lost, or the copy made twice: the object has another tag then.
+            // Perhaps only the answer was lost, or the copy was made twice. Then the object has another etag.
             Err(error) => {
                 let stored = self.already_stored(&old.key, &wanted.attributes, there.size_bytes).await;
                 stored.unwrap_or(None).ok_or(error)
@@ -388,13 +394,13 @@ impl Filesystem {
         }
     }
 
-    /// Stores other tags with an object that has its headers: it is described as its inode wants it then.
+    /// Replaces the tags of an object that has the wanted headers, and clears the pending changes.
     async fn retag(&self, inode: &Inode, key: &ObjectKey, had: &Described, wanted: &Described) -> Result<()> {
-        self.known.forget(inode.ino);
+        self.metadata_cache.forget(inode.ino);
         if wanted.tags != had.tags {
             self.store.set_tags(key, wanted.tags.clone()).await?;
         }
-        match self.settle_waiting(inode.ino, wanted)? {
+        match self.clear_stored_pending(inode.ino, wanted)? {
             true => self.export_later(inode.ino),
             false => {
                 self.renamed.forget(inode.ino);
@@ -404,13 +410,13 @@ impl Filesystem {
     }
 }
 
-/// Exports what waits, turn by turn, until nothing waits any more.
-async fn export_in_turns(me: Weak<Filesystem>) {
+/// Exports pending inodes, tick by tick, until none are left.
+async fn run_exporter(me: Weak<Filesystem>) {
     loop {
-        tokio::time::sleep(TURN).await;
+        tokio::time::sleep(TICK).await;
         let Some(me) = me.upgrade() else { return };
         me.walk_exports();
-        let Some(due) = me.exports.next_turn() else { return };
+        let Some(due) = me.exports.next_tick() else { return };
         let export = |ino| me.try_export(ino);
         futures_util::stream::iter(due).for_each_concurrent(EXPORTED_AT_ONCE, export).await;
     }
@@ -421,23 +427,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keeps_changing_waits_and_the_last_one_ends_the_exporter() {
+    fn changing_inodes_wait_and_the_exporter_ends_after_the_last_one() {
         let exports = Exports::default();
         assert!(exports.insert(Ino(2)), "the first change starts an exporter");
         assert!(!exports.insert(Ino(3)));
-        assert_eq!(exports.next_turn(), Some(vec![]), "nothing was left alone for a whole turn yet");
+        assert_eq!(exports.next_tick(), Some(vec![]), "no inode was unchanged for a whole tick yet");
         exports.insert(Ino(3));
-        assert_eq!(exports.next_turn(), Some(vec![Ino(2)]));
+        assert_eq!(exports.next_tick(), Some(vec![Ino(2)]));
         exports.remove(Ino(2));
-        assert_eq!(exports.next_turn(), Some(vec![Ino(3)]));
+        assert_eq!(exports.next_tick(), Some(vec![Ino(3)]));
         exports.remove(Ino(3));
-        assert_eq!(exports.next_turn(), None);
+        assert_eq!(exports.next_tick(), None);
         assert!(exports.insert(Ino(4)), "the next change starts another");
     }
 
-    /// `chmod -R` on ten million files held ten million entries in memory.
+    /// Regression: `chmod -R` on ten million files kept ten million entries in memory.
     #[test]
-    fn the_window_is_bounded_and_the_tables_are_walked_for_the_rest() {
+    fn the_window_is_bounded_and_the_rest_is_read_from_the_tables() {
         let exports = Exports::default();
         let all: Vec<Ino> = (2..2 + 3 * WINDOW as u64).map(Ino).collect();
         for ino in &all {
@@ -449,7 +455,7 @@ mod tests {
                 let left = all.iter().filter(|ino| !exported.contains(*ino) && Some(**ino) > after);
                 exports.refill(&left.copied().take(room).collect::<Vec<_>>(), room);
             }
-            let Some(due) = exports.next_turn() else { break };
+            let Some(due) = exports.next_tick() else { break };
             assert!(exports.lock().inodes.len() <= WINDOW);
             for ino in due {
                 exports.remove(ino);
@@ -457,6 +463,6 @@ mod tests {
             }
         }
         assert_eq!(exported.len(), all.len());
-        assert_eq!(exports.next_turn(), None, "the exporter ends");
+        assert_eq!(exports.next_tick(), None, "the exporter ends");
     }
 }

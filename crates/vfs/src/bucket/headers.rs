@@ -1,12 +1,13 @@
 //! POSIX attributes in object headers.
 //!
-//! Written: the AWS dialect that FSx for Lustre, DataSync and S3 File Gateway share (`file-permissions` as octal
-//! type and mode, `file-owner`, `file-group`, `file-mtime` and `file-atime` in nanoseconds with the suffix `ns`).
-//! Read besides: s3fs (`mode`, `uid`, `gid`, `mtime`, `atime`), rclone (`mtime` as decimal seconds, with `--metadata` also
-//! `mode` in octal and times as RFC 3339), gcsfuse (`gcsfuse_mtime` as RFC 3339, symlink markers), goofys and geesefs (as
-//! s3fs, symlink targets).
+//! Written: the AWS dialect, which FSx for Lustre, DataSync and S3 File Gateway share (`file-permissions` as octal type and
+//! mode, `file-owner`, `file-group`, `file-mtime` and `file-atime` in nanoseconds with the suffix `ns`).
 //!
-//! Refuses to guess: a value that does not parse is as if it were absent.
+//! Also read: s3fs (`mode`, `uid`, `gid`, `mtime`, `atime`), rclone (`mtime` as decimal seconds; with `--metadata` also `mode`
+//! in octal and times as RFC 3339), gcsfuse (`gcsfuse_mtime` as RFC 3339, symlink markers), goofys and geesefs (like s3fs,
+//! symlink targets).
+//!
+//! Refuses to guess: a value that does not parse counts as absent.
 
 use bytes::Bytes;
 use meta::{Inode, Kind, Moment, Observed};
@@ -22,18 +23,18 @@ const OWNER: &str = "file-owner";
 const GROUP: &str = "file-group";
 const MTIME: &str = "file-mtime";
 const ATIME: &str = "file-atime";
-/// Tenon's own: the device number of a character or block device, as decimal.
+/// Tenon's own header: the device number of a character or block device, in decimal.
 const RDEV: &str = "file-rdev";
 
-/// Every user-metadata name that Tenon writes.
+/// Names of user metadata that Tenon writes.
 const WRITTEN: [&str; 6] = [PERMISSIONS, OWNER, GROUP, MTIME, ATIME, RDEV];
 
-/// Says of an object that its body is a symbolic link's target (Google's standard, which gcsfuse writes).
+/// Marks an object whose body is the target of a symbolic link (Google's standard, which gcsfuse writes).
 const LINK_MARK: &str = "goog-reserved-file-is-symlink";
-/// Say where a symbolic link leads: gcsfuse's before there was a standard, and geesefs's, in percent form.
+/// Headers with the target of a symbolic link: of older gcsfuse versions, and of geesefs (percent-encoded).
 const LINK_TARGETS: [&str; 2] = ["gcsfuse_symlink_target", "--symlink-target"];
 
-/// The names besides in which other programs' attributes are read.
+/// Further names of user metadata that other programs use for POSIX attributes.
 const READ: [&str; 13] = [
     "mode",
     "uid",
@@ -50,18 +51,19 @@ const READ: [&str; 13] = [
     "file-acl",
 ];
 
-/// Whether a name of user metadata is one of a POSIX attribute, in any dialect, also one that nothing is made of here.
+/// Returns whether user metadata of this name is a POSIX attribute in any dialect, including those that Tenon does not
+/// interpret.
 pub(crate) fn is_posix(name: &str) -> bool {
     WRITTEN.contains(&name) || READ.contains(&name)
 }
 
-/// The largest mode.
+/// Maximum mode, with the type bits.
 const MODE_MAX: u32 = 0o177_777;
 
-/// The permission bits in a mode.
+/// Mask of the permission bits in a mode.
 const PERMISSION_BITS: u32 = 0o7777;
 
-/// What an object without attributes is taken for.
+/// Attributes of objects whose headers have none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
     pub(crate) uid: u32,
@@ -70,7 +72,7 @@ pub(crate) struct Defaults {
     pub(crate) dir_mode: u16,
 }
 
-/// `attributes` with the inode's POSIX attributes in them; what else is there stays.
+/// Returns `attributes` with the inode's POSIX attributes set. Other headers are kept.
 pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attributes {
     attributes.user.retain(|name, _| !WRITTEN.contains(&name.as_str()));
     let nanos = |time: Timestamp| format!("{}ns", time.0);
@@ -84,7 +86,7 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
     if inode.rdev != 0 {
         attributes.user.insert(RDEV.to_owned(), inode.rdev.to_string());
     }
-    // What others said of the object stays; this machine knows these without it.
+    // If space is short, headers of other programs are kept: this mount knows the POSIX attributes without their headers.
     for name in [ATIME, GROUP, OWNER, PERMISSIONS, MTIME] {
         if metadata::fits(&attributes.user) {
             break;
@@ -94,59 +96,59 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
     attributes
 }
 
-/// What Tenon's endpoint says of an object's very bytes, such as their checksum, begins so.
-const OF_BYTES: &str = "tenon-";
-/// So does the name of the user metadata that says in which directory of its views an object lies, and is like any other.
+/// Prefix of user metadata that the endpoint stores about an object's bytes, such as their checksum.
+const CONTENT_PREFIX: &str = "tenon-";
+/// User metadata with that prefix that does not describe the bytes: the directory of an object in its views.
 const DIRECTORY: &str = "tenon-directory";
 
-/// Whether user metadata speaks of an object's very bytes.
-pub(crate) fn is_of_bytes(name: &str) -> bool {
-    name.starts_with(OF_BYTES) && name != DIRECTORY
+/// Returns whether user metadata describes the object's bytes, so that it is invalid for other bytes.
+pub(crate) fn describes_content(name: &str) -> bool {
+    name.starts_with(CONTENT_PREFIX) && name != DIRECTORY
 }
 
-/// The headers of an object whose bytes become others.
-pub(crate) fn of_other_bytes(mut attributes: Attributes) -> Attributes {
-    attributes.user.retain(|name, _| !is_of_bytes(name));
+/// Returns the headers for an object whose bytes are replaced.
+pub(crate) fn without_content_metadata(mut attributes: Attributes) -> Attributes {
+    attributes.user.retain(|name, _| !describes_content(name));
     attributes
 }
 
-/// The headers of a new object that is not a plain file.
-pub(crate) fn type_of(kind: Kind) -> Attributes {
+/// Returns the headers of a new object of this kind, if it is no regular file.
+pub(crate) fn for_kind(kind: Kind) -> Attributes {
     let content_type = (kind == Kind::Directory).then(|| "application/x-directory".to_owned());
     Attributes { content_type, ..Attributes::default() }
 }
 
-/// The headers that a new object begins with.
+/// Returns the initial headers of a new object.
 pub(crate) fn new(inode: &Inode) -> Attributes {
     match (inode.kind, &inode.home) {
         (Kind::File, Some((_, name))) => {
             let content_type = metadata::content_type(name.as_bytes()).map(str::to_owned);
             Attributes { content_type, ..Attributes::default() }
         }
-        (kind, _) => type_of(kind),
+        (kind, _) => for_kind(kind),
     }
 }
 
-/// Whether headers say when their file was last written, as ours do.
-pub(crate) fn has_time(attributes: &Attributes) -> bool {
+/// Returns whether headers contain an mtime in the dialect that Tenon writes.
+pub(crate) fn has_mtime(attributes: &Attributes) -> bool {
     attributes.user.contains_key(MTIME)
 }
 
-/// Whether an object has the bytes of an inode as it is, apart from what lies beside: by its length and the time of the
-/// last write.
-pub(crate) fn are_of(inode: &Inode, meta: &ObjectMeta) -> bool {
+/// Returns whether an object has the current bytes of an inode, judged by its length and mtime. The length does not matter
+/// while the inode has deltas.
+pub(crate) fn matches_inode(inode: &Inode, meta: &ObjectMeta) -> bool {
     let written = meta.attributes.user.get(MTIME).and_then(|text| time(text));
     written == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
 }
 
-/// What an object's full description says of its file.
+/// Returns what the headers of an object tell about its file.
 pub(crate) fn observed(
     meta: &ObjectMeta,
     is_marker: bool,
     defaults: &Defaults,
     looked_at: Moment,
 ) -> Observed {
-    let found = Found::read(&meta.attributes.user);
+    let found = PosixHeaders::parse(&meta.attributes.user);
     let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults, looked_at);
     let mode = found.mode.unwrap_or(0);
     if !is_marker {
@@ -168,7 +170,7 @@ pub(crate) fn observed(
     seen
 }
 
-/// What a listing alone says of a file: size and time, the rest by default.
+/// Returns what a listing tells about a file: size and time. The other attributes are the defaults.
 pub(crate) fn listed(
     object: &ObjectRef,
     size_bytes: u64,
@@ -195,9 +197,9 @@ pub(crate) fn listed(
     }
 }
 
-/// What was seen of an object whose time of storing is known already, no coarser than it is known: S3 says
-/// milliseconds in listings and seconds in headers, and reading a file must not change its times.
-pub(crate) fn as_fine_as(known: Option<Timestamp>, mut seen: Observed) -> Observed {
+/// Returns an observation with the known storage time if both are the same second. S3 reports milliseconds in listings and
+/// seconds in headers, and reading a file must not change its times.
+pub(crate) fn with_known_precision(known: Option<Timestamp>, mut seen: Observed) -> Observed {
     let (Some(fine), Some(object)) = (known, seen.object.as_mut()) else { return seen };
     if object.last_modified == Some(Timestamp::from_secs(fine.secs(), 0)) {
         let coarse = object.last_modified.replace(fine);
@@ -210,7 +212,7 @@ pub(crate) fn as_fine_as(known: Option<Timestamp>, mut seen: Observed) -> Observ
     seen
 }
 
-/// A directory that only its contents' keys name, with `at` for all its times.
+/// Returns a directory without a marker, which exists because keys begin with its path. All its times are `at`.
 pub(crate) fn implicit_directory(
     at: Timestamp,
     looked_at: Moment,
@@ -236,7 +238,7 @@ pub(crate) fn implicit_directory(
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Found {
+struct PosixHeaders {
     mode: Option<u32>,
     uid: Option<u32>,
     gid: Option<u32>,
@@ -244,12 +246,12 @@ struct Found {
     mtime: Option<Timestamp>,
     atime: Option<Timestamp>,
     is_symlink: bool,
-    /// Where it leads, if that is not in the body.
+    /// The target of a symbolic link, if it is not in the body.
     target: Option<Bytes>,
 }
 
-impl Found {
-    fn read(user: &BTreeMap<String, String>) -> Self {
+impl PosixHeaders {
+    fn parse(user: &BTreeMap<String, String>) -> Self {
         let get = |names: &[&str]| names.iter().find_map(|name| user.get(*name)).map(String::as_str);
         let [plain, escaped] = LINK_TARGETS.map(|name| user.get(name));
         let target = plain
@@ -272,7 +274,8 @@ fn octal(text: &str) -> Option<u32> {
     u32::from_str_radix(text.trim_start_matches("0o"), 8).ok()
 }
 
-/// s3fs writes decimal, rclone octal, some with a leading 0. Where both make a number, only one makes a mode.
+/// Parses a mode. s3fs writes decimal; rclone writes octal, sometimes with a leading 0. If both readings are numbers, only one
+/// of them is a valid mode.
 fn decimal_or_octal(text: &str) -> Option<u32> {
     if text.len() > 1 && text.starts_with('0') {
         return octal(text);
@@ -281,7 +284,7 @@ fn decimal_or_octal(text: &str) -> Option<u32> {
     text.parse().ok().filter(is_mode).or_else(|| octal(text).filter(is_mode))
 }
 
-/// `1595002920000000000ns`, `1595002920`, `1595002920.123456789` or `2020-07-17T16:22:00.123456789Z`.
+/// Parses `1595002920000000000ns`, `1595002920`, `1595002920.123456789` or `2020-07-17T16:22:00.123456789Z`.
 fn time(text: &str) -> Option<Timestamp> {
     if let Some(nanos) = text.strip_suffix("ns") {
         return nanos.parse().ok().map(Timestamp);
@@ -326,8 +329,8 @@ fn kind(mode: u32) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    fn found(pairs: &[(&str, &str)]) -> Found {
-        Found::read(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    fn found(pairs: &[(&str, &str)]) -> PosixHeaders {
+        PosixHeaders::parse(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
     #[test]
@@ -374,16 +377,16 @@ mod tests {
         let defaults = Defaults { uid: 0, gid: 0, file_mode: 0o644, dir_mode: 0o755 };
         let seen = |time| listed(&at(time), 5, false, &defaults, Moment::default());
         let (fine, coarse) = (Timestamp(1_234_000_000), Timestamp::from_secs(1, 0));
-        assert_eq!(as_fine_as(Some(fine), seen(coarse)), seen(fine));
+        assert_eq!(with_known_precision(Some(fine), seen(coarse)), seen(fine));
         let other = Timestamp::from_secs(2, 0);
-        assert_eq!(as_fine_as(Some(fine), seen(other)), seen(other));
+        assert_eq!(with_known_precision(Some(fine), seen(other)), seen(other));
         let set = Observed { mtime: other, ..seen(coarse) };
-        assert_eq!(as_fine_as(Some(fine), set).mtime, other, "what a header says stays");
+        assert_eq!(with_known_precision(Some(fine), set).mtime, other, "a time from a header is kept");
     }
 
     #[test]
-    fn nonsense_is_as_if_absent() {
+    fn invalid_values_count_as_absent() {
         let nonsense = [("file-permissions", "rw-r"), ("file-mtime", "soon"), ("uid", "-1"), ("mode", "")];
-        assert_eq!(found(&nonsense), Found::default());
+        assert_eq!(found(&nonsense), PosixHeaders::default());
     }
 }

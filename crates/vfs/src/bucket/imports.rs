@@ -1,10 +1,10 @@
-//! Objects that somebody else stored in a volume named by inode.
+//! Imports objects that other clients stored in a volume named by inode.
 //!
-//! A key there means nothing, so whoever puts `a/b` beside the content wants a file of that path. It becomes one: its
-//! bytes are copied inside the store to a key of content, and then the object goes. Where the path is taken by other
-//! bytes, the file gets a name of its own beside.
+//! Keys of such a volume are not paths. So if a client stores an object `a/b` outside the content prefix, it wants a file with
+//! that path. Tenon creates this file: it copies the bytes to a content key inside the store, and then deletes the object. If
+//! the path has other bytes already, the file gets another name in that directory.
 //!
-//! Invariant: the object goes only after the names that lead to its copy are safe.
+//! Invariant: the object is deleted only after the names that lead to its copy are durable.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -15,15 +15,15 @@ use store::{
     names,
 };
 
+use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::bucket::headers;
-use crate::bucket::learn::PAGE_ENTRIES;
 use crate::layout::{RESERVED, stored_at};
-use crate::objects::Stores;
+use crate::objects::StoringGuard;
 use crate::{Filesystem, Result};
 
 impl Filesystem {
-    /// Makes files of objects that somebody else stored in a volume named by inode; their paths. By path there is
-    /// nothing to do: such objects are files.
+    /// Imports objects that other clients stored in a volume named by inode. Returns the paths of the new files. Does nothing
+    /// in a volume named by path, where such objects are files already.
     pub async fn import_foreign(&self) -> Result<Vec<Bytes>> {
         let mut imported = Vec::new();
         if self.layout.follows_paths() {
@@ -47,7 +47,8 @@ impl Filesystem {
             for entry in entries {
                 match entry {
                     ListEntry::Object { object, .. } => imported.extend(self.import(&object.key).await?),
-                    ListEntry::Prefix(inside) if inside == self.layout.content() || inside == reserved => {}
+                    ListEntry::Prefix(inside)
+                        if inside == self.layout.content_prefix() || inside == reserved => {}
                     ListEntry::Prefix(inside) => {
                         Box::pin(self.import_listed(inside, None, imported)).await?;
                     }
@@ -57,7 +58,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// One object; its path, or nothing if somebody removed or replaced it meanwhile.
+    /// Imports one object. Returns its path, or `None` if the object was removed or replaced meanwhile.
     async fn import(&self, key: &ObjectKey) -> Result<Option<Bytes>> {
         let inside = ObjectKey::new(key.as_bytes()[self.config.prefix.len()..].to_vec());
         let mut path = names::key_to_path(&inside.map_err(|error| crate::Error::Name(error.into()))?);
@@ -87,7 +88,7 @@ impl Filesystem {
         Ok(Some(path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/').into()))
     }
 
-    /// The directory of a path, made with all that are above it; `marker` says what the last is like.
+    /// Returns the directory of a path, and creates missing ones. `marker` has the attributes of the last one.
     fn directory_of(&self, path: &[Vec<u8>], marker: Option<&ObjectMeta>) -> Result<Ino> {
         let (now, looked_at) = (self.now(), self.moment());
         let mut dir = Ino::ROOT;
@@ -112,22 +113,22 @@ impl Filesystem {
         if let Some(there) = &taken {
             let is_same = there.object().is_some_and(|own| own.etag == meta.object.etag);
             if is_same {
-                // It was imported before, and then not deleted.
+                // The object was imported before, but not deleted.
                 return Ok(Some(there.ino));
             }
             let alike = |inode: &Inode| (inode.kind, inode.size_bytes, inode.mtime);
             if alike(there) == (seen.kind, seen.size_bytes, seen.mtime) {
-                // So it seems, but the store gives copies other tags: it is left alone.
+                // The object was probably imported before, but the store gives copies other etags. Leave it alone.
                 return Ok(None);
             }
         }
         seen.object = None;
-        // From the copy until it has a name, `gc` must not take it for garbage.
+        // Keep `gc` from collecting the copy before it has a name.
         let _stores;
         match seen.kind {
             Kind::File if meta.size_bytes > 0 => {
                 let ino = self.new_ino(dir)?;
-                _stores = self.me.upgrade().map(|fs| Stores::begin(&fs, ino));
+                _stores = self.me.upgrade().map(|fs| StoringGuard::begin(&fs, ino));
                 let key = self.content_key(ino)?;
                 let copy = self.store.copy(&meta.object, &key, CopyOptions::default()).await?;
                 seen.object = Some(stored_at(&copy));
@@ -143,12 +144,12 @@ impl Filesystem {
         self.import_as(dir, name, taken, seen).map(Some)
     }
 
-    /// Under its name, or where something else has that, under another.
+    /// Creates an imported file under its name, or under another one if the name is taken.
     fn import_as(&self, parent: Ino, name: Name, taken: Option<Inode>, seen: Observed) -> Result<Ino> {
         let mut free = name.clone();
         let mut is_taken = taken.is_some();
-        // The key of content says whose it is.
-        let owner = seen.object.as_ref().and_then(|object| self.layout.owner(object.key.as_ref()?));
+        // A content key contains the inode number.
+        let owner = seen.object.as_ref().and_then(|object| self.layout.content_owner(object.key.as_ref()?));
         let ino = match owner {
             Some(owner) => owner,
             None => self.new_ino(parent)?,

@@ -1,11 +1,11 @@
-//! The background lister: goes round what is known of a volume named by path, and looks whether the bucket still has it.
+//! Background lister: compares the known names of a volume named by path with the bucket, round after round.
 //!
-//! Level-triggered as everything that ends in `reconcile`: what events, lookups and open files missed is found in the
-//! next round. It lists only where names are known, and of a page only those count: the bucket is not imported. What has
-//! changed the kernel hears of, so that a program that asks its caches alone sees it too.
+//! Like everything that ends in `reconcile`, the lister is level-triggered: a change that events, lookups and open files missed
+//! is found in the next round. It lists only directories with known names, and uses only known names of each page, so that it
+//! does not import the bucket. The kernel is told of changes, so that programs that read only from its caches see them too.
 //!
-//! Invariants: no more requests than the budget allows; none while nobody asks and nothing is open, as nobody could see the
-//! difference; where it is in its round survives the end of the process.
+//! Invariants: the lister sends no more requests than its budget allows. It sends none while no file is open and no program
+//! asks, as no program could see a difference. Its position survives the process.
 
 use bytes::Bytes;
 use meta::{Dentry, FsError, Ino, Kind, Moment, Name, Op, XattrHow};
@@ -16,62 +16,62 @@ use std::time::Duration;
 use store::names::{self, KeyPrefix};
 use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
 
-use crate::bucket::learn::{PAGE_ENTRIES, start_after};
+use crate::bucket::discovery::{PAGE_ENTRIES, start_after};
 use crate::bucket::reconcile::etag;
-use crate::bucket::texts;
+use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::objects::from_hex;
 use crate::{Filesystem, Result};
 
-/// The extended attribute of the root that says where a round is.
+/// Extended attribute of the root that holds the position of the current round.
 const POSITION: &[u8] = b"tenon.lister";
-/// The version of the position that this Tenon writes and reads.
+/// Version of the position format that this Tenon reads and writes.
 const VERSION: u32 = 1;
-/// It is written after so many requests, and after each round.
-const WRITTEN_EVERY: u32 = 10;
-/// A mount in which nobody has asked anything for so long, and for as long as the kernel may answer, is idle.
-const QUIET: Duration = Duration::from_secs(60);
-/// How long a round that found nothing to ask waits, and a lister that nobody needs.
-const IDLE: Duration = Duration::from_secs(1);
-/// The first and the longest wait after a failure, in which the store's client has tried for a while already.
-const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
-/// Directories passed over, in which nothing is known, before others have their turn.
-const SKIPPED_AT_ONCE: usize = 64;
-/// Entries asked of the namespace at once.
+/// Requests between two writes of the position. It is also written after each round.
+const REQUESTS_PER_WRITE: u32 = 10;
+/// A mount is idle if there was no request for this long plus the time for which the kernel may cache answers.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
+/// Wait of an idle lister, and after a round in which there was nothing to list.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// First and longest wait after a failed request, which the store's client has already retried.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
+/// Directories without known names to skip before the task yields.
+const SKIPS_PER_YIELD: usize = 64;
+/// Entries to read from the namespace at once.
 const BATCH: usize = 256;
 
-/// What the background lister does, and has done since the mount began.
+/// State of the background lister, and its counters since the mount began.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListerStatus {
-    /// Time for each request; `None`: it is off.
+    /// Interval between requests; `None` if the lister is off.
     pub every: Option<Duration>,
-    /// Whether it waits because nobody could see a difference.
+    /// Whether the lister pauses because no program could see a difference.
     pub is_idle: bool,
-    /// The directory where it is, from the volume's root.
+    /// Path of the current directory from the volume's root.
     pub dir: Vec<u8>,
     /// When the last full round ended.
     pub finished_at: Option<Timestamp>,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Names that were found changed or gone.
+    /// Number of names that were found changed or removed.
     pub changes: u64,
 }
 
-/// Where a round is.
+/// Position of a round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Position {
     dir: Vec<Name>,
-    /// What of the directory's listing was looked at.
+    /// Sort key up to which the directory was compared.
     after: Vec<u8>,
     finished_at: Option<Timestamp>,
 }
 
-/// The lister as others see it.
+/// State of the lister that other tasks access.
 #[derive(Debug, Default)]
 pub(crate) struct Lister {
     status: Mutex<ListerStatus>,
-    /// When somebody last asked what a name or an inode is, in nanoseconds since the mount began.
-    asked_at: AtomicU64,
+    /// When a program last asked for a name or an inode, in nanoseconds since the mount began.
+    last_request_at: AtomicU64,
 }
 
 impl Lister {
@@ -79,9 +79,9 @@ impl Lister {
         self.lock().clone()
     }
 
-    /// Somebody asks what a name or an inode is.
-    pub(crate) fn is_asked(&self, now: Moment) {
-        self.asked_at.store(now.nanos, Ordering::Relaxed);
+    /// Records that a program asks for a name or an inode.
+    pub(crate) fn note_request(&self, now: Moment) {
+        self.last_request_at.store(now.nanos, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, ListerStatus> {
@@ -89,45 +89,47 @@ impl Lister {
     }
 }
 
-/// What one step did.
+/// Result of one step.
 enum Step {
-    /// So many requests.
-    Asked(u32),
-    /// Nothing is known where it looked.
+    /// Number of requests sent.
+    Listed(u32),
+    /// The directory has no known names left.
     Skipped,
-    /// The round is over.
+    /// The round has ended.
     Ended,
 }
 
 impl Filesystem {
-    /// Lists in the background from now on, for as long as the file system is there; each request has so much time. Not
-    /// for a volume named by inode, whose objects nobody else changes.
+    /// Starts the background lister, with the time `every` for each request. It runs until the file system is dropped. Does
+    /// nothing for a volume named by inode, whose objects no other client changes.
     pub fn list_in_background(&self, every: Duration) {
         if self.layout.follows_paths() && !every.is_zero() {
             self.lister.lock().every = Some(every);
             let me = self.me.clone();
-            tokio::spawn(store::supervise("background listing", move || list(me.clone(), every)));
+            tokio::spawn(store::supervise("background listing", move || list_rounds(me.clone(), every)));
         }
     }
 
-    /// Whether any program could see what the lister finds. Whoever asks for the first time after the kernel's caches have
-    /// expired is answered by the bucket anyway.
-    fn is_seen(&self) -> bool {
+    /// Returns whether any program could see what the lister finds. A request after the kernel's caches have expired is
+    /// answered from the bucket anyway.
+    fn is_needed(&self) -> bool {
         let now = self.moment();
-        let asked_at = Moment { nanos: self.lister.asked_at.load(Ordering::Relaxed), ..now };
-        self.handles.len() > 0 || now.since(asked_at) < self.config.metadata_ttl + QUIET
+        let last_request_at = Moment { nanos: self.lister.last_request_at.load(Ordering::Relaxed), ..now };
+        self.handles.len() > 0 || now.since(last_request_at) < self.config.metadata_ttl + IDLE_AFTER
     }
 
-    /// Looks at the next page of what is known.
-    async fn look_on(&self, at: &mut Position) -> Result<Step> {
-        let Some(dir) = self.directory_at(&at.dir)? else { return self.go_on(at) };
-        let known = texts::known(&self.names, dir, &at.after, None, 1)?;
+    /// Compares the next page that contains known names.
+    async fn check_next_page(&self, at: &mut Position) -> Result<Step> {
+        let Some(dir) = self.directory_at(&at.dir)? else { return self.advance(at) };
+        let known = sort_keys::entries_between(&self.names, dir, &at.after, None, 1)?;
         let prefix = self.layout.directory(&self.names, dir)?;
-        let Some(next) = known.first().filter(|_| self.layout.lists(&prefix)) else { return self.go_on(at) };
+        let Some(next) = known.first().filter(|_| self.layout.can_list(&prefix)) else {
+            return self.advance(at);
+        };
         let after = match at.after.is_empty() {
-            // Most directories are one page.
+            // Start at the beginning: most directories are one page.
             true => Vec::new(),
-            false => before(&next.text).max(&at.after).to_vec(),
+            false => bound_before(&next.sort_key).max(&at.after).to_vec(),
         };
         let looked = (self.moment(), self.directories.get(dir).changes());
         let request = ListRequest {
@@ -147,14 +149,14 @@ impl Filesystem {
         match end {
             Some(end) => at.after = end,
             None => {
-                self.go_on(at)?;
+                self.advance(at)?;
             }
         }
         self.lister.lock().requests += u64::from(requests);
-        Ok(Step::Asked(requests))
+        Ok(Step::Listed(requests))
     }
 
-    /// Brings known names to agree with a page, and counts those that did not.
+    /// Reconciles known names with a page, and counts those that had changed.
     async fn compare(
         &self,
         (dir, prefix): (Ino, &KeyPrefix),
@@ -162,7 +164,7 @@ impl Filesystem {
         mut page: ListPage,
         (looked_at, changes): (Moment, u64),
     ) -> Result<()> {
-        let before = self.tags(dir, after, end)?;
+        let before = self.known_etags(dir, after, end)?;
         let listed = page.entries.len();
         let mut failed = Ok(());
         page.entries.retain(|entry| {
@@ -173,12 +175,12 @@ impl Filesystem {
         });
         failed?;
         if !self.reconcile_page((dir, prefix), (after, end), &page.entries, looked_at).await? {
-            // It is being changed here: the next round looks again.
+            // The directory is being changed here. The next round compares it.
             return Ok(());
         }
         if after.is_empty() && end.is_none() && page.entries.len() == listed {
-            // All there is, and all of it known: who looks next need not ask.
-            self.directories.get(dir).learned(after, end, looked_at, changes);
+            // The page is the whole directory and all its names are known, so lookups need not list it.
+            self.directories.get(dir).note_page(after, end, looked_at, changes);
         }
         let changed = |(name, tag): &&(Name, Option<ETag>)| {
             let now = self.names.lookup(dir, name).ok().flatten();
@@ -188,10 +190,10 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The names known in a stretch of a listing, and the tags of their objects.
-    fn tags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
+    /// Returns the known names in a range of a listing, and the etags of their objects.
+    fn known_etags(&self, dir: Ino, after: &[u8], end: Option<&[u8]>) -> Result<Vec<(Name, Option<ETag>)>> {
         let mut tags = Vec::new();
-        for entry in texts::known(&self.names, dir, after, end, usize::MAX)? {
+        for entry in sort_keys::entries_between(&self.names, dir, after, end, usize::MAX)? {
             if let Some(inode) = self.names.lookup(dir, &entry.name)? {
                 tags.push((entry.name, inode.object().map(|object| object.etag.clone())));
             }
@@ -199,7 +201,7 @@ impl Filesystem {
         Ok(tags)
     }
 
-    /// Whether an entry of a listing is of a name that the tables have.
+    /// Returns whether the namespace has the name of a listing entry.
     fn is_known(&self, dir: Ino, prefix: &KeyPrefix, entry: &ListEntry) -> Result<bool> {
         let name = match prefix.entry(entry.text()) {
             Some(names::Entry::Directory(name) | names::Entry::Object(name)) => name,
@@ -210,8 +212,8 @@ impl Filesystem {
             || self.names.entry(dir, &Name::new(&names::beside(&name))?)?.is_some())
     }
 
-    /// To the next directory.
-    fn go_on(&self, at: &mut Position) -> Result<Step> {
+    /// Moves to the next directory.
+    fn advance(&self, at: &mut Position) -> Result<Step> {
         at.after.clear();
         match self.next_directory(&at.dir)? {
             Some(next) => {
@@ -237,7 +239,7 @@ impl Filesystem {
         Ok(Some(dir))
     }
 
-    /// The known directory after this one, which may be gone: what is inside comes after it, by name.
+    /// Returns the known directory that follows this one, depth first by name. The directory itself may be gone.
     fn next_directory(&self, path: &[Name]) -> Result<Option<Vec<Name>>> {
         let (mut at, mut above, mut after) = (Vec::new(), vec![Ino::ROOT], None);
         for name in path {
@@ -285,7 +287,7 @@ impl Filesystem {
             Err(_) => None,
         };
         read.unwrap_or_else(|| {
-            tracing::warn!("where the background lister was cannot be read: it begins anew");
+            tracing::warn!("cannot read the position of the background lister; it starts a new round");
             Position::default()
         })
     }
@@ -303,60 +305,60 @@ impl Filesystem {
     }
 }
 
-async fn list(me: Weak<Filesystem>, every: Duration) {
+async fn list_rounds(me: Weak<Filesystem>, every: Duration) {
     let Some(mut at) = me.upgrade().map(|fs| fs.position()) else { return };
-    let (mut wait, mut skipped, mut unwritten) = (WAITS.0, 0, 0);
+    let (mut wait, mut skipped, mut unwritten) = (BACKOFF.0, 0, 0);
     loop {
         let Some(fs) = me.upgrade() else { return };
-        let is_idle = !fs.is_seen();
+        let is_idle = !fs.is_needed();
         fs.lister.lock().is_idle = is_idle;
         let finished_at = at.finished_at;
-        let step = if is_idle { Ok(Step::Skipped) } else { fs.look_on(&mut at).await };
+        let step = if is_idle { Ok(Step::Skipped) } else { fs.check_next_page(&mut at).await };
         fs.show_position(&at);
         let has_ended = at.finished_at != finished_at;
-        if let Ok(Step::Asked(requests)) = step {
+        if let Ok(Step::Listed(requests)) = step {
             unwritten += requests;
         }
-        if !fs.config.read_only && (has_ended && unwritten > 0 || unwritten >= WRITTEN_EVERY) {
+        if !fs.config.read_only && (has_ended && unwritten > 0 || unwritten >= REQUESTS_PER_WRITE) {
             unwritten = 0;
             if let Err(error) = fs.write_position(&at) {
-                tracing::warn!(%error, "where the background lister is cannot be written down");
+                tracing::warn!(%error, "cannot save the position of the background lister");
             }
         }
         drop(fs);
         match step {
-            Ok(Step::Asked(requests)) => {
-                (wait, skipped) = (WAITS.0, 0);
+            Ok(Step::Listed(requests)) => {
+                (wait, skipped) = (BACKOFF.0, 0);
                 tokio::time::sleep(every * requests).await;
             }
-            Ok(Step::Skipped) if !is_idle && skipped < SKIPPED_AT_ONCE => skipped += 1,
+            Ok(Step::Skipped) if !is_idle && skipped < SKIPS_PER_YIELD => skipped += 1,
             Ok(Step::Skipped) if !is_idle => {
                 skipped = 0;
                 tokio::task::yield_now().await;
             }
-            Ok(Step::Skipped | Step::Ended) => tokio::time::sleep(every.max(IDLE)).await,
+            Ok(Step::Skipped | Step::Ended) => tokio::time::sleep(every.max(IDLE_WAIT)).await,
             Err(error) => {
-                tracing::debug!(%error, "the background lister cannot look; it tries again");
+                tracing::debug!(%error, "the background lister cannot read from the bucket; it will retry");
                 tokio::time::sleep(wait.max(every)).await;
-                wait = (wait * 2).min(WAITS.1);
+                wait = (wait * 2).min(BACKOFF.1);
             }
         }
     }
 }
 
-/// A text a little before another: its beginning, which sorts before it.
-fn before(text: &[u8]) -> &[u8] {
+/// Returns a prefix of a sort key, which sorts before that key.
+fn bound_before(text: &[u8]) -> &[u8] {
     let stem = &text[..text.len().saturating_sub(1)];
-    // Whole characters, as a server wants them.
+    // Cut between characters, as servers require valid UTF-8.
     match std::str::from_utf8(stem) {
         Ok(_) => stem,
         Err(error) => &stem[..error.valid_up_to()],
     }
 }
 
-/// The position as JSON; names in hexadecimal, as they need not be text.
+/// The position as JSON. Names are in hexadecimal, as they may not be valid UTF-8.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct PositionRecord {
     v: u32,
     dir: Vec<String>,
     after: String,
@@ -367,15 +369,20 @@ impl Position {
     fn encode(&self) -> Vec<u8> {
         let dir = self.dir.iter().map(|name| store::hex(name.as_bytes())).collect();
         let finished = self.finished_at.map(|at| at.0);
-        match serde_json::to_vec(&Written { v: VERSION, dir, after: store::hex(&self.after), finished }) {
+        match serde_json::to_vec(&PositionRecord {
+            v: VERSION,
+            dir,
+            after: store::hex(&self.after),
+            finished,
+        }) {
             Ok(text) => text,
-            Err(error) => unreachable!("numbers and texts are JSON: {error}"),
+            Err(error) => unreachable!("a position is valid JSON: {error}"),
         }
     }
 
     fn decode(text: &[u8]) -> Option<Self> {
-        let written: Written =
-            serde_json::from_slice(text).ok().filter(|found: &Written| found.v == VERSION)?;
+        let written: PositionRecord =
+            serde_json::from_slice(text).ok().filter(|found: &PositionRecord| found.v == VERSION)?;
         let name = |text: &String| Name::new(&from_hex(text)?).ok();
         Some(Self {
             dir: written.dir.iter().map(name).collect::<Option<_>>()?,
@@ -390,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_are_read_as_written_and_other_ones_not() {
+    fn positions_are_read_back_and_other_versions_refused() {
         let name = |text: &str| Name::new(text.as_bytes()).unwrap();
         let at = Position {
             dir: vec![name("a"), name("b")],
@@ -403,9 +410,9 @@ mod tests {
     }
 
     #[test]
-    fn what_sorts_before_a_text_is_whole_characters() {
-        assert_eq!(before(b"abc"), b"ab");
-        assert_eq!(before("aä".as_bytes()), b"a");
-        assert_eq!(before(b""), b"");
+    fn a_bound_before_a_key_ends_at_a_character() {
+        assert_eq!(bound_before(b"abc"), b"ab");
+        assert_eq!(bound_before("aä".as_bytes()), b"a");
+        assert_eq!(bound_before(b""), b"");
     }
 }

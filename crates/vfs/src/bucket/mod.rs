@@ -1,21 +1,22 @@
-//! What follows the paths of a bucket: listings, what other clients change, attributes in headers, conflicts, renames, other machines.
+//! Synchronization of a volume named by path with its bucket: listings, changes by other clients, attributes in headers,
+//! conflicts, renames, mounts on other machines.
 
-pub(crate) mod aside;
 pub(crate) mod changes;
 pub(crate) mod conflicts;
 pub(crate) mod directories;
+pub(crate) mod discovery;
 pub(crate) mod evict;
 pub(crate) mod exports;
 pub(crate) mod headers;
-pub(crate) mod hearing;
+pub(crate) mod hints;
 pub(crate) mod imports;
-pub(crate) mod learn;
 pub(crate) mod lister;
 pub(crate) mod metadata;
-pub(crate) mod moving;
+pub(crate) mod mover;
 pub(crate) mod observe;
 pub(crate) mod path_locks;
+pub(crate) mod preserve;
 pub(crate) mod reconcile;
 pub(crate) mod room;
 pub(crate) mod sharing;
-pub(crate) mod texts;
+pub(crate) mod sort_keys;

@@ -1,6 +1,6 @@
-//! What was seen of one key, whoever looked: an event, a lister, or a change that was made as an object.
+//! Processes observations of single keys, from events, the lister, or changes through the endpoint.
 //!
-//! Level-triggered like all of `reconcile`, where it ends: a look that is late, lost or repeated does no harm.
+//! Level-triggered like all of `reconcile`, which they end in: late, lost and repeated observations do no harm.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -12,24 +12,24 @@ use crate::layout::is_reserved;
 use crate::names::invalidation::Invalidation;
 use crate::{Error, Filesystem, Result};
 
-/// So often a key is looked at whose name programs change all the time.
+/// Maximum looks at a key whose name programs keep changing.
 const LOOKS_MAX: u32 = 8;
 
-/// How far the directories of a key are known.
+/// The part of a key's path that the tables know.
 #[derive(Debug)]
-pub(crate) struct Known {
-    /// The deepest of them.
+pub(crate) struct KnownPath {
+    /// The deepest known directory.
     pub(crate) dir: Ino,
-    /// The name in it that leads on to the key; `None`: the key is the directory's marker.
+    /// The next component of the key in that directory; `None` if the key is the directory's marker.
     pub(crate) next: Option<Name>,
-    /// Whether that is the object's own name, and not a further directory's.
+    /// Whether that component is the last one, the object's own name.
     pub(crate) is_last: bool,
 }
 
 impl Filesystem {
-    /// Brings the names to agree with what was seen of a key of the bucket at a time: an object, or nothing. What this
-    /// mount has not learned of yet it goes on not knowing, and asks the bucket when it is looked at. In a volume
-    /// named by inode keys mean nothing. With write-back it only says which key is to be looked at.
+    /// Reconciles names with an object observed at a key, or with its absence. Names that this mount has not learned stay
+    /// unknown; a lookup asks the bucket. Does nothing in a volume named by inode, where keys have no names. With write-back
+    /// the observation serves only as a hint, and the key is looked up.
     pub async fn reconcile(
         &self,
         key: &ObjectKey,
@@ -37,20 +37,20 @@ impl Filesystem {
         looked_at: Moment,
     ) -> Result<()> {
         match self.config.write_back {
-            // Who looks at the bucket does not see what waits for it.
-            true => self.look(key).await?.into_iter().for_each(|news| self.invalidations.say(news)),
+            // An observation of the bucket does not include changes that wait in the write-back log.
+            true => self.look_up(key).await?.into_iter().for_each(|news| self.invalidations.notify(news)),
             false => {
                 let news = self.observe(key, observed, looked_at).await?;
-                news.into_iter().for_each(|news| self.invalidations.say(news));
+                news.into_iter().for_each(|news| self.invalidations.notify(news));
             }
         }
         Ok(())
     }
 
-    /// Looks at a key of the bucket, and brings the names to agree with what is there; what a front end must hear of it.
-    /// One request, for keys that mean something here.
-    pub(crate) async fn look(&self, key: &ObjectKey) -> Result<Vec<Invalidation>> {
-        if self.known_way(key)?.is_none() {
+    /// Looks up a key in the bucket and reconciles names with the object found. Returns the invalidations for front ends. Sends
+    /// one request if the key has a name in this volume.
+    pub(crate) async fn look_up(&self, key: &ObjectKey) -> Result<Vec<Invalidation>> {
+        if self.known_path(key)?.is_none() {
             return Ok(Vec::new());
         }
         let look = |looked_at| {
@@ -60,11 +60,11 @@ impl Filesystem {
             };
             look.boxed()
         };
-        self.look_until_it_counts(key, look).await
+        self.look_up_until_valid(key, look).await
     }
 
-    /// Looks, and again if a program changed the name meanwhile: if that failed, what is there is what was there before.
-    pub(crate) async fn look_until_it_counts<'l>(
+    /// Looks up a key, and repeats the look if a program changed the name meanwhile: that change may have failed.
+    pub(crate) async fn look_up_until_valid<'l>(
         &self,
         key: &ObjectKey,
         look: impl Fn(Moment) -> BoxFuture<'l, Result<Vec<Invalidation>>>,
@@ -72,18 +72,18 @@ impl Filesystem {
         let mut looked_at = self.moment();
         let mut news = look(looked_at).await?;
         for _ in 1..LOOKS_MAX {
-            let Some((dir, name)) = self.shown_at(key)? else { break };
-            if self.changes.count(dir, &name, looked_at) {
+            let Some((dir, name)) = self.visible_entry(key)? else { break };
+            if self.changes.is_valid_look(dir, &name, looked_at) {
                 break;
             }
-            self.changes.settled(dir, &name).await;
+            self.changes.wait_until_settled(dir, &name).await;
             looked_at = self.moment();
             news.extend(look(looked_at).await?);
         }
         Ok(news)
     }
 
-    /// Brings the names to agree with what was seen of a key; what a front end must hear of it.
+    /// Reconciles names with an observation of a key. Returns the invalidations for front ends.
     pub(crate) async fn observe(
         &self,
         key: &ObjectKey,
@@ -91,22 +91,22 @@ impl Filesystem {
         looked_at: Moment,
     ) -> Result<Vec<Invalidation>> {
         let mut news = Vec::new();
-        let Some(known) = self.known_way(key)? else { return Ok(news) };
+        let Some(known) = self.known_path(key)? else { return Ok(news) };
         match &known.next {
             Some(name) if !known.is_last => {
-                self.see_below(known.dir, name, observed.is_some(), looked_at, &mut news).await?
+                self.observe_below(known.dir, name, observed.is_some(), looked_at, &mut news).await?
             }
-            Some(name) => self.see_object(known.dir, name, observed, looked_at, &mut news).await?,
-            None => self.see_directory(known.dir, observed, looked_at, &mut news).await?,
+            Some(name) => self.observe_object(known.dir, name, observed, looked_at, &mut news).await?,
+            None => self.observe_directory(known.dir, observed, looked_at, &mut news).await?,
         }
         if observed.is_none() {
-            self.drop_empty(known.dir, &mut news).await?;
+            self.drop_if_empty(known.dir, &mut news).await?;
         }
         Ok(news)
     }
 
-    /// The way to a key as far as the tables know it. `None` for a key that no name leads to.
-    pub(crate) fn known_way(&self, key: &ObjectKey) -> Result<Option<Known>> {
+    /// Returns the part of a key's path that the tables know; `None` for a key without a name.
+    pub(crate) fn known_path(&self, key: &ObjectKey) -> Result<Option<KnownPath>> {
         let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice());
         let Some(inside) = inside.filter(|inside| !inside.is_empty() && self.layout.follows_paths()) else {
             return Ok(None);
@@ -122,30 +122,30 @@ impl Filesystem {
             let name = Name::new(&name)?;
             match self.names.entry(dir, &name)? {
                 Some(Dentry { ino, kind: Kind::Directory }) => dir = ino,
-                _ => return Ok(Some(Known { dir, next: Some(name), is_last: false })),
+                _ => return Ok(Some(KnownPath { dir, next: Some(name), is_last: false })),
             }
         }
         let next = if last.is_empty() { None } else { Some(Name::new(&last)?) };
-        Ok(Some(Known { dir, next, is_last: true }))
+        Ok(Some(KnownPath { dir, next, is_last: true }))
     }
 
-    /// The directory in which a key's object shows, if that is known, and the name there.
-    pub(crate) fn shown_at(&self, key: &ObjectKey) -> Result<Option<(Ino, Name)>> {
-        let Some(known) = self.known_way(key)?.filter(|known| known.is_last) else { return Ok(None) };
+    /// Returns the directory and the visible name of a key's object, if all directories above are known.
+    pub(crate) fn visible_entry(&self, key: &ObjectKey) -> Result<Option<(Ino, Name)>> {
+        let Some(known) = self.known_path(key)?.filter(|known| known.is_last) else { return Ok(None) };
         let Some(name) = known.next else { return Ok(None) };
-        Ok(Some((known.dir, self.shown_name(known.dir, &name)?)))
+        Ok(Some((known.dir, self.visible_name(known.dir, &name)?)))
     }
 
-    /// The name under which an object shows: beside a directory that has its plain one.
-    pub(crate) fn shown_name(&self, dir: Ino, name: &Name) -> Result<Name> {
+    /// Returns the visible name of an object: escaped if a directory has its plain name.
+    pub(crate) fn visible_name(&self, dir: Ino, name: &Name) -> Result<Name> {
         match self.names.entry(dir, name)? {
             Some(entry) if entry.kind == Kind::Directory => Ok(Name::new(&names::beside(name.as_bytes()))?),
             _ => Ok(name.clone()),
         }
     }
 
-    /// Something changed in a directory that is not known.
-    async fn see_below(
+    /// Processes a change below a directory that is not known.
+    async fn observe_below(
         &self,
         dir: Ino,
         name: &Name,
@@ -157,16 +157,16 @@ impl Filesystem {
         let prefix = self.layout.directory(&self.names, dir)?;
         let seen = headers::implicit_directory(self.now(), looked_at, &self.defaults, false);
         match exists {
-            // Until now.
+            // The name was a file's until now.
             true if is_file => self.probe(dir, name).await?,
-            true if self.reconcile_shown((dir, &prefix), name, Some(seen), looked_at).await? => {}
+            true if self.reconcile_visible_name((dir, &prefix), name, Some(seen), looked_at).await? => {}
             _ => self.directories.get(dir).forget(),
         }
-        say(news, dir, name);
+        push_invalidations(news, dir, name);
         Ok(())
     }
 
-    async fn see_object(
+    async fn observe_object(
         &self,
         dir: Ino,
         name: &Name,
@@ -175,23 +175,23 @@ impl Filesystem {
         news: &mut Vec<Invalidation>,
     ) -> Result<()> {
         let prefix = self.layout.directory(&self.names, dir)?;
-        let shown = self.shown_name(dir, name)?;
-        if observed.is_some() && self.has_gone_since(dir, &shown, looked_at)? {
+        let shown = self.visible_name(dir, name)?;
+        if observed.is_some() && self.is_missing_since(dir, &shown, looked_at)? {
             return Ok(());
         }
         let seen = observed.map(|meta| headers::observed(meta, false, &self.defaults, looked_at));
         if let Some(entry) = self.names.entry(dir, &shown)? {
-            self.known.forget(entry.ino);
+            self.metadata_cache.forget(entry.ino);
         }
-        if !self.reconcile_shown((dir, &prefix), &shown, seen, looked_at).await? {
+        if !self.reconcile_visible_name((dir, &prefix), &shown, seen, looked_at).await? {
             self.directories.get(dir).forget();
         }
-        say(news, dir, &shown);
+        push_invalidations(news, dir, &shown);
         Ok(())
     }
 
-    /// A directory's marker.
-    async fn see_directory(
+    /// Processes an observation of a directory's marker.
+    async fn observe_directory(
         &self,
         dir: Ino,
         observed: Option<&ObjectMeta>,
@@ -205,15 +205,15 @@ impl Filesystem {
             None => headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true),
         };
         let prefix = self.layout.directory(&self.names, parent)?;
-        if !self.reconcile_shown((parent, &prefix), &name, Some(seen), looked_at).await? {
+        if !self.reconcile_visible_name((parent, &prefix), &name, Some(seen), looked_at).await? {
             self.directories.get(parent).forget();
         }
-        say(news, parent, &name);
+        push_invalidations(news, parent, &name);
         Ok(())
     }
 
-    /// A directory of which nothing is known any more may be gone with what was in it.
-    async fn drop_empty(&self, mut dir: Ino, news: &mut Vec<Invalidation>) -> Result<()> {
+    /// Removes a directory without known entries if a probe shows that it is gone. Continues with the directories above.
+    async fn drop_if_empty(&self, mut dir: Ino, news: &mut Vec<Invalidation>) -> Result<()> {
         while dir != Ino::ROOT {
             let Ok(inode) = self.names.inode(dir) else { return Ok(()) };
             let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
@@ -224,14 +224,14 @@ impl Filesystem {
             if self.names.entry(parent, &name)?.is_some() {
                 return Ok(());
             }
-            say(news, parent, &name);
+            push_invalidations(news, parent, &name);
             dir = parent;
         }
         Ok(())
     }
 }
 
-fn say(news: &mut Vec<Invalidation>, parent: Ino, name: &Name) {
+fn push_invalidations(news: &mut Vec<Invalidation>, parent: Ino, name: &Name) {
     news.push(Invalidation::entry(parent, name.as_bytes()));
     news.push(Invalidation::Inode(parent));
 }

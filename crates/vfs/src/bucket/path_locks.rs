@@ -1,11 +1,11 @@
-//! Locks of paths: shared for a store under a path, exclusive for the move of a tree.
+//! Path locks: shared for a store under a path, exclusive for the move of a tree.
 //!
-//! Paths are names from the root, joined by `/`. The lock of a tree covers its root and every path below. A lock waits for the
-//! conflicting locks that were asked for before it, and for no other: paths outside a tree never wait for its move, and the move
-//! waits only for stores in the tree.
+//! Paths are names from the root, joined by `/`. The lock of a tree covers its root and every path below. A lock waits for
+//! conflicting locks that were requested earlier, and for no others: paths outside a tree never wait for its move, and a move
+//! waits only for stores in its tree.
 //!
-//! Invariants: the paths of one lock are locked together or not at all. A holder asks for no second lock, so there is no
-//! cycle of waiters. Lock order: a file's work, a path, then keys (`claims`) and names (`changes`).
+//! Invariants: the paths of one lock are acquired together or not at all. A holder requests no second lock, so waiters cannot
+//! form a cycle. Lock order: a file's write state, a path, then keys (`claims`) and names (`changes`).
 
 use meta::{FsError, Ino, Name};
 use std::collections::BTreeMap;
@@ -23,15 +23,15 @@ pub(crate) struct PathLocks {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Locks held and waited for, in the order in which they were asked for.
+    /// Held and waiting locks, in the order of request.
     stores: BTreeMap<u64, Vec<Vec<u8>>>,
     trees: BTreeMap<u64, Vec<Vec<u8>>>,
     next: u64,
-    /// Moves of trees that ended: a path found before the last of them may be another now.
+    /// Number of completed tree moves. A path that was resolved before the last one may be outdated.
     moves: u64,
 }
 
-/// A lock of paths; free again when dropped, also while it waits.
+/// A lock of paths, held or waiting. Released when dropped.
 #[derive(Debug)]
 pub(crate) struct PathLock<'l> {
     locks: &'l PathLocks,
@@ -39,28 +39,35 @@ pub(crate) struct PathLock<'l> {
 }
 
 impl PathLocks {
-    /// Locks paths for a store under them. `find` says which they are now; it is asked again if a tree was moved meanwhile.
-    pub(crate) async fn store(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
-        self.lock(find, false).await
+    /// Locks paths for a store. `find_paths` resolves them, and is called again if a tree was moved meanwhile.
+    pub(crate) async fn store(&self, find_paths: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
+        self.lock(find_paths, false).await
     }
 
-    /// Locks trees for a move: nobody else stores or moves anything in them.
-    pub(crate) async fn move_trees(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
-        self.lock(find, true).await
+    /// Locks trees for a move: no other store or move runs in them.
+    pub(crate) async fn move_trees(
+        &self,
+        find_paths: impl Fn() -> Result<Vec<Vec<u8>>>,
+    ) -> Result<PathLock<'_>> {
+        self.lock(find_paths, true).await
     }
 
-    async fn lock(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>, is_tree: bool) -> Result<PathLock<'_>> {
+    async fn lock(
+        &self,
+        find_paths: impl Fn() -> Result<Vec<Vec<u8>>>,
+        is_tree: bool,
+    ) -> Result<PathLock<'_>> {
         loop {
             let moves = self.state().moves;
-            let paths = find()?;
-            let lock = self.ask(paths, is_tree);
+            let paths = find_paths()?;
+            let lock = self.enqueue(paths, is_tree);
             if lock.granted().await == moves {
                 return Ok(lock);
             }
         }
     }
 
-    fn ask(&self, paths: Vec<Vec<u8>>, is_tree: bool) -> PathLock<'_> {
+    fn enqueue(&self, paths: Vec<Vec<u8>>, is_tree: bool) -> PathLock<'_> {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
@@ -75,13 +82,13 @@ impl PathLocks {
 }
 
 impl PathLock<'_> {
-    /// Waits until no earlier lock conflicts; returns how many moves of trees ended by then.
+    /// Waits until no earlier lock conflicts. Returns the number of completed tree moves.
     async fn granted(&self) -> u64 {
         loop {
             let freed = self.locks.freed.notified();
             {
                 let state = self.locks.state();
-                if !state.has_to_wait(self.number) {
+                if !state.is_blocked(self.number) {
                     return state.moves;
                 }
             }
@@ -91,7 +98,7 @@ impl PathLock<'_> {
 }
 
 impl State {
-    fn has_to_wait(&self, number: u64) -> bool {
+    fn is_blocked(&self, number: u64) -> bool {
         let earlier_trees = || self.trees.range(..number).flat_map(|(_, roots)| roots);
         if let Some(paths) = self.stores.get(&number) {
             return paths.iter().any(|path| earlier_trees().any(|root| is_in(path, root)));
@@ -105,7 +112,7 @@ impl State {
     }
 }
 
-/// Whether a path is the root of a tree or lies below it.
+/// Returns whether a path is the root of a tree or is below it.
 fn is_in(path: &[u8], root: &[u8]) -> bool {
     path.strip_prefix(root)
         .is_some_and(|rest| root.is_empty() || rest.first().is_none_or(|byte| *byte == b'/'))
@@ -123,7 +130,8 @@ impl Drop for PathLock<'_> {
     }
 }
 
-/// In a volume named by inode no key is a path, and nothing is locked. What has no name has no path either.
+/// Path locks of files and names. In a volume named by inode keys are not paths, and nothing is locked. An inode without a name
+/// has no path either.
 impl Filesystem {
     /// Locks the path of a file or directory.
     pub(crate) async fn lock_path(&self, ino: Ino) -> Result<PathLock<'_>> {
@@ -132,19 +140,19 @@ impl Filesystem {
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(Error::from(error)),
         };
-        let find = || match self.layout.follows_paths() {
+        let find_paths = || match self.layout.follows_paths() {
             true => self.paths_of(home()?.as_ref()),
             false => Ok(Vec::new()),
         };
-        self.paths.store(find).await
+        self.paths.store(find_paths).await
     }
 
-    /// Locks the paths of names in directories.
+    /// Locks the paths of directory entries.
     pub(crate) async fn lock_entries(&self, entries: &[&(Ino, Name)]) -> Result<PathLock<'_>> {
         self.paths.store(|| self.paths_of(entries.iter().copied())).await
     }
 
-    /// Locks the paths that keys of the bucket stand for.
+    /// Locks the paths of object keys.
     pub(crate) async fn lock_keys(&self, keys: &[&ObjectKey]) -> Result<PathLock<'_>> {
         let path = |key: &&ObjectKey| {
             let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice())?;
@@ -155,7 +163,7 @@ impl Filesystem {
         self.paths.store(|| Ok(keys.iter().filter_map(path).collect())).await
     }
 
-    /// Locks both trees of a directory's rename.
+    /// Locks the source and the destination tree of a directory rename.
     pub(crate) async fn lock_trees(&self, from: &(Ino, Name), to: &(Ino, Name)) -> Result<PathLock<'_>> {
         self.paths.move_trees(|| self.paths_of([from, to])).await
     }
@@ -188,13 +196,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_move_waits_for_stores_in_its_tree_and_for_no_other() {
+    async fn a_move_waits_only_for_stores_in_its_tree() {
         let locks = PathLocks::default();
         let slow = locks.store(|| paths(&["a/b/c"])).await.unwrap();
         drop(locks.move_trees(|| paths(&["a/bb", "d"])).now_or_never().unwrap().unwrap());
         let mut moving = pin!(locks.move_trees(|| paths(&["a/b", "d"])));
         assert!(poll!(&mut moving).is_pending());
-        // A later store in the tree waits for the move, one elsewhere does not.
+        // A later store in the tree waits for the move; stores elsewhere do not.
         let mut later = pin!(locks.store(|| paths(&["d/x"])));
         assert!(poll!(&mut later).is_pending());
         for path in ["", "a", "a/bc", "d2", "e/f"] {
@@ -210,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn moves_of_overlapping_trees_are_one_after_the_other() {
+    async fn moves_of_overlapping_trees_are_serialized() {
         let locks = PathLocks::default();
         let first = locks.move_trees(|| paths(&["a", "c/a"])).await.unwrap();
         let mut crossing = pin!(locks.move_trees(|| paths(&["c", "a/c"])));
@@ -219,9 +227,9 @@ mod tests {
         drop(crossing.await.unwrap());
     }
 
-    /// The path of a store that waited for a move of a directory above is another one afterwards.
+    /// A store that waited for a move of a directory above it has another path afterwards.
     #[tokio::test]
-    async fn a_path_is_found_again_after_a_move() {
+    async fn a_path_is_resolved_again_after_a_move() {
         let locks = PathLocks::default();
         let has_moved = Cell::new(false);
         let moving = locks.move_trees(|| paths(&["a", "b"])).await.unwrap();
@@ -233,9 +241,9 @@ mod tests {
         assert_eq!(locks.state().stores[&store.number], paths(&["b/x"]).unwrap());
     }
 
-    /// A store that gives up while it waits must not stop those after it.
+    /// A store that is cancelled while it waits must not block later ones.
     #[tokio::test]
-    async fn a_waiter_that_is_dropped_is_forgotten() {
+    async fn a_dropped_waiter_is_removed() {
         let locks = PathLocks::default();
         let store = locks.store(|| paths(&["a/x"])).await.unwrap();
         {

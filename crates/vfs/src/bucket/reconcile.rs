@@ -1,13 +1,12 @@
-//! The one place where what the bucket holds becomes what the namespace says.
+//! Reconciles the namespace with the bucket. No other code does this.
 //!
-//! Level-triggered: given what was seen at a name and when it was looked at, the namespace is brought to agree.
-//! Listings, probes, failed preconditions and broken reads all end here, so that a lost, late or repeated
-//! observation does no harm.
+//! Level-triggered: given what was seen at a name and when, the namespace is brought to agree with it. Listings, probes, failed
+//! preconditions and failed reads all end here, so that lost, late and repeated observations do no harm.
 //!
-//! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look: names
-//! by `changes`, inodes because the ops say when the look was made.
+//! Invariants: unpublished writes are never touched. A change made here after a look takes precedence over the look: `changes`
+//! checks this for names; ops carry the moment of the look for inodes.
 
-mod told;
+mod reported;
 
 use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Moment, Name, Observed, Op, RenameHow};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,94 +15,94 @@ use store::{ETag, ListEntry, Timestamp};
 
 use crate::attr::Attr;
 use crate::bucket::headers;
-use crate::bucket::texts;
+use crate::bucket::sort_keys;
 use crate::layout::is_reserved;
 use crate::{Error, Filesystem, Result};
 
-/// What was looked at: a page of a listing, which the directory remembers having seen, or one name.
+/// The kind of a look: a page of a listing, which is recorded in the directory, or one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     Page,
     Name,
 }
 
-/// What one look found in a directory, by the name it shows under; `None`: nothing.
-type Sightings = BTreeMap<Name, Option<Observed>>;
+/// Observations of one look in a directory, by visible name; `None`: nothing was found.
+type Observations = BTreeMap<Name, Option<Observed>>;
 
-/// Names agreed on in one commit, while nobody else begins to change a name.
+/// Maximum names to reconcile in one commit. No other change of a name can begin meanwhile.
 const BATCH: usize = 256;
-/// Known names that are compared with a page at once.
+/// Known names to compare with a page at once.
 const KNOWN_AT_ONCE: usize = 4096;
 
-/// The names that a page of a listing shows.
+/// The names on a page of a listing.
 #[derive(Debug, Default)]
 struct PageNames {
     directories: BTreeSet<Name>,
     objects: BTreeSet<Name>,
 }
 
-/// Whether a look at a time counts for a name, see `changes`.
-type Counts<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
+/// Returns whether a look made at a moment is valid for a name, see `changes`.
+type IsValidLook<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 
-/// Where a look was made: a directory, and the keys that were its own then.
-pub(crate) type Place<'p> = (Ino, &'p KeyPrefix);
+/// Where a look was made: a directory, and its key prefix at that time.
+pub(crate) type PrefixedDirectory<'p> = (Ino, &'p KeyPrefix);
 
 impl Filesystem {
-    /// A page of a directory's listing: everything known between `after` and `end` that it does not show is gone.
-    /// False if the look does not count: whoever made it looks again.
+    /// Reconciles a page of a directory's listing. Known names between `after` and `end` that are not on the page are removed.
+    /// Returns false if the look is not valid; the caller then repeats it.
     pub(crate) async fn reconcile_page(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         (after, end): (&[u8], Option<&[u8]>),
         entries: &[ListEntry],
         looked_at: Moment,
     ) -> Result<bool> {
         let mut page = PageNames::default();
-        let shown = self.if_it_counts(place, looked_at, |_| {
+        let shown = self.if_look_is_valid(place, looked_at, |_| {
             let (dir, prefix) = place;
             let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
-            let mut sightings = Sightings::new();
+            let mut observations = Observations::new();
             for name in directories {
                 let seen = headers::implicit_directory(self.now(), looked_at, &self.defaults, false);
                 page.directories.insert(name.clone());
-                sightings.insert(name, Some(seen));
+                observations.insert(name, Some(seen));
             }
             for (name, seen) in objects {
                 let is_in_page = || covers(after, end, &name);
-                let is_beside = match page.directories.contains(&name) {
+                let is_shadowed = match page.directories.contains(&name) {
                     true => true,
                     false => self.is_directory_too(place, &name, is_in_page(), looked_at)?,
                 };
                 let shown =
-                    if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
+                    if is_shadowed { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
                 page.objects.insert(name);
-                sightings.insert(shown, Some(seen));
+                observations.insert(shown, Some(seen));
             }
-            Ok(sightings)
+            Ok(observations)
         })?;
         let Some(shown) = shown else { return Ok(false) };
-        if !self.agree(place, shown, looked_at, Look::Page).await? {
+        if !self.reconcile_entries(place, shown, looked_at, Look::Page).await? {
             return Ok(false);
         }
         let mut after = after.to_vec();
         loop {
-            let known = texts::known(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
+            let known = sort_keys::entries_between(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
             let Some(last) = known.last() else { return Ok(true) };
-            after = last.text.clone();
-            let mut missing = Sightings::new();
+            after = last.sort_key.clone();
+            let mut missing = Observations::new();
             for entry in known {
-                if !self.is_in(&page, place.0, &entry.name)? {
+                if !self.is_in_page(&page, place.0, &entry.name)? {
                     missing.insert(entry.name, None);
                 }
             }
-            if !missing.is_empty() && !self.agree(place, missing, looked_at, Look::Page).await? {
+            if !missing.is_empty() && !self.reconcile_entries(place, missing, looked_at, Look::Page).await? {
                 return Ok(false);
             }
         }
     }
 
-    /// Whether a page shows a name: that of an object is another one where a directory has its plain one.
-    fn is_in(&self, page: &PageNames, dir: Ino, name: &Name) -> Result<bool> {
+    /// Returns whether a page contains a visible name. An object has an escaped name if a directory has its plain one.
+    fn is_in_page(&self, page: &PageNames, dir: Ino, name: &Name) -> Result<bool> {
         if page.directories.contains(name) || page.objects.contains(name) {
             return Ok(true);
         }
@@ -114,29 +113,29 @@ impl Filesystem {
         Ok(page.objects.contains(&plain) && is_directory)
     }
 
-    /// Does something with a look unless its directory has moved, or is being replaced, since: `None` then. Nobody changes a
-    /// name meanwhile, so it must be a bounded number of steps.
-    fn if_it_counts<T>(
+    /// Runs `work` unless the directory was moved or replaced since the look; then returns `None`. No change of a name can
+    /// begin meanwhile, so `work` must take a bounded number of steps.
+    fn if_look_is_valid<T>(
         &self,
-        (dir, prefix): Place<'_>,
+        (dir, prefix): PrefixedDirectory<'_>,
         looked_at: Moment,
-        work: impl FnOnce(Counts<'_>) -> Result<T>,
+        work: impl FnOnce(IsValidLook<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.changes.frozen(|counts| {
+        self.changes.while_frozen(|is_valid| {
             let home = self.names.inode(dir)?.home;
-            let is_settled = home.is_none_or(|(parent, name)| counts(parent, &name, looked_at));
+            let is_settled = home.is_none_or(|(parent, name)| is_valid(parent, &name, looked_at));
             if !is_settled || self.layout.directory(&self.names, dir)? != *prefix {
                 return Ok(None);
             }
-            work(counts).map(Some)
+            work(is_valid).map(Some)
         })
     }
 
-    /// Whether the name of a listed object is a directory's as well, although the page does not show one: the page does not
-    /// reach so far, or this mount knows better.
+    /// Returns whether the name of a listed object is also that of a directory that is not on the page: its place in the
+    /// listing is on another page, or this mount has newer knowledge.
     fn is_directory_too(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         name: &Name,
         is_in_page: bool,
         looked_at: Moment,
@@ -149,66 +148,65 @@ impl Filesystem {
         }
     }
 
-    /// One name: what its object and its directory were seen to be.
-    /// False if the look does not count.
+    /// Reconciles one name with what was seen of its object and of its directory. Returns false if the look is not valid.
     pub(crate) async fn reconcile_name(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         name: &Name,
         object: Option<Observed>,
         directory: Option<Observed>,
         looked_at: Moment,
     ) -> Result<bool> {
-        let sightings = self.if_it_counts(place, looked_at, |_| {
-            let mut sightings = Sightings::new();
+        let observations = self.if_look_is_valid(place, looked_at, |_| {
+            let mut observations = Observations::new();
             match (object, directory) {
                 (object, Some(directory)) => {
-                    sightings.insert(Name::new(&names::beside(name.as_bytes()))?, object);
-                    sightings.insert(name.clone(), Some(directory));
+                    observations.insert(Name::new(&names::beside(name.as_bytes()))?, object);
+                    observations.insert(name.clone(), Some(directory));
                 }
                 (object, None) => {
-                    // Nothing needs to show beside a directory that is not there.
-                    if let Ok(beside) = Name::new(&names::beside(name.as_bytes()))
-                        && self.names.entry(place.0, &beside)?.is_some()
+                    // Without the directory, no escaped name is needed.
+                    if let Ok(escaped) = Name::new(&names::beside(name.as_bytes()))
+                        && self.names.entry(place.0, &escaped)?.is_some()
                     {
-                        sightings.insert(beside, None);
+                        observations.insert(escaped, None);
                     }
-                    sightings.insert(name.clone(), object);
+                    observations.insert(name.clone(), object);
                 }
             }
-            Ok(sightings)
+            Ok(observations)
         })?;
-        match sightings {
-            Some(sightings) => self.agree(place, sightings, looked_at, Look::Name).await,
+        match observations {
+            Some(observations) => self.reconcile_entries(place, observations, looked_at, Look::Name).await,
             None => Ok(false),
         }
     }
 
-    /// What shows under one name was looked at by its key: this is what it is (`None`: gone).
-    pub(crate) async fn reconcile_shown(
+    /// Reconciles one visible name with the object seen at its key; `None`: no object.
+    pub(crate) async fn reconcile_visible_name(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         name: &Name,
         seen: Option<Observed>,
         looked_at: Moment,
     ) -> Result<bool> {
-        self.agree(place, Sightings::from([(name.clone(), seen)]), looked_at, Look::Name).await
+        self.reconcile_entries(place, Observations::from([(name.clone(), seen)]), looked_at, Look::Name).await
     }
 
-    /// The headers of bytes that an inode has, or had.
+    /// Reconciles an inode with the headers of its object, if it still has these bytes.
     pub(crate) fn reconcile_headers(&self, ino: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(ino)?;
-        if is_other(&inode, &seen) || self.has_unpublished_writes(ino) {
+        if has_other_bytes(&inode, &seen) || self.has_unpublished_writes(ino) {
             return Ok(());
         }
-        let seen = headers::as_fine_as(stored_at(&inode), seen);
+        let seen = headers::with_known_precision(stored_at(&inode), seen);
         match self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }) {
-            Ok(Applied { inode: Some(after), .. }) => self.refreshed(&inode, &after),
-            outcome => came_too_late(outcome).map(drop),
+            Ok(Applied { inode: Some(after), .. }) => self.propagate_refresh(&inode, &after),
+            outcome => is_too_late(outcome).map(drop),
         }
     }
 
-    /// Entries of a listing as names: objects, and directories. Tenon's own are left out.
+    /// Sorts entries of a listing into objects and directories. Tenon's own entries are left out.
     #[expect(clippy::type_complexity, reason = "two lists of one loop")]
     fn sort(
         &self,
@@ -228,7 +226,7 @@ impl Filesystem {
                     objects.push((Name::new(&name)?, seen));
                 }
                 (Some(names::Entry::Marker), ListEntry::Object { object, size_bytes }) => {
-                    self.see_marker(
+                    self.observe_own_marker(
                         dir,
                         headers::listed(object, *size_bytes, true, &self.defaults, looked_at),
                     )?;
@@ -240,51 +238,50 @@ impl Filesystem {
         Ok((objects, directories))
     }
 
-    /// A directory's own marker was listed inside it.
-    fn see_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
+    /// Processes a directory's own marker, found in its listing.
+    fn observe_own_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(dir)?;
         if dir == Ino::ROOT {
             return Ok(());
         }
-        if !is_other(&inode, &seen) {
-            self.share_look(&inode, &seen);
+        if !has_other_bytes(&inode, &seen) {
+            self.note_listing_of_shared(&inode, &seen);
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
-        came_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen }))?;
+        is_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
 
-    /// A file whose name a directory needs shows beside it from now on. Whether there was one.
+    /// Moves a file whose plain name a directory needs to its escaped name. Returns whether there was such a file.
     fn make_room_for_directory(&self, dir: Ino, name: &Name) -> Result<bool> {
         let Some(Dentry { kind, .. }) = self.names.entry(dir, name)? else { return Ok(false) };
         if kind == Kind::Directory {
             return Ok(false);
         }
-        let beside = Name::new(&names::beside(name.as_bytes()))?;
+        let escaped = Name::new(&names::beside(name.as_bytes()))?;
         let how = RenameHow::Replace;
-        let op = Op::Rename { from: (dir, name.clone()), to: (dir, beside.clone()), how, keep: false };
-        let has_moved = !came_too_late(self.names.commit(&self.ctx(), &op))?;
+        let op = Op::Rename { from: (dir, name.clone()), to: (dir, escaped.clone()), how, keep: false };
+        let has_moved = !is_too_late(self.names.commit(&self.ctx(), &op))?;
         self.invalidations.entry(dir, name.as_bytes());
-        self.invalidations.entry(dir, beside.as_bytes());
+        self.invalidations.entry(dir, escaped.as_bytes());
         Ok(has_moved)
     }
 
-    /// Brings names to agree with what a look found under them, a bounded number at a time. False if the look does not count
-    /// any more.
-    async fn agree(
+    /// Reconciles names with the observations of a look, in bounded batches. Returns false if the look is no longer valid.
+    async fn reconcile_entries(
         &self,
-        place: Place<'_>,
-        sightings: Sightings,
+        place: PrefixedDirectory<'_>,
+        observations: Observations,
         looked_at: Moment,
         look: Look,
     ) -> Result<bool> {
-        let mut sightings = sightings.into_iter();
+        let mut observations = observations.into_iter();
         loop {
-            let batch: Vec<_> = sightings.by_ref().take(BATCH).collect();
+            let batch: Vec<_> = observations.by_ref().take(BATCH).collect();
             let is_last = batch.len() < BATCH;
-            let done = self.if_it_counts(place, looked_at, |counts| {
-                self.agree_on(place, batch, looked_at, look, counts)
+            let done = self.if_look_is_valid(place, looked_at, |is_valid| {
+                self.reconcile_batch(place, batch, looked_at, look, is_valid)
             })?;
             let Some(missing) = done else { return Ok(false) };
             if !missing.is_empty() && !self.drop_directories(place, missing, looked_at).await? {
@@ -297,19 +294,21 @@ impl Filesystem {
         }
     }
 
-    /// Agrees on a batch in one commit. Returns directories that the look did not find, with what it found in their place.
-    fn agree_on(
+    /// Reconciles a batch of names in one commit. Returns the directories that the look did not find, each with the observation
+    /// under its name.
+    fn reconcile_batch(
         &self,
-        place: Place<'_>,
-        sightings: Vec<(Name, Option<Observed>)>,
+        place: PrefixedDirectory<'_>,
+        observations: Vec<(Name, Option<Observed>)>,
         looked_at: Moment,
         look: Look,
-        counts: Counts<'_>,
+        is_valid: IsValidLook<'_>,
     ) -> Result<Vec<(Name, Option<Observed>)>> {
         let dir = place.0;
-        // Together with the import that takes the name: a change that began in between would leave it to nobody.
-        for (name, seen) in &sightings {
-            if seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory) && counts(dir, name, looked_at)
+        // Do this before the import of the directory while changes are frozen: a change in between could take the free name.
+        for (name, seen) in &observations {
+            if seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory)
+                && is_valid(dir, name, looked_at)
             {
                 self.make_room_for_directory(dir, name)?;
             }
@@ -317,16 +316,16 @@ impl Filesystem {
         let mut ops = Vec::new();
         let mut missing = Vec::new();
         let mut refreshed = Vec::new();
-        for (name, seen) in sightings {
-            if !counts(dir, &name, looked_at) {
+        for (name, seen) in observations {
+            if !is_valid(dir, &name, looked_at) {
                 continue;
             }
             let local = self.names.lookup(dir, &name)?;
             if let (Some(local), Some(seen)) = (&local, &seen)
-                && is_other(local, seen)
+                && has_other_bytes(local, seen)
                 && let Some(file) = self.files.get(local.ino)
             {
-                file.overtake();
+                file.mark_concurrently_modified();
             }
             match (local, seen) {
                 (None, None) => {}
@@ -336,20 +335,20 @@ impl Filesystem {
                 (Some(local), seen)
                     if local.is_dir()
                         && seen.as_ref().is_none_or(|seen| seen.kind != Kind::Directory)
-                        && self.layout.shows(place, &name, &local) =>
+                        && self.layout.would_show(place, &name, &local) =>
                 {
                     missing.push((name, seen));
                 }
                 (Some(local), None) => {
                     if self.is_gone(place, &name, &local, looked_at)? {
-                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
+                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
                     }
                 }
-                // A further name of a file shows what lies under its own key, also what was left there when its file
-                // was handed on.
-                (Some(local), Some(seen)) if !self.layout.shows(place, &name, &local) => {
-                    if self.layout.may_show(place, &name, &local) {
-                        // It may be the file itself, unheard of: that is found out when it is stored there.
+                // An additional link of a file. The object at the link's own key is another one, or was left there when the key
+                // was passed to another link.
+                (Some(local), Some(seen)) if !self.layout.would_show(place, &name, &local) => {
+                    if self.layout.can_show(place, &name, &local) {
+                        // The object may be this file, stored by a request whose answer was lost. The export finds out.
                         self.export_later(local.ino)?;
                     } else {
                         ops.push(Op::Vanish {
@@ -361,36 +360,38 @@ impl Filesystem {
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
-                // It was being made when the last mount died: this is another one.
+                // The file was being created when the last mount ended abnormally. The object is another file.
                 (Some(local), Some(seen))
                     if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
                 {
                     if !self.is_open(local.ino) {
-                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
+                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
                 (Some(local), Some(seen)) if !local.is_dir() && seen.kind == Kind::Directory => {
                     if self.is_gone(place, &name, &local, looked_at)? {
-                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
+                        self.push_vanish_ops(dir, &name, &local, looked_at, &mut ops)?;
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
-                (Some(local), Some(seen)) if is_other(&local, &seen) && self.awaits_answer(local.ino) => {
-                    // Its export finds out whose it is.
+                (Some(local), Some(seen))
+                    if has_other_bytes(&local, &seen) && self.has_write_in_doubt(local.ino) =>
+                {
+                    // The export finds out whether the object is this file's.
                     self.export_later(local.ino)?;
                 }
                 (Some(local), Some(seen)) => {
-                    if look == Look::Page && !is_other(&local, &seen) {
-                        self.share_look(&local, &seen);
+                    if look == Look::Page && !has_other_bytes(&local, &seen) {
+                        self.note_listing_of_shared(&local, &seen);
                     }
                     let is_confirmed = look == Look::Name
                         && local.exact
                         && local.observed_at < looked_at
-                        && !is_other(&local, &seen);
-                    // Only that it is so: its attributes stay.
+                        && !has_other_bytes(&local, &seen);
+                    // Confirm only that the object is unchanged; keep the attributes.
                     let confirmed = is_confirmed.then(|| Observed { exact: false, ..seen.clone() });
-                    if let Some(seen) = self.news(&local, seen, looked_at) {
+                    if let Some(seen) = self.new_information(&local, seen, looked_at) {
                         ops.push(Op::Refresh { ino: local.ino, seen });
                         refreshed.push(local);
                     } else if let Some(seen) = confirmed {
@@ -399,10 +400,10 @@ impl Filesystem {
                 }
             }
         }
-        self.commit_seen(&ops)?;
+        self.commit_observations(&ops)?;
         for before in refreshed {
             match self.names.inode(before.ino) {
-                Ok(after) => self.refreshed(&before, &after)?,
+                Ok(after) => self.propagate_refresh(&before, &after)?,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -410,8 +411,8 @@ impl Filesystem {
         Ok(missing)
     }
 
-    /// Commits observations as one. One that came too late changes nothing.
-    fn commit_seen(&self, ops: &[Op]) -> Result<()> {
+    /// Commits observations together. Observations that came too late have no effect.
+    fn commit_observations(&self, ops: &[Op]) -> Result<()> {
         if ops.is_empty() {
             return Ok(());
         }
@@ -430,11 +431,11 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Drops directories that a look did not find, with all below them that nothing here keeps; what it found in the place of
-    /// one takes its name. False if the look does not count any more.
+    /// Removes directories that a look did not find, with everything below that has no reason to stay. An object found in place
+    /// of a directory gets its name. Returns false if the look is no longer valid.
     async fn drop_directories(
         &self,
-        place: Place<'_>,
+        place: PrefixedDirectory<'_>,
         missing: Vec<(Name, Option<Observed>)>,
         looked_at: Moment,
     ) -> Result<bool> {
@@ -446,11 +447,11 @@ impl Filesystem {
                 Box::pin(self.drop_below((ino, &inside), looked_at)).await?;
             }
         }
-        let done = self.if_it_counts(place, looked_at, |counts| {
+        let done = self.if_look_is_valid(place, looked_at, |is_valid| {
             let mut ops = Vec::new();
             for (name, seen) in &missing {
                 let Some(local) = self.names.lookup(place.0, name)?.filter(Inode::is_dir) else { continue };
-                if !counts(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
+                if !is_valid(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
                     continue;
                 }
                 let (parent, name) = (place.0, name.clone());
@@ -459,31 +460,31 @@ impl Filesystem {
                     ops.push(Op::Import { parent, name, ino: self.new_ino(parent)?, seen });
                 }
             }
-            self.commit_seen(&ops)?;
-            let mut beside = Vec::new();
+            self.commit_observations(&ops)?;
+            let mut escaped = Vec::new();
             for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
-                // Something below the directory stays, and so does the directory.
+                // The directory stays because something below it stays.
                 if self.names.entry(place.0, &name)?.is_some_and(|entry| entry.kind == Kind::Directory) {
-                    beside.push((Name::new(&names::beside(name.as_bytes()))?, seen));
+                    escaped.push((Name::new(&names::beside(name.as_bytes()))?, seen));
                 }
             }
-            match beside.is_empty() {
+            match escaped.is_empty() {
                 true => Ok(()),
-                false => self.agree_on(place, beside, looked_at, Look::Name, counts).map(drop),
+                false => self.reconcile_batch(place, escaped, looked_at, Look::Name, is_valid).map(drop),
             }
         });
         Ok(done?.is_some())
     }
 
-    /// Drops what is known in a directory that a look showed to be gone, one commit for a batch of names.
-    async fn drop_below(&self, place: Place<'_>, looked_at: Moment) -> Result<()> {
+    /// Removes the entries below a directory that a look showed to be gone, one commit for each batch of names.
+    async fn drop_below(&self, place: PrefixedDirectory<'_>, looked_at: Moment) -> Result<()> {
         let mut after = None;
         loop {
             let batch = self.names.entries(place.0, after.as_ref(), BATCH)?;
             let is_last = batch.len() < BATCH;
             after = batch.last().map(|(name, _)| name.clone());
-            let sightings = batch.into_iter().map(|(name, _)| (name, None)).collect();
-            if !self.agree(place, sightings, looked_at, Look::Name).await? || is_last {
+            let observations = batch.into_iter().map(|(name, _)| (name, None)).collect();
+            if !self.reconcile_entries(place, observations, looked_at, Look::Name).await? || is_last {
                 return Ok(());
             }
             tokio::task::yield_now().await;
@@ -494,10 +495,11 @@ impl Filesystem {
         self.files.get(ino).is_some()
     }
 
-    /// What of a look is new; a look without headers leaves the attributes that are known.
-    fn news(&self, local: &Inode, seen: Observed, looked_at: Moment) -> Option<Observed> {
-        let same_bytes = !is_other(local, &seen);
-        let seen = if same_bytes { headers::as_fine_as(stored_at(local), seen) } else { seen };
+    /// Returns the part of an observation that is new, or `None`. An observation without headers does not change known
+    /// attributes.
+    fn new_information(&self, local: &Inode, seen: Observed, looked_at: Moment) -> Option<Observed> {
+        let same_bytes = !has_other_bytes(local, &seen);
+        let seen = if same_bytes { headers::with_known_precision(stored_at(local), seen) } else { seen };
         let is_late = local.observed_at >= looked_at && !(seen.exact && same_bytes && !local.exact);
         if is_late || self.has_unpublished_writes(local.ino) {
             return None;
@@ -522,23 +524,23 @@ impl Filesystem {
         Some(Observed { mode: local.mode, uid: local.uid, gid: local.gid, ..seen })
     }
 
-    /// Where other machines mount the bucket too: a listing of the bytes that are known may show that one of them changed
-    /// attributes.
-    fn share_look(&self, local: &Inode, seen: &Observed) {
+    /// In a shared bucket: records that a listing shows the known bytes of a file, whose attributes another mount may have
+    /// changed.
+    fn note_listing_of_shared(&self, local: &Inode, seen: &Observed) {
         if let Some(sharing) = self.sharing.as_ref().filter(|_| local.exact) {
             sharing.listed(local, seen, self.moments.wall(local.observed_at));
         }
     }
 
-    /// An inode was refreshed: its open handles and the kernel hear of it.
-    fn refreshed(&self, before: &Inode, after: &Inode) -> Result<()> {
+    /// Passes on that an inode was refreshed: to its open handles and to the kernel.
+    fn propagate_refresh(&self, before: &Inode, after: &Inode) -> Result<()> {
         if etag(before) != etag(after) {
-            self.forget_waiting(after.ino)?;
+            self.forget_pending(after.ino)?;
             if let Some(file) = self.files.get(after.ino) {
                 file.replace(|| self.pin_of(after.ino))?;
             }
             match self.has_older_readers(after.ino) {
-                // What they have open is what the pages are of; who opens the file now reads past these.
+                // The kernel's pages belong to the version that is open. A handle opened now bypasses the page cache.
                 true => self.invalidations.attributes(after.ino),
                 false => self.invalidations.inode(after.ino),
             }
@@ -548,18 +550,25 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether the absence of a known entry from a look means that it is gone; of a directory, unless something below it stays.
-    fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Moment) -> Result<bool> {
-        let is_told = self.layout.shows(place, name, local);
+    /// Returns whether a known entry that a look did not find is gone. A directory stays nevertheless if it has entries: the op
+    /// that removes it then fails.
+    fn is_gone(
+        &self,
+        place: PrefixedDirectory<'_>,
+        name: &Name,
+        local: &Inode,
+        looked_at: Moment,
+    ) -> Result<bool> {
+        let is_told = self.layout.would_show(place, name, local);
         if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
             return Ok(false);
         }
-        // A file that is neither stored nor open was being created when the last mount died.
+        // A file that is neither stored nor open was being created when the last mount ended abnormally.
         Ok(local.is_dir() || local.object().is_some() || !self.is_open(local.ino))
     }
 
-    /// The ops that drop a file's name: the others of its names led to the same object.
-    fn vanish(
+    /// Adds the ops that remove a file's name, together with its other links: all of them led to the same object.
+    fn push_vanish_ops(
         &self,
         dir: Ino,
         name: &Name,
@@ -574,8 +583,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The bucket has something else under a name. Whether it does still.
-    pub(crate) fn take_name_away(
+    /// Removes a name under which the bucket has another object. Returns false if the name was changed here meanwhile.
+    pub(crate) fn remove_name(
         &self,
         dir: Ino,
         name: &Name,
@@ -584,40 +593,42 @@ impl Filesystem {
     ) -> Result<bool> {
         let keep = self.files.get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
-        if came_too_late(self.names.commit(&self.ctx(), &op))? {
+        if is_too_late(self.names.commit(&self.ctx(), &op))? {
             return Ok(false);
         }
         match local.kind {
-            Kind::Directory => self.forget_removed(local),
+            Kind::Directory => self.forget_removed_directory(local),
             _ => self.directories.remove(local.ino),
         }
         self.invalidations.entry(dir, name.as_bytes());
         Ok(true)
     }
 
-    /// Whether something is being stored for an open file, or was and nobody heard of it: what is seen may be that.
-    fn awaits_answer(&self, ino: Ino) -> bool {
-        self.files.get(ino).is_some_and(|file| file.has_tried_any())
+    /// Returns whether the file has a store request in flight, or one whose answer was lost: an observed object may be its
+    /// result.
+    fn has_write_in_doubt(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some_and(|file| file.has_unconfirmed_upload())
     }
 
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.pending().is_edited)
     }
 
-    /// A name that must exist.
+    /// Returns the inode, or ENOENT if there is none.
     pub(crate) fn must(&self, found: Option<Inode>) -> Result<Inode> {
         found.ok_or(Error::NOT_FOUND)
     }
 }
 
-/// Whether a page of a listing, after one text and up to another, reaches to where a directory of this name would show.
+/// Returns whether a page of a listing would contain a directory of this name: its sort key is after `after` and not after
+/// `end`.
 fn covers(after: &[u8], end: Option<&[u8]>, name: &Name) -> bool {
-    texts::text(name, Kind::Directory)
+    sort_keys::sort_key(name, Kind::Directory)
         .is_some_and(|text| after < text.as_slice() && end.is_none_or(|end| text.as_slice() <= end))
 }
 
-/// Whether an observation met a change made here meanwhile, which then stands.
-fn came_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
+/// Returns whether an observation came after a conflicting change made here, so that it has no effect.
+fn is_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
     match outcome {
         Ok(_) => Ok(false),
         Err(
@@ -627,8 +638,8 @@ fn came_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
     }
 }
 
-/// Whether other bytes were seen than are known.
-fn is_other(local: &Inode, seen: &Observed) -> bool {
+/// Returns whether an observation shows other bytes than the known ones.
+fn has_other_bytes(local: &Inode, seen: &Observed) -> bool {
     etag(local) != seen.object.as_ref().map(|object| &object.etag)
 }
 
@@ -636,7 +647,7 @@ fn stored_at(inode: &Inode) -> Option<Timestamp> {
     inode.object().and_then(|object| object.last_modified)
 }
 
-/// The tag of the object that a file is, if it is one.
+/// Returns the etag of an inode's object.
 pub(crate) fn etag(inode: &Inode) -> Option<&ETag> {
     inode.object().map(|object| &object.etag)
 }

@@ -1,31 +1,31 @@
-//! How much room there is where the objects lie, as far as somebody knows.
+//! Space at the store, where it can be measured.
 
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The room of a disk or a drive that keeps the objects.
+/// The space of a disk or drive that holds the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// The whole, in bytes.
+    /// Total size in bytes.
     pub total_bytes: u64,
-    /// The free part, in bytes.
+    /// Free space in bytes.
     pub available_bytes: u64,
 }
 
-/// Says how much room there is now; `None` where it cannot be found out. Must answer at once.
+/// Returns the current space; `None` if it cannot be determined. Must not block.
 pub type MeasureRoom = Box<dyn Fn() -> Option<Room> + Send + Sync>;
 
-/// Where room is measured; nowhere for a store that has no end.
+/// Where space is measured; unset for a store without a size limit.
 #[derive(Default)]
 pub(crate) struct Rooms(OnceLock<MeasureRoom>);
 
 impl Rooms {
-    /// Measures by `measure` from now on; the first one stays.
+    /// Sets the function that measures space. Only the first call has an effect.
     pub(crate) fn set(&self, measure: MeasureRoom) {
         let _ = self.0.set(measure);
     }
 
-    /// The room there is now, if it is known.
+    /// Returns the current space, if known.
     pub(crate) fn now(&self) -> Option<Room> {
         self.0.get()?()
     }

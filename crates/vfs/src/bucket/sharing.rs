@@ -1,7 +1,7 @@
-//! Other machines mount the bucket too.
+//! State for a bucket that several machines mount.
 //!
-//! What must be one machine's alone is agreed by [leases](store::leases) in the bucket; and it is remembered here which
-//! files' attributes another mount may have changed, as their objects were stored anew with the same bytes.
+//! [Leases](store::leases) in the bucket serialize operations that only one mount may do at a time. This module also remembers
+//! files whose attributes another mount may have changed: objects that were stored again with the same bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,22 +15,22 @@ use crate::config::Config;
 use crate::layout::Layout;
 use crate::{Error, Result};
 
-/// More are forgotten: the next listing finds them again.
+/// Maximum files to remember. Above it all are forgotten; the next listing finds them again.
 const UNSURE_MAX: usize = 1 << 16;
 
-/// Headers that were read so soon after they had been stored may have been stored again in the same second, the finest
-/// that S3 says.
+/// Headers that were read within this time after the object was stored may be outdated: S3 times have a resolution of one
+/// second, so the object may have been stored again in the same second.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) leases: Leases,
     unsure: Mutex<HashSet<Ino>>,
-    /// Keys that something is being renamed to, and whether that came to nothing.
+    /// Destination keys of renames under way, each with whether the rename turned out void.
     arriving: Mutex<HashMap<ObjectKey, bool>>,
 }
 
-/// A key that something is being renamed to.
+/// The destination key of a rename under way. Tracking ends when this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct Arriving<'s> {
     sharing: &'s Sharing,
@@ -38,7 +38,7 @@ pub(crate) struct Arriving<'s> {
 }
 
 impl Sharing {
-    /// `None` where nobody else mounts the bucket.
+    /// Returns the sharing state, or `None` if the mount is configured as the only one.
     pub(crate) fn of(
         store: &Arc<dyn ObjectStore>,
         entropy: &Arc<Entropy>,
@@ -50,36 +50,36 @@ impl Sharing {
         }
         if !layout.follows_paths() {
             return Err(Error::Volume(
-                "says that it is named by inode: its names are on one machine, and it cannot be shared"
+                "says that it is named by inode: its names exist on one machine only, so it cannot be shared"
                     .into(),
             ));
         }
         if config.write_back {
-            let why = "nothing is shared with write-back: what waits in the log nobody else sees";
+            let why = "a shared bucket cannot use write-back: other mounts do not see changes in the log";
             return Err(Error::new(libc::EINVAL, why));
         }
         Ok(Some(Self {
-            leases: Leases::new(store.clone(), layout.leases(), entropy.clone()),
+            leases: Leases::new(store.clone(), layout.leases_prefix(), entropy.clone()),
             unsure: Mutex::default(),
             arriving: Mutex::default(),
         }))
     }
 
-    /// A listing shows an object with the bytes that are known: its headers may be others.
-    /// `known_at` is the wall-clock time at which its headers were read; `None`: by an earlier mount.
+    /// Records that a listing shows the known bytes of a file, whose headers another mount may have changed. `known_at` is the
+    /// wall-clock time at which the headers were read, `None` if an earlier mount read them.
     pub(crate) fn listed(&self, known: &Inode, seen: &Observed, known_at: Option<Timestamp>) {
         let was_just_stored = match (known_at, stored_at(seen.object.as_ref())) {
             (Some(known_at), Some(stored_at)) => known_at.since(stored_at) < SETTLED_AFTER,
             _ => true,
         };
-        if was_just_stored || !was_stored_with(known, seen) {
-            self.is_unsure(known.ino);
+        if was_just_stored || !is_stored_in_same_second(known, seen) {
+            self.mark_unsure(known.ino);
         }
     }
 
-    /// What the headers of the bytes that are known say, if they may be another mount's: nobody changed attributes here since
-    /// the look, by the wall-clock time of the look. What is only known here stays. A time of change that lies ahead of the
-    /// wall clock is from before the clock was set back, or from another machine.
+    /// Returns the attributes in the headers of unchanged bytes if another mount may have stored them. Returns `None` if
+    /// attributes were changed here after the look, by the wall clock. Attributes that only this mount knows are kept. A ctime
+    /// in the future was set before the clock was set back, or by another machine, and does not count as a later change.
     pub(crate) fn attributes(
         &self,
         known: &Inode,
@@ -96,13 +96,13 @@ impl Sharing {
             == (seen.mode, seen.uid, seen.gid, seen.rdev, seen.mtime);
         let (atime, btime) = (known.atime.max(seen.atime), known.btime);
         match is_same {
-            true if was_stored_with(known, seen) => None,
+            true if is_stored_in_same_second(known, seen) => None,
             true => Some(Observed { atime, btime, ctime: known.ctime, ..seen.clone() }),
             false => Some(Observed { atime, btime, ctime: seen.ctime.min(looked_at), ..seen.clone() }),
         }
     }
 
-    fn is_unsure(&self, ino: Ino) {
+    fn mark_unsure(&self, ino: Ino) {
         let mut unsure = self.unsure.lock().unwrap_or_else(PoisonError::into_inner);
         if unsure.len() >= UNSURE_MAX {
             unsure.clear();
@@ -110,19 +110,20 @@ impl Sharing {
         unsure.insert(ino);
     }
 
-    /// Whether the attributes of a file are to be looked at again; who asks does so.
-    pub(crate) fn must_look(&self, ino: Ino) -> bool {
+    /// Removes a file from those with possibly outdated attributes. If this returns true, the caller must read the headers
+    /// again.
+    pub(crate) fn take_unsure(&self, ino: Ino) -> bool {
         self.unsure.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
     }
 
-    /// Something is renamed to a key, which nobody else does meanwhile.
-    pub(crate) fn arriving(&self, key: &ObjectKey) -> Arriving<'_> {
+    /// Tracks the destination key of a rename. The caller makes sure that no other rename to this key runs.
+    pub(crate) fn track_arrival(&self, key: &ObjectKey) -> Arriving<'_> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), false);
         Arriving { sharing: self, key: key.clone() }
     }
 
-    /// What was renamed to a key was changed by somebody else before it moved.
-    pub(crate) fn is_void(&self, to: &ObjectKey) {
+    /// Records that a rename to a key had no effect, because another client changed the object before it moved.
+    pub(crate) fn mark_void(&self, to: &ObjectKey) {
         if let Some(is_void) = self.arriving.lock().unwrap_or_else(PoisonError::into_inner).get_mut(to) {
             *is_void = true;
         }
@@ -133,8 +134,8 @@ fn stored_at(object: Option<&Stored>) -> Option<Timestamp> {
     object.and_then(|object| object.last_modified)
 }
 
-/// Whether an object was stored when it was known to be, as far as headers say: in the same second.
-fn was_stored_with(known: &Inode, seen: &Observed) -> bool {
+/// Returns whether an object was stored in the same second as the known one, as far as headers tell.
+fn is_stored_in_same_second(known: &Inode, seen: &Observed) -> bool {
     let second = |object| stored_at(object).map(Timestamp::secs);
     second(known.object()).is_some() && second(known.object()) == second(seen.object.as_ref())
 }

@@ -1,4 +1,4 @@
-//! Whether the metadata of a volume and the content in its bucket agree, while nobody mounts it.
+//! Offline check that the metadata of a volume and the content in its bucket agree. No mount may be using the volume.
 
 use meta::namespace::{read_content, read_inode};
 use meta::{Engine, FsError, Ino, schema};
@@ -9,22 +9,22 @@ use store::{ETag, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 use crate::layout::Layout;
 use crate::{Result, VolumeRecord};
 
-/// Records and keys looked at in one step.
+/// Records or keys per step.
 const BATCH: usize = 1000;
 
-/// Where metadata and content disagree. Nothing in a sound volume.
+/// Differences between metadata and content; empty for a sound volume.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Broken invariants of the metadata, one line each.
     pub violations: Vec<String>,
-    /// Files whose content is not there, or is other content: the bytes are lost.
+    /// Files whose content is missing or was replaced: their bytes are lost.
     pub missing: Vec<(Ino, ObjectKey)>,
-    /// Content that no file has, as [`unused_content`](crate::unused_content) finds it.
+    /// Content that belongs to no file, as [`unused_content`](crate::unused_content) finds it.
     pub unused: Vec<ObjectKey>,
 }
 
 impl Audit {
-    /// Compares the metadata in `engine` with the content below `prefix`. Needs memory for every file's key.
+    /// Compares the metadata in `engine` with the content below `prefix`. Keeps every file's key in memory.
     pub async fn make(
         engine: &dyn Engine,
         store: &dyn ObjectStore,
@@ -36,15 +36,15 @@ impl Audit {
         let mut audit = Self { violations, ..Self::default() };
         let Some(root) = read_inode(engine, Ino::ROOT)? else { return Ok(audit) };
         let layout = Layout::of(prefix, record, root.btime);
-        let mut referred = referred(engine)?;
-        referred.retain(|key, _| layout.owner(key).is_some());
-        let request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
+        let mut referred = object_uses(engine)?;
+        referred.retain(|key, _| layout.content_owner(key).is_some());
+        let request = ListRequest { prefix: layout.content_prefix(), limit: BATCH, ..ListRequest::default() };
         let mut pages = Pages::of(store, request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 let ListEntry::Object { object, size_bytes, .. } = entry else { continue };
                 match referred.remove(&object.key) {
-                    None if layout.owner(&object.key).is_some() => audit.unused.push(object.key),
+                    None if layout.content_owner(&object.key).is_some() => audit.unused.push(object.key),
                     Some(needed) if !needed.is_met_by(&object.etag, size_bytes) => {
                         audit.missing.push((needed.ino, object.key));
                     }
@@ -57,25 +57,25 @@ impl Audit {
     }
 }
 
-/// What a file needs of an object.
+/// The part of an object that a file refers to.
 #[derive(Debug)]
-struct Needed {
+struct ObjectUse {
     ino: Ino,
     etag: ETag,
-    /// So long must it be.
+    /// Minimum length of the object.
     bytes: u64,
 }
 
-impl Needed {
+impl ObjectUse {
     fn is_met_by(&self, etag: &ETag, size_bytes: u64) -> bool {
-        // What was named while its object waited to go up has another tag in the bucket.
+        // An object that was named while its upload waited in the write-back log has another tag in the bucket.
         (self.etag == *etag || self.etag.is_provisional()) && self.bytes <= size_bytes
     }
 }
 
-/// Every key that an inode has.
-fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, Needed>> {
-    let mut found: BTreeMap<ObjectKey, Needed> = BTreeMap::new();
+/// Returns every key that an inode refers to.
+fn object_uses(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, ObjectUse>> {
+    let mut found: BTreeMap<ObjectKey, ObjectUse> = BTreeMap::new();
     let range = schema::inodes();
     let mut from = Bound::Included(range.from.clone());
     loop {
@@ -89,7 +89,8 @@ fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, Needed>> {
             let Some((_, content)) = read_content(engine, ino)? else { continue };
             for extent in content {
                 let Some(key) = extent.object.key else { continue };
-                let needed = found.entry(key).or_insert(Needed { ino, etag: extent.object.etag, bytes: 0 });
+                let needed =
+                    found.entry(key).or_insert(ObjectUse { ino, etag: extent.object.etag, bytes: 0 });
                 needed.bytes = needed.bytes.max(extent.object_offset + extent.len);
             }
         }

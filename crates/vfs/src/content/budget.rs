@@ -1,9 +1,9 @@
-//! A share of the memory limit, in bytes, with nobody waiting for what an idle holder keeps.
+//! A share of the memory limit, in bytes. Callers never wait for memory that an idle holder keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that may be held at the same time.
+/// Limit on the bytes held at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget(Arc<Inner>);
 
@@ -13,7 +13,7 @@ struct Inner {
     held: AtomicU64,
 }
 
-/// Bytes held; given back on drop.
+/// Bytes held; released on drop.
 #[derive(Debug)]
 pub(crate) struct Held {
     budget: Budget,
@@ -32,8 +32,8 @@ impl Budget {
         Some(Held { budget: self.clone(), bytes })
     }
 
-    /// Takes the bytes whether they are free or not: for the one buffer without which nothing goes on.
-    pub(crate) fn hold_anyway(&self, bytes: u64) -> Held {
+    /// Takes the bytes even beyond the limit, for the one buffer that progress depends on.
+    pub(crate) fn hold_beyond_limit(&self, bytes: u64) -> Held {
         self.0.held.fetch_add(bytes, Ordering::AcqRel);
         Held { budget: self.clone(), bytes }
     }
@@ -52,7 +52,7 @@ impl Held {
         self.bytes
     }
 
-    /// Takes more on the same account, if it is free.
+    /// Grows to `to_bytes` if the difference is free; returns whether it did.
     pub(crate) fn try_grow(&mut self, to_bytes: u64) -> bool {
         let Some(more) = to_bytes.checked_sub(self.bytes) else { return true };
         match self.budget.try_hold(more) {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_free_again() {
+    fn dropped_bytes_are_free_again() {
         let budget = Budget::new(10);
         let mut first = budget.try_hold(6).unwrap();
         assert!(budget.try_hold(5).is_none());

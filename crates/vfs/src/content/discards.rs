@@ -1,8 +1,8 @@
-//! Objects that nothing refers to any more, on their way out.
+//! Background deletion of objects that nothing refers to any more.
 //!
-//! Invariants: an object goes only after the op that let go of it survives the loss of power. Nobody waits for a store
-//! that does not answer: objects then wait in the queue, and beyond its end are left behind. What a crash or a full queue
-//! leaves is garbage, which costs room and nothing else until `tenon gc` finds it.
+//! Invariants: an object is deleted only after the op that released it survives the loss of power. No caller waits for a store
+//! that does not answer: objects then wait in the queue, and once it is full they stay in the bucket. Objects left by a crash
+//! or a full queue only cost space until `tenon gc` finds them.
 
 use futures_util::StreamExt as _;
 use std::sync::OnceLock;
@@ -14,35 +14,35 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::Filesystem;
 
-/// Objects that wait; who discards more waits too, while they go.
+/// Maximum objects in the queue; further callers wait while the store answers.
 const WAITING_MAX: usize = 4096;
 /// Objects deleted after one sync of the names.
 const BATCH: usize = 256;
-/// How long objects are gathered where a sync of the names costs more than they do.
+/// How long objects are gathered for a batch in write-back mode, where a sync of the names costs more than the deletions.
 const GATHERED_FOR: Duration = Duration::from_millis(500);
-/// Objects deleted at the same time.
+/// Deletions in flight.
 const DELETED_AT_ONCE: usize = 16;
-/// The first and the longest wait for a store that did not answer.
+/// The first and the longest pause after a store did not answer.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 #[derive(Debug, Default)]
 pub(crate) struct Discards {
     queue: OnceLock<mpsc::Sender<ObjectKey>>,
     waiting: AtomicUsize,
-    /// The store did not answer the last attempt.
+    /// Whether the store did not answer the last attempt.
     is_stuck: AtomicBool,
-    /// Some are gone, or they are stuck.
+    /// Notified when an object left the queue or `is_stuck` changed.
     changed: Notify,
 }
 
 impl Discards {
-    /// How many objects wait.
+    /// Returns how many objects wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Waits until none waits, or the store does not answer.
-    pub(crate) async fn drained(&self) {
+    /// Waits until the queue is empty or the store does not answer.
+    pub(crate) async fn wait_until_drained(&self) {
         self.until(|| self.len() == 0 || self.is_stuck()).await;
     }
 
@@ -65,14 +65,14 @@ impl Discards {
         self.changed.notify_waiters();
     }
 
-    /// One does not wait any more.
-    fn left(&self) {
+    /// Counts one object less in the queue.
+    fn remove_one(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         self.changed.notify_waiters();
     }
 
-    /// Whether the object has a place in the queue. One that is full is waited for while it moves.
-    async fn enter(&self, queue: &mpsc::Sender<ObjectKey>, key: ObjectKey) -> bool {
+    /// Puts an object into the queue; returns whether it did. Waits for room while the store answers.
+    async fn enqueue(&self, queue: &mpsc::Sender<ObjectKey>, key: ObjectKey) -> bool {
         match queue.try_send(key) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
@@ -85,13 +85,13 @@ impl Discards {
 }
 
 impl Filesystem {
-    /// Has an object deleted, not in the caller's way.
+    /// Deletes an object in the background.
     pub(crate) async fn discard(&self, key: ObjectKey) {
         self.discards.waiting.fetch_add(1, Ordering::AcqRel);
         let queue = self.discards.queue.get_or_init(|| self.start_discarding());
-        if !self.discards.enter(queue, key.clone()).await {
-            tracing::debug!(%key, "an object that is not needed stays behind: too many wait for the store");
-            self.discards.left();
+        if !self.discards.enqueue(queue, key.clone()).await {
+            tracing::debug!(%key, "an unused object stays in the bucket: the queue of deletions is full; `tenon gc` removes it");
+            self.discards.remove_one();
         }
     }
 
@@ -118,7 +118,7 @@ impl Filesystem {
         sender
     }
 
-    /// Nobody waits for the sync of a batch, but it costs those who do.
+    /// Fills a batch in write-back mode: no caller waits for its deletion, but its sync of the names delays those who sync.
     async fn gather(&self, queue: &mut mpsc::Receiver<ObjectKey>, batch: &mut Vec<ObjectKey>) {
         if !self.config.write_back {
             return;
@@ -131,12 +131,12 @@ impl Filesystem {
         }
     }
 
-    /// Deletes objects, up to the first that the store does not answer for; those that are left.
+    /// Deletes objects until the store does not answer; returns those that are left.
     async fn delete_all(&self, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let synced = self.sync_names().await;
         if let Err(error) = &synced {
-            tracing::warn!(%error, count = keys.len(), "objects that are not needed stay behind: the names are not safe");
-            keys.iter().for_each(|_| self.discards.left());
+            tracing::warn!(%error, count = keys.len(), "unused objects stay in the bucket: the metadata could not be synced; `tenon gc` removes them");
+            keys.iter().for_each(|_| self.discards.remove_one());
             return Vec::new();
         }
         let is_silent = AtomicBool::new(false);
@@ -145,7 +145,7 @@ impl Filesystem {
         left.filter_map(std::future::ready).collect().await
     }
 
-    /// The key, if it may be deleted later.
+    /// Deletes one object; returns its key if it is to be retried.
     async fn delete_one(&self, key: ObjectKey, is_silent: &AtomicBool) -> Option<ObjectKey> {
         if is_silent.load(Ordering::Acquire) {
             return Some(key);
@@ -153,13 +153,15 @@ impl Filesystem {
         match self.store.delete(&key, store::Precondition::None).await {
             Ok(()) | Err(StoreError::NotFound(_)) => {}
             Err(error) if error.is_retryable() => {
-                tracing::debug!(%key, %error, "an object that is not needed is deleted later");
+                tracing::debug!(%key, %error, "an unused object could not be deleted; retrying");
                 is_silent.store(true, Ordering::Release);
                 return Some(key);
             }
-            Err(error) => tracing::warn!(%key, %error, "an object that is not needed stays behind"),
+            Err(error) => {
+                tracing::warn!(%key, %error, "an unused object stays in the bucket; `tenon gc` removes it")
+            }
         }
-        self.discards.left();
+        self.discards.remove_one();
         None
     }
 }

@@ -1,5 +1,5 @@
-//! Content that no file has: what an upload left whose mount died before it was named, or a deletion that failed. And leases
-//! that nobody renews.
+//! Garbage collection: content that belongs to no file, left by an upload whose mount died before naming it or by a failed
+//! deletion, and leases that are no longer renewed.
 
 use meta::namespace::{read_content, read_inode};
 use meta::{Engine, Ino};
@@ -9,10 +9,10 @@ use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 use crate::layout::Layout;
 use crate::{Filesystem, Result, VolumeRecord};
 
-/// Keys looked at in one step.
+/// Keys per page of a listing.
 const BATCH: usize = 1000;
 
-/// The content below `prefix` that no file has, while nobody mounts the volume.
+/// Returns the content below `prefix` that belongs to no file. No mount may be using the volume.
 pub async fn unused_content(
     engine: &dyn Engine,
     store: &dyn ObjectStore,
@@ -24,30 +24,30 @@ pub async fn unused_content(
 }
 
 impl Filesystem {
-    /// Finds content that no file has, and leases that nobody renews, and deletes them unless they are only to be found.
+    /// Finds content that belongs to no file and expired leases; deletes them unless `only_find`.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
-        // What was stored for a file that is open, or for an object, may be about to be named.
-        let is_busy = |ino| self.files.get(ino).is_some() || self.storing.is_for(ino);
+        // Content stored for an open file, or for an object being stored, may be about to be named.
+        let is_busy = |ino| self.files.get(ino).is_some() || self.storing.contains(ino);
         let keys = find(self.names.engine().as_ref(), self.store.as_ref(), &self.layout, &is_busy).await?;
         if !only_find {
             for key in &keys {
                 self.discard(key.clone()).await;
             }
-            self.discards.drained().await;
+            self.discards.wait_until_drained().await;
         }
         let leases = match self.layout.follows_paths() {
-            true => left_over(self.store.as_ref(), &self.layout.leases(), only_find).await?,
+            true => left_over(self.store.as_ref(), &self.layout.leases_prefix(), only_find).await?,
             false => Vec::new(),
         };
         Ok(keys.into_iter().chain(leases).collect())
     }
 
-    /// In the background: what mounts left that died is in nobody's way, but it is not to add up.
+    /// Removes leases of dead mounts in the background, so that they do not accumulate.
     pub(crate) fn clean_leases(&self) {
-        let (store, beginning) = (self.store.clone(), self.layout.leases());
+        let (store, beginning) = (self.store.clone(), self.layout.leases_prefix());
         tokio::spawn(async move {
             if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
-                tracing::debug!(%error, "leases of mounts that died stay");
+                tracing::debug!(%error, "leases of dead mounts could not be removed");
             }
         });
     }
@@ -60,14 +60,14 @@ async fn find(
     is_busy: &(dyn Fn(Ino) -> bool + Sync),
 ) -> Result<Vec<ObjectKey>> {
     let mut unused = Vec::new();
-    let request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
+    let request = ListRequest { prefix: layout.content_prefix(), limit: BATCH, ..ListRequest::default() };
     let mut pages = Pages::of(store, request);
     while let Some(entries) = pages.next().await? {
         for entry in entries {
             let ListEntry::Object { object, .. } = entry else { continue };
-            let Some(ino) = layout.owner(&object.key).filter(|ino| !is_busy(*ino)) else { continue };
-            // Read after the listing: what was listed and is not named now never will be.
-            if !has(engine, ino, &object.key)? {
+            let Some(ino) = layout.content_owner(&object.key).filter(|ino| !is_busy(*ino)) else { continue };
+            // Read after the listing: content that was listed and has no name now never gets one.
+            if !refers_to(engine, ino, &object.key)? {
                 unused.push(object.key);
             }
         }
@@ -75,7 +75,7 @@ async fn find(
     Ok(unused)
 }
 
-fn has(engine: &dyn Engine, ino: Ino, key: &ObjectKey) -> Result<bool> {
+fn refers_to(engine: &dyn Engine, ino: Ino, key: &ObjectKey) -> Result<bool> {
     let Some((_, content)) = read_content(engine, ino)? else { return Ok(false) };
     Ok(content.iter().any(|extent| extent.object.key.as_ref() == Some(key)))
 }

@@ -1,4 +1,4 @@
-//! The bytes of files: open files, what a handle reads, what was written and is not stored, and memory for both.
+//! The bytes of files: open files, snapshots that handles read, unpublished writes, and memory for both.
 
 pub(crate) mod audit;
 pub(crate) mod budget;

@@ -1,10 +1,10 @@
 //! Open files: one per inode with an open handle, shared by all its handles.
 //!
-//! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`Dirty`] state, one
-//! operation at a time, so that descriptors see each other's writes.
+//! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`WriteState`] state, one operation at a
+//! time, so that descriptors see each other's writes.
 //!
-//! Invariant: `pending` says edited exactly while `work` is not `Clean`; while nobody may store under a path it says
-//! stream exactly while `work` is one.
+//! Invariant: `pending.is_edited` is set exactly while `write_state` is not `Clean`; while the file's path is not locked for a store,
+//! `pending.is_stream` is set exactly while `write_state` is a stream.
 
 use meta::{Ino, Inode, Moment};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,87 +18,88 @@ use crate::bucket::metadata::Described;
 use crate::content::pin::Pin;
 use crate::content::read::readahead::Readahead;
 use crate::content::version::{Begin, Reading, Version};
-use crate::content::write::Dirty;
-use crate::turns::Turns;
+use crate::content::write::WriteState;
+use crate::fail_fast::FailFastSemaphore;
 use crate::{Atime, Error, Filesystem, Result};
 
-/// How often reads through one handle look at the access time.
-const ATIME_LOOK_EVERY_NS: i64 = 1_000_000_000;
+/// Minimum interval between checks of the access time by reads of one handle.
+const ATIME_CHECK_INTERVAL_NS: i64 = 1_000_000_000;
 
-/// What programs see of writes that are not published yet.
+/// State of unpublished writes that programs can observe.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pending {
-    /// There are bytes beside those it is pinned to.
+    /// Whether there are writes beyond the pinned content.
     pub(crate) is_edited: bool,
-    /// Some of them are in no object yet.
+    /// Whether some of these writes are in no object yet.
     pub(crate) is_dirty: bool,
-    /// Parts lie under the file's key.
+    /// Whether a multipart upload is in progress under the file's key.
     pub(crate) is_stream: bool,
     pub(crate) size_bytes: u64,
-    /// How much of them is no hole, at most.
+    /// Upper bound of the bytes that are not holes.
     pub(crate) data_bytes: u64,
-    /// When it was last written, unless a time was set since.
+    /// Time of the last write, unless a program has set a time since.
     pub(crate) touched: Option<Timestamp>,
 }
 
-/// The state all handles of one inode share.
+/// The state that all handles of one inode share.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
-    /// Unpublished writes; one write, truncation or commit at a time.
-    pub(crate) work: tokio::sync::Mutex<Dirty>,
-    /// Taken by who wants its writes published, so that many share an attempt that fails.
-    pub(crate) publishing: Turns,
+    /// Unpublished writes; the lock serializes writes, truncations and commits.
+    pub(crate) write_state: tokio::sync::Mutex<WriteState>,
+    /// Queue of commits, so that many callers share one failing attempt.
+    pub(crate) publishing: FailFastSemaphore,
     shared: Mutex<Shared>,
-    /// Content was named, which need not survive the loss of power yet.
-    names_wait: AtomicBool,
-    /// Handles of an older lineage may have writes that lost in a conflict when nobody had asked for them to be stored.
-    lost_before: AtomicU64,
+    /// Whether content was named by an op that need not survive the loss of power yet.
+    has_unsynced_names: AtomicBool,
+    /// Handles of an older lineage may have lost writes in a conflict during a commit that they did not ask for.
+    lost_lineage: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     pin: Option<Arc<Pin>>,
-    /// Counts foreign overwrites: a handle that has read bytes of an older one must not read on.
+    /// Counts foreign overwrites: a handle that has read bytes of an older lineage must not read on.
     lineage: u64,
     /// The versions that open handles read.
     versions: Vec<Weak<Version>>,
     pending: Pending,
-    /// When the first of these writes was made, or an attempt to store them for others ended.
+    /// Time of the first unpublished write, or of the last background attempt to store these writes.
     edited_since: Option<Timestamp>,
-    /// It was made by who has it open, and nothing of it was published yet.
+    /// Whether the file was created by an open handle and has not been published yet.
     is_new: bool,
-    /// It was made without a name, and may get one.
+    /// Whether the file was created without a name (`O_TMPFILE`) and may get one.
     is_linkable: bool,
-    /// The headers of the object we stored last, which need not be asked for.
-    carried: Option<Carried>,
-    /// The conflict in which its writes lost.
+    /// The headers of the object that we stored last, which saves a HEAD.
+    stored_description: Option<StoredDescription>,
+    /// The conflict in which the file's writes lost.
     conflict: Option<String>,
-    /// Somebody else stored an object under its name while it was written, as far as was seen.
-    is_overtaken: bool,
-    /// Length and user metadata of uploads that may have got there, though nobody heard of it.
-    tried: Vec<(u64, BTreeMap<String, String>)>,
-    /// Its object may have been deleted here, though nobody heard of it.
+    /// Whether a foreign object was seen under the file's name while it had unpublished writes.
+    is_concurrently_modified: bool,
+    /// Length and user metadata of uploads that may have succeeded although their answer was lost.
+    unconfirmed_uploads: Vec<(u64, BTreeMap<String, String>)>,
+    /// Whether a deletion of the file's object may have succeeded although its answer was lost.
     may_be_removed: bool,
 }
 
 #[derive(Debug)]
-struct Carried {
+struct StoredDescription {
     of: ETag,
     described: Described,
     stored_at: Moment,
 }
 
-/// So many uploads that may have got there are remembered, the newest.
-const TRIED_MAX: usize = 16;
-/// So many files of which nobody heard what became of them; of more those with the lowest numbers seem changed by others.
-const UNHEARD_MAX: usize = 1 << 16;
+/// Maximum unconfirmed uploads to remember; the newest are kept.
+const UNCONFIRMED_UPLOADS_MAX: usize = 16;
+/// Maximum files to remember whose last upload or deletion is unconfirmed. Beyond that the lowest inode numbers are forgotten,
+/// and their changes look foreign.
+const UNCONFIRMED_FILES_MAX: usize = 1 << 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        let (publishing, shared, names_wait, lost_before) = Default::default();
-        let work = tokio::sync::Mutex::new(Dirty::Clean);
-        Self { ino, work, publishing, shared, names_wait, lost_before }
+        let (publishing, shared, has_unsynced_names, lost_lineage) = Default::default();
+        let write_state = tokio::sync::Mutex::new(WriteState::Clean);
+        Self { ino, write_state, publishing, shared, has_unsynced_names, lost_lineage }
     }
 
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {
@@ -106,15 +107,15 @@ impl OpenFile {
         (shared.pin.clone(), shared.lineage)
     }
 
-    /// Our own bytes, or the same bytes elsewhere: handles read on. `pin` is asked while no other pin can come in
-    /// between.
+    /// Replaces the pin by our own bytes, or by the same bytes elsewhere: handles read on. `pin` runs under the lock, so that
+    /// no other pin comes in between.
     pub(crate) fn repin<E>(&self, pin: impl FnOnce() -> Result<Option<Pin>, E>) -> Result<(), E> {
         let mut shared = self.shared();
         shared.pin = pin()?.map(Arc::new);
         Ok(())
     }
 
-    /// Somebody else's bytes: handles that have read must not mix.
+    /// Replaces the pin by foreign bytes: handles that have read must not mix them with older ones.
     pub(crate) fn replace<E>(&self, pin: impl FnOnce() -> Result<Option<Pin>, E>) -> Result<(), E> {
         let mut shared = self.shared();
         let pin = pin()?.map(Arc::new);
@@ -125,8 +126,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// The version that a new handle reads, if the file's bytes are still of `lineage`. `is_above`: the page cache above holds pages
-    /// of these bytes, and none of others.
+    /// Returns the version that a new handle reads, if the file still has this lineage. `is_above`: the page cache above holds
+    /// pages of these bytes and of no others.
     pub(crate) fn join(&self, lineage: u64, is_above: bool) -> Option<Arc<Version>> {
         let mut shared = self.shared();
         if shared.lineage != lineage {
@@ -143,17 +144,17 @@ impl OpenFile {
         Some(version)
     }
 
-    /// Whether the page cache above belongs to handles that are open and read bytes of an older lineage.
+    /// Returns whether the page cache above belongs to open handles that read bytes of an older lineage.
     pub(crate) fn has_older_readers(&self) -> bool {
         let shared = self.shared();
         let open = shared.versions.iter().filter_map(Weak::upgrade);
         open.into_iter().any(|version| version.is_cached && version.lineage() != shared.lineage)
     }
 
-    /// Begins a read of a version: what the file is pinned to, if that is it.
+    /// Begins a read of a version: returns the pin to read, if the version may read it.
     fn begin_read(&self, version: &Version) -> (Begin, Option<Arc<Pin>>) {
         let shared = self.shared();
-        // Pages that another handle mapped could lie beside what this version would follow to.
+        // Pages that another handle mapped could otherwise be mixed with the bytes of the new lineage.
         let is_alone = || shared.versions.iter().filter(|version| version.strong_count() > 0).count() == 1;
         let may_follow = !version.is_cached || is_alone();
         (version.begin(shared.lineage, may_follow), shared.pin.clone())
@@ -165,36 +166,36 @@ impl OpenFile {
 
     pub(crate) fn set_pending(&self, pending: Pending) {
         let mut shared = self.shared();
-        shared.is_overtaken &= pending.is_edited;
+        shared.is_concurrently_modified &= pending.is_edited;
         let since = shared.edited_since.or(pending.touched);
         shared.edited_since = since.filter(|_| pending.is_edited);
         shared.pending = pending;
     }
 
-    /// Another object than it was based on was seen under its name.
-    pub(crate) fn overtake(&self) {
+    /// Notes that a foreign object was seen under the file's name.
+    pub(crate) fn mark_concurrently_modified(&self) {
         let mut shared = self.shared();
-        shared.is_overtaken = shared.pending.is_edited;
+        shared.is_concurrently_modified = shared.pending.is_edited;
     }
 
-    /// Whether somebody else stored an object under its name while it was written, as far as was seen.
-    pub(crate) fn is_overtaken(&self) -> bool {
-        self.shared().is_overtaken
+    /// Returns whether a foreign object was seen under the file's name while it had unpublished writes.
+    pub(crate) fn is_concurrently_modified(&self) -> bool {
+        self.shared().is_concurrently_modified
     }
 
-    /// Since when there are bytes beside those it is pinned to, or since the last attempt to store them for others.
+    /// Returns the time of the first unpublished write, or of the last background attempt to store these writes.
     pub(crate) fn edited_since(&self) -> Option<Timestamp> {
         self.shared().edited_since
     }
 
-    /// Such an attempt has ended.
-    pub(crate) fn put_off(&self, until: Timestamp) {
+    /// Notes that a background attempt to store the writes has ended.
+    pub(crate) fn restart_age(&self, until: Timestamp) {
         let mut shared = self.shared();
         shared.edited_since = shared.edited_since.map(|_| until);
     }
 
-    /// Parts go out under the file's key from now on.
-    pub(crate) fn set_stream(&self) {
+    /// Notes that a multipart upload has begun under the file's key.
+    pub(crate) fn mark_streaming(&self) {
         self.shared().pending.is_stream = true;
     }
 
@@ -202,7 +203,7 @@ impl OpenFile {
         self.shared().is_new = is_new;
     }
 
-    /// Whether it was made by who has it open, and nothing of it was published yet.
+    /// Returns whether the file was created by an open handle and has not been published yet.
     pub(crate) fn is_new(&self) -> bool {
         self.shared().is_new
     }
@@ -215,93 +216,94 @@ impl OpenFile {
         self.shared().is_linkable
     }
 
-    /// Content was named: the next `close` or `fsync` makes sure that it stays so.
-    pub(crate) fn has_named(&self) {
-        self.names_wait.store(true, Ordering::Release);
+    /// Notes that content was named: the next `close` or `fsync` syncs the names.
+    pub(crate) fn mark_names_unsynced(&self) {
+        self.has_unsynced_names.store(true, Ordering::Release);
     }
 
-    /// Whether content was named that need not survive the loss of power yet.
-    pub(crate) fn names_wait(&self) -> bool {
-        self.names_wait.load(Ordering::Acquire)
+    /// Returns whether content was named by an op that need not survive the loss of power yet.
+    pub(crate) fn has_unsynced_names(&self) -> bool {
+        self.has_unsynced_names.load(Ordering::Acquire)
     }
 
-    /// The names survive. Said by who holds the work.
-    pub(crate) fn names_are_synced(&self) {
-        self.names_wait.store(false, Ordering::Release);
+    /// Notes that the names are synced. The caller holds `write_state`.
+    pub(crate) fn mark_names_synced(&self) {
+        self.has_unsynced_names.store(false, Ordering::Release);
     }
 
     /// Notes the headers and tags stored with an object.
-    pub(crate) fn carries(&self, etag: &ETag, described: Described, stored_at: Moment) {
-        self.shared().carried = Some(Carried { of: etag.clone(), described, stored_at });
+    pub(crate) fn set_stored_description(&self, etag: &ETag, described: Described, stored_at: Moment) {
+        self.shared().stored_description = Some(StoredDescription { of: etag.clone(), described, stored_at });
     }
 
-    /// The headers and tags of an object, if it is the one we stored last, and when that was.
-    pub(crate) fn carried(&self, etag: &ETag) -> Option<(Described, Moment)> {
+    /// Returns the headers and tags of an object and when they were stored, if we stored that object last.
+    pub(crate) fn stored_description(&self, etag: &ETag) -> Option<(Described, Moment)> {
         let shared = self.shared();
-        let carried = shared.carried.as_ref().filter(|carried| carried.of == *etag)?;
-        Some((carried.described.clone(), carried.stored_at))
+        let stored_description =
+            shared.stored_description.as_ref().filter(|stored_description| stored_description.of == *etag)?;
+        Some((stored_description.described.clone(), stored_description.stored_at))
     }
 
-    /// Its writes lost in a conflict with this id.
-    pub(crate) fn lost_in(&self, conflict: &str) {
+    /// Notes the conflict in which the file's writes lost.
+    pub(crate) fn set_conflict(&self, conflict: &str) {
         self.shared().conflict = Some(conflict.to_owned());
     }
 
-    /// Its writes lost in a conflict, and who made them does not know: whoever has it open must not go on.
-    pub(crate) fn lost_unheard(&self) {
+    /// Notes that writes lost in a conflict while no caller waited for the result: handles open now fail with ESTALE.
+    pub(crate) fn mark_lost_unreported(&self) {
         let mut shared = self.shared();
         shared.lineage += 1;
-        self.lost_before.store(shared.lineage, Ordering::Release);
+        self.lost_lineage.store(shared.lineage, Ordering::Release);
     }
 
-    /// The conflict in which its writes lost last.
+    /// Returns the last conflict in which the file's writes lost.
     pub(crate) fn conflict(&self) -> Option<String> {
         self.shared().conflict.clone()
     }
 
-    /// An upload begins.
-    pub(crate) fn tries(&self, attributes: &Attributes, size_bytes: u64) {
+    /// Notes that an upload begins; its answer may be lost.
+    pub(crate) fn record_upload(&self, attributes: &Attributes, size_bytes: u64) {
         let mut shared = self.shared();
-        let surplus = (shared.tried.len() + 1).saturating_sub(TRIED_MAX);
-        shared.tried.drain(..surplus);
-        shared.tried.push((size_bytes, attributes.user.clone()));
+        let surplus = (shared.unconfirmed_uploads.len() + 1).saturating_sub(UNCONFIRMED_UPLOADS_MAX);
+        shared.unconfirmed_uploads.drain(..surplus);
+        shared.unconfirmed_uploads.push((size_bytes, attributes.user.clone()));
     }
 
-    /// Whether an object is of an upload that was not heard of.
-    pub(crate) fn has_tried(&self, attributes: &Attributes, size_bytes: u64) -> bool {
+    /// Returns whether an object matches an unconfirmed upload.
+    pub(crate) fn is_unconfirmed_upload(&self, attributes: &Attributes, size_bytes: u64) -> bool {
         let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
-        // What does not say when it was written may be anybody's.
-        headers::has_time(attributes) && self.shared().tried.iter().any(is)
+        // An object without a write time in its headers may have been stored by anybody.
+        headers::has_mtime(attributes) && self.shared().unconfirmed_uploads.iter().any(is)
     }
 
-    /// Whether any upload was not heard of.
-    pub(crate) fn has_tried_any(&self) -> bool {
-        !self.shared().tried.is_empty()
+    /// Returns whether any upload is unconfirmed.
+    pub(crate) fn has_unconfirmed_upload(&self) -> bool {
+        !self.shared().unconfirmed_uploads.is_empty()
     }
 
-    /// Its object is being deleted.
-    pub(crate) fn tries_removal(&self) {
+    /// Notes that a deletion of the file's object begins; its answer may be lost.
+    pub(crate) fn record_removal(&self) {
         self.shared().may_be_removed = true;
     }
 
-    /// Whether its object may have been deleted here, and nobody heard of it.
+    /// Returns whether an unconfirmed deletion may have removed the file's object.
     pub(crate) fn may_be_removed(&self) -> bool {
         self.shared().may_be_removed
     }
 
-    /// Whatever was tried, it is known what lies there now.
-    pub(crate) fn forget_tried(&self) {
+    /// Forgets unconfirmed uploads and deletions, once the state of the bucket is known.
+    pub(crate) fn clear_unconfirmed(&self) {
         let mut shared = self.shared();
-        shared.tried.clear();
+        shared.unconfirmed_uploads.clear();
         shared.may_be_removed = false;
     }
 
-    /// A time was set: it stands until the next write.
-    pub(crate) fn untouch(&self) {
+    /// Notes that a program set a time, which holds until the next write.
+    pub(crate) fn clear_touched(&self) {
         self.shared().pending.touched = None;
     }
 
-    /// `inode` as programs see it with the unpublished writes.
+    /// Returns `inode` with the unpublished writes, as programs see it.
     pub(crate) fn overlay(&self, mut inode: Inode) -> Inode {
         let pending = self.pending();
         if pending.is_edited {
@@ -318,17 +320,16 @@ impl OpenFile {
     }
 }
 
-/// Every open file of the mount.
+/// All open files of the mount.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
     open: Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>,
-    /// Files that were closed, or kept their name, though something was stored or deleted of which nobody heard. No more
-    /// than [`UNHEARD_MAX`].
-    unheard: Mutex<BTreeSet<Ino>>,
+    /// Files without a handle, or with a kept name, whose last upload or deletion is unconfirmed. At most [`UNCONFIRMED_FILES_MAX`].
+    unconfirmed: Mutex<BTreeSet<Ino>>,
 }
 
 impl OpenFiles {
-    /// Opens once more; `pin` is asked for when nobody has it open yet.
+    /// Opens a file once more; `pin` runs if it has no handle yet.
     pub(crate) fn open<E>(
         &self,
         ino: Ino,
@@ -349,12 +350,12 @@ impl OpenFiles {
         self.lock().get(&ino).map(|(file, _)| file.clone())
     }
 
-    /// How often the inode is open.
+    /// Returns how often the inode is open.
     pub(crate) fn users(&self, ino: Ino) -> usize {
         self.lock().get(&ino).map_or(0, |(_, count)| *count)
     }
 
-    /// Closes once; true if that was the last.
+    /// Closes a file once; returns whether that was the last handle.
     pub(crate) fn close(&self, ino: Ino) -> bool {
         let mut files = self.lock();
         let Some((_, count)) = files.get_mut(&ino) else { return false };
@@ -366,18 +367,18 @@ impl OpenFiles {
         is_last
     }
 
-    /// A file was stored or deleted, and nobody heard whether that succeeded.
-    pub(crate) fn went_unheard(&self, ino: Ino) {
-        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
-        unheard.insert(ino);
-        if unheard.len() > UNHEARD_MAX {
-            unheard.pop_first();
+    /// Notes that the outcome of a file's last upload or deletion is unknown.
+    pub(crate) fn mark_unconfirmed(&self, ino: Ino) {
+        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        unconfirmed.insert(ino);
+        if unconfirmed.len() > UNCONFIRMED_FILES_MAX {
+            unconfirmed.pop_first();
         }
     }
 
-    /// Whether that was so, until now: who asks looks.
-    pub(crate) fn take_unheard(&self, ino: Ino) -> bool {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
+    /// Returns whether the outcome was unknown and clears that: the caller resolves it.
+    pub(crate) fn take_unconfirmed(&self, ino: Ino) -> bool {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<OpenFile>> {
@@ -393,8 +394,8 @@ impl OpenFiles {
     }
 }
 
-/// One user of an open file. Dropping it closes the file as well: a call that is cut off, as its client disconnects,
-/// leaves nothing open.
+/// One user of an open file. Dropping it closes the file too, so that a call cancelled by a disconnecting client leaves nothing
+/// open.
 #[derive(Debug)]
 pub(crate) struct FileUser {
     fs: Weak<Filesystem>,
@@ -407,7 +408,7 @@ impl FileUser {
         Self { fs, file, is_open: true }
     }
 
-    /// Closes the file, and returns when that is done.
+    /// Closes the file and waits for that.
     pub(crate) async fn close(mut self) -> Result<()> {
         self.is_open = false;
         match self.fs.upgrade() {
@@ -416,8 +417,8 @@ impl FileUser {
         }
     }
 
-    /// Hands the file over to a handle, whose release closes it.
-    pub(crate) fn keep(mut self) -> Arc<OpenFile> {
+    /// Passes the file to a handle, whose release closes it.
+    pub(crate) fn into_open_file(mut self) -> Arc<OpenFile> {
         self.is_open = false;
         self.file.clone()
     }
@@ -441,7 +442,7 @@ impl Drop for FileUser {
         let file = self.file.clone();
         runtime.spawn(async move {
             if let Err(error) = fs.close_file(&file).await {
-                tracing::warn!(ino = %file.ino, %error, "a file could not be closed");
+                tracing::warn!(ino = %file.ino, %error, "closing a file failed");
             }
         });
     }
@@ -453,45 +454,45 @@ pub(crate) struct FileHandle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) is_writable: bool,
     pub(crate) is_readable: bool,
-    /// Its reads change no access time (`O_NOATIME`).
-    is_unseen: bool,
-    /// When its reads last made somebody look at the access time.
-    looked_at_atime: AtomicI64,
-    pub(crate) ahead: Mutex<Readahead>,
-    /// The version that its reads are of.
+    /// Whether reads leave the access time alone (`O_NOATIME`).
+    is_noatime: bool,
+    /// When a read last checked the access time.
+    atime_checked_at: AtomicI64,
+    pub(crate) readahead: Mutex<Readahead>,
+    /// The version that reads through this handle see.
     pub(crate) version: Arc<Version>,
-    /// The lineage when it was opened.
-    opened_at: u64,
+    /// The lineage at open.
+    opened_lineage: u64,
 }
 
 impl FileHandle {
-    /// `flags` are `open`'s.
+    /// Creates a handle; `flags` are those of `open`.
     pub(crate) fn new(file: Arc<OpenFile>, version: Arc<Version>, flags: i32) -> Self {
-        let opened_at = version.lineage();
+        let opened_lineage = version.lineage();
         Self {
             file,
             is_writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
             is_readable: flags & libc::O_ACCMODE != libc::O_WRONLY,
-            is_unseen: flags & libc::O_NOATIME != 0,
-            looked_at_atime: AtomicI64::new(i64::MIN),
-            ahead: Mutex::default(),
+            is_noatime: flags & libc::O_NOATIME != 0,
+            atime_checked_at: AtomicI64::new(i64::MIN),
+            readahead: Mutex::default(),
             version,
-            opened_at,
+            opened_lineage,
         }
     }
 
-    /// Begins a read: the bytes to read, and the guard that says whether they were handed out.
+    /// Begins a read: returns the bytes to read, and a guard that records whether they were returned.
     pub(crate) async fn begin_read(&self) -> Result<(Reading<'_>, Option<Arc<Pin>>)> {
         match self.version.wait(|| self.file.begin_read(&self.version)).await {
             (Begin::Now, pin) => Ok((Reading::of(&self.version), pin)),
             (Begin::Later | Begin::Stale, _) => Err(Error::Stale(
-                "it was overwritten in the bucket after it had been read through this handle".into(),
+                "it was overwritten in the bucket after this handle had read it; open it again".into(),
             )),
         }
     }
 
-    /// Bytes were written through this handle: pages of them may lie in the page cache above, as if they had been read.
-    pub(crate) fn wrote(&self) {
+    /// Notes a write through this handle: its pages may be in the page cache above, as if they had been read.
+    pub(crate) fn note_write(&self) {
         if !self.version.is_read()
             && let (Begin::Now, _) = self.file.begin_read(&self.version)
         {
@@ -499,7 +500,8 @@ impl FileHandle {
         }
     }
 
-    /// Whether a length is that of other bytes than it reads: the names say so a moment before the file is pinned to them.
+    /// Returns whether a length belongs to other bytes than this handle reads: the namespace has a new length shortly before
+    /// the file is pinned to the new bytes.
     pub(crate) fn has_other_length(&self, size_bytes: u64) -> bool {
         let pin = self.file.pin().0;
         !self.file.pending().is_edited
@@ -507,30 +509,30 @@ impl FileHandle {
             && pin.is_some_and(|pin| pin.size_bytes != size_bytes)
     }
 
-    /// Whether its next read gives ESTALE, as other bytes took the place of those that it reads.
+    /// Returns whether the next read fails with ESTALE because the bytes were replaced.
     pub(crate) fn is_stale(&self) -> bool {
         let (_, lineage) = self.file.pin();
         self.version.is_read() && self.version.lineage() != lineage
     }
 
-    /// Whether a read at `now` is worth a look at the access time: most reads follow another closely.
-    pub(crate) fn notes_read(&self, atime: Atime, now: Timestamp) -> bool {
-        let last = self.looked_at_atime.load(Ordering::Relaxed);
+    /// Returns whether a read at `now` must check the access time, and notes the check. Most reads closely follow another one.
+    pub(crate) fn take_atime_check(&self, atime: Atime, now: Timestamp) -> bool {
+        let last = self.atime_checked_at.load(Ordering::Relaxed);
         match atime {
-            _ if self.is_unseen => false,
+            _ if self.is_noatime => false,
             Atime::Off => false,
             Atime::Strict => true,
-            Atime::Relatime if now.0.saturating_sub(last) < ATIME_LOOK_EVERY_NS => false,
+            Atime::Relatime if now.0.saturating_sub(last) < ATIME_CHECK_INTERVAL_NS => false,
             Atime::Relatime => {
-                self.looked_at_atime.store(now.0, Ordering::Relaxed);
+                self.atime_checked_at.store(now.0, Ordering::Relaxed);
                 true
             }
         }
     }
 
-    /// Whether writes through it may have lost in a conflict that it has not heard of.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.opened_at < self.file.lost_before.load(Ordering::Acquire)
+    /// Returns whether writes through this handle may have lost in a conflict that was not reported to it.
+    pub(crate) fn has_unreported_loss(&self) -> bool {
+        self.opened_lineage < self.file.lost_lineage.load(Ordering::Acquire)
     }
 }
 
@@ -539,11 +541,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s228_of_files_that_nobody_heard_of_so_many_are_remembered() {
+    fn s228_the_number_of_unconfirmed_files_is_bounded() {
         let files = OpenFiles::default();
-        let last = UNHEARD_MAX as u64 + 2;
-        (2..=last).for_each(|ino| files.went_unheard(Ino(ino)));
-        assert!(!files.take_unheard(Ino(2)), "one too many");
-        assert!(files.take_unheard(Ino(3)) && files.take_unheard(Ino(last)));
+        let last = UNCONFIRMED_FILES_MAX as u64 + 2;
+        (2..=last).for_each(|ino| files.mark_unconfirmed(Ino(ino)));
+        assert!(!files.take_unconfirmed(Ino(2)), "one too many");
+        assert!(files.take_unconfirmed(Ino(3)) && files.take_unconfirmed(Ino(last)));
     }
 }

@@ -1,4 +1,4 @@
-//! The immutable bytes that a file consists of: ranges of objects, and zeros between them.
+//! The immutable bytes of a file's content: ranges of objects, and zeros between them.
 
 use meta::namespace::{last_rows, read_rows};
 use meta::{Extent, FsError, Ino, Reader, Summary};
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, ObjectRef, StoreError};
 
-/// What a file consisted of at one moment.
+/// Snapshot of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
     pieces: Pieces,
@@ -18,20 +18,20 @@ pub(crate) struct Pin {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pieces {
-    /// Ascending, without overlap.
+    /// Ascending and disjoint pieces.
     Loaded(Vec<Piece>),
-    /// Too many to be in memory: they are read where they are wanted.
+    /// Too many pieces for memory: they are read from the tables as needed.
     Rows(Rows),
 }
 
 /// Pieces as rows of the tables.
 #[derive(Clone)]
 struct Rows {
-    /// The tables as they were when the file consisted of these pieces.
+    /// A snapshot of the tables that has these pieces.
     tables: Arc<dyn Reader>,
     ino: Ino,
     summary: Summary,
-    /// The key of extents that do not say where they lie.
+    /// The key of extents that have no key of their own.
     path: Option<ObjectKey>,
 }
 
@@ -40,16 +40,16 @@ struct Rows {
 pub(crate) struct Piece {
     pub(crate) range: Range<u64>,
     pub(crate) object: Arc<ObjectRef>,
-    /// Where in the object it begins.
+    /// Offset in the object at which the range begins.
     pub(crate) object_offset: u64,
-    /// The tag to ask for.
+    /// The tag that the object must have.
     pub(crate) if_match: Option<ETag>,
 }
 
-/// Where a range of a file comes from.
+/// Source of a range of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The range of the file, and its piece.
+    /// The range of the file, and the piece that holds it.
     Stored(Range<u64>, Piece),
     /// Zeros in this range of the file.
     Hole(Range<u64>),
@@ -61,19 +61,19 @@ impl Pin {
         Self { pieces: Pieces::Loaded(pieces), size_bytes }
     }
 
-    /// A file that is one whole object.
+    /// Returns the snapshot of a file that is one whole object.
     pub(crate) fn whole(object: ObjectRef, size_bytes: u64) -> Self {
         let if_match = Some(object.etag.clone());
         let piece = Piece { range: 0..size_bytes, object: Arc::new(object), object_offset: 0, if_match };
         Self { pieces: Pieces::Loaded(vec![piece]), size_bytes }
     }
 
-    /// A file by its extents; those that do not say where they lie are at its path.
-    pub(crate) fn spread(content: &[Extent], size_bytes: u64, path: Option<&ObjectKey>) -> Self {
+    /// Returns the snapshot of a file by its extents; those without a key are at `path`.
+    pub(crate) fn of_extents(content: &[Extent], size_bytes: u64, path: Option<&ObjectKey>) -> Self {
         Self { pieces: Pieces::Loaded(pieces(content, path)), size_bytes }
     }
 
-    /// A file whose extents are rows of `tables`.
+    /// Returns the snapshot of a file whose extents are rows of `tables`.
     pub(crate) fn of_rows(
         tables: Arc<dyn Reader>,
         ino: Ino,
@@ -97,7 +97,7 @@ impl Pin {
         }
     }
 
-    /// Returns how many of its bytes are no hole.
+    /// Returns how many bytes are not holes.
     pub(crate) fn data_bytes(&self) -> u64 {
         match &self.pieces {
             Pieces::Loaded(pieces) => pieces.iter().map(|piece| piece.range.end - piece.range.start).sum(),
@@ -119,7 +119,7 @@ impl Pin {
         }
     }
 
-    /// The object of a file that is one whole object.
+    /// Returns the object of a file that is one whole object.
     pub(crate) fn object(&self) -> Option<&ObjectRef> {
         match &self.pieces {
             Pieces::Loaded(pieces) => match pieces.as_slice() {
@@ -130,7 +130,7 @@ impl Pin {
         }
     }
 
-    /// The object at the file's path, if that is this key and any part of the file is in it.
+    /// Returns the object at `key`, if `key` is the file's path and the file uses a part of that object.
     pub(crate) fn object_at(&self, key: &ObjectKey) -> Option<ObjectRef> {
         match &self.pieces {
             Pieces::Loaded(pieces) => {
@@ -143,7 +143,7 @@ impl Pin {
         }
     }
 
-    /// The object at the file's path, else that of its first stored bytes.
+    /// Returns the object at the file's path, otherwise the object of its first stored bytes.
     pub(crate) fn first_object(&self) -> Option<ObjectRef> {
         match &self.pieces {
             Pieces::Loaded(pieces) => pieces.first().map(|piece| (*piece.object).clone()),
@@ -151,7 +151,8 @@ impl Pin {
         }
     }
 
-    /// Tells these bytes from others of the same file: the object's etag where there is one, else a tag over all.
+    /// Returns a tag that distinguishes these bytes from other bytes of the file: the object's etag for a whole object,
+    /// otherwise a hash of all pieces.
     pub(crate) fn identity(&self) -> ETag {
         let pieces = match &self.pieces {
             Pieces::Rows(rows) => return ETag::new(&format!("pieces-{}", rows.summary.fingerprint)),
@@ -169,8 +170,8 @@ impl Pin {
         ETag::new(&format!("pieces-{:016x}", hasher.finish()))
     }
 
-    /// A range of the file as another's, which begins there at `at` and has nothing before.
-    pub(crate) fn moved(&self, range: &Range<u64>, at: u64) -> Result<Self, StoreError> {
+    /// Returns a range of the file as content of another file, in which the range begins at `at` after a hole.
+    pub(crate) fn slice_at(&self, range: &Range<u64>, at: u64) -> Result<Self, StoreError> {
         let cuts = self.cut(range.clone())?.into_iter();
         let pieces = cuts.filter_map(|cut| match cut {
             Cut::Hole(_) => None,
@@ -184,10 +185,10 @@ impl Pin {
         Ok(Self { pieces, size_bytes: at + (range.end - range.start) })
     }
 
-    /// Cuts a range of the file, up to its end, by where its bytes are.
+    /// Splits a range of the file, up to its end, by the source of its bytes.
     ///
     /// # Errors
-    /// If the pieces are in the tables, and these cannot be read.
+    /// Fails if the pieces are in the tables and cannot be read.
     pub(crate) fn cut(&self, range: Range<u64>) -> Result<Vec<Cut>, StoreError> {
         let end = range.end.min(self.size_bytes);
         let mut cuts = Vec::new();
@@ -250,7 +251,7 @@ impl fmt::Debug for Rows {
 }
 
 impl Piece {
-    /// Where in the object a range of the file lies.
+    /// Returns the range of the object that holds a range of the file.
     pub(crate) fn within(&self, range: &Range<u64>) -> Range<u64> {
         let from = self.object_offset + (range.start - self.range.start);
         from..from + (range.end - range.start)
@@ -265,13 +266,13 @@ fn pieces(content: &[Extent], path: Option<&ObjectKey>) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::with_capacity(content.len());
     for extent in content {
         let Some(key) = extent.object.key.as_ref().or(path) else { continue };
-        // Extents of one object mostly follow each other.
+        // Consecutive extents mostly share an object.
         let object = match pieces.last() {
             Some(last) if last.object.key == *key => last.object.clone(),
             _ => Arc::new(object_of(key, extent)),
         };
-        // What was named while its object waited to go up has another tag in the bucket. A key of its own has no
-        // other bytes.
+        // An object that was named while its upload waited in the write-back log has another tag in the bucket. A key that is
+        // used once cannot have other bytes.
         let is_used_once = extent.object.key.is_some();
         let if_match = Some(object.etag.clone()).filter(|etag| !is_used_once || !etag.is_provisional());
         let (range, object_offset) = (extent.offset..extent.end(), extent.object_offset);
@@ -292,7 +293,7 @@ fn object_of(key: &ObjectKey, extent: &Extent) -> ObjectRef {
 fn unreadable(error: FsError) -> StoreError {
     match error {
         FsError::Engine(meta::EngineError::Unavailable(why)) => StoreError::Unavailable(why),
-        error => StoreError::Corrupt(format!("where a file's bytes are cannot be read: {error}")),
+        error => StoreError::Corrupt(format!("the extents of a file cannot be read: {error}")),
     }
 }
 
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_the_etag_of_a_whole_object_and_else_says_where_everything_lies() {
+    fn identity_is_the_etag_of_a_whole_object_or_a_hash_of_all_pieces() {
         let whole = Pin::whole(object("a"), 9);
         assert_eq!((whole.identity(), whole.object()), (ETag::new("a"), Some(&object("a"))));
         assert_eq!(Pin::whole(object("a"), 0).cut(0..9).unwrap(), []);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use store::Payload;
 
-/// Zeros for ranges of any length, which share these.
+/// Zeros that all holes share.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Appends zeros for a range in which nothing is stored; they take no memory.
+/// Appends zeros for a hole; they take no memory.
 pub(crate) fn push_zeros(payload: &mut Payload, range: &Range<u64>) {
     let mut left = range.end - range.start;
     while left > 0 {
@@ -18,12 +18,12 @@ pub(crate) fn push_zeros(payload: &mut Payload, range: &Range<u64>) {
     }
 }
 
-/// The bytes of a range in which nothing is stored, in one piece: for a range no longer than a read.
+/// Returns the zeros of a hole in one buffer, for a range no longer than a read.
 pub(crate) fn zeros(range: &Range<u64>) -> Bytes {
     Bytes::from(vec![0; (range.end - range.start) as usize])
 }
 
-/// How many bytes ranges have together.
+/// Returns the total length of ranges.
 pub(crate) fn total(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
@@ -33,7 +33,7 @@ pub(crate) fn total(ranges: &[Range<u64>]) -> u64 {
 pub(crate) struct RangeSet(BTreeMap<u64, u64>);
 
 impl RangeSet {
-    /// Adds a range, joining what it touches.
+    /// Adds a range, merging it with the ranges that it touches.
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -49,12 +49,12 @@ impl RangeSet {
         self.0.insert(start, end);
     }
 
-    /// Its ranges, ascending.
+    /// Returns the ranges in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// Drops everything from `end` on.
+    /// Removes everything from `end` on.
     pub(crate) fn truncate(&mut self, end: u64) {
         self.0.split_off(&end);
         if let Some(mut last) = self.0.last_entry() {
@@ -63,7 +63,7 @@ impl RangeSet {
         }
     }
 
-    /// Fills gaps of less than `bytes`.
+    /// Fills gaps shorter than `bytes`.
     pub(crate) fn fill_gaps(&mut self, bytes: u64) {
         let ranges: Vec<_> = self.iter().collect();
         for pair in ranges.windows(2) {
@@ -73,7 +73,7 @@ impl RangeSet {
         }
     }
 
-    /// Cuts `range` into pieces that are wholly in the set (`true`) or wholly outside.
+    /// Splits `range` into pieces that are wholly in the set (`true`) or wholly outside.
     pub(crate) fn cut(&self, range: Range<u64>) -> Vec<(Range<u64>, bool)> {
         let mut pieces = Vec::new();
         if range.is_empty() {

@@ -1,7 +1,7 @@
-//! Recycled buffers, so that bulk data never touches fresh memory.
+//! Recycled buffers, so that bulk data does not touch fresh memory.
 //!
-//! A page fault and a zeroed page for each 4 KiB cost more than copying it does; a slab goes back to its pool when
-//! the last `Bytes` made of it is dropped.
+//! A page fault and a zeroed page for each 4 KiB cost more than copying the bytes. A slab returns to its pool when the last
+//! `Bytes` made of it is dropped.
 
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Length of a slab in bytes: the largest FUSE request.
 pub(crate) const SLAB_BYTES: usize = 1 << 20;
 
-/// A pool that keeps at most so many free slabs.
+/// A pool of free slabs, up to a maximum number.
 #[derive(Debug, Clone)]
 pub(crate) struct SlabPool {
     free: Arc<Mutex<Vec<Box<[u8]>>>>,
     keep: usize,
 }
 
-/// A buffer of [`SLAB_BYTES`], filled from its beginning.
+/// A buffer of [`SLAB_BYTES`] with a filled prefix.
 #[derive(Debug)]
 pub(crate) struct Slab {
     bytes: Option<Box<[u8]>>,
@@ -35,7 +35,7 @@ impl SlabPool {
         Slab { bytes: Some(bytes), filled: 0, pool: self.clone() }
     }
 
-    fn give(&self, bytes: Box<[u8]>) {
+    fn put_back(&self, bytes: Box<[u8]>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < self.keep {
             free.push(bytes);
@@ -44,7 +44,7 @@ impl SlabPool {
 }
 
 impl Slab {
-    /// Copies what still fits and returns how much that was.
+    /// Appends as much of `data` as fits; returns how much that was.
     pub(crate) fn fill(&mut self, data: &[u8]) -> usize {
         let Some(bytes) = self.bytes.as_deref_mut() else { return 0 };
         let take = data.len().min(SLAB_BYTES - self.filled);
@@ -53,9 +53,9 @@ impl Slab {
         take
     }
 
-    /// Writes at `offset`, zeros before it where nothing was; `offset + data` must fit the slab.
+    /// Writes at `offset` and fills a gap before it with zeros. `offset + data.len()` must not exceed the slab.
     pub(crate) fn write_at(&mut self, offset: usize, data: &[u8]) {
-        assert!(offset + data.len() <= SLAB_BYTES, "a write beyond its slab");
+        assert!(offset + data.len() <= SLAB_BYTES, "a write must not exceed its slab");
         let Some(bytes) = self.bytes.as_deref_mut() else { return };
         if offset > self.filled {
             bytes[self.filled..offset].fill(0);
@@ -64,7 +64,7 @@ impl Slab {
         self.filled = self.filled.max(offset + data.len());
     }
 
-    /// Drops what lies beyond `len`, or extends with zeros.
+    /// Truncates the filled prefix, or extends it with zeros.
     pub(crate) fn resize(&mut self, len: usize) {
         if len > self.filled {
             self.write_at(len, &[]);
@@ -76,7 +76,7 @@ impl Slab {
         self.filled == SLAB_BYTES
     }
 
-    /// The filled part, shared from now on.
+    /// Returns the filled prefix as shared bytes.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -91,7 +91,7 @@ impl AsRef<[u8]> for Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         if let Some(bytes) = self.bytes.take() {
-            self.pool.give(bytes);
+            self.pool.put_back(bytes);
         }
     }
 }

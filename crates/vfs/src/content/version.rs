@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// One version of a file's bytes, shared by the handles that read it.
 #[derive(Debug)]
 pub(crate) struct Version {
-    /// Its pages may lie in the page cache above.
+    /// Whether pages of this version may be in the page cache above.
     pub(crate) is_cached: bool,
     state: Mutex<State>,
     /// Notified when the last read in flight has ended.
@@ -27,19 +27,19 @@ struct State {
     is_read: bool,
 }
 
-/// The answer to a read that wants to begin.
+/// Answer to a read that wants to begin.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// The read may begin; [`Version::end`] must follow.
     Now,
-    /// Reads of the bytes before are in flight: ask again when they have ended.
+    /// Reads of the previous bytes are in flight: ask again when they have ended.
     Later,
     /// The version was read already, and its bytes were replaced.
     Stale,
 }
 
 impl Version {
-    /// A version of this lineage. `is_read`: the page cache above holds pages of it already.
+    /// Creates a version of this lineage. `is_read`: the page cache above already holds pages of it.
     pub(crate) fn new(lineage: u64, is_cached: bool, is_read: bool) -> Self {
         let state = Mutex::new(State { lineage, reads_in_flight: 0, is_read });
         Self { is_cached, state, idle: Notify::new() }
@@ -49,12 +49,12 @@ impl Version {
         self.state().lineage
     }
 
-    /// Whether bytes of it were read, so that pages of it may lie above.
+    /// Returns whether bytes of this version were read, so that the page cache above may hold pages of it.
     pub(crate) fn is_read(&self) -> bool {
         self.state().is_read
     }
 
-    /// Begins a read of bytes of `lineage`. A version that nobody has read follows to that lineage if `may_follow`.
+    /// Begins a read of bytes of `lineage`. A version that was never read switches to that lineage if `may_follow`.
     pub(crate) fn begin(&self, lineage: u64, may_follow: bool) -> Begin {
         let mut state = self.state();
         if state.lineage != lineage {
@@ -82,7 +82,7 @@ impl Version {
         is_first
     }
 
-    /// Returns when `ask` gives something else than [`Begin::Later`].
+    /// Calls `ask` until it returns something else than [`Begin::Later`], waiting for reads in flight in between.
     pub(crate) async fn wait<T>(&self, mut ask: impl FnMut() -> (Begin, T)) -> (Begin, T) {
         loop {
             let mut ended = std::pin::pin!(self.idle.notified());
@@ -99,17 +99,17 @@ impl Version {
     }
 }
 
-/// A read in flight; dropped without success, it leaves its version free to follow to other bytes.
+/// Guard of a read in flight. If it is dropped without success, its version can still switch to other bytes.
 #[derive(Debug)]
 pub(crate) struct Reading<'v>(Option<&'v Version>);
 
 impl<'v> Reading<'v> {
-    /// Guards a read that [`Version::begin`] has let begin.
+    /// Guards a read that [`Version::begin`] allowed.
     pub(crate) fn of(version: &'v Version) -> Self {
         Self(Some(version))
     }
 
-    /// Bytes of the version are handed out. Returns whether they are the first.
+    /// Notes that bytes of the version are returned to the reader. Returns whether they are the first.
     pub(crate) fn succeed(mut self) -> bool {
         self.0.take().is_some_and(|version| version.end(true))
     }
@@ -136,7 +136,7 @@ mod tests {
         let first = Reading::of(&version);
         assert_eq!(version.begin(0, true), Begin::Now);
         drop(Reading::of(&version));
-        assert_eq!(version.begin(1, true), Begin::Later, "the first may still succeed");
+        assert_eq!(version.begin(1, true), Begin::Later, "the first read may still succeed");
         let ask = || (version.begin(1, true), ());
         let waits = version.wait(ask);
         let succeeds = async { first.succeed() };
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s51_what_nobody_has_read_follows_to_the_new_bytes() {
+    async fn s51_an_unread_version_switches_to_the_new_bytes() {
         let version = Version::new(0, true, false);
         assert_eq!(version.begin(0, true), Begin::Now);
         let failing = Reading::of(&version);
         let ask = || (version.begin(1, true), ());
         let ((begin, ()), ()) = tokio::join!(version.wait(ask), async { drop(failing) });
         assert_eq!((begin, version.lineage()), (Begin::Now, 1));
-        assert_eq!(version.begin(2, false), Begin::Stale, "another handle's pages may lie above");
+        assert_eq!(version.begin(2, false), Begin::Stale, "the page cache may hold another handle's pages");
     }
 }

@@ -4,20 +4,20 @@ use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Moment, Name};
 use std::collections::BTreeMap;
 
-use super::nodes::{Derivation, Place};
+use super::nodes::{DentryKey, DerivedDirectories};
 use super::{DerivedEntry, DerivedFile};
 use crate::ops::Listed;
 use crate::{Filesystem, Result};
 
-/// An entry of a derived directory; `None`: a directory.
+/// An entry of a derived directory; `None` for a directory.
 type Entry = (Name, Option<Inode>);
 
 impl Filesystem {
-    /// Up to `limit` entries after a name and whatever was made here among them, without cookies; and the last name that was
-    /// gone past, none at the end.
+    /// Lists up to `limit` entries after a name, and created files among them, without cookies. Also returns the last name that
+    /// was passed, `None` at the end.
     pub(crate) async fn list_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         dir: Ino,
         after: Option<&Name>,
         limit: usize,
@@ -25,11 +25,11 @@ impl Filesystem {
     ) -> Result<(Vec<Listed>, Option<Name>)> {
         let path = views.path(dir)?;
         let asked_at = self.moment();
-        let told = views.tree.list(&path, after, limit).await?;
-        let end = told.last().map(|(name, _)| name.clone());
-        let own = self.own_files(views, dir, after, end.as_ref())?;
+        let reported = views.tree.list(&path, after, limit).await?;
+        let end = reported.last().map(|(name, _)| name.clone());
+        let own = self.created_files(views, dir, after, end.as_ref())?;
         let last = end.or_else(|| own.keys().next_back().cloned());
-        let mut entries = self.entries_told(told, own, asked_at).await?;
+        let mut entries = self.listed_entries(reported, own, asked_at).await?;
         if plus && self.reads_headers {
             entries = self.exact_entries(entries).await?;
         }
@@ -42,37 +42,37 @@ impl Filesystem {
         Ok((listed.collect(), last))
     }
 
-    /// Files that were made here and of which the view does not know yet.
-    fn own_files(
+    /// Returns files that were created here and that the view does not know yet.
+    fn created_files(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         dir: Ino,
         after: Option<&Name>,
         to: Option<&Name>,
     ) -> Result<BTreeMap<Name, Inode>> {
         let mut own = BTreeMap::new();
-        for name in views.own.names(dir, after, to) {
-            if let Some(inode) = self.own_file(views, &(dir, name.clone()))? {
+        for name in views.created.names(dir, after, to) {
+            if let Some(inode) = self.created_file(views, &(dir, name.clone()))? {
                 own.insert(name, inode);
             }
         }
         Ok(own)
     }
 
-    async fn entries_told(
+    async fn listed_entries(
         &self,
-        told: Vec<(Name, DerivedEntry)>,
+        reported: Vec<(Name, DerivedEntry)>,
         mut own: BTreeMap<Name, Inode>,
         asked_at: Moment,
     ) -> Result<Vec<Entry>> {
-        let files = told.iter().filter_map(|(_, entry)| match entry {
+        let files = reported.iter().filter_map(|(_, entry)| match entry {
             DerivedEntry::File(file) => Some(file),
             DerivedEntry::Directory => None,
         });
         let files: Vec<&DerivedFile> = files.collect();
-        let mut inodes = self.told(&files, asked_at).await?.into_iter();
-        let mut entries = Vec::with_capacity(told.len() + own.len());
-        for (name, entry) in &told {
+        let mut inodes = self.resolve_reported(&files, asked_at).await?.into_iter();
+        let mut entries = Vec::with_capacity(reported.len() + own.len());
+        for (name, entry) in &reported {
             own.remove(name);
             match entry {
                 DerivedEntry::Directory => entries.push((name.clone(), None)),
@@ -90,7 +90,7 @@ impl Filesystem {
         Ok(entries)
     }
 
-    /// The same with attributes that can be believed, many asked for at a time; what is gone is left out.
+    /// Returns the entries with authoritative attributes, read concurrently. Leaves out files that are gone.
     async fn exact_entries(&self, entries: Vec<Entry>) -> Result<Vec<Entry>> {
         let (names, inodes): (Vec<Name>, Vec<Option<Inode>>) = entries.into_iter().unzip();
         let is_directory: Vec<bool> = inodes.iter().map(Option::is_none).collect();
@@ -101,20 +101,26 @@ impl Filesystem {
         Ok(entries.filter(is_there).map(|(entry, _)| entry).collect())
     }
 
-    fn listed_directory(&self, views: &Derivation, place: Place, plus: bool) -> Listed {
+    fn listed_directory(&self, views: &DerivedDirectories, place: DentryKey, plus: bool) -> Listed {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let ino = if plus { views.refer(place) } else { views.number(&place) };
         let attr = plus.then(|| views.attr(ino, &self.defaults));
         Listed { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
     }
 
-    fn listed_file(&self, views: &Derivation, place: Place, inode: Inode, is_referred: bool) -> Listed {
+    fn listed_file(
+        &self,
+        views: &DerivedDirectories,
+        place: DentryKey,
+        inode: Inode,
+        is_referred: bool,
+    ) -> Listed {
         let name = Bytes::copy_from_slice(place.1.as_bytes());
         let is_sure = !self.reads_headers || inode.exact;
         let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));
-        let is_awaited = views.own.get(&place).is_some();
+        let is_awaited = views.created.get(&place).is_some();
         let attr = is_referred.then(|| {
-            views.shows(ino, place);
+            views.record_shown(ino, place);
             self.attr(inode)
         });
         Listed { name, ino, kind, cookie: 0, attr, is_awaited }

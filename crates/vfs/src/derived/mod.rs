@@ -1,23 +1,23 @@
-//! Directories that hold no names of their own: what they show are files of the volume, by their keys.
+//! Derived directories: directories without names of their own. They show files of the volume, found by their keys.
 //!
-//! Owns their inode numbers, which are no namespace's ([`nodes`]), and what each operation means in them. A file that is found
-//! there is the volume's inode of its key, so that it is one file by whichever name it is opened, and everything but finding,
-//! making and moving it is as elsewhere.
+//! Owns their inode numbers, which no namespace has ([`nodes`]), and the operations in them. A file found there is the volume's
+//! inode for its key. So it is the same file under each of its names, and only lookup, creation, removal and rename differ from
+//! other directories.
 //!
-//! Refuses: to ask the store what a file is like, which the view says; to make, move or remove anything in a view but files and
-//! its directories.
+//! Does not ask the store for the attributes of a file, which the view provides. Does not create, move or remove anything in a
+//! view but files and its directories.
 
-mod kept;
+mod created_files;
+mod entries;
 mod listing;
-mod making;
-mod moving;
+mod listing_cache;
+mod lookups;
 mod nodes;
-mod own;
-mod seeing;
+mod renames;
 
-pub(crate) use kept::Reading;
-pub use kept::{Asked, ListingCache};
-pub(crate) use nodes::{Derivation, is_derived};
+pub(crate) use listing_cache::ListingReader;
+pub use listing_cache::{Asked, ListingCache};
+pub(crate) use nodes::{DerivedDirectories, is_derived};
 
 use meta::Name;
 use std::collections::BTreeMap;
@@ -27,15 +27,15 @@ use store::{ETag, ObjectKey, Tags, Timestamp};
 
 use crate::Result;
 
-/// A tree of derived directories. Paths are names from its root down; the root is the empty path.
+/// A tree of derived directories. Paths are lists of names below its root; the root is the empty path.
 ///
-/// Implemented where views and volumes are joined, as neither knows the other.
+/// Implemented in the crate that connects views and volumes, as neither knows the other.
 #[async_trait::async_trait]
 pub trait Derived: Send + Sync + fmt::Debug {
-    /// What is under a path.
+    /// Returns the entry at a path.
     async fn find(&self, path: &[Name]) -> Result<Option<DerivedEntry>>;
 
-    /// The entries of a directory after a name, in the order of names; none at the end.
+    /// Returns entries of a directory after a name, in the order of names; empty at the end.
     async fn list(
         &self,
         directory: &[Name],
@@ -43,71 +43,71 @@ pub trait Derived: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Result<Vec<(Name, DerivedEntry)>>;
 
-    /// Where a file that is made under a path lies, and what it gets so that it stays there. EINVAL for one that the directory
-    /// could not show.
+    /// Returns the location in the volume for a file to create at a path, and the metadata that keeps it visible there. EINVAL
+    /// if the directory could not show such a file.
     async fn place(&self, path: &[Name]) -> Result<Placed>;
 
-    /// Makes a directory.
+    /// Creates a directory.
     async fn make_directory(&self, path: &[Name]) -> Result<()>;
 
-    /// Removes an empty one.
+    /// Removes an empty directory.
     async fn remove_directory(&self, path: &[Name]) -> Result<()>;
 
-    /// Moves a directory, or a file to another one of the same view, whose name stays.
+    /// Renames a directory, or moves a file to another directory of the same view under the same name.
     async fn rename(&self, from: &[Name], to: &[Name]) -> Result<()>;
 
-    /// How much later than it happens at most a change is known of under a directory, where the source does not lag.
+    /// Returns the maximum delay before a change under a directory is known, if the event source does not lag.
     fn recency(&self, directory: &[Name]) -> Duration;
 
-    /// How long a front end may believe what it found in a directory: for ever, as far as it is told what is stale.
+    /// Returns how long a front end may cache what it found in a directory. Unlimited if the front end is told of stale names.
     fn lifetime(&self, directory: &[Name]) -> Duration;
 
-    /// A number that another content of a directory never had.
+    /// Returns the version of a directory's contents. Other contents never have the same number.
     async fn version(&self, directory: &[Name]) -> Result<u64>;
 }
 
-/// Names that do not stand any more for what they stood for.
+/// Names that no longer lead to the same entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DerivedStale {
-    /// The directory that they are in, in which others may be new.
+    /// The directory of these names. Other names in it may be new.
     pub directory: Vec<Name>,
-    /// Those that lead elsewhere by now, or nowhere, or to a file that changed.
+    /// Names that lead to another entry, to none, or to a changed file.
     pub names: Vec<Name>,
 }
 
-/// What a name of a derived directory leads to.
+/// An entry of a derived directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DerivedEntry {
-    /// A further derived directory.
+    /// Another derived directory.
     Directory,
     /// A file of the volume.
     File(DerivedFile),
 }
 
-/// A file, as it was last heard of: enough to say what it is like without asking the store.
+/// A file as last reported, with the attributes that are shown without asking the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DerivedFile {
-    /// Its key in the volume, which is its path.
+    /// The key in the volume, which is the file's path.
     pub key: ObjectKey,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// Which bytes.
+    /// The etag.
     pub etag: ETag,
     /// When it was stored.
     pub modified: Timestamp,
-    /// User metadata, where it is known.
+    /// User metadata, if known.
     pub properties: Option<BTreeMap<String, String>>,
 }
 
-/// Where a new file lies.
+/// The location and metadata of a new file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placed {
-    /// Its path in the volume.
+    /// The path in the volume.
     pub path: Vec<Vec<u8>>,
-    /// User metadata that it gets.
+    /// User metadata to store with the file.
     pub properties: BTreeMap<String, String>,
-    /// Tags that it gets.
+    /// Tags to store with the file.
     pub tags: Tags,
-    /// `Content-Type`, where the view asks for one.
+    /// `Content-Type`, if the view requires one.
     pub content_type: Option<String>,
 }

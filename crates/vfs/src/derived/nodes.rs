@@ -1,7 +1,7 @@
-//! Derived directories by number, and what the kernel holds of them.
+//! Inode numbers of derived directories, and what the kernel references of them.
 //!
-//! A number has its highest bit set, which no inode of a namespace has, and is made of the directory's place, so that it stays
-//! the same as long as nothing else has it. A directory that is renamed keeps its own.
+//! A number has the highest bit set, which no inode of a namespace has. It is a hash of the directory's place, so it stays the
+//! same as long as no other directory uses it. A renamed directory keeps its number.
 
 use meta::{Ino, Kind, Name};
 use std::collections::HashMap;
@@ -10,56 +10,56 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Timestamp;
 
 use super::Derived;
-use super::kept::Kept;
-use super::own::Own;
+use super::created_files::CreatedFiles;
+use super::listing_cache::Listings;
 use crate::bucket::headers::Defaults;
 use crate::{Attr, Error, Result};
 
 const DERIVED_BIT: u64 = 1 << 63;
 
-/// Whether a number is a derived directory's.
+/// Returns whether a number is that of a derived directory.
 pub(crate) fn is_derived(ino: Ino) -> bool {
     ino.0 & DERIVED_BIT != 0
 }
 
-/// Directory and name.
-pub(super) type Place = (Ino, Name);
+/// A directory and a name in it.
+pub(super) type DentryKey = (Ino, Name);
 
 /// The derived directories of a file system.
 #[derive(Debug)]
-pub(crate) struct Derivation {
+pub(crate) struct DerivedDirectories {
     pub(super) tree: Arc<dyn Derived>,
-    /// The name in the root under which they are; `None`: they are all there is.
+    /// The name of the top directory in the root; `None` if the derived directories replace the root.
     pub(crate) at: Option<Name>,
     pub(crate) root: Ino,
-    /// The mode of the top directory, where it is not that of directories without a mode of their own.
+    /// The mode of the top directory, if it differs from the default mode.
     top_mode: Option<u16>,
     since: Timestamp,
     nodes: Mutex<Nodes>,
-    /// Files that were made in them.
-    pub(super) own: Own,
-    /// What front ends keep.
-    pub(crate) kept: Kept,
+    /// Files that were created in derived directories.
+    pub(super) created: CreatedFiles,
+    /// Listings that front ends may have cached.
+    pub(crate) listings: Listings,
 }
 
 #[derive(Debug, Default)]
 struct Nodes {
     by_ino: HashMap<Ino, Node>,
-    by_place: HashMap<Place, Ino>,
-    /// Under which of their names the kernel found files that it holds.
-    files: HashMap<Ino, Place>,
-    /// The same by these names, and by those under which it found them before.
-    by_name: HashMap<Place, Ino>,
-    before: HashMap<Ino, Vec<Place>>,
+    by_place: HashMap<DentryKey, Ino>,
+    /// Referenced files, each with the name under which the kernel last found it.
+    files: HashMap<Ino, DentryKey>,
+    /// Referenced files by name, including names under which the kernel found them earlier.
+    by_name: HashMap<DentryKey, Ino>,
+    before: HashMap<Ino, Vec<DentryKey>>,
 }
 
 #[derive(Debug)]
 struct Node {
-    place: Place,
+    place: DentryKey,
     references: u64,
 }
 
-impl Derivation {
+impl DerivedDirectories {
     pub(crate) fn new(
         tree: Arc<dyn Derived>,
         at: Option<Name>,
@@ -67,11 +67,11 @@ impl Derivation {
         since: Timestamp,
     ) -> Self {
         let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
-        let (nodes, own, kept) = (Mutex::default(), Own::default(), Kept::default());
-        Self { tree, at, root, top_mode, since, nodes, own, kept }
+        let (nodes, created, listings) = (Mutex::default(), CreatedFiles::default(), Listings::default());
+        Self { tree, at, root, top_mode, since, nodes, created, listings }
     }
 
-    /// The names that lead to a derived directory.
+    /// Returns the path of a derived directory.
     pub(super) fn path(&self, mut dir: Ino) -> Result<Vec<Name>> {
         let nodes = self.nodes();
         let mut path = Vec::new();
@@ -90,18 +90,18 @@ impl Derivation {
         Ok(path)
     }
 
-    /// What has a directory in it.
+    /// Returns the parent of a directory.
     pub(crate) fn parent(&self, dir: Ino) -> Ino {
         self.nodes().by_ino.get(&dir).map_or(Ino::ROOT, |node| node.place.0)
     }
 
-    /// The number of a directory, which nobody holds by that.
-    pub(super) fn number(&self, place: &Place) -> Ino {
+    /// Returns the number of a directory without adding a reference.
+    pub(super) fn number(&self, place: &DentryKey) -> Ino {
         self.nodes().number(place)
     }
 
-    /// The same with one more reference of the kernel.
-    pub(super) fn refer(&self, place: Place) -> Ino {
+    /// Returns the number of a directory, and adds a kernel reference.
+    pub(super) fn refer(&self, place: DentryKey) -> Ino {
         let mut nodes = self.nodes();
         let ino = nodes.number(&place);
         let node = nodes.by_ino.entry(ino).or_insert_with(|| Node { place: place.clone(), references: 0 });
@@ -110,7 +110,7 @@ impl Derivation {
         ino
     }
 
-    /// Takes references away.
+    /// Removes kernel references.
     pub(crate) fn forget(&self, ino: Ino, count: u64) {
         let mut nodes = self.nodes();
         let Some(node) = nodes.by_ino.get_mut(&ino) else { return };
@@ -121,12 +121,12 @@ impl Derivation {
             if nodes.by_place.get(&place) == Some(&ino) {
                 nodes.by_place.remove(&place);
             }
-            self.kept.forget(ino);
+            self.listings.forget(ino);
         }
     }
 
-    /// A directory has another place.
-    pub(super) fn renamed(&self, from: &Place, to: &Place) {
+    /// Changes the place of a directory.
+    pub(super) fn rename(&self, from: &DentryKey, to: &DentryKey) {
         let mut nodes = self.nodes();
         let Some(ino) = nodes.by_place.remove(from) else { return };
         if let Some(node) = nodes.by_ino.get_mut(&ino) {
@@ -135,38 +135,38 @@ impl Derivation {
         nodes.by_place.insert(to.clone(), ino);
     }
 
-    /// A directory's place is free.
-    pub(super) fn removed(&self, place: &Place) {
+    /// Removes a directory from its place.
+    pub(super) fn remove(&self, place: &DentryKey) {
         self.nodes().by_place.remove(place);
     }
 
-    /// The kernel holds a file that it found here.
-    pub(super) fn shows(&self, ino: Ino, place: Place) {
-        self.nodes().show(ino, place);
+    /// Records the name under which the kernel found a file that it references.
+    pub(super) fn record_shown(&self, ino: Ino, place: DentryKey) {
+        self.nodes().record_shown(ino, place);
     }
 
-    /// Where the kernel found a file that it holds.
-    pub(crate) fn shown_at(&self, ino: Ino) -> Option<Place> {
+    /// Returns the name under which the kernel last found a file that it references.
+    pub(crate) fn shown_at(&self, ino: Ino) -> Option<DentryKey> {
         self.nodes().files.get(&ino).cloned()
     }
 
-    /// The kernel holds a file no more.
-    pub(crate) fn forgot(&self, ino: Ino) {
+    /// Forgets a file that the kernel no longer references.
+    pub(crate) fn forget_file(&self, ino: Ino) {
         self.nodes().forget_file(ino);
     }
 
-    /// The file that the kernel found under a name, if it holds it.
-    pub(super) fn held_file(&self, place: &Place) -> Option<Ino> {
+    /// Returns the file that the kernel found under a name, if it references the file.
+    pub(super) fn held_file(&self, place: &DentryKey) -> Option<Ino> {
         self.nodes().by_name.get(place).copied()
     }
 
-    /// The number of a directory, if the kernel holds it and those above it.
+    /// Returns the number of a directory, if the kernel references it and all directories above.
     pub(super) fn held(&self, path: &[Name]) -> Option<Ino> {
         let nodes = self.nodes();
         path.iter().try_fold(self.root, |dir, name| nodes.by_place.get(&(dir, name.clone())).copied())
     }
 
-    /// The names that the kernel holds in a directory and those below it.
+    /// Returns the names that the kernel may have cached, by directory, in a directory and all below it.
     pub(super) fn held_below(&self, top: Ino) -> HashMap<Ino, Vec<Name>> {
         let nodes = self.nodes();
         let mut held: HashMap<Ino, Vec<Name>> = HashMap::new();
@@ -179,7 +179,7 @@ impl Derivation {
         held
     }
 
-    /// What a derived directory looks like.
+    /// Returns the attributes of a derived directory.
     pub(super) fn attr(&self, ino: Ino, defaults: &Defaults) -> Attr {
         Attr {
             ino,
@@ -204,7 +204,7 @@ impl Derivation {
 }
 
 impl Nodes {
-    fn show(&mut self, ino: Ino, place: Place) {
+    fn record_shown(&mut self, ino: Ino, place: DentryKey) {
         self.by_name.insert(place.clone(), ino);
         if let Some(before) = self.files.insert(ino, place)
             && self.files.get(&ino) != Some(&before)
@@ -225,7 +225,7 @@ impl Nodes {
         }
     }
 
-    fn number(&self, place: &Place) -> Ino {
+    fn number(&self, place: &DentryKey) -> Ino {
         if let Some(ino) = self.by_place.get(place) {
             return *ino;
         }
@@ -287,13 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_its_number_through_a_rename_and_its_old_place_gets_another() {
-        let views = Derivation::new(Arc::new(Nothing), Some(name(".views")), None, Timestamp::default());
+    fn a_renamed_directory_keeps_its_number_and_its_old_place_gets_another() {
+        let views =
+            DerivedDirectories::new(Arc::new(Nothing), Some(name(".views")), None, Timestamp::default());
         let a = views.refer((views.root, name("a")));
         let below = views.refer((a, name("below")));
         assert!(is_derived(a) && is_derived(views.root) && a != views.root);
         assert_eq!(views.refer((views.root, name("a"))), a);
-        views.renamed(&(views.root, name("a")), &(views.root, name("b")));
+        views.rename(&(views.root, name("a")), &(views.root, name("b")));
         assert_eq!(views.path(below).unwrap(), [name("b"), name("below")]);
         let other = views.refer((views.root, name("a")));
         assert!(other != a && views.number(&(views.root, name("b"))) == a);
@@ -302,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn a_number_nobody_holds_is_the_one_that_is_given_later() {
-        let views = Derivation::new(Arc::new(Nothing), None, None, Timestamp::default());
+    fn an_unreferenced_number_is_stable() {
+        let views = DerivedDirectories::new(Arc::new(Nothing), None, None, Timestamp::default());
         let place = (Ino::ROOT, name("a"));
         let listed = views.number(&place);
         assert_eq!(views.refer(place.clone()), listed);

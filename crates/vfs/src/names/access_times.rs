@@ -1,7 +1,7 @@
-//! When things were last read: noted in memory, told to whoever asks, and named together now and then, so that no
-//! read is a change of the namespace.
+//! Access times: recorded in memory, included in answers, and committed to the namespace in batches, so that reads need no
+//! commit each.
 //!
-//! Invariant: a time that is set by hand is never overwritten by a read from before.
+//! Invariant: an access time that a program sets is never overwritten by an earlier read.
 
 use meta::{Ino, Inode, Op};
 use std::collections::BTreeMap;
@@ -11,40 +11,40 @@ use store::Timestamp;
 
 use crate::{Filesystem, Result};
 
-/// When reading something changes its access time.
+/// When a read changes the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Atime {
-    /// Whenever the read reaches the file system.
+    /// On each read that reaches the file system.
     Strict,
-    /// When it is older than the last change, or than a day.
+    /// If the access time is older than the last change, or than a day.
     #[default]
     Relatime,
     /// Never.
     Off,
 }
 
-/// What a crash loses of times at most.
-const NAMED_EVERY: Duration = Duration::from_secs(60);
-/// So many times wait; then they are named at once.
-const WAITING_MAX: usize = 8192;
-/// Times named while nobody can note another.
+/// Interval between commits, which bounds what a crash loses.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum pending times. At this number they are committed at once.
+const PENDING_MAX: usize = 8192;
+/// Times to commit at once, while no other can be recorded.
 const BATCH: usize = 256;
-/// An older access time is renewed under [`Atime::Relatime`] (mount(8)).
+/// Age at which [`Atime::Relatime`] renews an access time (mount(8)).
 const RENEWED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Access times that the namespace has not heard of.
+/// Access times that are not yet committed to the namespace.
 #[derive(Debug, Default)]
 pub(crate) struct AccessTimes(Mutex<BTreeMap<Ino, Timestamp>>);
 
 impl AccessTimes {
-    /// How many wait now, the new one included.
-    fn note(&self, ino: Ino, at: Timestamp) -> usize {
-        let mut waiting = self.lock();
-        waiting.insert(ino, at);
-        waiting.len()
+    /// Records an access time. Returns the number of pending ones.
+    fn record(&self, ino: Ino, at: Timestamp) -> usize {
+        let mut pending = self.lock();
+        pending.insert(ino, at);
+        pending.len()
     }
 
-    /// The inode as programs see it.
+    /// Returns the inode with its pending access time.
     pub(crate) fn overlay(&self, mut inode: Inode) -> Inode {
         if let Some(at) = self.lock().get(&inode.ino) {
             inode.atime = *at;
@@ -52,24 +52,24 @@ impl AccessTimes {
         inode
     }
 
-    /// Does something that sets the time of an inode by hand.
-    pub(crate) fn replaced<T>(&self, ino: Ino, work: impl FnOnce() -> T) -> T {
-        let mut waiting = self.lock();
-        waiting.remove(&ino);
+    /// Discards the pending time of an inode, and runs `work`, which sets its time, before another can be recorded.
+    pub(crate) fn discard_for<T>(&self, ino: Ino, work: impl FnOnce() -> T) -> T {
+        let mut pending = self.lock();
+        pending.remove(&ino);
         work()
     }
 
-    /// Names some, and says whether there are more.
-    fn name<E>(&self, work: impl FnOnce(Vec<Op>) -> Result<(), E>) -> Result<bool, E> {
-        let mut waiting = self.lock();
-        let batch: Vec<(Ino, Timestamp)> = waiting.iter().take(BATCH).map(|(ino, at)| (*ino, *at)).collect();
+    /// Commits a batch of pending times by `work`. Returns whether more are pending.
+    fn flush_batch<E>(&self, work: impl FnOnce(Vec<Op>) -> Result<(), E>) -> Result<bool, E> {
+        let mut pending = self.lock();
+        let batch: Vec<(Ino, Timestamp)> = pending.iter().take(BATCH).map(|(ino, at)| (*ino, *at)).collect();
         if !batch.is_empty() {
             work(batch.iter().map(|(ino, atime)| Op::Accessed { ino: *ino, atime: *atime }).collect())?;
         }
         for (ino, _) in batch {
-            waiting.remove(&ino);
+            pending.remove(&ino);
         }
-        Ok(!waiting.is_empty())
+        Ok(!pending.is_empty())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, Timestamp>> {
@@ -78,8 +78,8 @@ impl AccessTimes {
 }
 
 impl Filesystem {
-    /// Somebody reads an inode; returns whether that changes its access time.
-    pub(crate) fn accessed(&self, ino: Ino) -> bool {
+    /// Records a read of an inode. Returns whether it changes the access time.
+    pub(crate) fn record_access(&self, ino: Ino) -> bool {
         let now = self.now();
         let is_due = match self.config.atime {
             _ if self.config.read_only => false,
@@ -90,34 +90,34 @@ impl Filesystem {
         if !is_due {
             return false;
         }
-        match self.access_times.note(ino, now) {
-            1 => self.name_access_times_later(),
-            waiting if waiting >= WAITING_MAX => self.try_name_access_times(),
+        match self.access_times.record(ino, now) {
+            1 => self.flush_access_times_later(),
+            pending if pending >= PENDING_MAX => self.try_flush_access_times(),
             _ => {}
         }
         true
     }
 
-    /// Tells the namespace every access time.
-    pub(crate) fn name_access_times(&self) -> Result<()> {
-        // An inode that is gone needs none, and its op has failed by itself.
-        let name = |ops: Vec<Op>| self.names.commit_all(&self.ctx(), &ops).map(drop);
-        while self.access_times.name(name)? {}
+    /// Commits all pending access times to the namespace.
+    pub(crate) fn flush_access_times(&self) -> Result<()> {
+        // The op of a removed inode fails on its own, and is not needed.
+        let commit = |ops: Vec<Op>| self.names.commit_all(&self.ctx(), &ops).map(drop);
+        while self.access_times.flush_batch(commit)? {}
         Ok(())
     }
 
-    fn try_name_access_times(&self) {
-        if let Err(error) = self.name_access_times() {
-            tracing::warn!(%error, "access times are not kept; they are tried again");
+    fn try_flush_access_times(&self) {
+        if let Err(error) = self.flush_access_times() {
+            tracing::warn!(%error, "cannot commit access times; will retry");
         }
     }
 
-    fn name_access_times_later(&self) {
+    fn flush_access_times_later(&self) {
         let me = self.me.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(NAMED_EVERY).await;
+            tokio::time::sleep(FLUSH_INTERVAL).await;
             if let Some(me) = me.upgrade() {
-                me.try_name_access_times();
+                me.try_flush_access_times();
             }
         });
     }
@@ -132,21 +132,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_named_in_batches_and_stay_until_they_are() {
+    fn times_are_committed_in_batches_and_kept_on_errors() {
         let times = AccessTimes::default();
         for ino in 0..300 {
-            assert_eq!(times.note(Ino(ino), Timestamp(7)), ino as usize + 1);
+            assert_eq!(times.record(Ino(ino), Timestamp(7)), ino as usize + 1);
         }
-        times.replaced(Ino(5), || ());
-        assert_eq!(times.name(|_| Err("down")), Err("down"));
+        times.discard_for(Ino(5), || ());
+        assert_eq!(times.flush_batch(|_| Err("down")), Err("down"));
         let mut named = 0;
-        let mut name = || {
-            times.name(|ops| {
+        let mut commit = || {
+            times.flush_batch(|ops| {
                 named += ops.len();
                 Ok::<_, ()>(())
             })
         };
-        assert_eq!((name(), name(), name()), (Ok(true), Ok(false), Ok(false)));
+        assert_eq!((commit(), commit(), commit()), (Ok(true), Ok(false), Ok(false)));
         assert_eq!(named, 299);
     }
 }

@@ -8,20 +8,21 @@ use crate::content::open_file::FileHandle;
 use crate::ops::DirectoryHandle;
 use crate::{Error, Result};
 
-/// An open file or directory, as a front end names it.
+/// The number by which a front end refers to an open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
-/// An opened file.
+/// The result of opening a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// For further calls.
+    /// The handle for further calls.
     pub handle: Handle,
-    /// Whether cached pages of an earlier open stay: they hold still, or belong to older handles that are open.
+    /// Whether the page cache of an earlier open stays valid: the bytes are unchanged, or the pages belong to older handles
+    /// that are still open.
     pub keep_cache: bool,
-    /// Whether nothing may be cached above, and nothing that is cached be read.
+    /// Whether the front end must bypass its page cache: neither fill it nor read from it.
     pub is_uncached: bool,
-    /// Whether other bytes were found than were known: a front end may have told another length.
+    /// Whether the bytes were replaced since they were last known. A front end may have reported another length.
     pub was_replaced: bool,
 }
 

@@ -1,7 +1,7 @@
-//! News for the caches of front ends.
+//! Invalidations for the caches of front ends.
 //!
-//! Every front end's queue is bounded. What does not fit is replaced by one [`Invalidation::Everything`], so a front end never
-//! misses a change. Without a front end nobody is told.
+//! The queue of each front end is bounded. On overflow, one [`Invalidation::Everything`] replaces the invalidations that do not
+//! fit, so a front end never misses a change.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -12,45 +12,45 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// News queued for a front end that is busy.
+/// Maximum queued invalidations of a front end.
 const QUEUE_MAX: usize = 4096;
 
-/// How long somebody waits for a front end to hear what changed.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long at most where nobody waits: longer than anything is under way that a kernel holds a lock for.
-const PATIENCE_MAX: Duration = Duration::from_secs(60);
+/// Maximum wait for front ends to process invalidations while a caller waits.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum wait if no caller waits: longer than any operation during which a kernel holds a lock.
+const BACKGROUND_DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What changed behind a front end's back.
+/// A change that a front end has not made itself, so that its cache is stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalidation {
-    /// An inode's attributes and data.
+    /// The attributes and data of an inode.
     Inode(Ino),
-    /// An inode's attributes alone; its data is what it was.
+    /// The attributes of an inode, but not its data.
     Attributes(Ino),
-    /// A range of an inode's bytes, and its attributes.
+    /// A range of an inode's data, and its attributes.
     Bytes(Ino, Range<u64>),
-    /// What a name stands for.
+    /// The inode under a name.
     Entry {
         /// The directory.
         parent: Ino,
-        /// The name in it.
+        /// The name in that directory.
         name: Bytes,
     },
-    /// More changed than the queue holds: everything cached may be old, see
+    /// All cached state, because more changed than the queue holds, see
     /// [`Filesystem::everything_held`](crate::Filesystem::everything_held).
     Everything,
-    /// Nothing changed: somebody waits until all that was said before was handed on.
+    /// No change: a marker that reports when all earlier invalidations have been processed.
     Reached(Mark),
 }
 
 impl Invalidation {
-    /// What a name of a directory stands for.
+    /// Returns the invalidation of a name in a directory.
     pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
         Self::Entry { parent, name: Bytes::copy_from_slice(name) }
     }
 }
 
-/// A place in the news.
+/// A marker in the queue of a front end.
 #[derive(Debug, Clone)]
 pub struct Mark(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 
@@ -60,7 +60,7 @@ impl Mark {
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }
 
-    /// All that was said before was handed on.
+    /// Reports that all earlier invalidations have been processed.
     pub fn reached(&self) {
         if let Some(waiter) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             waiter.send(()).ok();
@@ -76,14 +76,14 @@ impl PartialEq for Mark {
 
 impl Eq for Mark {}
 
-/// A front end's queue, at the end that is read.
+/// The receiving end of a front end's queue.
 #[derive(Debug)]
 pub struct News {
     queue: mpsc::Receiver<Invalidation>,
     overflow: Arc<Overflow>,
 }
 
-/// Whether something did not fit in a queue since the front end was told so last.
+/// Whether the queue has overflowed since the front end was last told so.
 #[derive(Debug, Default)]
 struct Overflow {
     has_overflowed: AtomicBool,
@@ -91,7 +91,7 @@ struct Overflow {
 }
 
 impl News {
-    /// The next change; `None` when there will be no more.
+    /// Waits for the next invalidation; `None` when there will be no more.
     pub async fn recv(&mut self) -> Option<Invalidation> {
         let Self { queue, overflow } = self;
         loop {
@@ -106,7 +106,7 @@ impl News {
         }
     }
 
-    /// The next change that is there already.
+    /// Returns the next invalidation if one is queued.
     pub fn try_recv(&mut self) -> Result<Invalidation, mpsc::error::TryRecvError> {
         if self.overflow.take() { Ok(Invalidation::Everything) } else { self.queue.try_recv() }
     }
@@ -123,7 +123,7 @@ impl Overflow {
     }
 }
 
-/// A front end's queue, at the end that is written.
+/// The sending end of a front end's queue.
 #[derive(Debug, Clone)]
 struct Listener {
     queue: mpsc::Sender<Invalidation>,
@@ -131,14 +131,14 @@ struct Listener {
 }
 
 impl Listener {
-    fn say(&self, news: Invalidation) {
+    fn notify(&self, news: Invalidation) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.queue.try_send(news) {
             self.overflow.note();
         }
     }
 }
 
-/// The front ends that listen.
+/// The queues of all front ends.
 #[derive(Debug, Default)]
 pub(crate) struct Invalidations(Mutex<Vec<Listener>>);
 
@@ -150,14 +150,14 @@ impl Invalidations {
         News { queue: receiver, overflow }
     }
 
-    pub(crate) fn say(&self, news: Invalidation) {
+    pub(crate) fn notify(&self, news: Invalidation) {
         for listener in self.listeners().iter() {
-            listener.say(news.clone());
+            listener.notify(news.clone());
         }
     }
 
-    /// Says all of it to everybody; false if somebody lacks the room.
-    pub(crate) fn say_all(&self, news: Vec<Invalidation>) -> bool {
+    /// Queues all of `news` for every front end, or nothing. Returns false if a queue lacks the space.
+    pub(crate) fn try_notify_all(&self, news: Vec<Invalidation>) -> bool {
         let listeners = self.listeners();
         let has_room = listeners.iter().all(|listener| listener.queue.capacity() >= news.len());
         has_room
@@ -167,58 +167,59 @@ impl Invalidations {
     }
 
     pub(crate) fn inode(&self, ino: Ino) {
-        self.say(Invalidation::Inode(ino));
+        self.notify(Invalidation::Inode(ino));
     }
 
-    /// An inode was changed through a front end, which knows. Where there are several, the others hear of it.
-    pub(crate) fn others(&self, ino: Ino) {
+    /// Invalidates an inode that was changed through a front end, which knows. With several front ends, the others must be
+    /// told.
+    pub(crate) fn notify_others(&self, ino: Ino) {
         if self.listeners().len() > 1 {
             self.inode(ino);
         }
     }
 
     pub(crate) fn attributes(&self, ino: Ino) {
-        self.say(Invalidation::Attributes(ino));
+        self.notify(Invalidation::Attributes(ino));
     }
 
     pub(crate) fn entry(&self, parent: Ino, name: &[u8]) {
-        self.say(Invalidation::entry(parent, name));
+        self.notify(Invalidation::entry(parent, name));
     }
 
-    /// Asks for an entry to be let go of, whose memory is wanted; only while there is room for news beside.
-    pub(crate) fn let_go(&self, parent: Ino, name: &[u8]) {
+    /// Asks kernels to forget an entry, to free memory. Does nothing while a queue is busy.
+    pub(crate) fn request_forget(&self, parent: Ino, name: &[u8]) {
         if !self.is_busy() {
             self.entry(parent, name);
         }
     }
 
-    /// Whether half of somebody's queue is full.
+    /// Returns whether any queue is at least half full.
     pub(crate) fn is_busy(&self) -> bool {
         self.listeners().iter().any(|listener| listener.queue.capacity() < QUEUE_MAX / 2)
     }
 
-    /// Says what changed, and returns when all front ends have handed it on: at once where there is none, and in any case
-    /// after a second.
-    pub(crate) async fn told(&self, news: Vec<Invalidation>) {
-        if tokio::time::timeout(PATIENCE, self.tell_all(&news)).await.is_err() {
-            tracing::debug!("a front end has not dropped yet what changed");
+    /// Sends invalidations, and waits until all front ends have processed them, one second at most. Returns at once without
+    /// front ends.
+    pub(crate) async fn deliver(&self, news: Vec<Invalidation>) {
+        if tokio::time::timeout(DELIVERY_TIMEOUT, self.send_all(&news)).await.is_err() {
+            tracing::debug!("a front end has not processed invalidations in time");
         }
     }
 
-    /// The same, for those whom nobody waits for: it takes as long as what is under way where something changed. What a front
-    /// end could not even be handed within a minute it is not told.
-    pub(crate) async fn surely_told(&self, news: &[Invalidation]) {
-        if tokio::time::timeout(PATIENCE_MAX, self.tell_all(news)).await.is_err() {
-            tracing::warn!("a front end stands still: what its kernel keeps may be old until it asks again");
+    /// Like `deliver`, for background tasks: waits as long as operations of front ends on the changed inodes may take. A front
+    /// end that cannot even receive the invalidations within a minute does not get them.
+    pub(crate) async fn deliver_patiently(&self, news: &[Invalidation]) {
+        if tokio::time::timeout(BACKGROUND_DELIVERY_TIMEOUT, self.send_all(news)).await.is_err() {
+            tracing::warn!("a front end does not respond: its kernel may use stale caches until they expire");
         }
     }
 
-    async fn tell_all(&self, news: &[Invalidation]) {
+    async fn send_all(&self, news: &[Invalidation]) {
         let listeners = self.listeners().clone();
-        join_all(listeners.iter().map(|listener| tell(&listener.queue, news))).await;
+        join_all(listeners.iter().map(|listener| send_to(&listener.queue, news))).await;
     }
 
-    /// Those who are still there.
+    /// Locks the list of front ends, without those that are gone.
     fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| !listener.queue.is_closed());
@@ -226,7 +227,7 @@ impl Invalidations {
     }
 }
 
-async fn tell(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
+async fn send_to(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
     let (mark, reached) = Mark::new();
     for one in news.iter().cloned().chain([Invalidation::Reached(mark)]) {
         if listener.send(one).await.is_err() {

@@ -1,4 +1,4 @@
-//! Names as a front end uses them: what the kernel knows of inodes, handles, locks, access times and quotas.
+//! State of front ends about names: kernel references, handles, locks, access times, invalidations and quotas.
 
 pub(crate) mod access_times;
 pub(crate) mod handles;

@@ -1,133 +1,135 @@
-//! The positions of an open directory, as `telldir` gives them.
+//! Positions in an open directory, for `telldir` and `seekdir`.
 //!
-//! POSIX lets a program return to any position that it was given until it calls `rewinddir`, and a rewound directory cannot be told
-//! from one whose first position is returned to. So every position of an open directory stays what it was until the directory is
-//! closed. Texts of a listing come in ascending order and mostly share their beginnings: each is kept as what differs from the one
-//! before it, so that a position costs a few bytes.
+//! POSIX lets a program return to any earlier position until it calls `rewinddir`, and a rewound directory cannot be told from
+//! a return to the first position. So all positions stay valid until the directory is closed. Sort keys arrive in ascending
+//! order and mostly share prefixes. Each is stored as its difference from the previous one, so that a position takes a few
+//! bytes.
 //!
-//! Invariant: texts of the run ascend; a position is never given to a second text.
+//! Invariant: sort keys of the run ascend; a position is never assigned to a second sort key.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// `.` and `..` have the first two positions.
+/// The first two positions, of `.` and `..`.
 pub(crate) const DOTS: u64 = 2;
-/// Texts between two that are kept whole.
+/// Number of sort keys in a group; the first one of a group is stored in full.
 const GROUP: usize = 16;
-/// Positions of entries that came between others which had theirs. Directories have fewer entries.
+/// First position for entries that were inserted between entries with positions. Directories have fewer entries than this.
 const INSERTED: u64 = 1 << 48;
 
-/// Positions of one open directory. A position stands after its entry.
+/// Positions of one open directory. A position is after its entry.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
-    /// Entries before the run, of which another open directory knows the texts.
+    /// Number of entries before the run, whose sort keys only another open directory knows.
     first: u64,
     run: Run,
     inserted: BTreeMap<Vec<u8>, u64>,
-    inserted_texts: HashMap<u64, Vec<u8>>,
+    inserted_keys: HashMap<u64, Vec<u8>>,
 }
 
-/// Ascending texts.
+/// An ascending sequence of sort keys.
 #[derive(Debug, Default)]
 struct Run {
-    /// For each text how many bytes it shares with the one before, how many follow, and these.
+    /// Encoded sort keys: for each one the number of bytes shared with the previous key, the number of remaining bytes, and
+    /// these bytes.
     bytes: Vec<u8>,
-    /// Where each group begins, whose first text shares nothing.
+    /// Offset of each group in `bytes`. The first key of a group shares no bytes.
     groups: Vec<usize>,
     len: usize,
     last: Vec<u8>,
 }
 
 impl Positions {
-    /// The text of the entry before a position; the empty text before the first. `None` if the position was not given here.
-    pub(crate) fn text(&self, position: u64) -> Option<Vec<u8>> {
+    /// Returns the sort key of the entry before a position, empty for the first position. `None` if the position was not
+    /// assigned here.
+    pub(crate) fn sort_key(&self, position: u64) -> Option<Vec<u8>> {
         if position <= DOTS {
             return Some(Vec::new());
         }
         if position > INSERTED {
-            return self.inserted_texts.get(&position).cloned();
+            return self.inserted_keys.get(&position).cloned();
         }
         let index = (position - DOTS - 1).checked_sub(self.first)?;
         self.run.get(usize::try_from(index).ok()?)
     }
 
-    /// Goes on at a position that another open directory was given.
+    /// Continues at a position that was assigned by another open directory.
     pub(crate) fn begin_at(&mut self, position: u64) {
         *self = Self { first: position - DOTS, ..Self::default() };
     }
 
-    /// The position after the entry with this text.
-    pub(crate) fn after(&mut self, text: &[u8]) -> u64 {
-        if self.run.len == 0 || self.run.last.as_slice() < text {
-            self.run.push(text);
+    /// Returns the position after the entry with this sort key, and assigns one if needed.
+    pub(crate) fn after(&mut self, sort_key: &[u8]) -> u64 {
+        if self.run.len == 0 || self.run.last.as_slice() < sort_key {
+            self.run.push(sort_key);
             return DOTS + self.first + self.run.len as u64;
         }
-        if let Some(index) = self.run.find(text) {
+        if let Some(index) = self.run.find(sort_key) {
             return DOTS + self.first + index as u64 + 1;
         }
         let next = INSERTED + 1 + self.inserted.len() as u64;
-        let position = *self.inserted.entry(text.to_vec()).or_insert(next);
-        self.inserted_texts.entry(position).or_insert_with(|| text.to_vec());
+        let position = *self.inserted.entry(sort_key.to_vec()).or_insert(next);
+        self.inserted_keys.entry(position).or_insert_with(|| sort_key.to_vec());
         position
     }
 
-    /// How many entries come before a position in an unchanged directory; `None` for entries that came later.
+    /// Returns the number of entries before a position in an unchanged directory; `None` for inserted entries.
     pub(crate) fn rank(position: u64) -> Option<usize> {
         usize::try_from(position - DOTS).ok().filter(|_| position < INSERTED)
     }
 }
 
 impl Run {
-    fn push(&mut self, text: &[u8]) {
+    fn push(&mut self, sort_key: &[u8]) {
         let is_first = self.len.is_multiple_of(GROUP);
         if is_first {
             self.groups.push(self.bytes.len());
         }
-        let shared = self.last.iter().zip(text).take_while(|(a, b)| a == b).count();
+        let shared = self.last.iter().zip(sort_key).take_while(|(a, b)| a == b).count();
         let shared = if is_first { 0 } else { shared.min(usize::from(u8::MAX)) };
-        let rest = &text[shared..];
+        let rest = &sort_key[shared..];
         self.bytes.push(shared as u8);
-        // Texts are no longer than keys.
+        // Sort keys are at most as long as object keys.
         self.bytes.extend_from_slice(&(rest.len() as u16).to_le_bytes());
         self.bytes.extend_from_slice(rest);
         self.len += 1;
-        text.clone_into(&mut self.last);
+        sort_key.clone_into(&mut self.last);
     }
 
     fn get(&self, index: usize) -> Option<Vec<u8>> {
         if index >= self.len {
             return None;
         }
-        let mut text = Vec::new();
+        let mut sort_key = Vec::new();
         let mut at = self.groups[index / GROUP];
         for _ in 0..=index % GROUP {
-            at = self.next(at, &mut text);
+            at = self.next(at, &mut sort_key);
         }
-        Some(text)
+        Some(sort_key)
     }
 
     fn find(&self, wanted: &[u8]) -> Option<usize> {
         let begins_before = |at: &usize| {
-            let mut text = Vec::new();
-            self.next(*at, &mut text);
-            text.as_slice() <= wanted
+            let mut sort_key = Vec::new();
+            self.next(*at, &mut sort_key);
+            sort_key.as_slice() <= wanted
         };
         let group = self.groups.partition_point(begins_before).checked_sub(1)?;
-        let (mut at, mut text) = (self.groups[group], Vec::new());
+        let (mut at, mut sort_key) = (self.groups[group], Vec::new());
         for index in group * GROUP..self.len.min((group + 1) * GROUP) {
-            at = self.next(at, &mut text);
-            if text == wanted {
+            at = self.next(at, &mut sort_key);
+            if sort_key == wanted {
                 return Some(index);
             }
         }
         None
     }
 
-    /// Turns the text before the one at `at` into that one; returns where the next begins.
-    fn next(&self, at: usize, text: &mut Vec<u8>) -> usize {
+    /// Turns the sort key before the one at `at` into that one. Returns the offset of the next key.
+    fn next(&self, at: usize, sort_key: &mut Vec<u8>) -> usize {
         let shared = usize::from(self.bytes[at]);
         let len = usize::from(u16::from_le_bytes([self.bytes[at + 1], self.bytes[at + 2]]));
-        text.truncate(shared);
-        text.extend_from_slice(&self.bytes[at + 3..at + 3 + len]);
+        sort_key.truncate(shared);
+        sort_key.extend_from_slice(&self.bytes[at + 3..at + 3 + len]);
         at + 3 + len
     }
 }
@@ -136,17 +138,17 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// A program that returned to an earlier position and read on there got EINVAL for positions that it had been given further ahead:
-    /// the entries read again had taken their numbers.
+    /// Regression: a program that returned to an earlier position and read on from there got EINVAL for later positions,
+    /// because the entries read again had taken their numbers.
     #[test]
     fn s430_a_position_is_given_to_one_entry() {
         let mut positions = Positions::default();
         let names: Vec<Vec<u8>> = (0..40_000).map(|n| format!("file-{n:06}").into_bytes()).collect();
         let given: Vec<u64> = names.iter().map(|name| positions.after(name)).collect();
         assert_eq!((given[0], given[39_999]), (3, 40_002));
-        assert_eq!(positions.text(DOTS), Some(Vec::new()));
+        assert_eq!(positions.sort_key(DOTS), Some(Vec::new()));
         for at in [0, 15, 16, 17, 12_345, 39_999] {
-            assert_eq!(positions.text(given[at]).as_ref(), Some(&names[at]));
+            assert_eq!(positions.sort_key(given[at]).as_ref(), Some(&names[at]));
             assert_eq!(
                 positions.after(&names[at]),
                 given[at],
@@ -156,9 +158,9 @@ mod tests {
         let inserted = positions.after(b"file-000007-new");
         assert!(!given.contains(&inserted));
         assert_eq!(positions.after(b"file-000007-new"), inserted);
-        assert_eq!(positions.text(inserted), Some(b"file-000007-new".to_vec()));
-        assert_eq!(positions.text(given[8]).as_ref(), Some(&names[8]));
+        assert_eq!(positions.sort_key(inserted), Some(b"file-000007-new".to_vec()));
+        assert_eq!(positions.sort_key(given[8]).as_ref(), Some(&names[8]));
         assert!(positions.run.bytes.len() < 40_000 * 6, "{} bytes", positions.run.bytes.len());
-        assert_eq!(positions.text(40_003), None);
+        assert_eq!(positions.sort_key(40_003), None);
     }
 }

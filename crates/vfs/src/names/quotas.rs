@@ -1,5 +1,5 @@
-//! Quotas as programs meet them: a write that would go beyond one is refused when it is made, whatever the namespace
-//! will say when it is stored.
+//! Quotas for programs: a write that exceeds a quota fails at once, although the namespace checks again when the file is
+//! stored.
 
 use meta::{FsError, Ino, Inode, Limits, Quota, Usage};
 
@@ -7,25 +7,25 @@ use crate::filesystem::name;
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Sets what a directory may hold, by its path below the volume's root; the root's is the whole volume. `None`
-    /// takes the quota away.
+    /// Sets the quota of a directory, by its path below the volume's root. The root's quota is that of the whole volume. `None`
+    /// removes the quota.
     pub async fn set_quota(&self, path: &[u8], limits: Option<Limits>) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         if self.layout.follows_paths() {
-            let why = "a volume named by path has no quotas: others store objects in it";
+            let why = "a volume named by path has no quotas, because other clients store objects in it";
             return Err(Error::new(libc::EOPNOTSUPP, why));
         }
         let dir = self.at_path(path).await?;
         Ok(self.names.set_quota(&self.ctx(), dir.ino, limits)?)
     }
 
-    /// A directory's own quota.
+    /// Returns a directory's own quota.
     pub async fn quota(&self, path: &[u8]) -> Result<Option<Quota>> {
         let dir = self.at_path(path).await?;
         Ok(self.names.quota(dir.ino)?)
     }
 
-    /// What a path below the volume's root leads to.
+    /// Returns the inode at a path below the volume's root.
     pub(crate) async fn at_path(&self, path: &[u8]) -> Result<Inode> {
         let mut inode = self.names.inode(Ino::ROOT)?;
         for component in path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()) {
@@ -34,9 +34,9 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// Refuses a file of `size_bytes` that no quota has room for. What other files have not published yet does not
-    /// count here: together they may be refused when they are stored.
-    pub(crate) fn must_have_room(&self, ino: Ino, size_bytes: u64) -> Result<()> {
+    /// Returns an error if a quota has no space for a file of `size_bytes`. Unpublished writes of other files do not count;
+    /// storing them may still fail.
+    pub(crate) fn check_quota(&self, ino: Ino, size_bytes: u64) -> Result<()> {
         if !self.names.has_quotas() {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Filesystem {
         }
     }
 
-    /// The quota that says how much room there is at an inode: its tree's, else the volume's.
+    /// Returns the quota that applies to an inode: that of its tree, or else that of the volume.
     pub(crate) fn quota_at(&self, ino: Ino) -> Result<Option<Quota>> {
         if !self.names.has_quotas() {
             return Ok(None);

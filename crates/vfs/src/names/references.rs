@@ -1,4 +1,4 @@
-//! What the kernel holds: which inodes it knows, and which bytes of them it may have in its page cache.
+//! State of the kernel: the inodes that it references, and the versions of file data that its page cache may hold.
 
 use meta::Ino;
 use std::collections::BTreeMap;
@@ -8,18 +8,19 @@ use store::ETag;
 
 use crate::attr::Attr;
 
-/// Counts of kernel references by inode.
+/// Kernel references by inode.
 #[derive(Debug, Default)]
 pub(crate) struct References(Mutex<BTreeMap<Ino, Reference>>);
 
 #[derive(Debug, Default)]
 struct Reference {
     count: u64,
-    /// The bytes the kernel's page cache may hold; `None`: it may hold any.
+    /// The version of the data in the kernel's page cache; `None` if it may hold any version.
     cached: Option<ETag>,
-    /// Handles of two versions are open, or were when the page cache was last dropped: it may hold pages of both.
+    /// Whether the page cache may hold pages of two versions, because handles of both are open, or were when it was last
+    /// dropped.
     is_mixed: bool,
-    /// What a directory was that is removed and still open.
+    /// Attributes of a removed directory that is still open.
     removed: Option<Box<Attr>>,
 }
 
@@ -28,7 +29,7 @@ impl References {
         self.lock().entry(ino).or_default().count += 1;
     }
 
-    /// Takes `count` references away; true if none is left.
+    /// Removes `count` references. Returns true if none is left.
     pub(crate) fn forget(&self, ino: Ino, count: u64) -> bool {
         let mut references = self.lock();
         let Some(reference) = references.get_mut(&ino) else { return true };
@@ -40,33 +41,34 @@ impl References {
         is_gone
     }
 
-    /// Notes what a directory was that is removed now, while the kernel still holds it.
-    pub(crate) fn removed(&self, directory: Attr) {
+    /// Records the attributes of a directory that is being removed while the kernel still references it.
+    pub(crate) fn note_removed(&self, directory: Attr) {
         if let Some(reference) = self.lock().get_mut(&directory.ino) {
             reference.removed = Some(Box::new(directory));
         }
     }
 
-    /// What a removed directory was that the kernel still holds.
+    /// Returns the attributes of a removed directory that the kernel still references.
     pub(crate) fn removed_directory(&self, ino: Ino) -> Option<Attr> {
         self.lock().get(&ino).and_then(|reference| reference.removed.as_deref().cloned())
     }
 
-    /// Does something while no reference comes or goes; it is told how to ask which inodes are held.
-    pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino) -> bool) -> T) -> T {
+    /// Runs `work` while no reference can be added or removed. `work` gets a function that returns whether an inode is
+    /// referenced.
+    pub(crate) fn while_frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino) -> bool) -> T) -> T {
         let references = self.lock();
         work(&|ino| references.contains_key(&ino))
     }
 
-    /// Whether the page cache holds bytes of `etag` and no others.
+    /// Returns whether the page cache holds only data of this version.
     pub(crate) fn holds(&self, ino: Ino, etag: Option<&ETag>) -> bool {
         let references = self.lock();
         let cached = references.get(&ino).and_then(|reference| reference.cached.as_ref());
         etag.is_some() && cached == etag
     }
 
-    /// Notes that the page cache now holds bytes of `etag`, unless it may hold others too.
-    pub(crate) fn caches(&self, ino: Ino, etag: Option<&ETag>) {
+    /// Records that the page cache holds data of this version, unless it may hold other versions too.
+    pub(crate) fn set_cached(&self, ino: Ino, etag: Option<&ETag>) {
         if let Some(reference) = self.lock().get_mut(&ino)
             && !reference.is_mixed
         {
@@ -74,26 +76,26 @@ impl References {
         }
     }
 
-    /// The kernel drops its pages as it opens the file. Returns whether they were of one version, which is another one now: the kernel may
-    /// believe that version's length.
-    pub(crate) fn drops(&self, ino: Ino) -> bool {
-        self.is_unsure(ino, false)
+    /// Records that the kernel drops its pages because it opens the file. Returns whether the pages were of one version. The
+    /// file has another version now, and the kernel may use the old version's length.
+    pub(crate) fn drop_cached(&self, ino: Ino) -> bool {
+        self.take_cached(ino, false)
     }
 
-    /// A handle past the page cache may be mapped, which brings its bytes in beside those of another version.
-    pub(crate) fn may_mix(&self, ino: Ino) {
-        self.is_unsure(ino, true);
+    /// Records that the page cache may mix versions: a handle that bypasses it may be mapped, which adds pages of its version.
+    pub(crate) fn mark_mixed(&self, ino: Ino) {
+        self.take_cached(ino, true);
     }
 
-    fn is_unsure(&self, ino: Ino, is_mixed: bool) -> bool {
+    fn take_cached(&self, ino: Ino, is_mixed: bool) -> bool {
         let mut references = self.lock();
         let Some(reference) = references.get_mut(&ino) else { return false };
         reference.is_mixed = is_mixed;
         reference.cached.take().is_some()
     }
 
-    /// An object has another tag now, for the same bytes.
-    pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
+    /// Records that an object has another etag for the same bytes.
+    pub(crate) fn change_etag(&self, ino: Ino, before: &ETag, now: &ETag) {
         let mut references = self.lock();
         let cached = references.get_mut(&ino).and_then(|reference| reference.cached.as_mut());
         if let Some(cached) = cached.filter(|cached| **cached == *before) {
@@ -101,7 +103,7 @@ impl References {
         }
     }
 
-    /// The next `limit` inodes that the kernel holds, by their numbers.
+    /// Returns up to `limit` referenced inodes after `ino`, by number.
     pub(crate) fn after(&self, ino: Option<Ino>, limit: usize) -> Vec<Ino> {
         let from = ino.map_or(Bound::Unbounded, Bound::Excluded);
         self.lock().range((from, Bound::Unbounded)).take(limit).map(|(ino, _)| *ino).collect()

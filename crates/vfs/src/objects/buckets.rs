@@ -9,22 +9,22 @@ use store::{
 };
 
 use super::Objects;
-use super::errors::{about, named};
+use super::errors::{error_about, namespace_error_about};
 use crate::attr::Caller;
 use crate::names::invalidation::Invalidation;
 use crate::{Error, Filesystem};
 
-/// Names taken from the root at once.
+/// Names per step of a scan of the root.
 const BATCH: usize = 256;
 
-/// The directories at the root whose names a bucket can have.
+/// The directories at the volume's root whose names are valid bucket names.
 #[derive(Clone)]
 pub struct DirectoryBuckets {
     fs: Arc<Filesystem>,
 }
 
 impl DirectoryBuckets {
-    /// The buckets of a volume.
+    /// Serves the buckets of a volume.
     pub fn new(fs: Arc<Filesystem>) -> Self {
         Self { fs }
     }
@@ -34,14 +34,14 @@ impl DirectoryBuckets {
     }
 
     async fn find(&self, name: &str) -> store::Result<Inode> {
-        bucket_name::check(name).map_err(|_| missing(name))?;
-        let (key, bytes) = (key_of(name)?, Name::new(name.as_bytes()).map_err(|_| missing(name))?);
-        let found = Box::pin(self.fs.find(Ino::ROOT, &bytes)).await.map_err(about(&key))?;
-        found.filter(Inode::is_dir).ok_or_else(|| missing(name))
+        bucket_name::check(name).map_err(|_| no_such_bucket(name))?;
+        let (key, bytes) = (key_of(name)?, Name::new(name.as_bytes()).map_err(|_| no_such_bucket(name))?);
+        let found = Box::pin(self.fs.find(Ino::ROOT, &bytes)).await.map_err(error_about(&key))?;
+        found.filter(Inode::is_dir).ok_or_else(|| no_such_bucket(name))
     }
 
-    /// Of a volume named by path the bucket tells.
-    async fn listed(&self) -> store::Result<Vec<String>> {
+    /// Lists the buckets of a volume named by path from the bucket itself.
+    async fn list_bucket(&self) -> store::Result<Vec<String>> {
         let prefix: bytes::Bytes = self.fs.config.prefix.clone().into();
         let request = ListRequest {
             prefix: prefix.clone(),
@@ -60,7 +60,7 @@ impl DirectoryBuckets {
         Ok(entries.iter().filter_map(name).collect())
     }
 
-    fn named(&self) -> Result<Vec<String>, meta::FsError> {
+    fn list_names(&self) -> Result<Vec<String>, meta::FsError> {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
             let entries = self.fs.names.entries(Ino::ROOT, after.as_ref(), BATCH)?;
@@ -72,9 +72,9 @@ impl DirectoryBuckets {
         }
     }
 
-    async fn tell(&self, name: &str) {
+    async fn invalidate(&self, name: &str) {
         let news = vec![Invalidation::entry(Ino::ROOT, name.as_bytes()), Invalidation::Inode(Ino::ROOT)];
-        self.fs.invalidations.told(news).await;
+        self.fs.invalidations.deliver(news).await;
     }
 }
 
@@ -99,22 +99,22 @@ impl Buckets for DirectoryBuckets {
         match made {
             Ok(made) => self.fs.forget(made.ino, 1),
             Err(error) if error.errno() == libc::EEXIST => return Err(bucket_name::exists(name)),
-            Err(error) => return Err(about(&key_of(name)?)(error)),
+            Err(error) => return Err(error_about(&key_of(name)?)(error)),
         }
-        self.fs.names_first().await.map_err(about(&key_of(name)?))?;
-        // Of a directory of this name that was removed through the mount, or by another machine.
+        self.fs.sync_names_unless_write_back().await.map_err(error_about(&key_of(name)?))?;
+        // Clears settings that remain of a directory of this name which was removed through the mount or by another machine.
         match self.fs.layout.follows_paths() {
-            true => Box::pin(self.fs.settle_settings()).await?,
+            true => Box::pin(self.fs.move_pending_settings()).await?,
             false => {
                 let objects = self.objects(name);
                 objects.forget_settings(objects.settings_prefixes()?).await?;
             }
         }
-        self.tell(name).await;
+        self.invalidate(name).await;
         Ok(())
     }
 
-    /// What is set for it goes along, and so do its uploads.
+    /// Deletes a bucket together with its settings and its unfinished uploads.
     async fn delete(&self, name: &str) -> store::Result<()> {
         self.find(name).await?;
         let objects = self.objects(name);
@@ -134,20 +134,20 @@ impl Buckets for DirectoryBuckets {
             Ok(()) => {}
             Err(Error::Errno { errno: libc::ENOTEMPTY, .. })
             | Err(Error::Namespace(meta::FsError::NotEmpty)) => return Err(bucket_name::not_empty(name)),
-            Err(error) if error.errno() == libc::ENOENT => return Err(missing(name)),
-            Err(error) => return Err(about(&key_of(name)?)(error)),
+            Err(error) if error.errno() == libc::ENOENT => return Err(no_such_bucket(name)),
+            Err(error) => return Err(error_about(&key_of(name)?)(error)),
         }
-        // If this ends before, the next bucket of the name clears them.
+        // If the process dies before this, creating a bucket of the same name clears the settings.
         objects.forget_settings(settings).await?;
-        Box::pin(self.fs.settle_settings()).await?;
-        self.tell(name).await;
+        Box::pin(self.fs.move_pending_settings()).await?;
+        self.invalidate(name).await;
         Ok(())
     }
 
     async fn list(&self) -> store::Result<Vec<String>> {
         let mut found = match self.fs.layout.follows_paths() {
-            true => self.listed().await?,
-            false => self.named().map_err(named(&key_of("/")?))?,
+            true => self.list_bucket().await?,
+            false => self.list_names().map_err(namespace_error_about(&key_of("/")?))?,
         };
         found.retain(|name| bucket_name::check(name).is_ok());
         found.sort();
@@ -159,7 +159,7 @@ impl Buckets for DirectoryBuckets {
     }
 }
 
-fn missing(name: &str) -> StoreError {
+fn no_such_bucket(name: &str) -> StoreError {
     StoreError::NoSuchBucket(name.to_owned())
 }
 

@@ -1,13 +1,13 @@
-//! What a file says of its object beside its bytes: headers, user metadata and tags.
+//! Everything about an object besides its bytes, stored with a file: headers, user metadata and tags.
 //!
-//! User metadata is `user.<name>` among the extended attributes, a tag `user.tag.<key>`, so that programs see and set
-//! them. Everything else is in one attribute of Tenon's own, and so is what could not be read back from there.
+//! User metadata becomes the extended attribute `user.<name>`, a tag `user.tag.<key>`, so that programs can read and set them.
+//! Everything else, and metadata that could not be read back from these attributes, is in one attribute of Tenon's own.
 //!
 //! | attribute | holds |
 //! |---|---|
 //! | `tenon.object` | a [`Record`] |
-//! | `tenon.implicit` | of a directory: it is there for what is in it, and has no marker |
-//! | `tenon.marker` | of a directory: the bytes of its marker, if it has any |
+//! | `tenon.implicit` | of a directory: it exists only because of its contents and has no marker |
+//! | `tenon.marker` | of a directory: the body of its marker, unless it is empty |
 
 use bytes::Bytes;
 use meta::{FsError, Ino, Inode, Namespace, Op, XattrHow};
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 
-use super::etag::Given;
+use super::etag::AssignedEtag;
 use crate::bucket::headers;
-use crate::bucket::headers::is_of_bytes;
+use crate::bucket::headers::describes_content;
 use crate::bucket::metadata::{TAG, USER, USER_BYTES_MAX, tag_of, user_of};
 
-/// What the names of Tenon's own attributes begin with.
+/// Prefix of the names of Tenon's own attributes.
 pub(crate) const OWN: &[u8] = b"tenon.";
 pub(super) const RECORD: &[u8] = b"tenon.object";
 pub(super) const IMPLICIT: &[u8] = b"tenon.implicit";
@@ -28,7 +28,7 @@ pub(super) const MARKER: &[u8] = b"tenon.marker";
 
 const VERSION: u32 = 1;
 
-/// What no other attribute says.
+/// Everything about an object that is in no other attribute.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     #[serde(rename = "v")]
@@ -39,36 +39,37 @@ pub(super) struct Record {
     system: BTreeMap<String, String>,
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     storage_class: Option<String>,
-    /// User metadata that is no extended attribute: POSIX attributes among it.
+    /// User metadata that is no extended attribute, POSIX attributes included.
     #[serde(rename = "u", default, skip_serializing_if = "BTreeMap::is_empty")]
     user: BTreeMap<String, String>,
     #[serde(rename = "g", default, skip_serializing_if = "BTreeMap::is_empty")]
     tags: Tags,
-    /// What the endpoint said of the bytes that have the tag `of`.
+    /// User metadata that the endpoint computed from the bytes with the etag `of`.
     #[serde(rename = "e", default, skip_serializing_if = "BTreeMap::is_empty")]
     endpoints: BTreeMap<String, String>,
     #[serde(rename = "o", default, skip_serializing_if = "String::is_empty")]
     of: String,
-    /// The attributes that the user metadata stands for, or the lack of it: mode, owner, group and time of the last write.
+    /// Mode, owner, group and mtime that the user metadata was stored with; while the inode still has them, it describes the
+    /// inode.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     posix: Option<(u16, u32, u32, i64)>,
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
-    pub(super) given: Option<Given>,
-    /// When a directory's marker was stored.
+    pub(super) given: Option<AssignedEtag>,
+    /// Time at which a directory's marker was stored.
     #[serde(rename = "a", default, skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<i64>,
 }
 
-/// Everything that is said of an object, as it is kept.
+/// Everything about an object, as it is stored.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct ObjectDescription {
     pub(super) record: Record,
     /// Values of `user.` attributes.
     xattrs: BTreeMap<Vec<u8>, Bytes>,
 }
 
-/// What was given with an object, sorted into what keeps it.
-pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> {
+/// Divides an object's headers and tags between the record and extended attributes.
+pub(super) fn describe_object(attributes: &Attributes, tags: &Tags) -> store::Result<ObjectDescription> {
     let mut record = Record {
         version: VERSION,
         content_type: attributes.content_type.clone(),
@@ -79,7 +80,7 @@ pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> 
     let mut xattrs = BTreeMap::new();
     let mut user_bytes = 0;
     for (name, value) in &attributes.user {
-        let into = match is_of_bytes(name) {
+        let into = match describes_content(name) {
             true => &mut record.endpoints,
             false => {
                 user_bytes += name.len() + value.len();
@@ -94,7 +95,7 @@ pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> 
         into.insert(name.clone(), value.clone());
     }
     if user_bytes > USER_BYTES_MAX {
-        return Err(StoreError::Invalid(format!("user metadata has at most {USER_BYTES_MAX} bytes")));
+        return Err(StoreError::Invalid(format!("user metadata exceeds {USER_BYTES_MAX} bytes")));
     }
     for (name, value) in tags {
         let xattr = [TAG, name.as_bytes()].concat();
@@ -103,40 +104,45 @@ pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> 
             None => drop(record.tags.insert(name.clone(), value.clone())),
         }
     }
-    Ok(Kept { record, xattrs })
+    Ok(ObjectDescription { record, xattrs })
 }
 
-impl Kept {
-    /// What is kept of an inode.
+impl ObjectDescription {
+    /// Reads what is stored about an inode.
     pub(super) fn read(names: &Namespace, ino: Ino) -> Result<Self, FsError> {
-        let mut kept = Self::default();
+        let mut description = Self::default();
         for name in names.xattrs(ino)? {
             let is_record = *name == *RECORD;
             if !is_record && !name.starts_with(USER) {
                 continue;
             }
             let value = match names.xattr(ino, &name) {
-                // It went in between.
+                // The attribute was removed meanwhile.
                 Err(FsError::NoData) => continue,
                 value => value?,
             };
             match is_record {
-                true => kept.record = Record::parse(&value)?,
-                false => drop(kept.xattrs.insert(name.into_vec(), value)),
+                true => description.record = Record::parse(&value)?,
+                false => drop(description.xattrs.insert(name.into_vec(), value)),
             }
         }
-        Ok(kept)
+        Ok(description)
     }
 
-    /// It describes bytes with this tag, which an inode with these attributes has.
-    pub(super) fn describes(&mut self, etag: &ETag, given: Option<Given>, posix: (u16, u32, u32, Timestamp)) {
+    /// Binds the description to the bytes with this etag and to these attributes of the inode.
+    pub(super) fn bind(
+        &mut self,
+        etag: &ETag,
+        given: Option<AssignedEtag>,
+        posix: (u16, u32, u32, Timestamp),
+    ) {
         let (mode, uid, gid, mtime) = posix;
         self.record.of = etag.as_str().to_owned();
         self.record.given = given;
         self.record.posix = Some((mode, uid, gid, mtime.0));
     }
 
-    /// The ops that make an inode say so which has none of it.
+    /// Returns the ops that store the description with an inode that has none.
     pub(super) fn ops(&self, ino: Ino) -> store::Result<Vec<Op>> {
         let set =
             |name: &[u8], value: Bytes| Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set };
@@ -145,16 +151,16 @@ impl Kept {
         Ok(ops)
     }
 
-    /// The same for an inode of which `before` is kept: what is neither metadata nor a tag stays.
-    pub(super) fn ops_over(&self, ino: Ino, before: &Self) -> store::Result<Vec<Op>> {
-        let mut ops = before.gone(ino);
+    /// Returns the ops that replace the description `before` of an inode. Attributes that are neither metadata nor tags stay.
+    pub(super) fn replacement_ops(&self, ino: Ino, before: &Self) -> store::Result<Vec<Op>> {
+        let mut ops = before.removal_ops(ino);
         ops.retain(|op| !matches!(op, Op::RemoveXattr { name, .. } if self.xattrs.contains_key(&**name)));
         ops.extend(self.ops(ino)?);
         Ok(ops)
     }
 
-    /// The ops that take metadata and tags from an inode's extended attributes.
-    pub(super) fn gone(&self, ino: Ino) -> Vec<Op> {
+    /// Returns the ops that remove metadata and tags from an inode's extended attributes.
+    pub(super) fn removal_ops(&self, ino: Ino) -> Vec<Op> {
         let is_ours = |(name, value): &(&Vec<u8>, &Bytes)| {
             user_of(name, value).is_some() || tag_of(name, value).is_some()
         };
@@ -162,9 +168,9 @@ impl Kept {
         ours.map(|name| Op::RemoveXattr { ino, name }).collect()
     }
 
-    /// The same headers with other tags.
+    /// Returns the description with other tags.
     pub(super) fn with_tags(&self, tags: &Tags) -> store::Result<Self> {
-        let Self { record, xattrs } = keep(&Attributes::default(), tags)?;
+        let Self { record, xattrs } = describe_object(&Attributes::default(), tags)?;
         let is_user = |(name, value): &(&Vec<u8>, &Bytes)| user_of(name, value).is_some();
         let user = self.xattrs.iter().filter(is_user).map(|(name, value)| (name.clone(), value.clone()));
         Ok(Self {
@@ -173,7 +179,7 @@ impl Kept {
         })
     }
 
-    /// The headers of the object of an inode whose bytes have this tag.
+    /// Returns the headers of an inode's object whose bytes have this etag.
     pub(super) fn attributes(&self, inode: &Inode, etag: &ETag) -> Attributes {
         let record = &self.record;
         let mut attributes = Attributes {
@@ -185,7 +191,7 @@ impl Kept {
         let size = |(name, value): (&String, &String)| name.len() + value.len();
         let mut room = USER_BYTES_MAX.saturating_sub(attributes.user.iter().map(size).sum());
         for (name, value) in self.xattrs.iter().filter_map(|(name, value)| user_of(name, value)) {
-            // No answer's headers hold more.
+            // Headers cannot hold more; further attributes are left out.
             if let Some(left) = room.checked_sub(name.len() + value.len()) {
                 room = left;
                 attributes.user.insert(name.to_owned(), value.to_owned());
@@ -194,18 +200,18 @@ impl Kept {
         if record.of == etag.as_str() {
             attributes.user.extend(record.endpoints.clone());
         }
-        if self.stands_for(inode) { attributes } else { headers::with_posix(attributes, inode) }
+        if self.is_current_for(inode) { attributes } else { headers::with_posix(attributes, inode) }
     }
 
-    /// Whether the metadata says what the inode is like.
-    fn stands_for(&self, inode: &Inode) -> bool {
+    /// Returns whether the stored metadata still describes the inode's attributes.
+    fn is_current_for(&self, inode: &Inode) -> bool {
         let Some((mode, uid, gid, mtime)) = self.record.posix else { return false };
-        // A directory's time is that of what is in it.
+        // A directory's mtime follows its contents.
         let is_as_old = inode.is_dir() || inode.mtime.0 == mtime;
         (inode.mode, inode.uid, inode.gid) == (mode, uid, gid) && is_as_old
     }
 
-    /// The object's tags.
+    /// Returns the object's tags.
     pub(super) fn tags(&self) -> Tags {
         let of_xattrs = self.xattrs.iter().filter_map(|(name, value)| tag_of(name, value));
         let of_xattrs = of_xattrs.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -216,11 +222,11 @@ impl Kept {
 impl Record {
     fn parse(value: &[u8]) -> Result<Self, FsError> {
         let record: Self = serde_json::from_slice(value)
-            .map_err(|error| FsError::Corrupt(format!("an object's record is damaged: {error}")))?;
+            .map_err(|error| FsError::Corrupt(format!("the record of an object is damaged: {error}")))?;
         match record.version {
             0..=VERSION => Ok(record),
             newer => Err(FsError::Corrupt(format!(
-                "an object's record has the version {newer}: use a newer Tenon"
+                "the record of an object has version {newer}: use a newer Tenon"
             ))),
         }
     }
@@ -230,7 +236,7 @@ impl Record {
         Ok(text.into())
     }
 
-    /// What is recorded of an inode.
+    /// Reads the record of an inode.
     pub(super) fn read(names: &Namespace, ino: Ino) -> Result<Self, FsError> {
         match names.xattr(ino, RECORD) {
             Err(FsError::NoData) => Ok(Self::default()),
@@ -244,18 +250,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_given_is_found_again() {
+    fn descriptions_round_trip() {
         let pairs = [("a", "x"), ("mode", "0100644"), ("Odd Name", "y"), ("tag.z", "z"), ("tenon-sum", "1")];
         let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let attributes = Attributes { user: pairs.map(text).into(), ..Attributes::default() };
         let long = "ü".repeat(128);
         let tags = Tags::from([("stage", "raw"), (long.as_str(), "v")].map(text));
-        let kept = keep(&attributes, &tags).unwrap();
-        assert_eq!(kept.xattrs.len(), 2, "{:?}", kept.xattrs);
-        assert_eq!(kept.tags(), tags);
-        let again = Record::parse(&kept.record.encode().unwrap()).unwrap();
-        assert_eq!(again, kept.record);
-        assert_eq!(kept.record.endpoints.len(), 1);
-        assert_eq!(kept.record.user.len(), 3);
+        let description = describe_object(&attributes, &tags).unwrap();
+        assert_eq!(description.xattrs.len(), 2, "{:?}", description.xattrs);
+        assert_eq!(description.tags(), tags);
+        let again = Record::parse(&description.record.encode().unwrap()).unwrap();
+        assert_eq!(again, description.record);
+        assert_eq!(description.record.endpoints.len(), 1);
+        assert_eq!(description.record.user.len(), 3);
     }
 }

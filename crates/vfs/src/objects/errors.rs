@@ -1,4 +1,4 @@
-//! What a file system says, in the words of a store.
+//! Translation of file-system errors to store errors.
 
 use meta::{EngineError, FsError};
 use store::names::BadName;
@@ -6,14 +6,14 @@ use store::{ObjectKey, StoreError};
 
 use crate::Error;
 
-/// An error of the file system about the object that somebody asked for.
-pub(super) fn about(key: &ObjectKey) -> impl Fn(Error) -> StoreError {
+/// Translates an error of the file system about a key.
+pub(super) fn error_about(key: &ObjectKey) -> impl Fn(Error) -> StoreError {
     let key = key.clone();
     move |error| store_error(&key, error)
 }
 
-/// The same of the namespace.
-pub(super) fn named(key: &ObjectKey) -> impl Fn(FsError) -> StoreError {
+/// Translates an error of the namespace about a key.
+pub(super) fn namespace_error_about(key: &ObjectKey) -> impl Fn(FsError) -> StoreError {
     let key = key.clone();
     move |error| namespace_error(&key, error)
 }
@@ -66,12 +66,12 @@ fn error_of(error: &std::io::Error) -> std::io::Error {
     }
 }
 
-/// The refusal of a key.
+/// Returns the error for a key that is not possible.
 pub(super) fn no_such_key(key: &ObjectKey, reason: &str) -> StoreError {
     StoreError::InvalidKey { key: key.to_string(), reason: reason.to_owned() }
 }
 
-/// The refusal of a key that is Tenon's own.
+/// Returns the error for a key that is reserved for Tenon.
 pub(super) fn reserved(key: &ObjectKey) -> StoreError {
-    no_such_key(key, "'.tenon' at the volume's root is Tenon's own")
+    no_such_key(key, "'.tenon' at the volume's root is reserved for Tenon")
 }

@@ -1,6 +1,6 @@
-//! Tags of content that is not one object with a tag of its own.
+//! Etags of content that is not one object with an etag of its own.
 //!
-//! Invariant: the same inode has the same tag until its bytes change, whoever asks and whenever the volume was mounted.
+//! Invariant: an inode has the same etag until its bytes change, for every reader and across mounts.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
@@ -8,40 +8,39 @@ use meta::{Extent, Fingerprint, Inode, Kind};
 use serde::{Deserialize, Serialize};
 use store::{ETag, Timestamp, hex};
 
-/// 128 bits are enough to tell any two contents apart.
+/// 128 bits are enough to distinguish any two contents.
 const TAG_BYTES: usize = 16;
 
-/// The tag that content was given when it was stored, and which content that was. Content that was written through the
-/// mount has none: a file that stays open is stored in pieces that are joined later, and its bytes are the same before and
-/// after.
+/// The etag assigned to content when it was stored, with a fingerprint of that content. Content written through the mount has
+/// no assigned etag: it may be in several objects that are joined later, and its bytes are the same before and after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Given {
+pub(super) struct AssignedEtag {
     #[serde(rename = "e")]
     etag: String,
     #[serde(rename = "c")]
     content: String,
 }
 
-impl Given {
-    /// For content that was just stored: the tag of the object that it is, if it is one.
-    pub(super) fn to(content: &[Extent], size_bytes: u64) -> Self {
-        let print = Fingerprint::of(content, size_bytes).to_string();
+impl AssignedEtag {
+    /// Returns the etag of content that was just stored: that of its object if it is one whole object.
+    pub(super) fn for_content(content: &[Extent], size_bytes: u64) -> Self {
+        let fingerprint = Fingerprint::of(content, size_bytes).to_string();
         let etag = match content {
             [one] if one.object_offset == 0 && one.len == size_bytes && !one.object.etag.is_provisional() => {
                 one.object.etag.as_str().to_owned()
             }
-            _ => format!("{print}-{}", content.len().max(1)),
+            _ => format!("{fingerprint}-{}", content.len().max(1)),
         };
-        Self { etag, content: print }
+        Self { etag, content: fingerprint }
     }
 
     /// Returns the same content under another etag.
-    pub(super) fn called(self, etag: Option<&ETag>) -> Self {
+    pub(super) fn with_etag(self, etag: Option<&ETag>) -> Self {
         Self { etag: etag.map_or(self.etag, |etag| etag.as_str().to_owned()), ..self }
     }
 
-    /// The tag that an inode has stays the one of its content, whatever else of it changes.
-    pub(super) fn keeping(etag: &ETag, inode: &Inode) -> Self {
+    /// Binds an inode's current etag to its current content, before other attributes of the inode change.
+    pub(super) fn preserving(etag: &ETag, inode: &Inode) -> Self {
         Self { etag: etag.as_str().to_owned(), content: fingerprint(inode) }
     }
 
@@ -50,9 +49,9 @@ impl Given {
     }
 }
 
-/// The tag of a file or link. Of a file that was written through the mount its times tell: none of them is the same after a
-/// write, and ctime nobody can set.
-pub(super) fn of(inode: &Inode, given: Option<&Given>) -> ETag {
+/// Returns the etag of a file or symbolic link. The etag of a file written through the mount comes from its times: a write
+/// changes them, and no program can set ctime.
+pub(super) fn of(inode: &Inode, given: Option<&AssignedEtag>) -> ETag {
     if inode.kind == Kind::Symlink {
         return of_link(inode.target.as_ref());
     }
@@ -72,14 +71,14 @@ fn fingerprint(inode: &Inode) -> String {
     inode.content.fingerprint(inode.size_bytes).to_string()
 }
 
-/// The tag of a symbolic link's object.
+/// Returns the etag of a symbolic link's object.
 pub(super) fn of_link(target: Option<&Bytes>) -> ETag {
     let mut digest = Context::new(&SHA256);
     add_text(&mut digest, target.map_or(b"", |target| target));
     tag(digest, 1)
 }
 
-/// The tag of a directory's marker: its body, and when it was stored.
+/// Returns the etag of a directory's marker, from its body and the time it was stored.
 pub(super) fn of_marker(ino: u64, body: &[u8], at: Timestamp) -> ETag {
     let mut digest = Context::new(&SHA256);
     digest.update(&ino.to_be_bytes());
@@ -94,10 +93,10 @@ fn add_text(digest: &mut Context, text: &[u8]) {
 }
 
 fn tag(digest: Context, pieces: usize) -> ETag {
-    ETag::new(&format!("{}-{}", named(digest), pieces.max(1)))
+    ETag::new(&format!("{}-{}", short_hex(digest), pieces.max(1)))
 }
 
-fn named(digest: Context) -> String {
+fn short_hex(digest: Context) -> String {
     hex(&digest.finish().as_ref()[..TAG_BYTES])
 }
 
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_has_another_tag_than_its_object() {
-        let given = Given::to(&[extent(10)], 10);
+        let given = AssignedEtag::for_content(&[extent(10)], 10);
         let tag = |len, size, ctime| of(&inode(vec![extent(len)], size, ctime), Some(&given));
         assert_eq!(tag(10, 10, 1), ETag::new("abc"));
         assert_eq!(tag(10, 10, 2), ETag::new("abc"), "a chmod changes no bytes");
@@ -146,10 +145,10 @@ mod tests {
         assert!(tag(5, 5, 1).as_str().ends_with("-1") && tag(5, 5, 1).as_str().len() == 34);
     }
 
-    /// HDF5 leaves a file in pieces, which are joined after its close: a reader that had asked for its tag before was told
+    /// HDF5 leaves a file in several objects, which are joined after its close: a reader that knew the earlier etag was told
     /// that the file had changed.
     #[test]
-    fn what_was_written_by_the_mount_has_one_tag_however_it_is_stored() {
+    fn the_etag_of_a_written_file_is_independent_of_its_layout() {
         let mut rest = extent(4);
         rest.offset = 6;
         let pieces = of(&inode(vec![extent(6), rest], 10, 1), None);
@@ -157,7 +156,7 @@ mod tests {
         assert_ne!(
             of(&inode(vec![extent(10)], 10, 2), None),
             pieces,
-            "it was written again, and its mtime set back"
+            "a rewritten file whose mtime was set back must get another etag"
         );
     }
 }

@@ -1,12 +1,12 @@
-//! A volume as objects: what Tenon's own S3 endpoint serves.
+//! A volume as an object store, which Tenon's own S3 endpoint serves.
 //!
-//! Keys are paths. In a volume named by path they are the bucket's own, and calls go through to it, in one order with
-//! the mount's own changes. In a volume named by inode they are the names of the namespace, and content is in objects
-//! that nobody else sees. Either way what was changed here the mount shows when the call returns.
+//! Keys are paths. In a volume named by path they are keys of the bucket, and calls go through to it, in one order with the
+//! mount's own changes. In a volume named by inode they are names of the namespace, and content is in objects that are not
+//! served. In both cases the mount shows a change when its call returns.
 //!
-//! Refuses: to show or change what is below `.tenon`; to know HTTP.
+//! Does not show or change anything below `.tenon`; does not know HTTP.
 //!
-//! Invariant: of an object everybody sees all that one call stored, or nothing of it.
+//! Invariant: a reader sees all that one call stored, or nothing of it.
 
 mod at_path;
 mod body;
@@ -34,26 +34,26 @@ pub use buckets::DirectoryBuckets;
 pub(crate) use description::OWN;
 pub(crate) use moved_settings::MovedSettings;
 pub(crate) use settings::SettingsCache;
-pub(crate) use storing::{Stores, Storing};
+pub(crate) use storing::{StoringGuard, StoringInodes};
 pub(crate) use uploads::from_hex;
 
 /// A volume, or one of its directories, as a bucket.
 #[derive(Clone)]
 pub struct Objects {
     fs: Arc<Filesystem>,
-    /// What every path begins with; empty, or ending in `/`.
+    /// Prefix of every path; empty, or ending in `/`.
     base: Bytes,
 }
 
 impl Objects {
-    /// The objects of the directory `base` (`bucket/`); of the whole volume if it is empty. That there is no such
-    /// directory the calls say.
+    /// Serves the objects of the directory `base` (`bucket/`), or of the whole volume if it is empty. A missing directory is
+    /// reported by the calls, not here.
     pub fn new(fs: Arc<Filesystem>, base: &[u8]) -> Self {
         let slash: &[u8] = if base.is_empty() || base.ends_with(b"/") { b"" } else { b"/" };
         Self { fs, base: [base, slash].concat().into() }
     }
 
-    /// The path of the directory; `None`: the volume's root.
+    /// Returns the path of the directory; `None` for the volume's root.
     fn bucket(&self) -> Option<&[u8]> {
         self.base.strip_suffix(b"/")
     }
@@ -62,14 +62,14 @@ impl Objects {
         self.fs.layout.follows_paths()
     }
 
-    fn must_be_writable(&self) -> store::Result<()> {
-        self.fs.writable().map_err(|error| StoreError::Denied(error.to_string()))
+    fn check_writable(&self) -> store::Result<()> {
+        self.fs.check_writable().map_err(|error| StoreError::Denied(error.to_string()))
     }
 
-    /// What is claimed for a key.
-    fn claimed(&self, key: &ObjectKey) -> ObjectKey {
+    /// Returns the claim of a key.
+    fn claim_key(&self, key: &ObjectKey) -> ObjectKey {
         let path = [&self.base, key.as_bytes()].concat();
-        // Keys that share what is claimed wait for each other, and that is all.
+        // Keys with equal tails share a claim, which only makes their changes wait for each other.
         let end = path.len().min(store::KEY_BYTES_MAX);
         ObjectKey::new(path[path.len() - end..].to_vec()).unwrap_or_else(|_| key.clone())
     }
@@ -98,7 +98,7 @@ impl ObjectStore for Objects {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> store::Result<ObjectRef> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => Box::pin(self.put_at_path(key, body, options)).await,
             false => Box::pin(self.put_named(key, body, options)).await,
@@ -111,7 +111,7 @@ impl ObjectStore for Objects {
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => self.multipart_at_path(key, attributes, tags).await,
             false => self.multipart_named(key, attributes, tags),
@@ -119,7 +119,7 @@ impl ObjectStore for Objects {
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> store::Result<ObjectRef> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => Box::pin(self.copy_at_path(from, to, options)).await,
             false => Box::pin(self.copy_named(from, to, options)).await,
@@ -132,7 +132,7 @@ impl ObjectStore for Objects {
         to: &ObjectKey,
         precondition: Precondition,
     ) -> store::Result<()> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => store::rename_by_copy(self, from, to, precondition).await,
             false => self.rename_named(from, to, &precondition).await,
@@ -140,7 +140,7 @@ impl ObjectStore for Objects {
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> store::Result<()> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => Box::pin(self.delete_at_path(key, precondition)).await,
             false => Box::pin(self.delete_named(key, &precondition)).await,
@@ -162,14 +162,14 @@ impl ObjectStore for Objects {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         match self.is_by_path() {
             true => self.set_tags_at_path(key, tags).await,
             false => self.set_tags_named(key, &tags).await,
         }
     }
 
-    /// Everything that was changed here and in the mount.
+    /// Syncs all changes made here and through the mount.
     async fn sync(&self) -> store::Result<()> {
         self.fs.sync().await.map_err(|error| match error {
             crate::Error::Store(error) => error,

@@ -1,13 +1,13 @@
-//! Settings of directories that were renamed, made or removed through a mount whose volume is named by path.
+//! Settings of directories that a mount renamed, created or removed, in a volume named by path.
 //!
-//! The documents of such a directory are kept by its name, so they have to follow it. A rename must not wait for the bucket
-//! to copy them: the commit of the rename also notes, as an attribute of the root, whose documents a name has from now on.
-//! The next access to any bucket's settings moves the documents first.
+//! The documents of such a directory are stored under its name, so they have to follow a rename. A rename must not wait for the
+//! bucket to copy them: its commit also writes a note, an attribute of the root that says whose documents a name has from now
+//! on. The next access to any bucket's settings moves the documents first.
 //!
-//! Invariants: a note is in one commit with the rename that it is about; while a name has a note, its own documents are not
-//! read; a note goes when the documents are where it says, and before anything new is stored there.
+//! Invariants: a note is in the same commit as its rename; while a name has a note, the documents under the name are not read;
+//! a note is removed once the documents are where it says, and before anything new is stored there.
 //!
-//! Not covered: renames by other mounts of the bucket, until an endpoint of the machine that renamed asks for settings.
+//! Not covered: renames by other mounts of the bucket take effect only when an endpoint of the renaming machine reads settings.
 
 use bytes::Bytes;
 use meta::{FsError, Ino, Name, Op, XattrHow};
@@ -16,26 +16,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::{ListEntry, ListRequest, ObjectKey, Pages, Payload, PutOptions, bucket_name};
 
-use super::errors::{about, named};
+use super::errors::{error_about, namespace_error_about};
 use crate::{Filesystem, Result};
 
-/// What the attributes of the root begin with that are notes; a directory's name follows.
+/// Prefix of the root's attributes that are notes; a directory's name follows.
 const PREFIX: &[u8] = b"tenon.settings.";
-/// Notes that may wait for an access to settings. More are worked off in the background.
+/// Notes that may wait for an access to settings; beyond that they are processed in the background.
 const WAITING_MAX: usize = 100;
 
-/// The notes of a volume.
+/// State of the notes of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct MovedSettings {
-    /// How many there may be; 0: none.
+    /// Upper bound of the number of notes; 0: none.
     waiting: AtomicUsize,
     /// Serializes changes of notes, which are read before they are written.
     noting: Mutex<()>,
     /// Serializes moves of documents.
-    settling: tokio::sync::Mutex<()>,
+    moving: tokio::sync::Mutex<()>,
 }
 
-/// Whose documents a name has: another name's, or none.
+/// For each name with a note, the name under which its documents are stored; empty: it has none.
 type Notes = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl MovedSettings {
@@ -45,14 +45,14 @@ impl MovedSettings {
 }
 
 impl Filesystem {
-    /// Finds the notes that an earlier mount left.
+    /// Counts the notes that an earlier mount left.
     pub(crate) fn load_moved_settings(&self) -> Result<()> {
         self.moved_settings.waiting.store(self.settings_notes()?.len(), Ordering::Release);
         Ok(())
     }
 
-    /// Commits changes of names together with notes: `to` has the documents of `from`, which has none from now on. Either may
-    /// be a place that is no bucket.
+    /// Commits changes of names together with notes: `to` gets the documents of `from`, and `from` has none from now on. Either
+    /// may be a place that is not a bucket.
     pub(crate) fn commit_with_settings<T>(
         &self,
         from: Option<(Ino, &Name)>,
@@ -76,13 +76,13 @@ impl Filesystem {
         if (waiting > WAITING_MAX || self.sharing.is_some())
             && let Some(me) = self.me.upgrade()
         {
-            tokio::spawn(async move { me.settle_settings().await });
+            tokio::spawn(async move { me.move_pending_settings().await });
         }
         Ok(done)
     }
 
-    /// Notes that a directory that was just made has no documents. Those of an earlier one are there still if that was removed
-    /// by other clients of the bucket.
+    /// Notes that a directory that was just created has no documents. Those of an earlier directory of that name may still be
+    /// there if another client removed it.
     pub(crate) fn forget_settings_of(&self, parent: Ino, name: &Name) -> Result<()> {
         self.commit_with_settings(None, Some((parent, name)), |notes| match notes.is_empty() {
             true => Ok(()),
@@ -90,7 +90,7 @@ impl Filesystem {
         })
     }
 
-    /// The name of a place whose documents are kept by it.
+    /// Returns the name of a place, if it is a bucket whose documents are stored under its name.
     fn bucket_at<'n>(&self, place: Option<(Ino, &'n Name)>) -> Option<&'n [u8]> {
         let (_, name) = place.filter(|(parent, _)| *parent == Ino::ROOT && self.layout.follows_paths())?;
         let is_bucket =
@@ -98,7 +98,8 @@ impl Filesystem {
         is_bucket.then_some(name.as_bytes())
     }
 
-    /// Whose documents a bucket has, if these have not moved yet. Only a read-only mount meets that.
+    /// Returns the name under which a bucket's documents are stored, if they have not moved yet. This happens only on a
+    /// read-only mount.
     pub(super) fn settings_source(&self, bucket: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.moved_settings.waiting.load(Ordering::Acquire) {
             0 => Ok(None),
@@ -127,17 +128,17 @@ impl Filesystem {
     }
 
     /// Moves documents to where the notes say.
-    pub(crate) async fn settle_settings(&self) -> store::Result<()> {
+    pub(crate) async fn move_pending_settings(&self) -> store::Result<()> {
         if self.moved_settings.waiting.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let _settling = self.moved_settings.settling.lock().await;
+        let _moving = self.moved_settings.moving.lock().await;
         let root = ObjectKey::try_from("/")?;
         let documented = self.documented_buckets().await?;
         loop {
             let notes = {
                 let _noting = self.moved_settings.lock();
-                let notes = self.settings_notes().map_err(about(&root))?;
+                let notes = self.settings_notes().map_err(error_about(&root))?;
                 self.moved_settings.waiting.store(notes.len(), Ordering::Release);
                 notes
             };
@@ -151,16 +152,16 @@ impl Filesystem {
                     if to != from && (may_have(to) || may_have(from)) {
                         self.move_settings(from, to).await?;
                     }
-                    self.end_note(to, from).map_err(about(&root))?;
+                    self.end_note(to, from).map_err(error_about(&root))?;
                 }
-                None => self.break_circle(&notes).await?,
+                None => self.break_cycle(&notes).await?,
             }
-            // What is stored there next must not meet the note again after a crash.
-            self.names_first().await.map_err(about(&root))?;
+            // New documents must not be stored before the removal of the note is durable, or a crash would bring the note back.
+            self.sync_names_unless_write_back().await.map_err(error_about(&root))?;
         }
     }
 
-    /// The names that have documents.
+    /// Returns the names that have documents.
     async fn documented_buckets(&self) -> store::Result<BTreeSet<Vec<u8>>> {
         let prefix = self.settings_of(b"")?;
         let request = ListRequest {
@@ -177,16 +178,18 @@ impl Filesystem {
         Ok(entries.iter().filter_map(name).collect())
     }
 
-    /// What the keys of a name's documents begin with; of no name, what those of all begin with.
+    /// Returns the key prefix of a name's documents; for an empty name, the prefix of all documents.
     fn settings_of(&self, bucket: &[u8]) -> store::Result<Bytes> {
         let root = ObjectKey::try_from("/")?;
-        let key =
-            self.layout.setting(if bucket.is_empty() { b"_" } else { bucket }, "_").map_err(about(&root))?;
+        let key = self
+            .layout
+            .setting_key(if bucket.is_empty() { b"_" } else { bucket }, "_")
+            .map_err(error_about(&root))?;
         let surplus = if bucket.is_empty() { "_/_".len() } else { "_".len() };
         Ok(Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - surplus]))
     }
 
-    /// Gives `to` the documents of `from`, and none besides. Those of `from` stay: the name has a note of its own.
+    /// Replaces the documents of `to` by those of `from`. The documents of `from` stay: that name has a note of its own.
     async fn move_settings(&self, from: &[u8], to: &[u8]) -> store::Result<()> {
         let target = self.settings_of(to)?;
         let mut surplus: BTreeSet<ObjectKey> = self.documents(&target).await?.into_iter().collect();
@@ -215,7 +218,7 @@ impl Filesystem {
         entries.iter().map(|entry| Ok(ObjectKey::try_from(entry.text())?)).collect()
     }
 
-    /// Removes a note, unless it says something else by now.
+    /// Removes a note, unless it has changed.
     fn end_note(&self, bucket: &[u8], source: &[u8]) -> Result<()> {
         let _noting = self.moved_settings.lock();
         if self.settings_note(bucket)?.as_deref() == Some(source) {
@@ -225,18 +228,19 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Names that have each other's documents: one name's are laid aside, under a name that no bucket has.
-    async fn break_circle(&self, notes: &Notes) -> store::Result<()> {
+    /// Breaks a cycle of names that have each other's documents: moves one name's documents aside, under a name that no bucket
+    /// can have.
+    async fn break_cycle(&self, notes: &Notes) -> store::Result<()> {
         let Some((name, _)) = notes.first_key_value() else { return Ok(()) };
         let aside = [b"#", name.as_slice()].concat();
         self.move_settings(name, &aside).await?;
         let _noting = self.moved_settings.lock();
         let root = ObjectKey::try_from("/")?;
-        let now = self.settings_notes().map_err(about(&root))?;
+        let now = self.settings_notes().map_err(error_about(&root))?;
         let users = now.iter().filter(|(to, from)| *from == name && *to != name);
         let users = users.map(|(to, _)| note(to, aside.clone()));
         let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
-        self.names.commit_together(&self.ctx(), &ops).map(drop).map_err(named(&root))
+        self.names.commit_together(&self.ctx(), &ops).map(drop).map_err(namespace_error_about(&root))
     }
 }
 

@@ -1,10 +1,10 @@
-//! Documents that belong to a bucket and are none of its objects, among Tenon's own objects.
+//! Documents that belong to a bucket without being its objects, stored among Tenon's own objects.
 //!
-//! In a volume named by inode the documents of a directory are kept by its inode number: a rename takes them along, and
-//! another directory of the name never meets them. In a volume named by path they are kept by the name, and
+//! In a volume named by inode the documents of a directory are stored under its inode number: they follow a rename, and another
+//! directory of the same name does not get them. In a volume named by path they are stored under the name, and
 //! [moved](super::moved_settings) when a mount renames the directory.
 //!
-//! Invariant: a document that somebody else has changed is seen within [`FRESH`].
+//! Invariant: a change of a document by another endpoint is seen within [`CACHE_LIFETIME`].
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -19,36 +19,36 @@ use store::{
 use tokio::time::Instant;
 
 use super::Objects;
-use super::errors::{about, named};
+use super::errors::{error_about, namespace_error_about};
 use crate::Filesystem;
 
-/// How long a document is good that was read: another endpoint may have changed it.
-const FRESH: Duration = Duration::from_secs(10);
-/// How far the clocks of the store and of this machine may be apart.
-const CLOCKS_APART: Duration = Duration::from_secs(300);
+/// How long a cached document is valid, since another endpoint may change it.
+const CACHE_LIFETIME: Duration = Duration::from_secs(10);
+/// Maximum difference between the clocks of the store and of this machine.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// What was read or written of documents, by key, and when.
+/// Documents read or written, by key, and when.
 #[derive(Debug, Default)]
-pub(crate) struct SettingsCache(Mutex<HashMap<ObjectKey, Known>>);
+pub(crate) struct SettingsCache(Mutex<HashMap<ObjectKey, CachedDocument>>);
 
 #[derive(Debug, Clone)]
-struct Known {
-    /// `None`: there is none.
+struct CachedDocument {
+    /// The document; `None`: there is none.
     text: Option<Bytes>,
     at: Instant,
 }
 
 impl SettingsCache {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, CachedDocument>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, key: &ObjectKey) -> Option<Known> {
+    fn get(&self, key: &ObjectKey) -> Option<CachedDocument> {
         self.lock().get(key).cloned()
     }
 
     fn insert(&self, key: ObjectKey, text: Option<Bytes>) {
-        self.lock().insert(key, Known { text, at: Instant::now() });
+        self.lock().insert(key, CachedDocument { text, at: Instant::now() });
     }
 
     pub(super) fn remove(&self, key: &ObjectKey) {
@@ -56,73 +56,78 @@ impl SettingsCache {
     }
 }
 
-/// Where a document is kept.
-struct Place {
+/// Location of a document.
+struct Location {
     key: ObjectKey,
-    /// Where versions before kept it, by the directory's name, and when the directory was made.
+    /// Key by the directory's name, as earlier versions stored the document, and the directory's creation time.
     before: Option<(ObjectKey, Timestamp)>,
 }
 
 impl Objects {
-    fn setting(&self, name: &str) -> store::Result<Place> {
+    fn setting(&self, name: &str) -> store::Result<Location> {
         let Ok(asked) = ObjectKey::try_from(name) else {
-            return Err(StoreError::Invalid("a setting has a name".to_owned()));
+            return Err(StoreError::Invalid("invalid name of a setting".to_owned()));
         };
         let bucket = self.bucket().unwrap_or_default();
-        let noted = self.fs.settings_source(bucket).map_err(about(&asked))?;
+        let noted = self.fs.settings_source(bucket).map_err(error_about(&asked))?;
         if let Some(noted) = &noted
             && noted.is_empty()
         {
             return Err(StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned()));
         }
         let bucket = noted.as_deref().unwrap_or(bucket);
-        let by_name = self.fs.layout.setting(bucket, name).map_err(about(&asked))?;
+        let by_name = self.fs.layout.setting_key(bucket, name).map_err(error_about(&asked))?;
         if self.is_by_path() || bucket.is_empty() {
-            return Ok(Place { key: by_name, before: None });
+            return Ok(Location { key: by_name, before: None });
         }
         let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
         let bucket = Name::new(bucket).map_err(|_| gone())?;
-        let directory = self.fs.names.lookup(Ino::ROOT, &bucket).map_err(named(&asked))?.ok_or_else(gone)?;
-        // No bucket has a name with this sign.
+        let directory = self
+            .fs
+            .names
+            .lookup(Ino::ROOT, &bucket)
+            .map_err(namespace_error_about(&asked))?
+            .ok_or_else(gone)?;
+        // No bucket name contains this character.
         let by_ino = format!("#{:016x}", directory.ino.0);
-        let key = self.fs.layout.setting(by_ino.as_bytes(), name).map_err(about(&asked))?;
-        Ok(Place { key, before: Some((by_name, directory.btime)) })
+        let key = self.fs.layout.setting_key(by_ino.as_bytes(), name).map_err(error_about(&asked))?;
+        Ok(Location { key, before: Some((by_name, directory.btime)) })
     }
 
-    /// A document by its place. What a version before kept by the directory's name is moved to where it belongs now,
-    /// unless it is older than the directory: then it was another directory's.
-    async fn read_at(&self, place: &Place) -> store::Result<Option<Bytes>> {
-        if let Some(text) = self.fs.read_setting(&place.key).await? {
+    /// Reads a document. A document that an earlier version stored under the directory's name is moved to its new key, unless
+    /// it is older than the directory and so belonged to another one.
+    async fn read_at(&self, location: &Location) -> store::Result<Option<Bytes>> {
+        if let Some(text) = self.fs.read_setting(&location.key).await? {
             return Ok(Some(text));
         }
-        let Some((before, made)) = &place.before else { return Ok(None) };
+        let Some((before, made)) = &location.before else { return Ok(None) };
         let stored = match self.fs.store.head(before).await {
             Ok(meta) => meta.object.last_modified,
             Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if stored.is_none_or(|stored| stored.after(CLOCKS_APART) < *made) {
+        if stored.is_none_or(|stored| stored.after(CLOCK_SKEW_MAX) < *made) {
             return Ok(None);
         }
         let text = self.fs.read_setting(before).await?;
         if let Some(text) = &text
-            && self.must_be_writable().is_ok()
+            && self.check_writable().is_ok()
         {
             let body = Payload::from(text.clone());
-            self.fs.store.put(&place.key, body, PutOptions::default()).await?;
+            self.fs.store.put(&location.key, body, PutOptions::default()).await?;
             self.fs.remove_setting(before).await?;
         }
         Ok(text)
     }
 
-    /// What the keys of all documents begin with.
+    /// Returns the key prefixes of all documents of the bucket.
     pub(super) fn settings_prefixes(&self) -> store::Result<Vec<Bytes>> {
-        let place = self.setting("/")?;
-        let keys = std::iter::once(&place.key).chain(place.before.as_ref().map(|(key, _)| key));
+        let location = self.setting("/")?;
+        let keys = std::iter::once(&location.key).chain(location.before.as_ref().map(|(key, _)| key));
         Ok(keys.map(|key| Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - 1])).collect())
     }
 
-    /// Removes all documents whose keys begin so.
+    /// Removes all documents with these key prefixes.
     pub(super) async fn forget_settings(&self, prefixes: Vec<Bytes>) -> store::Result<()> {
         for prefix in prefixes {
             let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
@@ -149,8 +154,8 @@ impl Filesystem {
         }
     }
 
-    /// A log in front of the bucket may take a deletion for that of the change before, which never went up: where there
-    /// is one, an empty document stands for none.
+    /// Removes a document. A write-back log may pair a deletion with a change that was never uploaded and drop both, so with
+    /// such a log an empty document stands for none.
     pub(super) async fn remove_setting(&self, key: &ObjectKey) -> store::Result<()> {
         match self.config.write_back {
             true => self.store.put(key, Payload::default(), PutOptions::default()).await.map(drop),
@@ -162,38 +167,38 @@ impl Filesystem {
 #[async_trait::async_trait]
 impl Settings for Objects {
     async fn get(&self, name: &str) -> store::Result<Option<Bytes>> {
-        if self.fs.writable().is_ok() {
-            Box::pin(self.fs.settle_settings()).await?;
+        if self.fs.check_writable().is_ok() {
+            Box::pin(self.fs.move_pending_settings()).await?;
         }
-        let place = match self.setting(name) {
-            Ok(place) => place,
+        let location = match self.setting(name) {
+            Ok(location) => location,
             Err(StoreError::NoSuchBucket(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let known = self.fs.settings.get(&place.key);
+        let known = self.fs.settings.get(&location.key);
         if let Some(known) = &known
-            && known.at.elapsed() < FRESH
+            && known.at.elapsed() < CACHE_LIFETIME
         {
             return Ok(known.text.clone());
         }
-        // Nobody writes it between the look and the note of it.
-        let _claim = self.fs.claims.claim(&place.key).await;
-        let found = match (Box::pin(self.read_at(&place)).await, known) {
+        // The claim keeps the document from being written between the read and the entry in the cache.
+        let _claim = self.fs.claims.claim(&location.key).await;
+        let found = match (Box::pin(self.read_at(&location)).await, known) {
             (Ok(found), _) => found,
-            // A store that is away changes nothing.
+            // While the store does not answer, the cached document stays valid.
             (Err(StoreError::Unavailable(_)), Some(known)) => return Ok(known.text),
             (Err(error), _) => return Err(error),
         };
-        self.fs.settings.insert(place.key, found.clone());
+        self.fs.settings.insert(location.key, found.clone());
         Ok(found)
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> store::Result<()> {
-        self.must_be_writable()?;
-        Box::pin(self.fs.settle_settings()).await?;
-        let Place { key, before } = self.setting(name)?;
+        self.check_writable()?;
+        Box::pin(self.fs.move_pending_settings()).await?;
+        let Location { key, before } = self.setting(name)?;
         let _claim = self.fs.claims.claim(&key).await;
-        // What an error leaves there, the next look finds out.
+        // If the write fails, the next read finds out what is stored.
         self.fs.settings.remove(&key);
         match &value {
             Some(value) => {

@@ -1,4 +1,4 @@
-//! Inodes whose content is being stored and is not named yet, so that nobody takes it for garbage.
+//! Inodes whose content is being stored and not named yet, so that garbage collection spares it.
 
 use meta::Ino;
 use std::collections::HashMap;
@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Filesystem;
 
-/// How many store for an inode, by its number.
+/// Number of operations that store content for an inode, by its number.
 #[derive(Debug, Default)]
-pub(crate) struct Storing(Mutex<HashMap<Ino, usize>>);
+pub(crate) struct StoringInodes(Mutex<HashMap<Ino, usize>>);
 
-/// Somebody stores for an inode; not any more when this is dropped.
+/// Guard of an operation that stores content for an inode.
 #[derive(Debug)]
-pub(crate) struct Stores {
+pub(crate) struct StoringGuard {
     fs: Arc<Filesystem>,
     ino: Ino,
 }
 
-impl Storing {
-    /// Whether anybody stores for an inode.
-    pub(crate) fn is_for(&self, ino: Ino) -> bool {
+impl StoringInodes {
+    /// Returns whether content is being stored for an inode.
+    pub(crate) fn contains(&self, ino: Ino) -> bool {
         self.lock().contains_key(&ino)
     }
 
@@ -28,14 +28,14 @@ impl Storing {
     }
 }
 
-impl Stores {
+impl StoringGuard {
     pub(crate) fn begin(fs: &Arc<Filesystem>, ino: Ino) -> Self {
         *fs.storing.lock().entry(ino).or_default() += 1;
         Self { fs: fs.clone(), ino }
     }
 }
 
-impl Drop for Stores {
+impl Drop for StoringGuard {
     fn drop(&mut self) {
         let mut inodes = self.fs.storing.lock();
         if let Some(count) = inodes.get_mut(&self.ino) {

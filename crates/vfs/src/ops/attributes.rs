@@ -1,4 +1,4 @@
-//! Changes of attributes and size.
+//! `setattr`: changes of attributes and size.
 
 use meta::{AttrChanges, Ino, Kind, Op};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::names::invalidation::Invalidation;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Changes attributes. A size through a handle is published when that is closed, without one at once.
+    /// Changes attributes. A size set through a handle is published when the handle is closed, otherwise at once.
     pub async fn setattr(
         &self,
         caller: Caller,
@@ -18,8 +18,8 @@ impl Filesystem {
         changes: Changes,
         handle: Option<Handle>,
     ) -> Result<Attr> {
-        self.writable()?;
-        self.must_not_be_derived_directory(ino)?;
+        self.check_writable()?;
+        self.check_not_derived_directory(ino)?;
         let changes = self.with_set_id_dropped(caller, ino, changes)?;
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;
@@ -28,12 +28,12 @@ impl Filesystem {
             if changes.mtime.is_some()
                 && let Some(file) = self.files.get(ino)
             {
-                file.untouch();
+                file.clear_touched();
             }
             let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
             let commit = || self.names.commit_together(&self.ctx(), &ops);
             match changes.atime {
-                Some(_) => self.access_times.replaced(ino, commit)?,
+                Some(_) => self.access_times.discard_for(ino, commit)?,
                 None => commit()?,
             };
             self.export_soon(ino)?;
@@ -41,8 +41,8 @@ impl Filesystem {
         Ok(self.attr(self.names.inode(ino)?))
     }
 
-    /// What was written to a program is no longer what its owner lent their rights to: who may not keep the bits
-    /// that say so takes them away. Returns whether there were any; then [`Filesystem::forget_attributes_above`] must follow.
+    /// Removes the set-user-id and set-group-id bits of a file that was written to by a caller who may not keep them (no
+    /// CAP_FSETID). Returns whether there were any; the caller must then await [`Filesystem::forget_attributes_above`].
     pub fn drop_set_id(&self, ino: Ino) -> Result<bool> {
         let mode = self.names.inode(ino)?.mode;
         if without_set_id(mode) != mode {
@@ -55,17 +55,17 @@ impl Filesystem {
         Ok(false)
     }
 
-    /// Returns when front ends have dropped what they believe of an inode's attributes.
+    /// Waits until front ends have dropped their cached attributes of an inode.
     pub async fn forget_attributes_above(&self, ino: Ino) {
-        self.invalidations.told(vec![Invalidation::Attributes(ino)]).await;
+        self.invalidations.deliver(vec![Invalidation::Attributes(ino)]).await;
     }
 
-    /// Returns when front ends have dropped the bytes of a range that they keep: they were written past them.
+    /// Waits until front ends have dropped their cached bytes of a range, which was written past their cache.
     pub async fn forget_bytes_above(&self, ino: Ino, range: Range<u64>) {
-        self.invalidations.told(vec![Invalidation::Bytes(ino, range)]).await;
+        self.invalidations.deliver(vec![Invalidation::Bytes(ino, range)]).await;
     }
 
-    /// A new owner, or a new length by anybody but root, takes the set-id bits away as well.
+    /// Adds the removal of the set-id bits to a change of owner, and to a change of length by anybody but root.
     fn with_set_id_dropped(&self, caller: Caller, ino: Ino, changes: Changes) -> Result<Changes> {
         let changes_owner = changes.uid.is_some() || changes.gid.is_some();
         let keeps = !changes_owner && (changes.size_bytes.is_none() || caller.uid == 0);
@@ -87,9 +87,9 @@ impl Filesystem {
         match self.names.inode(ino)?.kind {
             Kind::File => {}
             Kind::Directory => return Err(Error::IS_DIRECTORY),
-            _ => return Err(Error::new(libc::EINVAL, "only regular files have a size to set")),
+            _ => return Err(Error::new(libc::EINVAL, "only the size of a regular file can be set")),
         }
-        self.hear_of(ino).await?;
+        self.resolve_ambiguous_write(ino).await?;
         let file = self.open_file(ino)?;
         let outcome = match self.truncate(&file, size).await {
             Ok(()) => self.commit(&file, When::Closed).await,
@@ -100,7 +100,8 @@ impl Filesystem {
     }
 }
 
-/// A set-group-id bit without the right to execute is a mark for locks and stays.
+/// Returns a mode without its set-id bits. A set-group-id bit without group execute permission stays, because it means
+/// mandatory locking.
 pub(crate) fn without_set_id(mode: u16) -> u16 {
     let group = if u32::from(mode) & libc::S_IXGRP != 0 { libc::S_ISGID as u16 } else { 0 };
     mode & !(libc::S_ISUID as u16) & !group

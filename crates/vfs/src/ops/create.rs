@@ -1,4 +1,4 @@
-//! New files, directories, symbolic links and special files.
+//! Creation of files, directories, symbolic links and special files.
 
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
@@ -15,12 +15,12 @@ use crate::layout::is_reserved;
 use crate::names::handles::Opened;
 use crate::{Attr, Error, Filesystem, Result};
 
-/// The longest symbolic link target, in bytes (`PATH_MAX` less its NUL).
+/// Maximum length of a symbolic link target in bytes (`PATH_MAX` without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
 
 impl Filesystem {
-    /// Makes and opens a file; nothing is stored before it is closed, but where other machines mount the bucket too and
-    /// `flags` say that it must be new.
+    /// Creates and opens a file. The file is stored at close, except for an exclusive create (`O_EXCL`) on a shared bucket,
+    /// which stores an empty object at once.
     pub async fn create(
         &self,
         caller: Caller,
@@ -32,17 +32,17 @@ impl Filesystem {
         if let Some(views) = self.derived_at(parent) {
             return Box::pin(self.create_derived(views, caller, (parent, name_bytes), mode, flags)).await;
         }
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, Kind::File).await?;
-        self.must_be_free_at(parent, &name)?;
+        self.check_not_in_conflict_at(parent, &name)?;
         if self.sharing.is_some() {
             return self.create_shared(caller, parent, &name, mode, flags).await;
         }
         self.create_here(caller, parent, &name, mode, flags).await
     }
 
-    /// Whoever else mounts the bucket may have made the file: for who must be first an empty object decides, others open what
-    /// is there then.
+    /// Creates a file on a bucket that other machines mount too. For `O_EXCL` a conditional PUT of an empty object decides
+    /// which mount creates the file; otherwise a file that another mount has created is opened.
     async fn create_shared(
         &self,
         caller: Caller,
@@ -55,14 +55,14 @@ impl Filesystem {
         if flags & libc::O_EXCL == 0 || !has_key {
             self.probe(parent, name).await?;
             if self.names.entry(parent, name)?.is_some() {
-                return Err(Error::LookAgain("another mount of the bucket has just made it"));
+                return Err(Error::LookAgain("another mount of the bucket has just created the file"));
             }
             return self.create_here(caller, parent, name, mode, flags).await;
         }
         let attr = self.make_stored(caller, parent, name, Kind::File, mode, 0, None).await?;
-        // Its reference is counted already.
+        // `make_stored` has counted the kernel's reference already.
         let file = self.open_file(attr.ino)?;
-        Ok((attr, self.opened(file.keep(), flags | libc::O_RDWR)))
+        Ok((attr, self.new_handle(file.into_open_file(), flags | libc::O_RDWR)))
     }
 
     pub(crate) async fn create_here(
@@ -74,26 +74,26 @@ impl Filesystem {
         flags: i32,
     ) -> Result<(Attr, Opened)> {
         let (inode, file) = {
-            // What is not stored and not open looks like something that a mount left which died.
+            // A file that is neither stored nor open would look like the leftover of a dead mount.
             let _changing = self.layout.follows_paths().then(|| self.changes.begin(parent, name));
             let inode = self.make(caller, parent, name, Kind::File, mode, 0, None)?;
             let file = self.open_file(inode.ino)?;
             file.set_new(true);
             (inode, file)
         };
-        let begun = self.begin_new(&file, &mut *file.work.lock().await);
+        let begun = self.begin_new(&file, &mut *file.write_state.lock().await);
         if let Err(error) = begun {
             file.close().await?;
-            self.unmake(parent, name, &inode)?;
+            self.roll_back_create(parent, name, &inode)?;
             return Err(error);
         }
         self.references.add(inode.ino);
-        // Who makes a file stores it, also by a descriptor that only reads.
-        Ok((Attr::from(&file.overlay(inode)), self.opened(file.keep(), flags | libc::O_RDWR)))
+        // The creator stores the file at close, even through a read-only descriptor.
+        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.into_open_file(), flags | libc::O_RDWR)))
     }
 
-    /// Makes and opens a file without a name. It goes with its last handle unless it is linked before, which `O_EXCL`
-    /// among `flags` forbids.
+    /// Creates and opens a file without a name (`O_TMPFILE`). It is deleted with its last handle unless it is linked before,
+    /// which `O_EXCL` in `flags` forbids.
     pub async fn create_unnamed(
         &self,
         caller: Caller,
@@ -101,9 +101,9 @@ impl Filesystem {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
-        self.writable()?;
+        self.check_writable()?;
         if self.layout.follows_paths() {
-            let why = "a volume named by path has no files without names: a file is its key";
+            let why = "files without a name (O_TMPFILE) are not possible in a volume named by path";
             return Err(Error::new(libc::EOPNOTSUPP, why));
         }
         let ino = self.new_ino(parent)?;
@@ -112,16 +112,16 @@ impl Filesystem {
         let inode = self.names.commit(&self.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
         let file = self.open_file(ino)?;
         file.set_linkable(flags & libc::O_EXCL == 0);
-        let begun = self.begin_new(&file, &mut *file.work.lock().await);
+        let begun = self.begin_new(&file, &mut *file.write_state.lock().await);
         if let Err(error) = begun {
             file.close().await?;
             return Err(error);
         }
         self.references.add(ino);
-        Ok((Attr::from(&file.overlay(inode)), self.opened(file.keep(), flags)))
+        Ok((Attr::from(&file.overlay(inode)), self.new_handle(file.into_open_file(), flags)))
     }
 
-    /// Makes a file that nobody opens, or a special file: an empty object.
+    /// Creates a file without opening it, or a special file: an empty object.
     pub async fn mknod(
         &self,
         caller: Caller,
@@ -131,22 +131,22 @@ impl Filesystem {
         mode: u16,
         rdev: u32,
     ) -> Result<Attr> {
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, kind).await?;
         self.make_stored(caller, parent, &name, kind, mode, rdev, None).await
     }
 
-    /// Makes a directory and its marker object.
+    /// Creates a directory and its marker object.
     pub async fn mkdir(&self, caller: Caller, parent: Ino, name_bytes: &[u8], mode: u16) -> Result<Attr> {
         if let Some(views) = self.derived_at(parent) {
             return self.mkdir_derived(views, parent, name_bytes).await;
         }
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, Kind::Directory).await?;
         self.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
     }
 
-    /// Makes a symbolic link: an object whose body is the target.
+    /// Creates a symbolic link: an object whose body is the target.
     pub async fn symlink(
         &self,
         caller: Caller,
@@ -154,38 +154,42 @@ impl Filesystem {
         name_bytes: &[u8],
         target: &[u8],
     ) -> Result<Attr> {
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         if target.is_empty() {
-            return Err(Error::new(libc::ENOENT, "a target has at least one byte"));
+            return Err(Error::new(libc::ENOENT, "the target of a symbolic link must not be empty"));
         }
         if target.len() > TARGET_BYTES_MAX {
-            return Err(Error::new(libc::ENAMETOOLONG, "a target has at most 4095 bytes"));
+            return Err(Error::new(
+                libc::ENAMETOOLONG,
+                "the target of a symbolic link has at most 4095 bytes",
+            ));
         }
         let name = self.free_name(parent, name_bytes, Kind::Symlink).await?;
         let target = Bytes::copy_from_slice(target);
         self.make_stored(caller, parent, &name, Kind::Symlink, 0o777, 0, Some(target)).await
     }
 
-    /// Gives a file another name, or one without a name its first: what was written to it is stored then. In a volume
-    /// named by path the bucket goes on showing a file under the first.
+    /// Gives a file a further name, or its first one, in which case its content is stored now. In a volume named by path the
+    /// bucket still shows the file under its primary name only.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
-        self.must_not_be_derived(parent, name_bytes)?;
+        self.check_not_derived(parent, name_bytes)?;
         let before = self.names.inode(ino)?;
         if before.kind == Kind::Directory {
-            return Err(Error::new(libc::EPERM, "a directory has one name"));
+            return Err(Error::new(libc::EPERM, "a directory cannot have a second name"));
         }
         if self.sharing.is_some() {
-            let why = "a bucket shows one name of a file: other mounts of it would not know of this one";
+            let why = "hard links are not possible on a shared bucket: other mounts would not see them";
             return Err(Error::new(libc::EPERM, why));
         }
         let name = self.free_name(parent, name_bytes, before.kind).await?;
-        let unnamed = if before.is_orphan() { Some(self.linkable(ino)?) } else { None };
+        let unnamed = if before.is_orphan() { Some(self.file_to_link(ino)?) } else { None };
         let file = self.open_file(ino)?;
         let linked = async {
-            // Nobody hands the key on to another name meanwhile.
-            let _work = file.work.lock().await;
-            // No bucket tells this name: it would lead to another file if it outlived a rename of this one.
-            self.moves_are_safe().await?;
+            // The file's lock keeps its primary name from being promoted or removed meanwhile.
+            let _state = file.write_state.lock().await;
+            // The link is only in this machine's metadata. It must not survive a crash that undoes pending renames of the file,
+            // or it would lead to another file.
+            self.sync_move_journal().await?;
             self.names.commit(&self.ctx(), &Op::Link { ino, parent, name: name.clone() })?;
             Ok::<_, Error>(())
         };
@@ -202,32 +206,32 @@ impl Filesystem {
         Ok(self.attr(self.names.inode(ino)?))
     }
 
-    /// Stores what was written to a file that has just got its first name; it is one like others then.
+    /// Stores the content of a file that has just got its first name, and makes it an ordinary file.
     async fn store_named(&self, file: &OpenFile) -> Result<()> {
         self.commit(file, When::Open).await?;
         file.set_linkable(false);
         Ok(())
     }
 
-    /// The open file of an inode without a name, if it was made to get one.
-    fn linkable(&self, ino: Ino) -> Result<Arc<OpenFile>> {
+    /// Returns the open file of an inode without a name, if the inode may be linked.
+    fn file_to_link(&self, ino: Ino) -> Result<Arc<OpenFile>> {
         let file = self.files.get(ino).filter(|file| file.is_linkable());
         file.ok_or(Error::new(
             libc::ENOENT,
-            "what lost its last name, or was made to have none, gets no other",
+            "a file that lost its last name, or was created with O_TMPFILE and O_EXCL, cannot be linked",
         ))
     }
 
-    /// A name that may be taken: valid, not Tenon's own, not there as far as the bucket says.
+    /// Returns a name that may be created: valid, not reserved, and not taken according to the bucket.
     pub(crate) async fn free_name(&self, parent: Ino, bytes: &[u8], kind: Kind) -> Result<Name> {
-        self.writable()?;
+        self.check_writable()?;
         let name = name(bytes)?;
         if is_reserved(parent, bytes) {
-            return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
+            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
         }
         match self.find(parent, &name).await? {
             Some(_) => Err(Error::EXISTS),
-            None => self.must_be_plain(parent, &name, kind).map(|()| name),
+            None => self.check_not_escape(parent, &name, kind).map(|()| name),
         }
     }
 
@@ -256,10 +260,10 @@ impl Filesystem {
             target,
         };
         let made = self.names.commit(&self.ctx(), &op)?.inode;
-        made.ok_or(Error::new(libc::EIO, "the namespace made nothing"))
+        made.ok_or(Error::new(libc::EIO, "the namespace created no inode"))
     }
 
-    /// Makes what is stored at once; what cannot be stored is not made.
+    /// Creates an inode that is stored at once; if it cannot be stored, the creation is undone.
     #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
     async fn make_stored(
         &self,
@@ -272,23 +276,23 @@ impl Filesystem {
         target: Option<Bytes>,
     ) -> Result<Attr> {
         let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
-        // A directory that is not stored yet looks like one that was removed.
+        // A directory that is not stored yet would look like one that was removed in the bucket.
         let _changing = self.changes.begin(parent, name);
         let inode = self.make(caller, parent, name, kind, mode, rdev, target.clone())?;
         let body = target.unwrap_or_default();
         if let Err(error) = self.store_new_locked(&inode, body, Precondition::Absent).await {
-            self.unmake(parent, name, &inode)?;
+            self.roll_back_create(parent, name, &inode)?;
             return Err(if error.errno() == libc::ESTALE { Error::EXISTS } else { error });
         }
         if kind == Kind::Directory {
-            self.directories.get(inode.ino).is_ours(self.moment());
+            self.directories.get(inode.ino).mark_complete(self.moment());
             self.forget_settings_of(parent, name)?;
         }
         self.references.add(inode.ino);
         Ok(Attr::from(&self.names.inode(inode.ino)?))
     }
 
-    /// Stores what is no file with content: a marker, a link, an empty file.
+    /// Stores the object of an inode without file content: a marker, a symbolic link, an empty file.
     pub(crate) async fn store_new(
         &self,
         inode: &Inode,
@@ -307,14 +311,14 @@ impl Filesystem {
         self.ensure_volume_record().await?;
         let key = match self.layout.path_key(&self.names, inode) {
             Ok(key) => key,
-            // A directory inside a continued name: its contents' keys are all there is of it.
+            // The key of a directory with a continued (overlong) name exists only as a part of the keys inside it.
             Err(_) if inode.kind == Kind::Directory => return Ok(()),
             Err(error) => return Err(error),
         };
         let _claim = self.claims.claim(&key).await;
         match self.names.inode(inode.ino) {
             Ok(now) if now.home == inode.home => {}
-            // It was removed before it was stored.
+            // The inode was removed or renamed before it was stored.
             _ => return Ok(()),
         }
         let had = match self.object(inode)? {
@@ -322,10 +326,10 @@ impl Filesystem {
             None => None,
         };
         let had = match &had {
-            Some(meta) => self.with_tags(meta).await?,
+            Some(meta) => self.read_description(meta).await?,
             None => headers::new(inode).into(),
         };
-        let described = self.to_store_with(inode, had)?;
+        let described = self.updated_description(inode, had)?;
         let Described { attributes, tags } = described.clone();
         let options =
             PutOptions { precondition, attributes: attributes.clone(), tags, ..PutOptions::default() };
@@ -338,11 +342,11 @@ impl Filesystem {
             stored => stored?,
         };
         self.publish(inode, &object, size_bytes, None)?;
-        self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
-        if self.settle_waiting(inode.ino, &described)? { self.export_later(inode.ino) } else { Ok(()) }
+        self.metadata_cache.insert_stored(inode.ino, &object.etag, described.clone(), self.moment());
+        if self.clear_stored_pending(inode.ino, &described)? { self.export_later(inode.ino) } else { Ok(()) }
     }
 
-    pub(crate) fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
+    pub(crate) fn roll_back_create(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
         if self.names.lookup(parent, name)?.is_none_or(|there| there.ino != inode.ino) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Listing directories, however large.
+//! Listing of directories of any size.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -6,19 +6,20 @@ use meta::{Ino, Inode, Kind, Name};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::bucket::directories::Known;
-use crate::bucket::learn::PAGE_ENTRIES;
-use crate::bucket::texts::{self, Entry};
-use crate::derived::{Derivation, Reading};
+use crate::bucket::directories::ListedRange;
+use crate::bucket::discovery::PAGE_ENTRIES;
+use crate::bucket::sort_keys::{self, Entry};
+use crate::derived::{DerivedDirectories, ListingReader};
 use crate::names::handles::Handle;
 use crate::names::positions::{DOTS, Positions};
 use crate::{Attr, Error, Filesystem, Result};
 
-/// A longer object is no symbolic link, whose target has fewer bytes than `PATH_MAX`, and no special file.
+/// Minimum length of an object that cannot be a symbolic link (whose target is shorter than `PATH_MAX`) or a special file.
 const SPECIAL_BYTES_MAX: u64 = 4096;
-/// Headers asked for at the same time.
+/// HEAD requests in flight.
 const DESCRIBED_AT_ONCE: usize = 32;
-const LOST_POSITION: Error = Error::new(libc::EINVAL, "no entry of this open directory has this position");
+const LOST_POSITION: Error =
+    Error::new(libc::EINVAL, "invalid directory offset: this handle has returned no such cookie");
 
 /// One entry of a listing.
 #[derive(Debug, Clone)]
@@ -27,23 +28,23 @@ pub struct Listed {
     pub name: Bytes,
     /// The inode.
     pub ino: Ino,
-    /// The kind, where it is known without asking for headers.
+    /// The kind, if it is known without reading headers.
     pub kind: Option<Kind>,
-    /// Resumes after this entry.
+    /// Cookie that resumes the listing after this entry.
     pub cookie: u64,
-    /// With `plus`: the attributes. Counts as a lookup.
+    /// The attributes, if `plus` was requested. Counts as a lookup.
     pub attr: Option<Attr>,
-    /// It may go without anybody saying so: not to be kept.
+    /// Whether the entry may disappear without an invalidation, so that it must not be cached.
     pub is_awaited: bool,
 }
 
-/// One `opendir`: which entry a cookie stands for.
+/// State of one `opendir`: maps cookies to entries.
 #[derive(Debug)]
 pub(crate) struct DirectoryHandle {
     ino: Ino,
     positions: Mutex<Positions>,
-    /// Of a derived directory, whose listing a front end may keep.
-    pub(crate) kept: Option<Reading>,
+    /// For a derived directory: a listing that the front end may cache.
+    pub(crate) kept: Option<ListingReader>,
 }
 
 impl Filesystem {
@@ -54,12 +55,12 @@ impl Filesystem {
             None if self.names.inode(ino)?.kind == Kind::Directory => None,
             None => return Err(Error::NOT_DIRECTORY),
         };
-        self.lister.is_asked(self.moment());
+        self.lister.note_request(self.moment());
         Ok(self.handles.add_directory(DirectoryHandle { ino, positions: Mutex::default(), kept }))
     }
 
-    /// Entries after `cookie` (0: from the beginning), `.` and `..` first; none at the end. Entries that come and
-    /// go meanwhile do not disturb the others.
+    /// Returns entries after `cookie` (0: from the beginning), `.` and `..` first; an empty result is the end. Entries created
+    /// or removed meanwhile do not affect the others.
     pub async fn readdir(
         &self,
         handle: Handle,
@@ -72,12 +73,12 @@ impl Filesystem {
             return Box::pin(self.readdir_derived(views, &handle, cookie, limit, plus)).await;
         }
         if cookie == 0 {
-            self.accessed(handle.ino);
+            self.record_access(handle.ino);
         }
-        let mut listed = self.dots(handle.ino, cookie)?;
+        let mut listed = self.dot_entries(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let Some(mut after) = positions(&handle).text(cookie) else {
+        let Some(mut after) = positions(&handle).sort_key(cookie) else {
             return Err(LOST_POSITION);
         };
         let directory = self.directories.get(handle.ino);
@@ -86,14 +87,14 @@ impl Filesystem {
             let entries = self.entries_after(handle.ino, &after, limit).await?;
             let inodes = self.described(&entries, plus).await?;
             if directory.forgotten() != forgotten && inodes.len() != inodes.iter().flatten().count() {
-                // What is missing may have been evicted only.
+                // Missing inodes may only have been evicted.
                 continue;
             }
             let Some(last) = entries.last() else { return Ok(listed) };
-            after.clone_from(&last.text);
+            after.clone_from(&last.sort_key);
             let mut shown = Vec::with_capacity(entries.len());
             for (entry, inode) in entries.into_iter().zip(inodes) {
-                cookie = positions(&handle).after(&entry.text);
+                cookie = positions(&handle).after(&entry.sort_key);
                 let Some(inode) = inode else { continue };
                 if self.is_derived_name(handle.ino, entry.name.as_bytes()) {
                     continue;
@@ -101,15 +102,15 @@ impl Filesystem {
                 shown.push((entry, inode, cookie));
             }
             listed.extend(self.listed(shown, plus)?);
-            // If all of them vanished while they were described, the end is not here yet.
+            // If all entries of the page vanished meanwhile, the end is not reached yet.
             if !listed.is_empty() {
                 return Ok(listed);
             }
         }
     }
 
-    /// Finds out of which kind entries are whose kind is not known, many at a time, as a front end has no word for an unknown kind.
-    /// Entries that are gone are left out.
+    /// Determines the kind of entries whose kind is unknown, many at a time, for front ends that cannot express an unknown
+    /// kind. Drops entries that are gone.
     pub async fn with_kinds(&self, listed: Vec<Listed>) -> Result<Vec<Listed>> {
         let unknown = listed.iter().filter(|entry| entry.kind.is_none()).map(|entry| entry.ino);
         let known = self.names.inodes(&unknown.collect::<Vec<_>>())?.into_iter().flatten();
@@ -125,18 +126,18 @@ impl Filesystem {
         Ok(listed.into_iter().filter_map(with_kind).collect())
     }
 
-    /// The same of a derived directory, whose entries are told by name.
+    /// Like `readdir`, for a derived directory, whose positions are names.
     async fn readdir_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         handle: &DirectoryHandle,
         cookie: u64,
         limit: usize,
         plus: bool,
     ) -> Result<Vec<Listed>> {
-        let mut listed = self.dots(handle.ino, cookie)?;
+        let mut listed = self.dot_entries(handle.ino, cookie)?;
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let mut after = self.resumed(handle, cookie)?;
+        let mut after = self.resume_after(handle, cookie)?;
         loop {
             let (entries, last) =
                 self.list_derived(views, handle.ino, after.as_ref(), limit.max(1), plus).await?;
@@ -154,10 +155,11 @@ impl Filesystem {
         }
     }
 
-    /// The entry after which a listing of a derived directory goes on, which may have been read through another handle and kept.
-    fn resumed(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
+    /// Returns the name after which a listing of a derived directory continues. It may come from a listing that another handle
+    /// read and the front end cached.
+    fn resume_after(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
-        if let Some(text) = positions(handle).text(cookie) {
+        if let Some(text) = positions(handle).sort_key(cookie) {
             return Ok(Some(Name::new(&text)?));
         }
         let kept = handle.kept.as_ref().and_then(|kept| kept.name(last as usize)).ok_or(LOST_POSITION)?;
@@ -165,8 +167,8 @@ impl Filesystem {
         Ok(Some(kept))
     }
 
-    /// Learns every name that the bucket shows, by listings alone; `told` hears how many there are so far.
-    pub async fn learn_all(&self, mut told: impl FnMut(usize)) -> Result<usize> {
+    /// Lists the whole bucket to learn every name; `on_progress` gets the number of entries found so far.
+    pub async fn learn_all(&self, mut on_progress: impl FnMut(usize)) -> Result<usize> {
         let (mut directories, mut count) = (vec![Ino::ROOT], 0);
         while let Some(dir) = directories.pop() {
             let handle = self.opendir(dir).await?;
@@ -176,7 +178,7 @@ impl Filesystem {
                 let Some(last) = listed.last() else { break };
                 cookie = last.cookie;
                 count += listed.len();
-                told(count);
+                on_progress(count);
                 let inside = listed.iter().filter(|entry| entry.kind == Some(Kind::Directory));
                 directories.extend(inside.map(|entry| entry.ino));
             }
@@ -191,12 +193,12 @@ impl Filesystem {
             && open.kept.is_some()
             && let Some(views) = self.derived_at(open.ino)
         {
-            views.kept.close(open.ino);
+            views.listings.close(open.ino);
         }
         self.handles.remove_directory(handle);
     }
 
-    fn dots(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
+    fn dot_entries(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
         let parent = match self.derived_at(dir) {
             Some(views) => views.parent(dir),
             None => self.names.inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent),
@@ -212,32 +214,33 @@ impl Filesystem {
         Ok([dot(b".", dir, 1), dot(b"..", parent, 2)].into_iter().filter(|dot| dot.cookie > cookie).collect())
     }
 
-    /// The next known entries after a text, learned first where nothing is known.
+    /// Returns the next entries after a sorting key; lists them from the bucket first if they are not known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
-        if !self.layout.follows_paths() || !self.layout.lists(&self.layout.directory(&self.names, dir)?) {
-            return texts::named(&self.names, dir, after, limit);
+        if !self.layout.follows_paths() || !self.layout.can_list(&self.layout.directory(&self.names, dir)?) {
+            return sort_keys::entries_by_name(&self.names, dir, after, limit);
         }
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();
         let asked_at = self.moment();
-        let is_usable = |known: &Known, after: &[u8]| {
-            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl) && known.continues(after)
+        let is_usable = |known: &ListedRange, after: &[u8]| {
+            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
+                && known.continues_after(after)
         };
         loop {
             let forgotten = directory.forgotten();
-            let known = directory.known();
+            let known = directory.listed_range();
             if !is_usable(&known, &after) {
-                // Not while learning, which keeps this directory's entries.
+                // Evict before learning, because learning needs the entries of this directory.
                 self.evict_if_needed(PAGE_ENTRIES)?;
                 let learned = async {
-                    let is_known = is_usable(&directory.known(), &after);
-                    if is_known { Ok(()) } else { self.learn_page(dir, &directory, &after).await }
+                    let is_known = is_usable(&directory.listed_range(), &after);
+                    if is_known { Ok(()) } else { self.list_page(dir, &directory, &after).await }
                 };
-                directory.learning.take(Box::pin(learned)).await?;
+                directory.listing.run(Box::pin(learned)).await?;
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());
-            let entries = texts::known(&self.names, dir, &after, end, limit)?;
+            let entries = sort_keys::entries_between(&self.names, dir, &after, end, limit)?;
             if directory.forgotten() != forgotten {
                 continue;
             }
@@ -248,7 +251,7 @@ impl Filesystem {
         }
     }
 
-    /// Inodes of entries; with `plus` their attributes are made exact, many at a time.
+    /// Returns the inodes of entries; with `plus`, with authoritative attributes, many at a time.
     async fn described(&self, entries: &[Entry], plus: bool) -> Result<Vec<Option<Inode>>> {
         let inos: Vec<Ino> = entries.iter().map(|entry| entry.dentry.ino).collect();
         let inodes = self.names.inodes(&inos)?;
@@ -258,12 +261,12 @@ impl Filesystem {
         self.exact_all(inodes).await
     }
 
-    /// Inodes with attributes that can be believed, many asked for at a time; those that are gone are left out.
+    /// Returns inodes with authoritative attributes, many requests at a time; `None` for inodes that are gone.
     pub(crate) async fn exact_all(&self, inodes: Vec<Option<Inode>>) -> Result<Vec<Option<Inode>>> {
         let exact = inodes.into_iter().map(|inode| async {
             match inode {
                 None => Ok(None),
-                Some(inode) => match self.exact(inode).await {
+                Some(inode) => match self.with_exact_attributes(inode).await {
                     Ok(inode) => Ok(Some(inode)),
                     Err(error) if error.errno() == libc::ENOENT => Ok(None),
                     Err(error) => Err(error),
@@ -273,7 +276,7 @@ impl Filesystem {
         futures_util::stream::iter(exact).buffered(DESCRIBED_AT_ONCE).try_collect().await
     }
 
-    /// The answer for entries; with `plus` the kernel refers to each that has attributes.
+    /// Builds the answer for entries; with `plus` the kernel gets a reference to each entry that has attributes.
     fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<Listed>> {
         let inos: Vec<Ino> = entries.iter().map(|(_, inode, _)| inode.ino).collect();
         let referred = if plus { self.refer_all(&inos)? } else { vec![false; inos.len()] };

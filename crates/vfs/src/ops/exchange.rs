@@ -1,30 +1,33 @@
 //! `RENAME_EXCHANGE` in a volume named by path.
 //!
-//! No store swaps two keys. Both objects are laid beside the paths, one op swaps the names, and both are shown again: a
-//! crash in between leaves files that the next mount shows.
+//! No store swaps two keys. Both objects are copied to keys of their own, one op swaps the names, and both files are stored at
+//! their new paths. After a crash in between, the next mount stores them there.
 
 use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
 use store::{CopyOptions, ObjectKey, ObjectRef};
 
 use crate::content::open_file::OpenFile;
-use crate::content::write::{Dirty, When};
+use crate::content::write::{When, WriteState};
 use crate::layout::stored_at;
 use crate::ops::rename::lock_both;
 use crate::{Error, Filesystem, Result};
 
 /// Directory and name.
-type Place = (Ino, Name);
+type DentryKey = (Ino, Name);
 
 impl Filesystem {
-    /// Swaps two names, which must be there. A directory has too many keys for that: EINVAL.
-    pub(super) async fn exchange(&self, from: Place, to: Place) -> Result<()> {
+    /// Swaps two names, which must exist. Fails with EINVAL for directories, which have too many keys.
+    pub(super) async fn exchange(&self, from: DentryKey, to: DentryKey) -> Result<()> {
         let source = self.must(self.find(from.0, &from.1).await?)?;
         let target = self.must(self.find(to.0, &to.1).await?)?;
         if source.ino == target.ino {
             return Ok(());
         }
         if source.kind == Kind::Directory || target.kind == Kind::Directory {
-            return Err(Error::new(libc::EINVAL, "no directory is exchanged in a volume named by path"));
+            return Err(Error::new(
+                libc::EINVAL,
+                "directories cannot be exchanged in a volume named by path",
+            ));
         }
         let source = self.open_file(source.ino)?;
         let outcome = match self.open_file(target.ino) {
@@ -37,40 +40,40 @@ impl Filesystem {
         outcome.and(source.close().await)
     }
 
-    /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
+    /// Swaps two open files, which are locked so that neither is published, moved or removed meanwhile.
     async fn exchange_files(
         &self,
-        (from, source): (Place, &OpenFile),
-        (to, target): (Place, &OpenFile),
+        (from, source): (DentryKey, &OpenFile),
+        (to, target): (DentryKey, &OpenFile),
     ) -> Result<()> {
-        let (mut work, replaced) = lock_both(source, Some(target)).await;
-        let Some((_, mut other_work)) = replaced else { return Err(Error::NOT_FOUND) };
-        self.lay_beside(&from, source, &mut work).await?;
-        if let Err(error) = self.lay_beside(&to, target, &mut other_work).await {
-            return self.show(source, &mut work).await.and(Err(error));
+        let (mut state, replaced) = lock_both(source, Some(target)).await;
+        let Some((_, mut other_state)) = replaced else { return Err(Error::NOT_FOUND) };
+        self.detach_object(&from, source, &mut state).await?;
+        if let Err(error) = self.detach_object(&to, target, &mut other_state).await {
+            return self.show_at_path(source, &mut state).await.and(Err(error));
         }
         let swapped = {
             let _changing = (self.changes.begin(from.0, &from.1), self.changes.begin(to.0, &to.1));
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
             self.names.commit(&self.ctx(), &op)
         };
-        // What is shown from here on must not meet the names as they were.
-        self.names_first().await?;
-        self.show(source, &mut work).await?;
-        self.show(target, &mut other_work).await?;
+        // The swap must be durable before objects appear at the new paths.
+        self.sync_names_unless_write_back().await?;
+        self.show_at_path(source, &mut state).await?;
+        self.show_at_path(target, &mut other_state).await?;
         swapped?;
         Ok(())
     }
 
-    /// Moves a file's object from its path to a key of its own.
-    async fn lay_beside(&self, place: &Place, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+    /// Copies a file's object from its path to a key of its own and deletes the original.
+    async fn detach_object(&self, place: &DentryKey, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         if self.awaits_export(file.ino) {
-            // An earlier attempt may have stored its headers.
-            self.adopt_unheard(file, work).await?;
+            // An earlier export of attributes may have succeeded although its answer was lost.
+            self.adopt_object_at_path(file, state).await?;
         }
-        self.adopt_if_tried(file, work).await?;
-        self.begin_new(file, work)?;
-        self.commit_locked(file, work, When::Closed).await?;
+        self.resolve_unconfirmed_upload(file, state).await?;
+        self.begin_new(file, state)?;
+        self.commit_locked(file, state, When::Closed).await?;
         let _path = self.lock_entries(&[place]).await?;
         let (dir, name) = place;
         if self.names.entry(*dir, name)?.is_none_or(|entry| entry.ino != file.ino) {
@@ -84,34 +87,36 @@ impl Filesystem {
         let _claim = self.claims.claim(&old.key).await;
         let _changing = self.changes.begin(*dir, name);
         let beside = self.store.copy(&old, &self.content_key(file.ino)?, CopyOptions::default()).await?;
-        // A rename that ended meanwhile may have given it another tag.
+        // A pending rename that completed meanwhile may have given the object another tag.
         let old = self.object(&self.names.inode(file.ino)?)?.unwrap_or(old);
         self.relocate(&inode, &stored_at(&beside))?;
         file.repin(|| self.pin_of(file.ino))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         let deleted = async {
-            self.names_first().await?;
-            self.delete_moved(&old).await
+            self.sync_names_unless_write_back().await?;
+            self.delete_unless_replaced(&old).await
         };
         let deleted = deleted.await;
         match (deleted, self.names.inode(file.ino)) {
-            (Err(error), Ok(inode)) => match self.lay_back(&inode, &old, beside.key, file, work).await? {
-                true => Err(error),
-                // Only the answer was lost.
-                false => Ok(()),
-            },
+            (Err(error), Ok(inode)) => {
+                match self.reattach_object(&inode, &old, beside.key, file, state).await? {
+                    true => Err(error),
+                    // The deletion succeeded, only its answer was lost.
+                    false => Ok(()),
+                }
+            }
             (deleted, _) => deleted,
         }
     }
 
-    /// The object could not be deleted. If it is there, the file is at its path as before. Whether it is.
-    async fn lay_back(
+    /// Points a file back to its path if the object there could not be deleted. Returns whether the object is still there.
+    async fn reattach_object(
         &self,
         inode: &Inode,
         old: &ObjectRef,
         beside: ObjectKey,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
     ) -> Result<bool> {
         let found = self.store.find(&old.key).await?;
         if found.is_none_or(|found| found.object.etag != old.etag) {
@@ -119,7 +124,7 @@ impl Filesystem {
         }
         self.publish(inode, old, inode.size_bytes, None)?;
         file.repin(|| self.pin_of(file.ino))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         self.discard(beside).await;
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! From path to key and back.
+//! Mapping from path to key and back.
 
 use bytes::Bytes;
 use meta::{Extent, Ino, Kind};
@@ -6,26 +6,26 @@ use store::ObjectKey;
 
 use crate::{Filesystem, Result};
 
-/// Where a file's bytes lie.
+/// Location of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     /// The inode.
     pub ino: Ino,
-    /// What it is.
+    /// Kind of the inode.
     pub kind: Kind,
-    /// The key of its one object, also before that is stored. None for a directory that only its contents' keys name,
-    /// and for a file that is in several objects or in none.
+    /// The key of the file's one object, even before it is stored. `None` for a directory without a marker, and for a file in
+    /// several objects or in none.
     pub key: Option<ObjectKey>,
-    /// The one object's etag, once it is stored.
+    /// The etag of that object, once it is stored.
     pub etag: Option<String>,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// Every range of the file that objects hold, with their keys.
+    /// Every stored range of the file, with the key of its object.
     pub content: Vec<(ObjectKey, Extent)>,
 }
 
 impl Filesystem {
-    /// Finds the object of a path below the volume's root, such as `dir/file`.
+    /// Finds the object of a path relative to the volume's root, such as `dir/file`.
     pub async fn locate(&self, path: &[u8]) -> Result<Located> {
         let inode = self.seen(self.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
@@ -40,9 +40,9 @@ impl Filesystem {
         Ok(Located { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes, content })
     }
 
-    /// The path at which a key shows, or that of the file whose content it is; `None` where no file has it.
+    /// Returns the path that shows a key, or the path of the file whose content the key holds; `None` if no file has it.
     pub fn path_of(&self, key: &ObjectKey) -> Option<Bytes> {
-        if let Some(ino) = self.layout.owner(key) {
+        if let Some(ino) = self.layout.content_owner(key) {
             let names = self.names.path(ino).ok()?;
             let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
             return Some(Bytes::from(names.join(&b'/')));

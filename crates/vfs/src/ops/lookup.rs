@@ -1,4 +1,4 @@
-//! Names to inodes, and what an inode is.
+//! Lookup of names and attributes.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -10,28 +10,28 @@ use crate::filesystem::name;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Finds a name. Counts one kernel reference to the inode.
+    /// Looks up a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
-        self.lister.is_asked(self.moment());
+        self.lister.note_request(self.moment());
         let is_derived = self.derived_at(parent).is_some() || self.is_derived_name(parent, name_bytes);
         if let Some(views) = self.derived.get().filter(|_| is_derived) {
             return Box::pin(self.lookup_derived(views, parent, name)).await;
         }
         loop {
             let found = self.find(parent, &name).await?;
-            let inode = self.exact(self.must(found)?).await?;
+            let inode = self.with_exact_attributes(self.must(found)?).await?;
             if self.refer(inode.ino) {
                 return Ok(self.attr(inode));
             }
         }
     }
 
-    /// Counts one kernel reference; false if the inode was evicted since it was looked up.
+    /// Counts one kernel reference; returns false if the inode was evicted since its lookup.
     pub(crate) fn refer(&self, ino: Ino) -> bool {
         self.references.add(ino);
         if let Err(error) = self.evict_if_needed(1) {
-            tracing::debug!(%error, "nothing is evicted");
+            tracing::debug!(%error, "evicting inodes failed");
         }
         let is_known = self.names.inode(ino).is_ok();
         if !is_known {
@@ -40,11 +40,11 @@ impl Filesystem {
         is_known
     }
 
-    /// The same of many.
+    /// Like `refer`, for many inodes.
     pub(crate) fn refer_all(&self, inos: &[Ino]) -> Result<Vec<bool>> {
         inos.iter().for_each(|ino| self.references.add(*ino));
         if let Err(error) = self.evict_if_needed(inos.len()) {
-            tracing::debug!(%error, "nothing is evicted");
+            tracing::debug!(%error, "evicting inodes failed");
         }
         let known = self.names.inodes(inos);
         let known: Vec<bool> = match known {
@@ -62,7 +62,7 @@ impl Filesystem {
         Ok(known)
     }
 
-    /// The kernel forgets `count` references.
+    /// Drops `count` kernel references.
     pub fn forget(&self, ino: Ino, count: u64) {
         if let Some(views) = self.derived_at(ino) {
             return views.forget(ino, count);
@@ -71,14 +71,14 @@ impl Filesystem {
             return;
         }
         if let Some(views) = self.derived.get() {
-            views.forgot(ino);
+            views.forget_file(ino);
         }
         if let Err(error) = self.evict_forgotten(ino) {
-            tracing::debug!(%error, "an inode stays in memory");
+            tracing::debug!(%error, "evicting an inode failed; it stays in memory");
         }
     }
 
-    /// What an inode is, not older than the revalidation time.
+    /// Returns the attributes of an inode, not older than the revalidation time.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
         if let Some(views) = self.derived_at(ino).filter(|_| ino != Ino::ROOT) {
             return self.derived_attr(views, ino).await;
@@ -90,16 +90,16 @@ impl Filesystem {
             inode => inode?,
         };
         if ino != Ino::ROOT {
-            // Who mounts looks at the root, to see whether the mount answers.
-            self.lister.is_asked(self.moment());
+            // `mount` and health checks stat the root to see whether the mount answers; that is no sign of use.
+            self.lister.note_request(self.moment());
         }
         let inode = match inode.home.clone() {
             Some((parent, name)) if !self.has_unpublished_writes(ino) => {
-                match Box::pin(self.shown_again(ino)).await? {
+                match Box::pin(self.revalidate_shown(ino)).await? {
                     Some(inode) => inode,
                     None => {
                         let found = self.find(parent, &name).await?;
-                        self.exact(self.must(found.filter(|found| found.ino == ino))?).await?
+                        self.with_exact_attributes(self.must(found.filter(|found| found.ino == ino))?).await?
                     }
                 }
             }
@@ -108,13 +108,13 @@ impl Filesystem {
         Ok(self.attr(inode))
     }
 
-    /// A symbolic link's target.
+    /// Returns the target of a symbolic link.
     pub async fn readlink(&self, ino: Ino) -> Result<Bytes> {
         let inode = self.names.inode(ino)?;
         if inode.kind != Kind::Symlink {
             return Err(Error::new(libc::EINVAL, "not a symbolic link"));
         }
-        self.accessed(ino);
+        self.record_access(ino);
         if let Some(target) = inode.target {
             return Ok(target);
         }

@@ -1,4 +1,4 @@
-//! The file system's operations, one family to a file.
+//! The operations of the file system, one family per file.
 
 mod allocate;
 mod attributes;
@@ -22,7 +22,7 @@ pub(crate) use attributes::without_set_id;
 pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
-pub(crate) use read::{is_changed, join, owned};
+pub(crate) use read::{into_owned_error, is_changed, join};
 pub use seek::Whence;
 pub use status::{Statfs, Status};
 pub(crate) use sync::Outcomes;
@@ -34,8 +34,8 @@ mod tests {
 
     fn is_send(_: impl Send) {}
 
-    /// A front end runs calls on any thread; compiling is the test. A stream over a closure that borrows is the
-    /// usual way to lose this, and shows only in the front end's crate.
+    /// Checks at compile time that a front end can run calls on any thread. A stream over a closure that borrows is the usual
+    /// way to lose `Send`, and would otherwise fail only in the front end's crate.
     #[expect(dead_code, reason = "never called")]
     fn every_call_can_move_between_threads(fs: &Filesystem, caller: Caller, ino: Ino, handle: Handle) {
         is_send(fs.lookup(ino, b"a"));

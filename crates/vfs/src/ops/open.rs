@@ -1,22 +1,22 @@
-//! Opening and closing files.
+//! Opening and closing of files.
 
 use meta::{FsError, Ino, Kind, Moment, Name, Op};
 use std::sync::{Arc, PoisonError};
 
 use crate::bucket::reconcile::etag;
 use crate::content::open_file::{FileHandle, FileUser, OpenFile};
-use crate::content::publishing::must_not_have_lost;
-use crate::content::write::{Dirty, When};
+use crate::content::publishing::check_not_lost;
+use crate::content::write::{When, WriteState};
 use crate::layout::content_keys;
 use crate::names::handles::{Handle, Opened};
 use crate::{Atime, Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Opens a file after looking whether its object is still the same.
+    /// Opens a file after checking whether its object is unchanged.
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
-            self.writable()?;
-            self.must_not_be_in_conflict(ino)?;
+            self.check_writable()?;
+            self.check_not_in_conflict(ino)?;
         }
         let inode = self.names.inode(ino)?;
         match inode.kind {
@@ -30,12 +30,12 @@ impl Filesystem {
             let found = self.find(*parent, name).await?;
             let mut found = self.must(found.filter(|found| found.ino == ino))?;
             if !self.is_recent(*parent, &found, asked_at) {
-                found = self.look_again(&found).await?;
+                found = self.revalidate(&found).await?;
             }
             was_replaced = etag(&found) != etag(&inode);
         }
         let file = self.open_file(ino)?;
-        // An inode without a name that nobody else has open is being removed, and its bytes with it.
+        // An inode without a name and without other users is being removed together with its bytes.
         if self.names.inode(ino)?.nlink == 0 && self.files.users(ino) == 1 {
             file.close().await?;
             return Err(Error::NOT_FOUND);
@@ -46,40 +46,41 @@ impl Filesystem {
             file.close().await?;
             return Err(error);
         }
-        let opened = self.opened(file.keep(), flags);
+        let opened = self.new_handle(file.into_open_file(), flags);
         Ok(Opened { was_replaced: was_replaced || opened.was_replaced, ..opened })
     }
 
-    /// Whether what is known of a file is no older than the revalidation time, or where other machines mount the bucket too
-    /// than the question. A directory that took many pages to list is believed longer, but not by who opens a file.
+    /// Returns whether the known state of a file is new enough for an open: within the revalidation time, or on a shared bucket
+    /// newer than the request. A directory whose listing took many pages is trusted longer, but not for an open.
     fn is_recent(&self, parent: Ino, inode: &meta::Inode, asked_at: Moment) -> bool {
         let (now, ttl) = (self.moment(), self.config.metadata_ttl);
         !self.layout.follows_paths()
             || inode.observed_at >= asked_at
             || self.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
-            || self.sharing.is_none() && self.is_believed(parent, inode.observed_at)
-            || self.sharing.is_none() && self.directories.get(parent).known().is_recent(asked_at, now, ttl)
+            || self.sharing.is_none() && self.is_trusted(parent, inode.observed_at)
+            || self.sharing.is_none()
+                && self.directories.get(parent).listed_range().is_recent(asked_at, now, ttl)
     }
 
-    /// Publishes what was written through any handle: `close` returns when it is stored and named.
+    /// Publishes all unpublished writes of the file: `close` returns once they are stored and named.
     pub async fn flush(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
         if !handle.is_writable {
             return Ok(());
         }
         self.commit(&handle.file, When::Closed).await?;
-        must_not_have_lost(&handle)?;
-        self.must_not_be_in_conflict(handle.file.ino)
+        check_not_lost(&handle)?;
+        self.check_not_in_conflict(handle.file.ino)
     }
 
-    /// Publishes what was written and the attributes that wait to be exported.
+    /// Publishes all unpublished writes of the file and its pending attributes.
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
         self.commit(&handle.file, When::Open).await?;
         if handle.is_writable {
-            must_not_have_lost(&handle)?;
-            self.must_not_be_in_conflict(handle.file.ino)?;
+            check_not_lost(&handle)?;
+            self.check_not_in_conflict(handle.file.ino)?;
         }
         self.export_now(handle.file.ino).await?;
         if self.layout.follows_paths() {
@@ -88,41 +89,41 @@ impl Filesystem {
         self.sync_names().await
     }
 
-    /// The last reference to a handle is gone.
+    /// Closes a handle whose last reference is gone.
     pub async fn release(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.remove_file(handle).ok_or(Error::BAD_HANDLE)?;
         let outcome = if handle.is_writable { self.commit(&handle.file, When::Closed).await } else { Ok(()) };
         if outcome.is_ok()
             && let Err(error) = self.assemble_closed(&handle.file).await
         {
-            tracing::warn!(ino = %handle.file.ino, %error, "a file stays in the pieces in which it was written: nothing is lost");
+            tracing::warn!(ino = %handle.file.ino, %error, "a file could not be assembled and stays in deltas; no data is lost");
         }
-        let end = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
-        self.was_read(&handle.file, end);
+        let end = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
+        self.drop_passed_blocks(&handle.file, end);
         if !handle.version.is_cached {
-            self.references.may_mix(handle.file.ino);
+            self.references.mark_mixed(handle.file.ino);
         }
         self.close_file(&handle.file).await?;
         outcome
     }
 
-    /// A reader in order has left behind what lies before `end`.
-    pub(crate) fn was_read(&self, file: &OpenFile, end: u64) {
+    /// Drops cached blocks that a sequential reader has passed.
+    pub(crate) fn drop_passed_blocks(&self, file: &OpenFile, end: u64) {
         let (true, (Some(pin), _)) = (self.config.page_cache_above && end > 0, file.pin()) else { return };
-        // What lies further behind was dropped when the reader passed it.
+        // Earlier pieces were dropped when the reader passed them.
         for piece in pin.last_two_before(end).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
-            self.blocks.passed(file.ino, &piece.object.etag, until);
+            self.blocks.drop_before(file.ino, &piece.object.etag, until);
         }
     }
 
-    /// Counts one more user of an inode's shared state.
+    /// Adds a user of an inode's open file.
     pub(crate) fn open_file(&self, ino: Ino) -> Result<FileUser> {
         let file = self.files.open(ino, || self.pin_of(ino))?;
         Ok(FileUser::new(self.me.clone(), file))
     }
 
-    /// Counts one user less; the last one takes unpublished writes and an orphan's bytes along.
+    /// Removes a user of an open file. The last one drops unpublished writes and deletes the bytes of an orphan.
     pub(crate) async fn close_file(&self, file: &OpenFile) -> Result<()> {
         if !self.files.close(file.ino) {
             return Ok(());
@@ -130,16 +131,17 @@ impl Filesystem {
         if self.config.is_uncached {
             self.blocks.forget(file.ino);
         }
-        let dropped = std::mem::replace(&mut *file.work.lock().await, Dirty::Clean);
+        let dropped = std::mem::replace(&mut *file.write_state.lock().await, WriteState::Clean);
         let inode = self.names.inode(file.ino);
         let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
         let is_dropped = !dropped.is_published();
         if is_dropped && !is_orphan {
-            tracing::error!(path = %self.shown(file.ino), size = dropped.size_bytes(), "writes that could not be stored are dropped with the last handle");
+            tracing::error!(path = %self.path_for_log(file.ino), size = dropped.size_bytes(), "unpublished writes are lost: they could not be stored before the last handle was closed");
         }
-        if let Dirty::Stream(stream) = dropped {
-            // Under a key that is its path the object is a file; under one of its own nobody names it any more.
-            if let Some(object) = stream.completed().filter(|object| self.layout.owner(&object.key).is_some())
+        if let WriteState::Stream(stream) = dropped {
+            // An object at the file's path is the file; an object under a key of its own now belongs to no file.
+            if let Some(object) =
+                stream.completed().filter(|object| self.layout.content_owner(&object.key).is_some())
             {
                 self.discard(object.key).await;
             }
@@ -147,42 +149,42 @@ impl Filesystem {
         }
         match inode {
             Ok(inode) if is_orphan => self.purge(&inode).await,
-            Ok(inode) if is_dropped => self.lose_writes(file, &inode),
+            Ok(inode) if is_dropped => self.drop_writes(file, &inode),
             _ => Ok(()),
         }
     }
 
-    /// A file's writes go with its last handle, and by path the file, if it was never stored. Of what was tried something may have
-    /// got there: who asks for the file next looks, before anybody takes that for somebody else's.
-    fn lose_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
-        let may_be_there = file.has_tried_any();
+    /// Handles the loss of a file's writes with its last handle; by path, a file that was never stored is removed too. An
+    /// unconfirmed upload may have succeeded, so the next access looks at the bucket before its object counts as foreign.
+    fn drop_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
+        let may_be_there = file.has_unconfirmed_upload();
         match &inode.home {
             Some((parent, name)) if inode.object().is_none() && self.layout.follows_paths() => {
                 if may_be_there {
                     self.directories.get(*parent).forget();
                 }
-                self.unmake(*parent, name, inode)?;
+                self.roll_back_create(*parent, name, inode)?;
                 self.invalidations.entry(*parent, name.as_bytes());
                 Ok(())
             }
             _ => {
                 if may_be_there {
-                    self.files.went_unheard(inode.ino);
+                    self.files.mark_unconfirmed(inode.ino);
                 }
-                // The attributes were to go with the writes.
+                // The pending attributes were to be stored together with the writes.
                 self.export_later(inode.ino)
             }
         }
     }
 
-    /// A file's path for the log; its number where it has none.
-    pub(crate) fn shown(&self, ino: Ino) -> String {
+    /// Returns a file's path for the log, or its inode number if it has no name.
+    pub(crate) fn path_for_log(&self, ino: Ino) -> String {
         let text = |name: &Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
         let path = self.names.path(ino).map(|path| path.iter().map(text).collect::<Vec<_>>().join("/"));
         path.unwrap_or_else(|_| format!("inode {ino}"))
     }
 
-    pub(crate) fn opened(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
+    pub(crate) fn new_handle(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
         let ino = file.ino;
         let version = loop {
             let (pin, lineage) = file.pin();
@@ -194,22 +196,22 @@ impl Filesystem {
         let (is_cached, holds) = (version.is_cached, version.is_read());
         let was_replaced = match is_cached {
             true if holds => false,
-            true => self.references.drops(ino),
+            true => self.references.drop_cached(ino),
             false => {
-                self.references.may_mix(ino);
+                self.references.mark_mixed(ino);
                 false
             }
         };
-        // The pages above are those of the older handles.
+        // The page cache holds pages of older handles, so this handle bypasses it.
         let is_beside = !is_cached;
         let keep_cache = is_beside || holds && self.config.atime != Atime::Strict;
         let handle = FileHandle::new(file, version, flags);
-        // No read may ever come, and nothing else tells the kernel that the time has changed.
+        // Cached reads never reach us, and nothing else tells the kernel that the access time changed.
         if keep_cache
             && !is_beside
             && handle.is_readable
-            && handle.notes_read(self.config.atime, self.now())
-            && self.accessed(ino)
+            && handle.take_atime_check(self.config.atime, self.now())
+            && self.record_access(ino)
         {
             self.invalidations.attributes(ino);
         }
@@ -219,21 +221,21 @@ impl Filesystem {
         Opened { handle, keep_cache, is_uncached: is_uncached || is_beside, was_replaced }
     }
 
-    /// What an inode is, for a read that has come to the end of the file as a front end knows it. ESTALE if that is the end of other bytes
-    /// than the handle has read.
+    /// Returns the attributes for a read that reached the end of the file as the front end knows it. Fails with ESTALE if that
+    /// end belongs to other bytes than the handle has read.
     pub async fn getattr_through(&self, handle: Handle, ino: Ino) -> Result<Attr> {
         let attr = self.getattr(ino).await?;
         match self.handles.file(handle) {
             Ok(handle) if handle.is_stale() || handle.has_other_length(attr.size_bytes) => {
-                Err(Error::Stale("it was overwritten in the bucket while it was read".into()))
+                Err(Error::Stale("it was overwritten in the bucket while it was read; open it again".into()))
             }
             _ => Ok(attr),
         }
     }
 
-    /// Whether a front end must not keep these attributes, but ask again each time: its page cache holds pages of an older version,
-    /// whose readers would take the end of the newer one for theirs. The names give the length of the newer version a moment before
-    /// the open file is pinned to it, so that another length than the open file's counts as well.
+    /// Returns whether a front end must not cache these attributes: its page cache holds pages of an older version, whose
+    /// readers would mistake the end of the newer version for theirs. The namespace has the newer length shortly before the
+    /// open file is pinned to the newer bytes, so a length different from the open file's counts as well.
     pub fn misleads_readers(&self, attr: &Attr) -> bool {
         self.files.get(attr.ino).is_some_and(|file| {
             file.has_older_readers()
@@ -242,14 +244,14 @@ impl Filesystem {
         })
     }
 
-    /// Whether handles that read an older version through the page cache are open.
+    /// Returns whether handles are open that read an older version through the page cache.
     pub fn has_older_readers(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some_and(|file| file.has_older_readers())
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.blocks.forget(orphan.ino);
-        self.known.forget(orphan.ino);
+        self.metadata_cache.forget(orphan.ino);
         self.renamed.forget(orphan.ino);
         let content = match self.names.content(orphan.ino) {
             Ok((_, content)) => content_keys(&content),
@@ -257,13 +259,13 @@ impl Filesystem {
             Err(error) => return Err(error.into()),
         };
         let (content, aside): (Vec<_>, Vec<_>) =
-            content.into_iter().partition(|key| self.layout.owner(key).is_some());
-        // Set aside by this mount alone.
+            content.into_iter().partition(|key| self.layout.content_owner(key).is_some());
+        // Preserved copies of removed files belong to this mount alone and are deleted at once.
         for key in aside {
             self.delete(&key).await?;
         }
         match self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino }) {
-            // Two who closed it last both do this.
+            // Concurrent last closes both purge.
             Ok(_) | Err(FsError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Reading files.
+//! Reads of files.
 
 use bytes::{Bytes, BytesMut};
 use meta::{Ino, Moment};
@@ -13,26 +13,26 @@ use crate::content::ranges::zeros;
 use crate::content::read::fetch::{Fetch, gather};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
 use crate::content::slab::SLAB_BYTES;
-use crate::content::write::{Dirty, Local, Source};
+use crate::content::write::{Local, Source, WriteState};
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
-/// Looks at an object that is not what it was: once to learn of a rename or a replacement, once for a race.
-const LOOKS_MAX: u32 = 3;
+/// Maximum checks of an object that changed during a read: one to learn of a rename or a replacement, further ones for races.
+const REFRESHES_MAX: u32 = 3;
 
-/// The smallest page of a kernel's cache: the last page of a file is asked for as a whole.
+/// Smallest page size of a kernel's page cache: the last page of a file is requested whole.
 const PAGE_BYTES: u64 = 4096;
 
 impl Filesystem {
     /// Reads `len` bytes at `offset`; fewer only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
         let handle = self.handles.file(handle)?;
-        if handle.notes_read(self.config.atime, self.now()) {
-            self.accessed(handle.file.ino);
+        if handle.take_atime_check(self.config.atime, self.now()) {
+            self.record_access(handle.file.ino);
         }
         let range = offset..offset.saturating_add(len as u64);
         if handle.file.pending().is_edited {
-            // Once these bytes are stored another client may replace them.
+            // After these bytes are stored another client may replace them, so the read counts as a read of this version.
             let (reading, _) = handle.begin_read().await?;
             if let Some(bytes) = self.read_edited(&handle, range.clone()).await? {
                 reading.succeed();
@@ -43,34 +43,36 @@ impl Filesystem {
     }
 
     async fn read_published(&self, handle: &FileHandle, range: Range<u64>) -> Result<Bytes> {
-        let mut looks = 0;
+        let mut refreshes = 0;
         loop {
             let (reading, pin) = handle.begin_read().await?;
             let Some(pin) = pin else { return self.read_nothing(&handle.file) };
             match self.read_pin(handle, &pin, range.clone()).await {
-                Ok(_) if self.ends_elsewhere(handle, &pin, &range) => {
-                    return Err(Error::Stale("it was overwritten in the bucket while it was read".into()));
+                Ok(_) if self.would_be_zero_filled(handle, &pin, &range) => {
+                    return Err(Error::Stale(
+                        "it was overwritten in the bucket while it was read; open it again".into(),
+                    ));
                 }
                 Ok(bytes) => {
                     if reading.succeed() && handle.version.is_cached {
-                        self.references.caches(handle.file.ino, Some(&pin.identity()));
+                        self.references.set_cached(handle.file.ino, Some(&pin.identity()));
                     }
                     return Ok(bytes);
                 }
-                Err(error) if is_changed(&error) && looks < LOOKS_MAX => {
-                    looks += 1;
+                Err(error) if is_changed(&error) && refreshes < REFRESHES_MAX => {
+                    refreshes += 1;
                     drop(reading);
                     self.repin(&handle.file, &pin).await?;
                 }
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
-                Err(error) => return Err(owned(error)),
+                Err(error) => return Err(into_owned_error(error)),
             }
         }
     }
 
-    /// Whether a page cache above takes the file for longer than the version that the handle reads: an answer that is shorter than
-    /// asked for would be filled up with zeros. A page cache asks for the last page of a file as a whole, and for none behind it.
-    fn ends_elsewhere(&self, handle: &FileHandle, pin: &Pin, range: &Range<u64>) -> bool {
+    /// Returns whether the page cache above believes that the file is longer than the handle's version: it would fill up a
+    /// short answer with zeros. A page cache requests the last page of a file whole, and no page behind it.
+    fn would_be_zero_filled(&self, handle: &FileHandle, pin: &Pin, range: &Range<u64>) -> bool {
         let is_beyond = range.end > pin.size_bytes.next_multiple_of(PAGE_BYTES);
         is_beyond
             && self.config.page_cache_above
@@ -78,15 +80,15 @@ impl Filesystem {
             && !handle.file.pending().is_edited
     }
 
-    /// Reads a file that has no object: it is empty, or its object was the name that is gone.
+    /// Reads a file without an object: it is empty, or the object was removed together with the name.
     fn read_nothing(&self, file: &OpenFile) -> Result<Bytes> {
         match self.names.inode(file.ino)?.home {
             Some(_) => Ok(Bytes::new()),
-            None => Err(Error::Stale("it was removed from the bucket".into())),
+            None => Err(Error::Stale("the object was removed from the bucket".into())),
         }
     }
 
-    /// Reads immutable bytes, through the cache, ahead where the handle reads in order.
+    /// Reads pinned bytes through the cache, with read-ahead for sequential handles.
     async fn read_pin(
         &self,
         handle: &FileHandle,
@@ -100,10 +102,10 @@ impl Filesystem {
         }
         let window = self.blocks.window_bytes(self.files.len());
         let (plan, passed) = {
-            let mut ahead = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ahead = handle.readahead.lock().unwrap_or_else(PoisonError::into_inner);
             (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
         };
-        self.was_read(file, passed);
+        self.drop_passed_blocks(file, passed);
         for ahead in plan {
             for cut in pin.cut(ahead)? {
                 if let Cut::Stored(within, piece) = cut {
@@ -121,7 +123,7 @@ impl Filesystem {
         Ok(join(bytes))
     }
 
-    /// Reads a range of a file out of the piece that holds it.
+    /// Reads a range of a file from the piece that holds it.
     pub(crate) async fn read_piece(
         &self,
         ino: Ino,
@@ -146,9 +148,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Starts requests for what is missing of a range of the file, which the piece holds, and of all of a short piece, as
-    /// servers have a checksum of whole objects only; `must` is how far a read
-    /// waits for it.
+    /// Starts requests for the uncached parts of a range of the file that the piece holds. A short piece is fetched whole,
+    /// because servers have checksums of whole objects only. `must` is the end of what a read waits for.
     pub(crate) fn fetch(&self, ino: Ino, piece: &Piece, range: Range<u64>, must: u64) {
         let must = piece.within(&(range.start..must.max(range.start))).end;
         let is_short = piece.range.end - piece.range.start <= WHOLE_BYTES_MAX;
@@ -166,62 +167,62 @@ impl Filesystem {
         }
     }
 
-    /// A GET brings the headers along: attributes that were only listed become exact.
+    /// Takes over the headers that a GET returns: attributes known from a listing become authoritative.
     fn learn_headers(&self, ino: Ino, meta: &store::ObjectMeta, asked_at: Moment) {
         if self.names.inode(ino).is_ok_and(|inode| !inode.exact) {
             let seen = headers::observed(meta, false, &self.defaults, asked_at);
             if let Err(error) = self.reconcile_headers(ino, seen) {
-                tracing::debug!(%error, "headers came too late");
+                tracing::debug!(%error, "attributes from a GET were not taken over");
             }
         }
     }
 
-    /// The pinned object is not there: a rename moved it, or somebody replaced or removed it.
+    /// Pins a file to its current object after the pinned one was moved, replaced or removed.
     async fn repin(&self, file: &OpenFile, old: &Arc<Pin>) -> Result<()> {
-        // Who moves or removes it here holds its work until the file is pinned to where its bytes are.
-        let _work = file.work.lock().await;
+        // A local move or removal holds the lock until the file is pinned to the new place.
+        let _state = file.write_state.lock().await;
         if file.pin().0.as_ref() != Some(old) {
             return Ok(());
         }
-        let looked = async { self.look_again(&self.names.inode(file.ino)?).await };
+        let looked = async { self.revalidate(&self.names.inode(file.ino)?).await };
         match looked.await {
             Ok(_) => file.replace(|| self.pin_of(file.ino)),
             Err(error) => Err(Error::Stale(error.to_string())),
         }
     }
 
-    /// Reads a file with writes of its own; `None` if they were published meanwhile, and nothing is beside its pin.
+    /// Reads a file with unpublished writes; `None` if they were published meanwhile.
     async fn read_edited(&self, handle: &FileHandle, range: Range<u64>) -> Result<Option<Bytes>> {
-        let mut looks = 0;
+        let mut refreshes = 0;
         loop {
             let (sources, base) = {
-                let mut work = handle.file.work.lock().await;
-                match &*work {
-                    Dirty::Clean => return Ok(None),
-                    Dirty::Memory(memory) => return Ok(Some(memory.read(range))),
-                    Dirty::Stream(stream) => match stream.read(range.clone()) {
+                let mut state = handle.file.write_state.lock().await;
+                match &*state {
+                    WriteState::Clean => return Ok(None),
+                    WriteState::Memory(memory) => return Ok(Some(memory.read(range))),
+                    WriteState::Stream(stream) => match stream.read(range.clone()) {
                         Some(bytes) => return Ok(Some(bytes)),
-                        None => self.settle(&handle.file, &mut work).await?,
+                        None => self.spill_to_disk(&handle.file, &mut state).await?,
                     },
-                    Dirty::Local(_) => {}
+                    WriteState::Local(_) => {}
                 }
-                work.follow(&handle.file);
-                let Dirty::Local(local) = &*work else { return Ok(None) };
-                (written(local, range.clone())?, local.base().cloned())
+                state.rebase_on_pin(&handle.file);
+                let WriteState::Local(local) = &*state else { return Ok(None) };
+                (edited_parts(local, range.clone())?, local.base().cloned())
             };
-            // Others go on writing while this waits for the store.
+            // The lock is released while this waits for the store, so that writers can go on.
             match self.read_sources(handle, sources, base.as_ref()).await {
                 Ok(bytes) => return Ok(Some(bytes)),
-                // A rename may have moved the object below in between, or an upload of ours got there after all.
+                // A rename may have moved the object below meanwhile, or an upload whose answer was lost may have replaced it.
                 Err(error)
                     if is_changed(&error)
-                        && looks < LOOKS_MAX
-                        && self.look_below(&handle.file, base.as_ref()).await? =>
+                        && refreshes < REFRESHES_MAX
+                        && self.refresh_base(&handle.file, base.as_ref()).await? =>
                 {
-                    looks += 1
+                    refreshes += 1
                 }
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
-                Err(error) => return Err(owned(error)),
+                Err(error) => return Err(into_owned_error(error)),
             }
         }
     }
@@ -229,44 +230,44 @@ impl Filesystem {
     async fn read_sources(
         &self,
         handle: &FileHandle,
-        sources: Vec<Written>,
+        sources: Vec<EditedPart>,
         base: Option<&Arc<Pin>>,
     ) -> Result<Bytes, Arc<StoreError>> {
         let mut bytes = Vec::new();
         for source in sources {
             bytes.push(match (source, base) {
-                (Written::Here(bytes), _) => bytes,
-                (Written::Below(range), Some(base)) => self.read_pin(handle, base, range).await?,
-                (Written::Below(range), None) => zeros(&range),
+                (EditedPart::Local(bytes), _) => bytes,
+                (EditedPart::Base(range), Some(base)) => self.read_pin(handle, base, range).await?,
+                (EditedPart::Base(range), None) => zeros(&range),
             });
         }
         Ok(join(bytes))
     }
 }
 
-/// A part of what an edited file consists of.
-enum Written {
-    Here(Bytes),
-    /// This range of the bytes below.
-    Below(Range<u64>),
+/// A part of an edited file's content.
+enum EditedPart {
+    Local(Bytes),
+    /// A range of the content below the edits.
+    Base(Range<u64>),
 }
 
-fn written(local: &Local, range: Range<u64>) -> Result<Vec<Written>> {
+fn edited_parts(local: &Local, range: Range<u64>) -> Result<Vec<EditedPart>> {
     let read = |source| match source {
-        Source::Local(range) => Ok(Written::Here(local.read(range)?)),
-        Source::Base(range) => Ok(Written::Below(range)),
-        Source::Zeros(range) => Ok(Written::Here(zeros(&range))),
+        Source::Local(range) => Ok(EditedPart::Local(local.read(range)?)),
+        Source::Base(range) => Ok(EditedPart::Base(range)),
+        Source::Zeros(range) => Ok(EditedPart::Local(zeros(&range))),
     };
     local.sources(range).into_iter().map(read).collect()
 }
 
-/// The error says that the key holds other bytes than were pinned, or none.
+/// Returns whether the error means that the key holds other bytes than were pinned, or none.
 pub(crate) fn is_changed(error: &StoreError) -> bool {
     matches!(error, StoreError::PreconditionFailed(_) | StoreError::NotFound(_) | StoreError::InvalidRange(_))
 }
 
-/// An error that several readers share, as this reader's own.
-pub(crate) fn owned(error: Arc<StoreError>) -> Error {
+/// Returns an error shared by several readers as an owned one.
+pub(crate) fn into_owned_error(error: Arc<StoreError>) -> Error {
     match Arc::try_unwrap(error) {
         Ok(error) => error.into(),
         Err(shared) => match &*shared {

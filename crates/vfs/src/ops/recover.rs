@@ -1,16 +1,16 @@
-//! What a mount that died left behind.
+//! Recovery from a mount that died.
 
 use store::{ListEntry, ListRequest, Pages};
 
-use crate::bucket::learn::PAGE_ENTRIES;
+use crate::bucket::discovery::PAGE_ENTRIES;
 use crate::{Filesystem, Result};
 
-/// Orphans looked at in one step.
+/// Orphans per step.
 const BATCH: usize = 256;
 
 impl Filesystem {
-    /// Removes files that had lost their names but were still open when the last mount of this metadata ended, and
-    /// assembles those that were being written. Uploads under way stay. How many were removed.
+    /// Removes files that lost their names but were open when the last mount of this metadata ended, and assembles files that
+    /// were being written. Multipart uploads in progress stay. Returns how many files were removed.
     pub async fn recover(&self) -> Result<usize> {
         self.resume_moves()?;
         self.resume_exports()?;
@@ -34,18 +34,22 @@ impl Filesystem {
         }
     }
 
-    /// What lies beside the paths says which files, those among them that stay there included.
+    /// Assembles files that have objects under keys of their own, found by listing these keys. Files that belong there are not
+    /// changed.
     async fn assemble_interrupted(&self) -> Result<()> {
-        let request =
-            ListRequest { prefix: self.layout.content(), limit: PAGE_ENTRIES, ..ListRequest::default() };
+        let request = ListRequest {
+            prefix: self.layout.content_prefix(),
+            limit: PAGE_ENTRIES,
+            ..ListRequest::default()
+        };
         let mut pages = Pages::of(self.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             for entry in entries {
                 let ListEntry::Object { object, .. } = entry else { continue };
-                let Some(ino) = self.layout.owner(&object.key) else { continue };
+                let Some(ino) = self.layout.content_owner(&object.key) else { continue };
                 if self.names.inode(ino).is_ok_and(|inode| !inode.is_orphan()) {
                     let file = self.open_file(ino)?;
-                    let shown = self.show(&file, &mut *file.work.lock().await).await;
+                    let shown = self.show_at_path(&file, &mut *file.write_state.lock().await).await;
                     shown.and(file.close().await)?;
                 }
             }

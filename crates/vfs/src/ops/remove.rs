@@ -1,4 +1,4 @@
-//! Removing files and directories.
+//! Removal of files and directories.
 
 use bytes::Bytes;
 use meta::{Applied, FsError, Ino, Inode, Kind, Name, Op, RenameHow};
@@ -9,26 +9,27 @@ use crate::filesystem::name;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Removes a file; who has it open reads and writes on.
+    /// Removes a file; open handles keep reading and writing it.
     pub async fn unlink(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
         if let Some(views) = self.derived_at(parent) {
             return Box::pin(self.unlink_derived(views, parent, name_bytes)).await;
         }
-        self.writable()?;
+        self.check_writable()?;
         let name = name(name_bytes)?;
         if !self.layout.follows_paths() {
             let removed = self.names.commit(&self.ctx(), &Op::Unlink { parent, name, keep: true })?;
-            return self.let_go(&removed).await;
+            return self.release_orphan(&removed).await;
         }
         let inode = self.must(self.find(parent, &name).await?)?;
         if inode.kind == Kind::Directory {
             return Err(Error::IS_DIRECTORY);
         }
-        self.keep_directory(parent).await?;
+        self.ensure_marker(parent).await?;
         self.unlink_name(parent, &name, inode.ino).await
     }
 
-    /// The same of a name that is known in a volume named by path. The directory goes with its last entry.
+    /// Removes a known name in a volume named by path. Unlike `unlink`, stores no marker: a directory without one disappears with
+    /// its last entry.
     pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let file = self.open_file(ino)?;
         let outcome = self.unlink_file(parent, name, &file).await;
@@ -36,42 +37,42 @@ impl Filesystem {
         outcome.and(closed)
     }
 
-    /// An inode that lost its last name goes with its last handle, which may be long gone.
-    pub(crate) async fn let_go(&self, removed: &Applied) -> Result<()> {
+    /// Deletes an inode that lost its last name, unless it is open: then its last close deletes it.
+    pub(crate) async fn release_orphan(&self, removed: &Applied) -> Result<()> {
         let Some(orphan) = removed.removed.as_ref().filter(|_| removed.orphaned) else { return Ok(()) };
         match self.open_file(orphan.ino) {
             Ok(file) => file.close().await,
-            // Its last handle was closed since, and took it along.
+            // The last handle was closed meanwhile, which deleted the inode.
             Err(Error::Namespace(FsError::NotFound)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
+    /// Removes a name of an open file, which is locked so that it is not published, moved or removed meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
-        let mut work = file.work.lock().await;
-        self.adopt_if_tried(file, &mut work).await?;
-        Box::pin(self.hand_on(parent, name, file, &mut work)).await?;
+        let mut state = file.write_state.lock().await;
+        self.resolve_unconfirmed_upload(file, &mut state).await?;
+        Box::pin(self.promote_link(parent, name, file, &mut state)).await?;
         if self.names.entry(parent, name)?.is_none_or(|entry| entry.ino != file.ino) {
             return Err(Error::NOT_FOUND);
         }
         if !self.is_shown(parent, name, &self.names.inode(file.ino)?)? {
             let _changing = self.changes.begin(parent, name);
             self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
-            // Else the loss of power would bring it back as a name of whatever lies at the file's path then.
-            return self.names_first().await;
+            // Otherwise a loss of power would restore the name, leading to whatever is at the file's path then.
+            return self.sync_names_unless_write_back().await;
         }
         let aside = match self.files.users(file.ino) {
             0 | 1 => None,
-            _ => self.set_aside(file, &mut work).await?,
+            _ => self.preserve_object(file, &mut state).await?,
         };
-        let taken = self.take_name(parent, name, file).await;
-        self.settle_aside(file, &mut work, aside, taken.is_ok()).await?;
+        let taken = self.delete_and_unlink(parent, name, file).await;
+        self.finish_preserving(file, &mut state, aside, taken.is_ok()).await?;
         taken
     }
 
-    /// Deletes the object, then the name. The file is open, if only here: its last close purges it.
-    async fn take_name(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
+    /// Deletes the object, then the name. The file is open, at least by this call: its last close purges it.
+    async fn delete_and_unlink(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         let key = self.layout.key(&self.names, &self.names.inode(file.ino)?)?;
         let _claim = self.claims.claim(&key).await;
@@ -80,13 +81,13 @@ impl Filesystem {
         if inode.home.as_ref() != Some(&(parent, name.clone())) {
             return Err(Error::NOT_FOUND);
         }
-        if inode.object().is_some() || file.is_overtaken() {
-            file.tries_removal();
-            self.delete(&key).await.inspect_err(|_| self.files.went_unheard(file.ino))?;
+        if inode.object().is_some() || file.is_concurrently_modified() {
+            file.record_removal();
+            self.delete(&key).await.inspect_err(|_| self.files.mark_unconfirmed(file.ino))?;
         }
         self.exports.remove(file.ino);
         match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
-            // The directory above was found to be gone.
+            // Reconciliation has removed the parent directory meanwhile.
             Ok(_) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -97,8 +98,8 @@ impl Filesystem {
         if let Some(views) = self.derived_at(parent) {
             return self.rmdir_derived(views, parent, name_bytes).await;
         }
-        self.must_not_be_derived(parent, name_bytes)?;
-        self.writable()?;
+        self.check_not_derived(parent, name_bytes)?;
+        self.check_writable()?;
         let name = name(name_bytes)?;
         let inode = self.must(self.find(parent, &name).await?)?;
         if inode.kind != Kind::Directory {
@@ -106,31 +107,31 @@ impl Filesystem {
         }
         if !self.layout.follows_paths() {
             self.forget_directory(parent, name)?;
-            self.forget_removed(&inode);
+            self.forget_removed_directory(&inode);
             return Ok(());
         }
-        self.must_be_empty(&inode).await?;
-        self.keep_directory(parent).await?;
-        let removed = self.take_directory(parent, name, &inode).await;
+        self.check_empty(&inode).await?;
+        self.ensure_marker(parent).await?;
+        let removed = self.delete_and_rmdir(parent, name, &inode).await;
         if matches!(removed, Err(Error::Namespace(_))) {
-            // Somebody made an entry in between: the directory stays, with its marker.
+            // An entry was created in between: the directory stays, so its marker is stored again.
             self.store_new(&inode, Bytes::new(), Precondition::None).await?;
         }
         removed?;
-        self.forget_removed(&inode);
+        self.forget_removed_directory(&inode);
         Ok(())
     }
 
-    /// Forgets what is known of a removed directory's entries. A program that has the directory open asks for its attributes
-    /// still, which the tables have no more.
-    pub(crate) fn forget_removed(&self, directory: &Inode) {
+    /// Forgets the cached state of a removed directory. A program that has the directory open may still ask for its attributes,
+    /// which the tables no longer have.
+    pub(crate) fn forget_removed_directory(&self, directory: &Inode) {
         self.directories.remove(directory.ino);
         let ctime = directory.ctime.max(self.now());
-        self.references.removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
+        self.references.note_removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
     }
 
-    /// What lies beside a directory has its plain name again when that goes.
-    pub(crate) fn plain_again(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
+    /// Returns the op that gives a shadowed file (`%=name`) its plain name back when the directory of that name goes.
+    pub(crate) fn op_to_unshadow(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
         let Ok(beside) = Name::new(&names::beside(name.as_bytes())) else { return Ok(None) };
         let is_there = self.names.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
         if is_there {
@@ -142,7 +143,7 @@ impl Filesystem {
     }
 
     /// Deletes the marker, then the name.
-    async fn take_directory(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
+    async fn delete_and_rmdir(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
         let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         let is_shown = self.has_path_key(inode)?;
         let marker = self.layout.key(&self.names, inode).ok().filter(|_| is_shown);
@@ -162,13 +163,13 @@ impl Filesystem {
     }
 
     fn forget_directory(&self, parent: Ino, name: Name) -> Result<()> {
-        let again = self.plain_again(parent, &name)?;
+        let again = self.op_to_unshadow(parent, &name)?;
         let has_beside = again.is_some();
         let rmdir = Op::Rmdir { parent, name: name.clone() };
         self.commit_with_settings(Some((parent, &name)), None, |notes| {
             let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).chain(notes.clone()).collect();
             match self.names.commit_together(&self.ctx(), &ops) {
-                // The other entry of that name was removed in between.
+                // The shadowed file was removed in between.
                 Err(FsError::NotFound) if has_beside => {
                     let ops: Vec<Op> = [rmdir].into_iter().chain(notes).collect();
                     Ok(self.names.commit_together(&self.ctx(), &ops).map(drop)?)
@@ -178,10 +179,10 @@ impl Filesystem {
         })
     }
 
-    /// Asks the bucket whether a directory has anything in it but its marker.
-    pub(crate) async fn must_be_empty(&self, inode: &Inode) -> Result<()> {
+    /// Fails if the bucket has anything in the directory besides its marker.
+    pub(crate) async fn check_empty(&self, inode: &Inode) -> Result<()> {
         let prefix = self.layout.directory(&self.names, inode.ino)?;
-        if !self.layout.lists(&prefix) {
+        if !self.layout.can_list(&prefix) {
             let is_empty = self.names.entries(inode.ino, None, 1)?.is_empty();
             return if is_empty { Ok(()) } else { Err(Error::NOT_EMPTY) };
         }
@@ -195,14 +196,14 @@ impl Filesystem {
             return Err(Error::NOT_EMPTY);
         }
         if !self.names.entries(inode.ino, None, 1)?.is_empty() {
-            // The bucket has nothing: what is still known here, and not being written, is gone.
-            self.learn_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
+            // The bucket has nothing: known entries that are not being written are gone.
+            self.list_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
         }
         if self.names.entries(inode.ino, None, 1)?.is_empty() { Ok(()) } else { Err(Error::NOT_EMPTY) }
     }
 
-    /// A directory that only its last entry's key names gets a marker before that entry leaves.
-    pub(crate) async fn keep_directory(&self, dir: Ino) -> Result<()> {
+    /// Stores a marker for a directory without one whose last entry is about to leave.
+    pub(crate) async fn ensure_marker(&self, dir: Ino) -> Result<()> {
         if dir == Ino::ROOT {
             return Ok(());
         }
@@ -211,12 +212,14 @@ impl Filesystem {
             return Ok(());
         }
         match self.store_new(&inode, Bytes::new(), Precondition::Absent).await {
-            // Somebody else made it.
+            // Another client stored the marker.
             Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(()),
-            // A server that cannot hold this marker (MinIO adds to the name on its disk) must not keep the entry
-            // from being removed; the directory then goes with it, as it does for every S3 program.
+            // A server that cannot store this marker (MinIO adds to the name on its disk) must not prevent the removal of the
+            // entry. The directory then disappears with its last entry, as it does for every S3 client.
             Err(Error::Store(StoreError::InvalidKey { key, reason })) => {
-                tracing::info!("a directory is not kept, the server refuses its marker {key}: {reason}");
+                tracing::info!(
+                    "an empty directory cannot be kept: the server refuses its marker {key}: {reason}"
+                );
                 Ok(())
             }
             stored => stored,
@@ -226,7 +229,7 @@ impl Filesystem {
     pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<()> {
         match self.store.delete(key, Precondition::None).await {
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
-            // Only the answer may have been lost.
+            // The object may have been deleted although the answer was lost.
             Err(error) => match self.store.head(key).await {
                 Err(StoreError::NotFound(_)) => Ok(()),
                 _ => Err(error.into()),

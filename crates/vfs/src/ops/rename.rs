@@ -1,10 +1,10 @@
-//! Renaming.
+//! Renames.
 //!
-//! Under path naming a new name is a new key. The [mover](store::mover) shows objects under their new keys at once and moves
-//! them in the background; the name changes in the same step. What the bucket does not show is renamed in the namespace
-//! alone.
+//! In a volume named by path a new name is a new key. The [mover](store::mover) shows objects under their new keys at once and
+//! moves them in the background; the name changes in the same step. A file that the bucket does not show is renamed in the
+//! namespace alone.
 
-mod agreed;
+mod shared;
 mod tree;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
@@ -12,66 +12,66 @@ use store::mover::Mover;
 use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
-use crate::bucket::changes::Changing;
+use crate::bucket::changes::ChangeGuard;
 use crate::content::open_file::OpenFile;
-use crate::content::write::{Dirty, When};
+use crate::content::write::{When, WriteState};
 use crate::filesystem::name;
 use crate::layout::{is_reserved, object_key, stored, stored_at};
 use crate::{Error, Filesystem, Result};
 
-/// A new name that others take again and again is fought for so often.
+/// Attempts to rename to a name that others keep changing.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// Directory and name.
-type Place = (Ino, Name);
+type DentryKey = (Ino, Name);
 
-/// What a file leaves behind: its old object, whose key and name are free when it is deleted.
-struct Left<'l> {
+/// The object of a replaced file. Its key and name stay locked until it is deleted.
+struct ReplacedObject<'l> {
     object: ObjectRef,
     _claim: Claim<'l, ObjectKey>,
-    _changing: Changing<'l>,
+    _changing: ChangeGuard<'l>,
 }
 
-/// What changes its place.
+/// Kind of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
-    /// A name.
+enum MoveKind {
+    /// A rename of a name.
     Rename(RenameHow),
-    /// The key of a file, from one of its names to another.
-    HandOn,
+    /// A move of a file's key from its primary name to another of its names.
+    PromoteLink,
 }
 
-/// The two ends of a rename.
-struct Ends {
-    from: Place,
-    to: Place,
+/// Source and target of a rename.
+struct RenamePlan {
+    from: DentryKey,
+    to: DentryKey,
     source: Inode,
     target: Option<Inode>,
-    how: How,
+    how: MoveKind,
 }
 
 impl Filesystem {
-    /// Renames; `flags` are `renameat2`'s.
+    /// Renames a name; `flags` are those of `renameat2`.
     pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         if let Some(views) = self.derived_at(from.0).or_else(|| self.derived_at(to.0)) {
             return Box::pin(self.rename_derived(views, from, to, flags)).await;
         }
-        self.must_not_be_derived(from.0, from.1)?;
-        self.must_not_be_derived(to.0, to.1)?;
+        self.check_not_derived(from.0, from.1)?;
+        self.check_not_derived(to.0, to.1)?;
         Box::pin(self.rename_in_volume(from, to, flags)).await
     }
 
-    /// The same of names in the volume's own directories.
+    /// Renames a name between the volume's own directories.
     pub(crate) async fn rename_in_volume(
         &self,
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        let (how, leaves_whiteout) = how(flags)?;
+        let (how, leaves_whiteout) = parse_flags(flags)?;
         if is_reserved(to.0, to.1) {
-            return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
+            return Err(Error::new(libc::EPERM, "'.tenon' at the volume's root is reserved for Tenon"));
         }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
         if !self.layout.follows_paths() {
@@ -80,21 +80,21 @@ impl Filesystem {
         if leaves_whiteout {
             return Err(Error::new(
                 libc::EINVAL,
-                "a volume named by path has no whiteouts: its names are objects",
+                "RENAME_WHITEOUT is not possible in a volume named by path",
             ));
         }
         match (how, &self.sharing) {
             (RenameHow::Exchange, None) => self.exchange(from, to).await,
             (RenameHow::Exchange, Some(_)) => Err(Error::new(
                 libc::EINVAL,
-                "nothing is exchanged where other machines mount the bucket too",
+                "RENAME_EXCHANGE is not possible on a bucket that other machines mount",
             )),
             (_, None) => self.rename_here(&from, &to, how).await,
             (_, Some(sharing)) => Box::pin(self.rename_shared(sharing, &from, &to, how)).await,
         }
     }
 
-    async fn rename_here(&self, from: &Place, to: &Place, how: RenameHow) -> Result<()> {
+    async fn rename_here(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
         for _ in 1..ATTEMPTS_MAX {
             match Box::pin(self.rename_once(from, to, how)).await {
                 Err(Error::Namespace(FsError::Conflict)) => {}
@@ -104,20 +104,20 @@ impl Filesystem {
         Box::pin(self.rename_once(from, to, how)).await
     }
 
-    /// One commit, whiteout included: a character device 0/0 at the old name (rename(2)).
+    /// Renames in one commit, including a whiteout: a character device 0/0 at the old name (rename(2)).
     async fn rename_by_inode(
         &self,
-        from: Place,
-        to: Place,
+        from: DentryKey,
+        to: DentryKey,
         how: RenameHow,
         leaves_whiteout: bool,
     ) -> Result<()> {
         let mut ops = vec![Op::Rename { from: from.clone(), to: to.clone(), how, keep: true }];
-        if how != RenameHow::Exchange && self.leads_to_directory(&from)? {
-            ops.extend(self.plain_again(from.0, &from.1)?);
+        if how != RenameHow::Exchange && self.is_directory_at(&from)? {
+            ops.extend(self.op_to_unshadow(from.0, &from.1)?);
         }
-        // Two names of one inode stay as they are, and nothing is left behind.
-        if leaves_whiteout && !self.lead_to_the_same(&from, &to)? {
+        // Renaming one name of an inode to another of its names does nothing and leaves no whiteout.
+        if leaves_whiteout && !self.are_links_of_one_inode(&from, &to)? {
             let ctx = self.ctx();
             let ino = self.new_ino(from.0)?;
             ops.push(Op::Create {
@@ -135,84 +135,85 @@ impl Filesystem {
         }
         let moved = self.names.commit_together(&self.ctx(), &ops)?;
         match moved.first() {
-            Some(moved) => self.let_go(moved).await,
+            Some(moved) => self.release_orphan(moved).await,
             None => Ok(()),
         }
     }
 
-    fn leads_to_directory(&self, place: &Place) -> Result<bool> {
+    fn is_directory_at(&self, place: &DentryKey) -> Result<bool> {
         Ok(self.names.entry(place.0, &place.1)?.is_some_and(|entry| entry.kind == Kind::Directory))
     }
 
-    fn lead_to_the_same(&self, from: &Place, to: &Place) -> Result<bool> {
+    fn are_links_of_one_inode(&self, from: &DentryKey, to: &DentryKey) -> Result<bool> {
         let (from, to) = (self.names.entry(from.0, &from.1)?, self.names.entry(to.0, &to.1)?);
         Ok(from.is_some() && from.map(|entry| entry.ino) == to.map(|entry| entry.ino))
     }
 
-    /// `Conflict` if something else got the new name meanwhile.
-    async fn rename_once(&self, from: &Place, to: &Place, how: RenameHow) -> Result<()> {
-        let ends = self.ends(from.clone(), to.clone(), how).await?;
-        if ends.target.as_ref().is_some_and(|target| target.ino == ends.source.ino) {
+    /// Tries to rename once. Fails with `Conflict` if the new name changed meanwhile.
+    async fn rename_once(&self, from: &DentryKey, to: &DentryKey, how: RenameHow) -> Result<()> {
+        let plan = self.plan_rename(from.clone(), to.clone(), how).await?;
+        if plan.target.as_ref().is_some_and(|target| target.ino == plan.source.ino) {
             return Ok(());
         }
-        self.must_be_allowed(&ends).await?;
-        self.keep_directory(ends.from.0).await?;
-        match ends.source.kind {
-            Kind::Directory => self.move_tree(&ends).await?,
+        self.check_allowed(&plan).await?;
+        self.ensure_marker(plan.from.0).await?;
+        match plan.source.kind {
+            Kind::Directory => self.move_tree(&plan).await?,
             _ => {
-                let _seen = self.both_seen(&ends).await?;
-                self.move_file(&ends).await?;
+                let _seen = self.wait_for_endpoint(&plan).await?;
+                self.move_file(&plan).await?;
             }
         }
-        let is_file = ends.source.kind == Kind::File;
-        if is_file && self.renamed.note(ends.source.ino, from.1.as_bytes(), to.1.as_bytes()) {
-            self.export_later(ends.source.ino)?;
+        let is_file = plan.source.kind == Kind::File;
+        if is_file && self.renamed.note(plan.source.ino, from.1.as_bytes(), to.1.as_bytes()) {
+            self.export_later(plan.source.ino)?;
         }
         Ok(())
     }
 
-    async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
-        // Attributes that were only listed would count as exact once they are published under the new name.
-        let source = self.exact(self.must(self.find(from.0, &from.1).await?)?).await?;
+    async fn plan_rename(&self, from: DentryKey, to: DentryKey, how: RenameHow) -> Result<RenamePlan> {
+        // Attributes known from a listing must be made authoritative, because they count as such once published under the new
+        // name.
+        let source = self.with_exact_attributes(self.must(self.find(from.0, &from.1).await?)?).await?;
         let target = self.find(to.0, &to.1).await?;
         if target.is_none() {
-            self.must_be_plain(to.0, &to.1, source.kind)?;
+            self.check_not_escape(to.0, &to.1, source.kind)?;
         }
-        Ok(Ends { from, to, source, target, how: How::Rename(how) })
+        Ok(RenamePlan { from, to, source, target, how: MoveKind::Rename(how) })
     }
 
-    /// What POSIX refuses, before any object moves.
-    async fn must_be_allowed(&self, ends: &Ends) -> Result<()> {
-        let is_directory = ends.source.kind == Kind::Directory;
-        if is_directory && self.is_below(ends.to.0, ends.source.ino)? {
+    /// Fails for renames that POSIX refuses, before any object moves.
+    async fn check_allowed(&self, plan: &RenamePlan) -> Result<()> {
+        let is_directory = plan.source.kind == Kind::Directory;
+        if is_directory && self.is_below(plan.to.0, plan.source.ino)? {
             return Err(FsError::CrossesItself.into());
         }
-        let Some(target) = &ends.target else { return Ok(()) };
-        match (ends.how, is_directory, target.kind == Kind::Directory) {
-            (How::Rename(RenameHow::NoReplace), _, _) => Err(Error::EXISTS),
+        let Some(target) = &plan.target else { return Ok(()) };
+        match (plan.how, is_directory, target.kind == Kind::Directory) {
+            (MoveKind::Rename(RenameHow::NoReplace), _, _) => Err(Error::EXISTS),
             (_, true, false) => Err(Error::NOT_DIRECTORY),
             (_, false, true) => Err(Error::IS_DIRECTORY),
-            (_, true, true) => self.must_be_empty(target).await,
+            (_, true, true) => self.check_empty(target).await,
             (_, false, false) => Ok(()),
         }
     }
 
-    /// Waits until the names say what the endpoint did to either key, which does no more meanwhile: an object moves by the tag
-    /// that it is known by.
-    async fn both_seen(
+    /// Waits until the namespace shows what the endpoint did to either key, and blocks the endpoint from changing them: an
+    /// object is moved by its known tag.
+    async fn wait_for_endpoint(
         &self,
-        ends: &Ends,
+        plan: &RenamePlan,
     ) -> Result<(Option<Claim<'_, ObjectKey>>, Option<Claim<'_, ObjectKey>>)> {
-        let key = |place: &Place| {
+        let key = |place: &DentryKey| {
             let prefix = self.layout.directory(&self.names, place.0)?;
             Ok::<_, Error>(object_key(&prefix, place.1.as_bytes()).ok())
         };
-        Ok(match (key(&ends.from)?, key(&ends.to)?) {
+        Ok(match (key(&plan.from)?, key(&plan.to)?) {
             (Some(from), Some(to)) if from != to => {
-                let (from, to) = self.unseen.claim_both(&from, &to).await;
+                let (from, to) = self.endpoint_claims.claim_both(&from, &to).await;
                 (Some(from), Some(to))
             }
-            (Some(one), _) | (None, Some(one)) => (Some(self.unseen.claim(&one).await), None),
+            (Some(one), _) | (None, Some(one)) => (Some(self.endpoint_claims.claim(&one).await), None),
             (None, None) => (None, None),
         })
     }
@@ -229,162 +230,185 @@ impl Filesystem {
         }
     }
 
-    async fn move_file(&self, ends: &Ends) -> Result<()> {
-        let source = self.open_file(ends.source.ino)?;
-        let outcome = match &ends.target {
-            None => self.move_open_file(ends, &source, None).await,
-            Some(target) => self.move_over(ends, &source, target.ino).await,
+    async fn move_file(&self, plan: &RenamePlan) -> Result<()> {
+        let source = self.open_file(plan.source.ino)?;
+        let outcome = match &plan.target {
+            None => self.move_open_file(plan, &source, None).await,
+            Some(target) => self.move_over(plan, &source, target.ino).await,
         };
         let closed = source.close().await;
         outcome.and(closed)
     }
 
-    async fn move_over(&self, ends: &Ends, source: &OpenFile, target: Ino) -> Result<()> {
+    async fn move_over(&self, plan: &RenamePlan, source: &OpenFile, target: Ino) -> Result<()> {
         let target = self.open_file(target)?;
-        let outcome = self.move_open_file(ends, source, Some(&target)).await;
+        let outcome = self.move_open_file(plan, source, Some(&target)).await;
         let closed = target.close().await;
         outcome.and(closed)
     }
 
-    /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
-    async fn move_open_file(&self, ends: &Ends, source: &OpenFile, target: Option<&OpenFile>) -> Result<()> {
-        let (mut work, replaced) = lock_both(source, target).await;
-        self.complete(source, &mut work).await?;
-        self.adopt_if_tried(source, &mut work).await?;
+    /// Moves an open file over another one or to a free name. The files are locked, so that neither is published, moved or
+    /// removed meanwhile.
+    async fn move_open_file(
+        &self,
+        plan: &RenamePlan,
+        source: &OpenFile,
+        target: Option<&OpenFile>,
+    ) -> Result<()> {
+        let (mut state, replaced) = lock_both(source, target).await;
+        self.complete_object(source, &mut state).await?;
+        self.resolve_unconfirmed_upload(source, &mut state).await?;
         let mut was_shared = false;
         let old = match replaced {
-            None => self.move_object(ends, source, &mut work).await?,
+            None => self.move_object(plan, source, &mut state).await?,
             Some((target, mut replaced)) => {
-                self.adopt_if_tried(target, &mut replaced).await?;
-                Box::pin(self.hand_on(ends.to.0, &ends.to.1, target, &mut replaced)).await?;
-                // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
-                self.begin_new(source, &mut work)?;
-                self.commit_locked(source, &mut work, When::Closed).await?;
+                self.resolve_unconfirmed_upload(target, &mut replaced).await?;
+                Box::pin(self.promote_link(plan.to.0, &plan.to.1, target, &mut replaced)).await?;
+                // A program that replaces a file by another expects the new file's bytes at the name, even if the file was just
+                // created.
+                self.begin_new(source, &mut state)?;
+                self.commit_locked(source, &mut state, When::Closed).await?;
                 was_shared = self.names.inode(target.ino)?.nlink > 1;
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
                     _ if was_shared => None,
-                    _ => self.set_aside(target, &mut replaced).await?,
+                    _ => self.preserve_object(target, &mut replaced).await?,
                 };
-                let moved = self.move_object(ends, source, &mut work).await;
-                self.settle_aside(target, &mut replaced, aside, moved.is_ok()).await?;
+                let moved = self.move_object(plan, source, &mut state).await;
+                self.finish_preserving(target, &mut replaced, aside, moved.is_ok()).await?;
                 moved?
             }
         };
-        if was_shared || !self.is_told_by_bucket(source.ino)? {
-            self.names_first().await?;
+        if was_shared || !self.is_restorable_from_bucket(source.ino)? {
+            self.sync_names_unless_write_back().await?;
         }
         if let Some(old) = old {
-            self.delete_moved(&old.object).await?;
+            self.delete_unless_replaced(&old.object).await?;
         }
-        Box::pin(self.show(source, &mut work)).await
+        Box::pin(self.show_at_path(source, &mut state)).await
     }
 
-    /// Whether a look at the bucket would bring back all of a file that lies at its path.
-    fn is_told_by_bucket(&self, ino: Ino) -> Result<bool> {
+    /// Returns whether listing the bucket would restore everything about a file at its path.
+    fn is_restorable_from_bucket(&self, ino: Ino) -> Result<bool> {
         let inode = self.names.inode(ino)?;
         let is_whole = self.lies_at_path(&inode)? && !inode.is_ahead();
         Ok(is_whole && inode.nlink == 1 && self.names.xattrs(ino)?.is_empty())
     }
 
-    /// Before a name goes that has the key of a file with other names: another of them gets it, which the object
-    /// follows. The file's work is held.
-    pub(crate) async fn hand_on(
+    /// Promotes another name of a file to its primary name before the primary name goes; the object moves along. The caller
+    /// holds the file's lock.
+    pub(crate) async fn promote_link(
         &self,
         parent: Ino,
         name: &Name,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
     ) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             let inode = self.names.inode(file.ino)?;
             if inode.nlink < 2 || !self.is_shown(parent, name, &inode)? {
                 return Ok(());
             }
-            self.complete(file, work).await?;
+            self.complete_object(file, state).await?;
             let inode = self.names.inode(file.ino)?;
-            let Some(heir) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
-            let (from, to) = ((parent, name.clone()), heir.clone());
+            let Some(promoted) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
+            let (from, to) = ((parent, name.clone()), promoted.clone());
             let (source, target) = (inode.clone(), Some(inode));
-            let ends = Ends { from, to, source, target, how: How::HandOn };
-            let prefix = self.layout.directory(&self.names, heir.0)?;
-            match object_key(&prefix, heir.1.as_bytes()) {
-                // Somebody else stored an object there: to the bucket the name is that one's.
-                Ok(key) if self.store.find(&key).await?.is_some() => self.probe(heir.0, &heir.1).await?,
-                _ => return self.move_object(&ends, file, work).await.map(drop),
+            let plan = RenamePlan { from, to, source, target, how: MoveKind::PromoteLink };
+            let prefix = self.layout.directory(&self.names, promoted.0)?;
+            match object_key(&prefix, promoted.1.as_bytes()) {
+                // A foreign object at that key: the bucket gives the name to that object.
+                Ok(key) if self.store.find(&key).await?.is_some() => {
+                    self.probe(promoted.0, &promoted.1).await?
+                }
+                _ => return self.move_object(&plan, file, state).await.map(drop),
             }
         }
-        Err(Error::new(libc::EBUSY, "the other names of the file are taken by others all the time"))
+        Err(Error::new(
+            libc::EBUSY,
+            "the other names of the file keep being overwritten in the bucket; try again",
+        ))
     }
 
-    /// Renames an object and its file; returns the object of the file replaced, where that is to be deleted before anybody
-    /// stores under its key.
-    async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
-        let _paths = self.lock_entries(&[&ends.from, &ends.to]).await?;
-        let source = self.names.inode(ends.source.ino)?;
-        if self.names.entry(ends.from.0, &ends.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
+    /// Renames an object and its file. Returns the object of the replaced file if it must be deleted before its key is used
+    /// again.
+    async fn move_object(
+        &self,
+        plan: &RenamePlan,
+        file: &OpenFile,
+        state: &mut WriteState,
+    ) -> Result<Option<ReplacedObject<'_>>> {
+        let _paths = self.lock_entries(&[&plan.from, &plan.to]).await?;
+        let source = self.names.inode(plan.source.ino)?;
+        if self.names.entry(plan.from.0, &plan.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
             return Err(Error::NOT_FOUND);
         }
-        let prefix = self.layout.directory(&self.names, ends.to.0)?;
-        let is_shown = self.layout.has_key(&prefix, &ends.to.1, source.kind);
-        // What lies beside its path comes to its new one at once.
-        let comes = is_shown && source.home.as_ref() == Some(&ends.from) && is_one_object_beside(&source);
-        if !comes && !self.is_shown(ends.from.0, &ends.from.1, &source)? {
-            return self.move_name(ends).await;
+        let prefix = self.layout.directory(&self.names, plan.to.0)?;
+        let is_shown = self.layout.has_key(&prefix, &plan.to.1, source.kind);
+        // An object that is not at its path is moved to the file's new path in the same step.
+        let moves_to_path =
+            is_shown && source.home.as_ref() == Some(&plan.from) && is_one_object_beside(&source);
+        if !moves_to_path && !self.is_shown(plan.from.0, &plan.from.1, &source)? {
+            return self.rename_unshown(plan).await;
         }
         let Some(old) = self.object(&source)? else {
-            return self.move_name(ends).await;
+            return self.rename_unshown(plan).await;
         };
         let key = match is_shown {
-            true => object_key(&prefix, ends.to.1.as_bytes())?,
+            true => object_key(&prefix, plan.to.1.as_bytes())?,
             false => self.content_key(source.ino)?,
         };
         if key == old.key {
-            return self.rename_entry(ends, None).map(|()| None);
+            return self.rename_entry(plan, None).map(|()| None);
         }
         let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
-        let (_changing, _coming) = self.changing(ends);
-        let at_target = self.at_target(ends, is_shown).await?;
+        let (_changing, _coming) = self.mark_both_changing(plan);
+        let target_precondition = self.target_precondition(plan, is_shown).await?;
         let named = |moved: &ObjectRef| {
-            let content = match (comes, is_shown) {
-                (true, _) => self.publication(source.ino, moved, source.size_bytes, None)?,
-                (false, true) => self.relocation(source.ino, &stored(moved))?,
-                (false, false) => self.relocation(source.ino, &stored_at(moved))?,
+            let content = match (moves_to_path, is_shown) {
+                (true, _) => self.publish_op(source.ino, moved, source.size_bytes, None)?,
+                (false, true) => self.relocate_op(source.ino, &stored(moved))?,
+                (false, false) => self.relocate_op(source.ino, &stored_at(moved))?,
             };
-            self.rename_entry(ends, Some(content))?;
+            self.rename_entry(plan, Some(content))?;
             Ok::<_, Error>(moved.etag.clone())
         };
-        // Names that no bucket tells would lead to nothing if they outlived the journal, and so would one that was replaced.
-        let is_target_told = match &ends.target {
-            Some(target) if ends.how != How::HandOn => self.is_told_by_bucket(target.ino)?,
+        // Names that only this machine's metadata has, and replaced ones, must not become durable before the journal of
+        // renames: they would lead to nothing.
+        let is_target_restorable = match &plan.target {
+            Some(target) if plan.how != MoveKind::PromoteLink => {
+                self.is_restorable_from_bucket(target.ino)?
+            }
             _ => true,
         };
-        let is_safe_first = !is_target_told || !self.is_told_by_bucket(source.ino)?;
-        let etag = self.mover()?.rename_object(&old, &key, &at_target, is_safe_first, named).await?;
-        self.references.has_tag(source.ino, &old.etag, &etag);
+        let is_safe_first = !is_target_restorable || !self.is_restorable_from_bucket(source.ino)?;
+        let etag =
+            self.mover()?.rename_object(&old, &key, &target_precondition, is_safe_first, named).await?;
+        self.references.change_etag(source.ino, &old.etag, &etag);
         file.repin(|| self.pin_of(source.ino))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         Ok(None)
     }
 
-    /// What the bucket must have at the new name: the object of the file that is replaced there.
-    async fn at_target(&self, ends: &Ends, is_shown: bool) -> Result<Precondition> {
-        let object = match is_shown && ends.how != How::HandOn {
-            true => self.replaced(ends).await?,
+    /// Returns the precondition for the new key: the object of the replaced file, or none.
+    async fn target_precondition(&self, plan: &RenamePlan, is_shown: bool) -> Result<Precondition> {
+        let object = match is_shown && plan.how != MoveKind::PromoteLink {
+            true => self.object_to_replace(plan).await?,
             false => None,
         };
         Ok(object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag)))
     }
 
-    /// The object that shows at the new name: of the file that is replaced, or what others stored there while that was written.
-    async fn replaced(&self, ends: &Ends) -> Result<Option<ObjectRef>> {
-        let Some(target) = &ends.target else { return Ok(None) };
-        // It may have been stored, or given its key away, since the ends were looked up.
+    /// Returns the object to replace at the new name: that of the target file, or a foreign object stored there while the
+    /// target was written.
+    async fn object_to_replace(&self, plan: &RenamePlan) -> Result<Option<ObjectRef>> {
+        let Some(target) = &plan.target else { return Ok(None) };
+        // The target may have been stored, or have lost its key, since its lookup.
         let target = self.names.inode(target.ino)?;
-        if !self.is_shown(ends.to.0, &ends.to.1, &target)? {
+        if !self.is_shown(plan.to.0, &plan.to.1, &target)? {
             return Ok(None);
         }
-        match self.files.get(target.ino).is_some_and(|file| file.is_overtaken()) {
+        match self.files.get(target.ino).is_some_and(|file| file.is_concurrently_modified()) {
             true => {
                 let key = self.layout.key(&self.names, &target)?;
                 Ok(self.store.find(&key).await?.map(|there| there.object))
@@ -394,122 +418,121 @@ impl Filesystem {
     }
 
     fn mover(&self) -> Result<&Mover> {
-        self.mover
-            .as_deref()
-            .ok_or(Error::new(libc::EXDEV, "only a volume whose names are keys moves objects"))
+        self.mover.as_deref().ok_or(Error::new(libc::EXDEV, "only a volume named by path moves objects"))
     }
 
-    /// Renames what the bucket does not show; returns the object of the file replaced, if it shows that.
-    async fn move_name(&self, ends: &Ends) -> Result<Option<Left<'_>>> {
-        let Some(object) = self.replaced(ends).await? else {
-            return self.rename_entry(ends, None).map(|()| None);
+    /// Renames a file that the bucket does not show. Returns the object of the replaced file if the bucket shows that.
+    async fn rename_unshown(&self, plan: &RenamePlan) -> Result<Option<ReplacedObject<'_>>> {
+        let Some(object) = self.object_to_replace(plan).await? else {
+            return self.rename_entry(plan, None).map(|()| None);
         };
         let _claim = self.claims.claim(&object.key).await;
-        let (_going, _changing) = self.changing(ends);
-        self.rename_entry(ends, None)?;
-        Ok(Some(Left { object, _claim, _changing }))
+        let (_going, _changing) = self.mark_both_changing(plan);
+        self.rename_entry(plan, None)?;
+        Ok(Some(ReplacedObject { object, _claim, _changing }))
     }
 
-    /// Both names: until the old objects are gone, and before the new ones have their name, no look counts.
-    fn changing(&self, ends: &Ends) -> (Changing<'_>, Changing<'_>) {
-        (self.changes.begin(ends.from.0, &ends.from.1), self.changes.begin(ends.to.0, &ends.to.1))
+    /// Marks both names as changing: no observation of them counts until the old objects are gone and the new ones have their
+    /// name.
+    fn mark_both_changing(&self, plan: &RenamePlan) -> (ChangeGuard<'_>, ChangeGuard<'_>) {
+        (self.changes.begin(plan.from.0, &plan.from.1), self.changes.begin(plan.to.0, &plan.to.1))
     }
 
-    /// Deletes what was moved, unless somebody has stored something new there. Where only names on this machine say
-    /// where it is now, they come first: without them the bucket would seem to have dropped the file.
-    pub(super) async fn delete_moved(&self, old: &ObjectRef) -> Result<()> {
+    /// Deletes an object that was moved, unless a new one was stored at its key. If only this machine's metadata has the new
+    /// place, the caller syncs it first: otherwise the file would look removed.
+    pub(super) async fn delete_unless_replaced(&self, old: &ObjectRef) -> Result<()> {
         match self.store.delete(&old.key, Precondition::Matches(old.etag.clone())).await {
             Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn must_be_as_found(&self, ends: &Ends) -> Result<()> {
-        let there = self.names.entry(ends.to.0, &ends.to.1)?.map(|entry| entry.ino);
-        match ends.target.as_ref().map(|target| target.ino) == there {
+    fn check_target_unchanged(&self, plan: &RenamePlan) -> Result<()> {
+        let there = self.names.entry(plan.to.0, &plan.to.1)?.map(|entry| entry.ino);
+        match plan.target.as_ref().map(|target| target.ino) == there {
             true => Ok(()),
-            false if ends.how == How::Rename(RenameHow::NoReplace) => Err(Error::EXISTS),
+            false if plan.how == MoveKind::Rename(RenameHow::NoReplace) => Err(Error::EXISTS),
             false => Err(FsError::Conflict.into()),
         }
     }
 
-    /// The namespace's part: one commit, with what becomes of the content.
-    fn rename_entry(&self, ends: &Ends, content: Option<Op>) -> Result<()> {
-        self.must_be_as_found(ends)?;
-        let (from, to) = (ends.from.clone(), ends.to.clone());
-        // A file that is replaced is open, if only here: its last close purges it.
-        let keep = ends.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
-        let op = match ends.how {
-            How::Rename(how) => Op::Rename { from, to, how, keep },
-            How::HandOn => Op::HandOn { ino: ends.source.ino, parent: to.0, name: to.1 },
+    /// Renames in the namespace, in one commit with the change of the content.
+    fn rename_entry(&self, plan: &RenamePlan, content: Option<Op>) -> Result<()> {
+        self.check_target_unchanged(plan)?;
+        let (from, to) = (plan.from.clone(), plan.to.clone());
+        // A replaced file is open, at least by this call: its last close purges it.
+        let keep = plan.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
+        let op = match plan.how {
+            MoveKind::Rename(how) => Op::Rename { from, to, how, keep },
+            MoveKind::PromoteLink => Op::HandOn { ino: plan.source.ino, parent: to.0, name: to.1 },
         };
-        let (left, reached) = match ends.source.kind {
-            Kind::Directory => (Some((ends.from.0, &ends.from.1)), Some((ends.to.0, &ends.to.1))),
+        let (left, reached) = match plan.source.kind {
+            Kind::Directory => (Some((plan.from.0, &plan.from.1)), Some((plan.to.0, &plan.to.1))),
             _ => (None, None),
         };
         self.commit_with_settings(left, reached, |notes| {
             let ops: Vec<Op> = [op].into_iter().chain(content).chain(notes).collect();
             Ok(self.names.commit_together(&self.ctx(), &ops)?)
         })?;
-        if ends.how == How::HandOn {
+        if plan.how == MoveKind::PromoteLink {
             return Ok(());
         }
-        if let Some(target) = &ends.target {
-            // Of a file that has other names they are still to come.
+        if let Some(target) = &plan.target {
+            // A file with further names still has attributes to export.
             if self.names.inode(target.ino).is_ok_and(|left| left.nlink == 0) {
                 self.exports.remove(target.ino);
             }
             if target.kind == Kind::Directory {
-                self.forget_removed(target);
+                self.forget_removed_directory(target);
             }
         }
         Ok(())
     }
 
-    /// Before its object moves: parts of a stream lie under the old key, which somebody else may need next, and what a
-    /// crash leaves there must not be older than what was synced.
-    async fn complete(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if matches!(work, Dirty::Stream(_)) {
-            self.commit_locked(file, work, When::Closed).await?;
+    /// Completes a file before its object moves: the parts of a stream belong to the old key, which another file may need next,
+    /// and a crash must not leave older content there than was synced.
+    async fn complete_object(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        if matches!(state, WriteState::Stream(_)) {
+            self.commit_locked(file, state, When::Closed).await?;
         }
         match self.names.inode(file.ino)?.is_ahead() {
-            true => self.try_to_show(file, work).await,
+            true => self.try_show_at_path(file, state).await,
             false => Ok(()),
         }
     }
 }
 
-/// The work of one file or two, always in the same order.
+/// Locks one file or two, always in the same order.
 pub(super) async fn lock_both<'f>(
     source: &'f OpenFile,
     target: Option<&'f OpenFile>,
-) -> (MutexGuard<'f, Dirty>, Option<(&'f OpenFile, MutexGuard<'f, Dirty>)>) {
+) -> (MutexGuard<'f, WriteState>, Option<(&'f OpenFile, MutexGuard<'f, WriteState>)>) {
     match target {
-        None => (source.work.lock().await, None),
+        None => (source.write_state.lock().await, None),
         Some(target) if target.ino < source.ino => {
-            let replaced = target.work.lock().await;
-            (source.work.lock().await, Some((target, replaced)))
+            let replaced = target.write_state.lock().await;
+            (source.write_state.lock().await, Some((target, replaced)))
         }
         Some(target) => {
-            let work = source.work.lock().await;
-            (work, Some((target, target.work.lock().await)))
+            let state = source.write_state.lock().await;
+            (state, Some((target, target.write_state.lock().await)))
         }
     }
 }
 
-/// Whether all of an inode's content is one object that lies beside its path.
+/// Returns whether all of an inode's content is one object that is not at its path.
 fn is_one_object_beside(inode: &Inode) -> bool {
     let all = inode.content.only_extent();
     all.is_some_and(|all| all.object.key.is_some() && all.len == inode.size_bytes)
 }
 
-/// What to do with an entry at the new name, and whether a whiteout stays at the old one.
-fn how(flags: u32) -> Result<(RenameHow, bool)> {
+/// Returns how to treat an entry at the new name, and whether to leave a whiteout at the old one.
+fn parse_flags(flags: u32) -> Result<(RenameHow, bool)> {
     let leaves_whiteout = flags & libc::RENAME_WHITEOUT != 0;
     match flags & !libc::RENAME_WHITEOUT {
         0 => Ok((RenameHow::Replace, leaves_whiteout)),
         libc::RENAME_NOREPLACE => Ok((RenameHow::NoReplace, leaves_whiteout)),
         libc::RENAME_EXCHANGE if !leaves_whiteout => Ok((RenameHow::Exchange, false)),
-        _ => Err(Error::new(libc::EINVAL, "renameat2 has no such flags together")),
+        _ => Err(Error::new(libc::EINVAL, "invalid combination of renameat2 flags")),
     }
 }

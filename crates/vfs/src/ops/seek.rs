@@ -1,44 +1,46 @@
-//! Where a file has bytes, and where holes.
+//! `lseek` with SEEK_DATA and SEEK_HOLE.
 
 use std::ops::Range;
 
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::RangeSet;
-use crate::content::write::Dirty;
+use crate::content::write::WriteState;
 use crate::names::handles::Handle;
 use crate::{Error, Filesystem, Result};
 
-/// Length of what is looked at first, in bytes; each further look is at twice as much.
+/// Length of the first range searched, in bytes; it doubles with each further one.
 const FIRST_BYTES: u64 = 64 << 20;
 
-/// What to look for.
+/// Target of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
-    /// Bytes that are stored.
+    /// Stored bytes.
     Data,
     /// A hole, which reads as zeros; the end of the file counts as one.
     Hole,
 }
 
 impl Filesystem {
-    /// The first place from `offset` on where a file has what is looked for. ENXIO where nothing is any more.
+    /// Returns the first offset at or after `offset` that has the target. Fails with ENXIO if there is none.
     pub async fn seek(&self, handle: Handle, offset: u64, whence: Whence) -> Result<u64> {
         let handle = self.handles.file(handle)?;
         if handle.is_stale() {
-            return Err(Error::Stale("it was overwritten in the bucket while it was read".into()));
+            return Err(Error::Stale(
+                "it was overwritten in the bucket while it was read; open it again".into(),
+            ));
         }
         let file = &handle.file;
-        let work = file.work.lock().await;
+        let state = file.write_state.lock().await;
         let pin = file.pin().0;
-        let size = work.size_bytes().unwrap_or_else(|| pin.as_ref().map_or(0, |pin| pin.size_bytes));
-        let data = |range: Range<u64>| match (&*work, &pin) {
+        let size = state.size_bytes().unwrap_or_else(|| pin.as_ref().map_or(0, |pin| pin.size_bytes));
+        let data = |range: Range<u64>| match (&*state, &pin) {
             _ if range.is_empty() => Ok(RangeSet::default()),
-            (Dirty::Memory(_) | Dirty::Stream(_), _) => Ok(RangeSet::from_iter([range])),
-            (Dirty::Local(local), _) => Ok(local.data(range)?),
-            (Dirty::Clean, Some(pin)) => stored(pin, range),
-            (Dirty::Clean, None) => Ok(RangeSet::default()),
+            (WriteState::Memory(_) | WriteState::Stream(_), _) => Ok(RangeSet::from_iter([range])),
+            (WriteState::Local(local), _) => Ok(local.data(range)?),
+            (WriteState::Clean, Some(pin)) => stored(pin, range),
+            (WriteState::Clean, None) => Ok(RangeSet::default()),
         };
-        // A file may have very many holes, and the first that is found ends the search.
+        // A file may have very many holes, and the first match ends the search.
         let mut len = FIRST_BYTES;
         loop {
             let part = offset..offset.saturating_add(len).min(size);
@@ -46,7 +48,7 @@ impl Filesystem {
             match found {
                 Some(at) if at < part.end || part.end == size => return Ok(at),
                 _ if part.end >= size => {
-                    return Err(Error::new(libc::ENXIO, "nothing of it is beyond this offset"));
+                    return Err(Error::new(libc::ENXIO, "no data or hole at or after this offset"));
                 }
                 _ => len = len.saturating_mul(2),
             }
@@ -62,7 +64,7 @@ fn stored(pin: &Pin, range: Range<u64>) -> Result<RangeSet> {
     Ok(stored.collect())
 }
 
-/// `rest` goes from the offset to the end of the file, `data` is within it.
+/// Searches `rest`, the range from the offset to the end; `data` lies within it.
 fn find(data: &RangeSet, rest: Range<u64>, whence: Whence) -> Option<u64> {
     let first = data.iter().next();
     match whence {

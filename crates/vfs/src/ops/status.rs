@@ -1,12 +1,12 @@
-//! What a mount is doing.
+//! Status of a mount.
 
 use meta::Ino;
 use store::mover::Moving;
 
 use crate::Filesystem;
 
-/// `statfs`. The figures are large and constant where neither a quota nor the room of a disk or drive limits them: an object
-/// store has no end.
+/// Result of `statfs`. Where neither a quota nor the size of a disk or drive is known, the figures are large constants, because
+/// an object store has no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are POSIX's")]
 pub struct Statfs {
@@ -18,54 +18,54 @@ pub struct Statfs {
     pub name_bytes_max: u32,
 }
 
-/// A mount's own figures.
+/// Figures of a mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Handles of files that programs have open.
+    /// Open file handles.
     pub open_handles: usize,
-    /// Open files with writes that are not published.
+    /// Open files with unpublished writes.
     pub dirty_files: usize,
     /// Bytes held for writing.
     pub write_bytes: u64,
     /// Bytes held by the block cache.
     pub read_bytes: u64,
-    /// Bytes the namespace tables take.
+    /// Bytes used by the namespace tables.
     pub metadata_bytes: u64,
-    /// Inodes the kernel knows.
+    /// Inodes that the kernel references.
     pub kernel_inodes: usize,
     /// Inodes whose attributes wait to be exported to headers.
     pub exports_waiting: usize,
-    /// Objects that nothing refers to and that wait to be deleted.
+    /// Unused objects that wait for their deletion.
     pub discards_waiting: usize,
-    /// What was renamed and has not moved in the bucket yet.
+    /// Renamed objects that have not moved in the bucket yet.
     pub moving: Moving,
-    /// Conflicts that nobody has resolved.
+    /// Unresolved conflicts.
     pub conflicts: usize,
-    /// What the background lister does.
+    /// State of the background lister.
     pub lister: crate::ListerStatus,
     /// Ops committed to the namespace.
     pub ops: u64,
-    /// The limit all of it stays under, in bytes.
+    /// The memory limit in bytes.
     pub memory_limit_bytes: u64,
 }
 
-/// Where nothing limits: more than anybody asks for.
-const PLENTY: u64 = 1 << 40;
+/// Figure where nothing is limited: more than any program asks for.
+const UNLIMITED: u64 = 1 << 40;
 const BLOCK_SIZE_BYTES: u32 = 4096;
 
 impl Filesystem {
-    /// Has `statfs` and `fallocate` ask `measure` how much room there is where the objects lie.
+    /// Sets the function by which `statfs` and `fallocate` determine the free space of the backing store.
     pub fn measure_room_by(&self, measure: crate::MeasureRoom) {
         self.room.set(measure);
     }
 
-    /// Sizes of the file system: the room there is, if it is known, within the quota at the inode, the tree's before the
-    /// volume's.
+    /// Returns the sizes of the file system: the free space if it is known, limited by the quota at the inode (the tree's
+    /// before the volume's).
     pub fn statfs(&self, ino: Ino) -> crate::Result<Statfs> {
         let quota = self.quota_at(ino)?.unwrap_or_default();
         let sizes = |limit: Option<u64>, used: i64, unit: u64| {
             let used = u64::try_from(used).unwrap_or(0);
-            limit.map_or((PLENTY, PLENTY), |limit| (limit / unit, limit.saturating_sub(used) / unit))
+            limit.map_or((UNLIMITED, UNLIMITED), |limit| (limit / unit, limit.saturating_sub(used) / unit))
         };
         let unit = u64::from(BLOCK_SIZE_BYTES);
         let (mut blocks, mut blocks_free) = sizes(quota.limits.bytes, quota.used.bytes, unit);
@@ -79,7 +79,7 @@ impl Filesystem {
         Ok(Statfs { block_size_bytes, blocks, blocks_free, files, files_free, name_bytes_max })
     }
 
-    /// What the mount is doing.
+    /// Returns the figures of the mount.
     pub fn status(&self) -> Status {
         Status {
             open_handles: self.handles.len(),
@@ -98,7 +98,7 @@ impl Filesystem {
         }
     }
 
-    /// Violations of the namespace's invariants, one line each; none in a healthy mount.
+    /// Returns violations of the namespace's invariants, one line each; none in a healthy mount.
     pub fn check(&self) -> crate::Result<Vec<String>> {
         let violations = meta::invariants::fsck(self.names.engine().as_ref()).map_err(meta::FsError::from)?;
         Ok(violations.into_iter().map(|violation| violation.to_string()).collect())

@@ -1,4 +1,4 @@
-//! Writing and truncating files.
+//! Writes and truncations of files.
 
 use meta::Inode;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use store::StoreError;
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
-use crate::content::publishing::must_not_have_lost;
-use crate::content::write::{Dirty, Local, Memory, Stream, Upload, When, reserve_stream};
+use crate::content::publishing::check_not_lost;
+use crate::content::write::{Local, Memory, Stream, Upload, When, WriteState, reserve_stream};
 use crate::names::handles::Handle;
 use crate::volume::Mapping;
 use crate::{Error, Filesystem, Result};
 
-/// The largest object that S3 and the servers like it promise to hold: 5 TiB, in parts of which each may have 5 GiB.
+/// Maximum length of an object on S3 and compatible servers: 5 TiB, in parts of up to 5 GiB.
 const OBJECT_BYTES_MAX: u64 = 5 << 40;
 
 impl Filesystem {
@@ -22,47 +22,47 @@ impl Filesystem {
         self.write_at(handle, Some(offset), data).await.map(drop)
     }
 
-    /// Writes all of `data` at the end of the file, wherever a front end takes that to be.
+    /// Writes all of `data` at the end of the file; `expected` is where the front end believes the end to be.
     pub async fn append(&self, handle: Handle, expected: u64, data: &[u8]) -> Result<()> {
         if self.write_at(handle, None, data).await? != expected {
-            // It keeps what was written elsewhere.
+            // The front end caches the written bytes at the wrong offset.
             self.invalidations.inode(self.handles.file(handle)?.file.ino);
         }
         Ok(())
     }
 
-    /// Where it was written: without an offset at the end.
+    /// Writes at `offset`, without one at the end; returns the offset written at.
     async fn write_at(&self, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<u64> {
         let written = self.handles.file(handle)?;
         let file = Arc::clone(&written.file);
         let at = {
-            let mut work = file.work.lock().await;
-            let at = offset.unwrap_or_else(|| end_of(&file, &work));
+            let mut state = file.write_state.lock().await;
+            let at = offset.unwrap_or_else(|| end_of(&file, &state));
             self.file_with_room(handle, at, data.len() as u64)?;
-            let outcome = self.write_locked(&file, &mut work, at, data).await;
-            self.note(&file, &work);
+            let outcome = self.write_locked(&file, &mut state, at, data).await;
+            self.update_pending(&file, &state);
             outcome?;
-            written.wrote();
+            written.note_write();
             at
         };
         self.write_through(&file).await?;
         Ok(at)
     }
 
-    /// Stores what was written, where nothing is kept.
+    /// Stores the writes at once if the mount is uncached.
     pub(crate) async fn write_through(&self, file: &OpenFile) -> Result<()> {
         if self.config.is_uncached { self.commit(file, When::Open).await } else { Ok(()) }
     }
 
-    /// Writes all of `data` if that needs no wait, as most writes do: a front end need not keep a copy of the
-    /// bytes for it. `None`: nothing is written, call [`Filesystem::write`].
+    /// Writes all of `data` if that needs no waiting, as is usual, so that the front end need not copy the bytes. `None`:
+    /// nothing was written, call [`Filesystem::write`].
     pub fn write_now(&self, handle: Handle, offset: u64, data: &[u8]) -> Option<Result<()>> {
         self.write_now_if(handle, offset, data, |_, _| true)
     }
 
-    /// The same of [`Filesystem::append`].
+    /// Appends like [`Filesystem::append`] if that needs no waiting.
     pub fn append_now(&self, handle: Handle, expected: u64, data: &[u8]) -> Option<Result<()>> {
-        self.write_now_if(handle, expected, data, |file, work| end_of(file, work) == expected)
+        self.write_now_if(handle, expected, data, |file, state| end_of(file, state) == expected)
     }
 
     fn write_now_if(
@@ -70,7 +70,7 @@ impl Filesystem {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        may_write: impl FnOnce(&OpenFile, &Dirty) -> bool,
+        may_write: impl FnOnce(&OpenFile, &WriteState) -> bool,
     ) -> Option<Result<()>> {
         if self.config.is_uncached {
             return None;
@@ -79,17 +79,17 @@ impl Filesystem {
             Ok(file) => file,
             Err(error) => return Some(Err(error)),
         };
-        let mut work = file.work.try_lock().ok().filter(|work| may_write(&file, work))?;
+        let mut state = file.write_state.try_lock().ok().filter(|state| may_write(&file, state))?;
         let end = offset + data.len() as u64;
-        let is_done = match &mut *work {
-            Dirty::Memory(memory) => {
+        let is_done = match &mut *state {
+            WriteState::Memory(memory) => {
                 let fits = end <= self.config.part_size_bytes && memory.reserve(end);
                 if fits {
                     memory.write(&self.slabs, offset, data);
                 }
                 fits
             }
-            Dirty::Stream(stream) if offset == stream.size_bytes() && stream.is_open() => {
+            WriteState::Stream(stream) if offset == stream.size_bytes() && stream.is_open() => {
                 stream.append_now(&self.slabs, data)
             }
             _ => false,
@@ -97,156 +97,169 @@ impl Filesystem {
         if !is_done {
             return None;
         }
-        self.note(&file, &work);
+        self.update_pending(&file, &state);
         if let Ok(handle) = self.handles.file(handle) {
-            handle.wrote();
+            handle.note_write();
         }
         Some(Ok(()))
     }
 
-    /// The file of a handle that may write, if a range can lie in it.
+    /// Returns the file of a writable handle, if the range is valid.
     pub(crate) fn writable_file(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let handle = self.handles.file(handle)?;
         if !handle.is_writable {
             return Err(Error::BAD_HANDLE);
         }
         if i64::try_from(offset.saturating_add(len)).is_err() {
-            return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
+            return Err(Error::new(libc::EFBIG, "a file cannot be longer than 2^63 - 1 bytes"));
         }
-        must_not_have_lost(&handle)?;
-        self.must_not_be_in_conflict(handle.file.ino)?;
+        check_not_lost(&handle)?;
+        self.check_not_in_conflict(handle.file.ino)?;
         Ok(Arc::clone(&handle.file))
     }
 
-    /// The same, if the file may become as long as the range wants it.
+    /// Like `writable_file`; also fails if the file may not grow to the end of the range.
     pub(crate) fn file_with_room(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let file = self.writable_file(handle, offset, len)?;
-        self.must_have_room(file.ino, offset + len)?;
-        self.must_be_storable(&file, offset + len)?;
+        self.check_quota(file.ino, offset + len)?;
+        self.check_storable(&file, offset + len)?;
         Ok(file)
     }
 
-    /// An error for a length that no store can hold. A file whose path is its key is one object with all of its zeros; a
-    /// file that is longer already can be cut and changed.
-    pub(crate) fn must_be_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
+    /// Fails for a length that no store can hold. A file named by path is one object including its zeros; a file that is longer
+    /// already can still be cut and changed.
+    pub(crate) fn check_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
         if size_bytes <= OBJECT_BYTES_MAX || !self.layout.follows_paths() {
             return Ok(());
         }
         if size_bytes <= file.overlay(self.names.inode(file.ino)?).size_bytes {
             return Ok(());
         }
-        Err(Error::new(libc::EFBIG, "one object holds the file, and the largest has 5 TiB"))
+        Err(Error::new(libc::EFBIG, "the file would exceed 5 TiB, the maximum length of an object"))
     }
 
-    /// Cuts a file, or extends it with a hole.
+    /// Truncates a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
-        self.must_have_room(file.ino, size)?;
-        self.must_be_storable(file, size)?;
-        self.must_not_be_in_conflict(file.ino)?;
+        self.check_quota(file.ino, size)?;
+        self.check_storable(file, size)?;
+        self.check_not_in_conflict(file.ino)?;
         {
-            let mut work = file.work.lock().await;
-            let outcome = self.truncate_locked(file, &mut work, size).await;
-            self.note(file, &work);
+            let mut state = file.write_state.lock().await;
+            let outcome = self.truncate_locked(file, &mut state, size).await;
+            self.update_pending(file, &state);
             outcome?;
         }
         self.write_through(file).await
     }
 
-    /// A file that was just made is empty and to be stored, unless somebody has written it already.
-    pub(crate) fn begin_new(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if work.is_clean() && file.pin().0.is_none() {
-            *work = self.empty(None)?;
-            self.note(file, work);
+    /// Marks a created file as an empty one to be stored, unless it was written already.
+    pub(crate) fn begin_new(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        if state.is_clean() && file.pin().0.is_none() {
+            *state = self.empty(None)?;
+            self.update_pending(file, state);
         }
         Ok(())
     }
 
-    fn empty(&self, base: Option<Arc<Pin>>) -> Result<Dirty> {
+    fn empty(&self, base: Option<Arc<Pin>>) -> Result<WriteState> {
         Ok(match Memory::begin(&self.write_budget, base.clone()) {
-            Some(memory) => Dirty::Memory(memory),
-            None => Dirty::Local(Local::begin_empty(&self.config.cache_dir, base)?),
+            Some(memory) => WriteState::Memory(memory),
+            None => WriteState::Local(Local::begin_empty(&self.config.cache_dir, base)?),
         })
     }
 
-    async fn write_locked(&self, file: &OpenFile, work: &mut Dirty, offset: u64, data: &[u8]) -> Result<()> {
-        self.begin_edit(file, work)?;
+    async fn write_locked(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.begin_edit(file, state)?;
         let end = offset + data.len() as u64;
-        if let Dirty::Memory(memory) = work {
+        if let WriteState::Memory(memory) = state {
             if end <= self.config.part_size_bytes && memory.reserve(end) {
                 memory.write(&self.slabs, offset, data);
                 return Ok(());
             }
-            if offset != memory.size_bytes() || !self.begin_stream(file, work).await? {
-                self.settle(file, work).await?;
+            if offset != memory.size_bytes() || !self.begin_stream(file, state).await? {
+                self.spill_to_disk(file, state).await?;
             }
         }
-        if let Dirty::Stream(stream) = work {
+        if let WriteState::Stream(stream) = state {
             if offset == stream.size_bytes() && stream.is_open() {
                 if !stream.has_room(data.len() as u64) {
                     return Err(Error::new(
                         libc::EFBIG,
-                        "the file is longer than 10,000 parts: mount with a larger --part-size or --memory-limit",
+                        "the file needs more than 10,000 parts: mount with a larger --part-size or --memory-limit",
                     ));
                 }
                 return Ok(stream.append(&self.slabs, data).await?);
             }
-            self.settle(file, work).await?;
+            self.spill_to_disk(file, state).await?;
         }
-        self.begin_edit(file, work)?;
-        if let Dirty::Memory(_) = work {
-            self.settle(file, work).await?;
+        self.begin_edit(file, state)?;
+        if let WriteState::Memory(_) = state {
+            self.spill_to_disk(file, state).await?;
         }
-        let Dirty::Local(local) = work else {
-            return Err(Error::new(libc::EIO, "the file is in no state to write to"));
+        let WriteState::Local(local) = state else {
+            return Err(Error::new(libc::EIO, "the file's write state does not allow this write"));
         };
         Ok(local.write(offset, data)?)
     }
 
-    pub(crate) async fn truncate_locked(&self, file: &OpenFile, work: &mut Dirty, size: u64) -> Result<()> {
-        if size == 0 && !matches!(work, Dirty::Stream(_)) {
-            let base = if work.is_clean() { file.pin().0 } else { work.base().cloned() };
-            *work = self.empty(base)?;
+    pub(crate) async fn truncate_locked(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+        size: u64,
+    ) -> Result<()> {
+        if size == 0 && !matches!(state, WriteState::Stream(_)) {
+            let base = if state.is_clean() { file.pin().0 } else { state.base().cloned() };
+            *state = self.empty(base)?;
             return Ok(());
         }
-        if work.size_bytes() == Some(size) {
+        if state.size_bytes() == Some(size) {
             return Ok(());
         }
-        if let Dirty::Memory(memory) = work
+        if let WriteState::Memory(memory) = state
             && size <= self.config.part_size_bytes
             && memory.reserve(size)
         {
             memory.resize(&self.slabs, size);
             return Ok(());
         }
-        self.settle(file, work).await?;
-        if work.is_clean() {
-            *work = match file.pin().0 {
-                Some(pin) => Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
-                None => Dirty::Local(Local::begin_empty(&self.config.cache_dir, None)?),
+        self.spill_to_disk(file, state).await?;
+        if state.is_clean() {
+            *state = match file.pin().0 {
+                Some(pin) => WriteState::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
+                None => WriteState::Local(Local::begin_empty(&self.config.cache_dir, None)?),
             };
         }
-        let Dirty::Local(local) = work else {
-            return Err(Error::new(libc::EIO, "the file is in no state to resize"));
+        let WriteState::Local(local) = state else {
+            return Err(Error::new(libc::EIO, "the file's write state does not allow a resize"));
         };
         Ok(local.resize(size)?)
     }
 
-    /// The first write to a clean file: over its object, or anew where that is empty.
-    pub(crate) fn begin_edit(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if !work.is_clean() {
+    /// Begins the first write to a clean file: over its content, or anew if that is empty.
+    pub(crate) fn begin_edit(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        if !state.is_clean() {
             return Ok(());
         }
-        *work = match file.pin().0 {
-            Some(pin) if pin.size_bytes > 0 => Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
+        *state = match file.pin().0 {
+            Some(pin) if pin.size_bytes > 0 => {
+                WriteState::Local(Local::begin(&self.config.cache_dir, Some(pin))?)
+            }
             base => self.empty(base)?,
         };
-        // Before it waits for anything: what others store from now on is a conflict.
-        self.note(file, work);
+        // Noted before anything waits: foreign objects stored from now on are conflicts.
+        self.update_pending(file, state);
         Ok(())
     }
 
-    /// Turns memory into a stream; false if there is no memory for one, or no name to store it under.
-    async fn begin_stream(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
+    /// Turns memory into a stream; returns false without memory for one or without a name to store it under.
+    async fn begin_stream(&self, file: &OpenFile, state: &mut WriteState) -> Result<bool> {
         let part_bytes = match self.layout.mapping() {
             Mapping::Whole => self.config.part_size_bytes,
             Mapping::Chunked { bytes } => bytes,
@@ -259,24 +272,25 @@ impl Filesystem {
         self.ensure_volume_record().await?;
         let _path = self.lock_path(file.ino).await?;
         let (described, upload) = loop {
-            let described = self.description_to_store(file, &inode, work.base()).await?;
+            let described = self.description_to_store(file, &inode, state.base()).await?;
             match self.begin_upload(&inode, &described).await {
-                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(file.ino, &why)? => {}
+                Err(Error::Store(StoreError::Invalid(why)))
+                    if self.drop_refused_pending(file.ino, &why)? => {}
                 upload => break (described, upload?),
             }
         };
-        file.set_stream();
-        let mut stream = Stream::begin(upload, (&inode, described), work.base().cloned(), part_bytes, held);
-        if let Dirty::Memory(memory) = &*work {
+        file.mark_streaming();
+        let mut stream = Stream::begin(upload, (&inode, described), state.base().cloned(), part_bytes, held);
+        if let WriteState::Memory(memory) = &*state {
             for piece in memory.pieces() {
                 stream.append(&self.slabs, piece).await?;
             }
         }
-        *work = Dirty::Stream(Box::new(stream));
+        *state = WriteState::Stream(Box::new(stream));
         Ok(true)
     }
 
-    /// Where a stream goes: one object, or one for each chunk.
+    /// Begins the upload of a stream: one object, or one per chunk.
     async fn begin_upload(&self, inode: &Inode, described: &Described) -> Result<Upload> {
         let Described { attributes, tags } = described.clone();
         if let Mapping::Chunked { .. } = self.layout.mapping() {
@@ -290,15 +304,15 @@ impl Filesystem {
         Ok(Upload::Object { parts, key })
     }
 
-    /// What programs see of the writes from now on.
-    pub(crate) fn note(&self, file: &OpenFile, work: &Dirty) {
-        let pending = match work.size_bytes() {
+    /// Updates the state of the unpublished writes that programs see.
+    pub(crate) fn update_pending(&self, file: &OpenFile, state: &WriteState) {
+        let pending = match state.size_bytes() {
             Some(size_bytes) => Pending {
                 is_edited: true,
-                is_dirty: !work.is_published(),
-                is_stream: matches!(work, Dirty::Stream(_)),
+                is_dirty: !state.is_published(),
+                is_stream: matches!(state, WriteState::Stream(_)),
                 size_bytes,
-                data_bytes: work.data_bytes().unwrap_or(size_bytes),
+                data_bytes: state.data_bytes().unwrap_or(size_bytes),
                 touched: Some(self.now()),
             },
             None => Pending::default(),
@@ -307,7 +321,7 @@ impl Filesystem {
     }
 }
 
-/// Where the bytes that a file has now end.
-fn end_of(file: &OpenFile, work: &Dirty) -> u64 {
-    work.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes))
+/// Returns the current end of a file.
+fn end_of(file: &OpenFile, state: &WriteState) -> u64 {
+    state.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes))
 }

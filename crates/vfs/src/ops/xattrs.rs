@@ -8,16 +8,16 @@ use crate::bucket::metadata::USER;
 use crate::objects::OWN;
 use crate::{Error, Filesystem, Result};
 
-/// Where a label of SELinux would be. With SELinux the kernel answers for file systems like this one: that there are none.
+/// Attribute with the SELinux label. With SELinux enabled the kernel answers for file systems like this one, with an error.
 const LABEL: &[u8] = b"security.selinux";
 
-/// What each kind of name begins with (xattr(7)).
+/// The prefixes of extended attributes (xattr(7)).
 const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 impl Filesystem {
-    /// The value of an extended attribute.
+    /// Returns the value of an extended attribute.
     pub async fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Bytes> {
-        self.must_keep(name)?;
+        self.check_xattr_name(name)?;
         if self.is_derived_directory(ino) {
             return Err(FsError::NoData.into());
         }
@@ -34,7 +34,7 @@ impl Filesystem {
         }
     }
 
-    /// The names of an inode's extended attributes, apart from what Tenon keeps in some for itself.
+    /// Returns the names of an inode's extended attributes, except for Tenon's own.
     pub async fn listxattr(&self, ino: Ino) -> Result<Vec<Box<[u8]>>> {
         if self.is_derived_directory(ino) {
             return Ok(Vec::new());
@@ -43,8 +43,8 @@ impl Filesystem {
         Ok(names.into_iter().filter(|name| !name.starts_with(OWN)).collect())
     }
 
-    /// Sets an extended attribute; `flags` are `setxattr`'s. An ACL that is set by somebody who is not in the file's
-    /// group, which `is_in_group` knows of a group id, takes the set-group-id bit away, as a new mode does.
+    /// Sets an extended attribute; `flags` are those of `setxattr`. An ACL set by a caller outside the file's group
+    /// (`is_in_group` tests a group id) removes the set-group-id bit, as a new mode does.
     pub async fn setxattr(
         &self,
         ino: Ino,
@@ -53,14 +53,14 @@ impl Filesystem {
         flags: i32,
         is_in_group: impl FnOnce(u32) -> bool,
     ) -> Result<()> {
-        self.writable()?;
-        self.must_keep(name)?;
-        self.must_not_be_derived_directory(ino)?;
+        self.check_writable()?;
+        self.check_xattr_name(name)?;
+        self.check_not_derived_directory(ino)?;
         let how = match flags {
             0 => XattrHow::Set,
             libc::XATTR_CREATE => XattrHow::Create,
             libc::XATTR_REPLACE => XattrHow::Replace,
-            _ => return Err(Error::new(libc::EINVAL, "an extended attribute is created or replaced")),
+            _ => return Err(Error::new(libc::EINVAL, "invalid flags for setxattr")),
         };
         let value = Bytes::copy_from_slice(value);
         let inode = self.names.inode(ino)?;
@@ -73,7 +73,7 @@ impl Filesystem {
             ops.push(Op::SetAttr { ino, changes });
         }
         ops.push(Op::SetXattr { ino, name: name.into(), value, how });
-        // The mode follows the list.
+        // An ACL changes the mode, which is exported.
         let ops = if name == ACCESS { self.with_export(ino, ops)? } else { ops };
         self.names.commit_together(&self.ctx(), &ops)?;
         if name == ACCESS {
@@ -84,9 +84,9 @@ impl Filesystem {
 
     /// Removes an extended attribute.
     pub async fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.writable()?;
-        self.must_keep(name)?;
-        self.must_not_be_derived_directory(ino)?;
+        self.check_writable()?;
+        self.check_xattr_name(name)?;
+        self.check_not_derived_directory(ino)?;
         let inode = self.names.inode(ino)?;
         if self.is_of_object(&inode, name) {
             return self.change_object_xattr(&inode, name, None, XattrHow::Set).await;
@@ -95,22 +95,22 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A label that somebody has copied here. Where there is none `ls` asks for no other file's, if it hears that there are no labels
-    /// here, instead of that this file has none.
+    /// Returns a label that was copied here. Without one the answer is EOPNOTSUPP: `ls` then stops asking, which it would not
+    /// do for ENODATA.
     fn label(&self, ino: Ino) -> Result<Bytes> {
         match self.names.xattr(ino, LABEL) {
-            Err(FsError::NoData) => Err(Error::new(libc::EOPNOTSUPP, "there are no labels here")),
+            Err(FsError::NoData) => Err(Error::new(libc::EOPNOTSUPP, "SELinux labels are not supported")),
             outcome => Ok(outcome?),
         }
     }
 
-    fn must_keep(&self, name: &[u8]) -> Result<()> {
+    fn check_xattr_name(&self, name: &[u8]) -> Result<()> {
         if Acl::is_name(name) {
             return Ok(());
         }
         if NAME_SPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
             return Ok(());
         }
-        Err(Error::new(libc::EOPNOTSUPP, "no such name space of extended attributes"))
+        Err(Error::new(libc::EOPNOTSUPP, "unsupported namespace of extended attributes"))
     }
 }

@@ -1,4 +1,4 @@
-//! Every kind of volume, and its directories, conform to what a store and its buckets promise.
+//! Every kind of volume, and its directories, pass the conformance tests of stores and buckets.
 
 use crate::world::{Bucket, CHUNKED, World};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ async fn s180_objects_in_chunks_conform() {
     conforms(make, "", Capabilities::ALL).await;
 }
 
-/// What waits in the log is an object already.
+/// Objects that wait in the write-back log count as stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_behind_a_log_conform() {
     let make = async || Bucket::by_inode(Mapping::Whole).await.mount(|config| config.write_back = true).await;
@@ -83,7 +83,7 @@ async fn directories_as_buckets_conform() {
     }
 }
 
-/// Keys of few characters, so that they meet in all ways; some too long for a name.
+/// Returns keys of few distinct characters, so that they collide in many ways; some are too long for a name.
 fn any_text(entropy: &Entropy, pieces_max: u64) -> Vec<u8> {
     let long = vec![b'x'; 250 + entropy.below(8) as usize];
     let pieces: [&[u8]; 12] = [b"a", b"a", b"b", b"/", b"/", b"-", b".", b"%", b"%=", b"\0", b"\xff", &long];
@@ -96,7 +96,7 @@ async fn texts(store: &dyn ObjectStore, request: &ListRequest) -> Vec<Vec<u8>> {
     entries.iter().map(|entry| entry.text().to_vec()).collect()
 }
 
-/// Names are kept by directories, listed by keys: whatever the keys, both say the same as a store that keeps keys.
+/// The namespace orders names by directory, a listing orders keys: listings must equal those of a store that keeps keys.
 #[tokio::test]
 async fn listings_are_those_of_a_store_of_keys() {
     for seed in 0..20 {

@@ -1,7 +1,7 @@
-//! The volume as objects: what Tenon's own S3 endpoint serves, and what the mount shows of it.
+//! The volume as an object store, as Tenon's own S3 endpoint serves it, and what the mount shows of it.
 
+mod concurrent_changes;
 mod conform;
-mod meanwhile;
 mod renames;
 mod settings;
 mod uploads;
@@ -18,7 +18,7 @@ use store::{
 };
 use vfs::{AttributeSource, Caller, DirectoryBuckets, Ino, Invalidation, Kind, Mapping, Objects};
 
-/// A view of the whole volume.
+/// Serves the whole volume as objects.
 fn objects(world: &World) -> Objects {
     Objects::new(world.fs.clone(), b"")
 }
@@ -61,7 +61,7 @@ fn described(user: BTreeMap<String, String>) -> PutOptions {
     PutOptions { attributes: Attributes { user, ..Attributes::default() }, ..PutOptions::default() }
 }
 
-/// Volumes of every kind.
+/// Returns mounts of every kind of volume.
 async fn each() -> Vec<World> {
     let mut worlds = Vec::new();
     for bucket in Bucket::by_inode_each().await {
@@ -72,7 +72,7 @@ async fn each() -> Vec<World> {
     worlds
 }
 
-/// Nothing is wrong with the tables, and no content is left that no file has.
+/// Asserts that the tables are consistent and that no content without a file is left.
 async fn assert_sound(world: &World) {
     world.settle().await;
     assert_eq!(world.fs.check().unwrap(), [""; 0]);
@@ -80,10 +80,10 @@ async fn assert_sound(world: &World) {
 }
 
 #[tokio::test]
-async fn s39_what_is_put_the_mount_shows_at_once() {
+async fn s39_the_mount_shows_a_put_at_once() {
     for world in each().await {
         let objects = objects(&world);
-        // The mount has looked, and believes what it saw.
+        // The mount has looked the name up and caches the answer.
         assert_eq!(errno(world.stat("dir").await), libc::ENOENT);
         put(&objects, "dir/file", "one").await;
         assert_eq!(world.read_file("dir/file").await.unwrap(), b"one");
@@ -106,7 +106,7 @@ async fn s39_what_is_put_the_mount_shows_at_once() {
 }
 
 #[tokio::test]
-async fn s181_what_is_written_is_an_object_when_it_is_closed() {
+async fn s181_a_written_file_is_an_object_after_its_close() {
     for world in each().await {
         let objects = objects(&world);
         let handle = world.create("file").await.unwrap();
@@ -123,7 +123,7 @@ async fn s181_what_is_written_is_an_object_when_it_is_closed() {
         world.close(handle).await.unwrap();
         assert_eq!(get(&objects, "file").await.unwrap(), b"TWO");
         assert_ne!(objects.head(&key("file")).await.unwrap().object.etag, before.object.etag);
-        // One that nothing was written to was none after an fsync.
+        // A created file without writes was no object after an `fsync`.
         let handle = world.create("empty").await.unwrap();
         assert_eq!(get(&objects, "empty").await, None);
         world.fs.fsync(handle).await.unwrap();
@@ -134,7 +134,7 @@ async fn s181_what_is_written_is_an_object_when_it_is_closed() {
 }
 
 #[tokio::test]
-async fn s182_who_reads_an_old_inode_reads_on() {
+async fn s182_readers_of_a_replaced_inode_continue() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         let objects = objects(&world);
@@ -169,13 +169,13 @@ async fn a_hard_link_keeps_the_old_bytes() {
     assert_eq!(
         (attr.mode, attr.uid, attr.nlink),
         (0o755, CALLER.uid, 1),
-        "the right to lend rights does not"
+        "the set-user-id bit is not inherited by other bytes"
     );
     assert_sound(&world).await;
 }
 
 #[tokio::test]
-async fn s186_directories_go_with_their_last_object_unless_they_were_made() {
+async fn s186_implicit_directories_end_with_their_last_object() {
     for world in each().await {
         let objects = objects(&world);
         world.mkdir("made").await.unwrap();
@@ -195,9 +195,9 @@ async fn s186_directories_go_with_their_last_object_unless_they_were_made() {
     }
 }
 
-/// A program saw an empty directory that no listing showed, and that no client could remove.
+/// A program saw an empty directory that no listing showed and no client could remove.
 #[tokio::test]
-async fn s186_a_directory_that_a_program_emptied_is_an_object_until_it_is_deleted() {
+async fn s186_an_emptied_directory_is_an_object_until_its_deletion() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         let objects = objects(&world);
@@ -215,9 +215,9 @@ async fn s186_a_directory_that_a_program_emptied_is_an_object_until_it_is_delete
     }
 }
 
-/// What an object that was beside its directory lost with it was its odd name only.
+/// An object beside a directory of the same name must get its plain name back when the directory is removed.
 #[tokio::test]
-async fn an_object_beside_a_directory_has_its_name_again() {
+async fn a_shadowed_object_gets_its_name_back() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let objects = objects(&world);
     put(&objects, "a", "object").await;
@@ -237,10 +237,10 @@ async fn an_object_beside_a_directory_has_its_name_again() {
     assert_sound(&world).await;
 }
 
-/// A program that removed or renamed the directory left it the odd name, and the plain one became another file's: two had
-/// one key (worlds 1574 and 2694 of both sides).
+/// After a program removed or renamed the directory, the object kept its shadowed name and another file got the plain one: two
+/// files had one key (worlds 1574 and 2694 of both sides).
 #[tokio::test]
-async fn s62_an_object_beside_a_directory_that_a_program_takes_away_has_its_name_again() {
+async fn s62_a_shadowed_object_gets_its_name_back_when_a_program_removes_the_directory() {
     for world in each().await {
         let objects = objects(&world);
         for is_renamed in [false, true] {
@@ -291,9 +291,9 @@ async fn s185_user_metadata_and_tags_are_extended_attributes_both_ways() {
         assert_eq!(
             names(world.fs.listxattr(ino).await.unwrap()),
             ["user.binary", "user.project", "user.tag.a"],
-            "what is no tag stays"
+            "attributes that are not tags stay"
         );
-        // Other bytes: what was said of the old ones is not true any more.
+        // The headers that described the old bytes are dropped.
         let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
         world.fs.write(handle, 0, b"y").await.unwrap();
         world.close(handle).await.unwrap();
@@ -307,7 +307,7 @@ async fn s185_user_metadata_and_tags_are_extended_attributes_both_ways() {
 #[tokio::test]
 async fn posix_attributes_are_headers_both_ways() {
     let mut worlds = each().await;
-    // Nobody else knows yet that attributes are in headers here.
+    // Attributes are taken from headers only where the volume is known to have them.
     worlds.push(Bucket::with_metadata().mount(|config| config.attributes = AttributeSource::Headers).await);
     worlds.remove(2);
     for world in worlds {
@@ -330,7 +330,7 @@ async fn posix_attributes_are_headers_both_ways() {
     }
 }
 
-/// A name changes, and that is all: RenameObject of gigabytes costs nothing.
+/// Only a name changes: RenameObject of gigabytes costs nothing.
 #[tokio::test]
 async fn s192_by_inode_an_object_is_moved_without_a_request() {
     for bucket in Bucket::by_inode_each().await {
@@ -347,7 +347,7 @@ async fn s192_by_inode_an_object_is_moved_without_a_request() {
         assert_eq!(world.stat("to").await.unwrap().ino, before.ino);
         assert_eq!(world.fs.read(reader, 0, 10).await.unwrap(), "bytes");
         world.close(reader).await.unwrap();
-        assert!(world.stat("a").await.is_err(), "nobody had made the directory");
+        assert!(world.stat("a").await.is_err(), "the implicit directory is gone");
         let source = objects.head(&key("to")).await.unwrap().object;
         let below = objects.rename(&source, &key("to/below"), Precondition::None).await;
         assert!(matches!(below, Err(StoreError::Unsupported(_))), "{below:?}");
@@ -355,7 +355,7 @@ async fn s192_by_inode_an_object_is_moved_without_a_request() {
     }
 }
 
-/// It had the tag of the object that it was the beginning of.
+/// The truncated file had the etag of the longer object.
 #[tokio::test]
 async fn s183_a_file_that_was_cut_has_another_tag() {
     for bucket in Bucket::by_inode_each().await {
@@ -378,7 +378,7 @@ async fn s183_a_file_that_was_cut_has_another_tag() {
 }
 
 #[tokio::test]
-async fn s187_nothing_of_tenons_own_is_shown_or_changed() {
+async fn s187_reserved_objects_are_neither_shown_nor_changed() {
     for world in each().await {
         let objects = objects(&world);
         put(&objects, "a", "x").await;
@@ -446,7 +446,7 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn settings_are_kept_beside_the_objects() {
+async fn settings_are_not_objects() {
     use store::Settings;
     for world in each().await {
         let buckets = DirectoryBuckets::new(world.fs.clone());
@@ -472,7 +472,7 @@ async fn settings_are_kept_beside_the_objects() {
 }
 
 #[tokio::test]
-async fn a_change_waits_until_the_front_end_has_heard_of_it() {
+async fn a_change_waits_for_the_front_end_to_invalidate() {
     for world in each().await {
         let mut news = world.fs.invalidations();
         let heard: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
@@ -498,9 +498,9 @@ async fn a_change_waits_until_the_front_end_has_heard_of_it() {
     }
 }
 
-/// What nobody has looked at costs no look.
+/// A put below an unknown directory must not cost a lookup.
 #[tokio::test]
-async fn by_path_a_put_is_one_request_where_the_mount_knows_nothing() {
+async fn by_path_a_put_into_an_unknown_directory_is_one_request() {
     let world = World::new().await;
     let objects = objects(&world);
     let (_, counts) = world.counting(put(&objects, "dir/file", "x")).await;
@@ -539,9 +539,9 @@ async fn listings_page_through_a_large_directory() {
     assert_eq!(listed(&objects, some).await, expected[1501..1511]);
 }
 
-/// An event said so: nobody waits until what is known is too old.
+/// An event reported the change, so the mount shows it before its cached state expires.
 #[tokio::test]
-async fn what_others_do_is_seen_when_it_is_said() {
+async fn foreign_changes_are_shown_on_a_hint() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     bucket.put("dir/a", "one").await;
@@ -569,7 +569,7 @@ async fn what_others_do_is_seen_when_it_is_said() {
     assert_eq!(world.read_file("dir/a/inside").await.unwrap(), b"x");
     bucket.delete("dir/a").await;
     bucket.delete("dir/a/inside").await;
-    // Late, twice, and in the wrong order.
+    // Hints that are late, repeated and out of order.
     for name in ["dir/a", "dir/a/inside", "dir/a"] {
         said(name).await;
     }
@@ -590,7 +590,7 @@ async fn by_path_a_further_name_of_a_file_becomes_an_object_of_its_own() {
     world.assert_healthy().await;
 }
 
-/// It was gone while it was written to.
+/// The file was missing from the endpoint while it was written to.
 #[tokio::test]
 async fn an_empty_file_is_an_object_while_it_is_written_to() {
     for world in each().await {

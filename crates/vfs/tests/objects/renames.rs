@@ -39,7 +39,7 @@ async fn conditions_of_a_move_hold() {
     }
 }
 
-/// It has two names: the object goes to its new key, and the file stays under the other.
+/// One of the file's two names is renamed: the object moves to the new key, and the other name stays.
 #[tokio::test]
 async fn a_file_with_several_names_keeps_the_others() {
     let world = Bucket::in_memory().mount(|_| {}).await;

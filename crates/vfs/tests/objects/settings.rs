@@ -1,4 +1,4 @@
-//! What is set for buckets that are directories: it is a directory's, not a name's.
+//! Settings of buckets that are directories belong to the directory, not to its name.
 
 use super::Objects;
 use crate::world::{Bucket, World};
@@ -16,8 +16,8 @@ async fn set(world: &World, bucket: &str, policy: &'static str) {
     Settings::set(&bucket, "policy", Some(Bytes::from_static(policy.as_bytes()))).await.unwrap();
 }
 
-/// `rmdir` and `mkdir` in the mount: whom the old directory's policy had let in read the new one's files. `mv` lost a
-/// policy that denied.
+/// After `rmdir` and `mkdir` in the mount, users admitted by the old directory's policy could read the new one's files. `mv`
+/// lost a policy that denied access.
 #[tokio::test]
 async fn s480_settings_belong_to_the_directory() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
@@ -36,7 +36,7 @@ async fn s480_settings_belong_to_the_directory() {
     assert_eq!(policy(&again, "moved").await.unwrap(), "closed");
 }
 
-/// By path the name is all there is: a bucket that is made has no settings yet.
+/// By path, settings are stored under the name: a new bucket must not inherit them.
 #[tokio::test]
 async fn s480_a_new_bucket_has_no_settings() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
@@ -48,8 +48,8 @@ async fn s480_a_new_bucket_has_no_settings() {
     assert_eq!(policy(&world, "scratch").await, None);
 }
 
-/// By path, `mv closed moved` through the mount lost a policy that denied, and `rmdir` and `mkdir` left the old directory's
-/// policy to the new one.
+/// By path, `mv closed moved` through the mount lost a policy that denied access, and after `rmdir` and `mkdir` the new
+/// directory had the old one's policy.
 #[tokio::test]
 async fn s550_settings_follow_a_renamed_directory_by_path() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
@@ -72,7 +72,7 @@ async fn s550_settings_follow_a_renamed_directory_by_path() {
     assert_eq!(policy(&again, "two-bucket").await.unwrap(), "new");
 }
 
-/// Several renames before anybody asks for settings, two directories that change places among them.
+/// Several renames before any settings are read, including two directories that swap names.
 #[tokio::test]
 async fn s550_settings_follow_several_renames() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
@@ -96,7 +96,7 @@ async fn s550_settings_follow_several_renames() {
     assert_eq!(left.len(), 3, "{left:?}");
 }
 
-/// A bucket that is made or deleted through the endpoint takes nothing away from a directory that had its name before.
+/// Creating or deleting a bucket through the endpoint must not affect a directory that had its name before.
 #[tokio::test]
 async fn s550_a_new_bucket_leaves_the_settings_of_a_renamed_one() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
@@ -115,7 +115,7 @@ async fn s550_a_new_bucket_leaves_the_settings_of_a_renamed_one() {
     );
 }
 
-/// A rename to a place that is no bucket, and back.
+/// A rename to a place that is not a bucket, and back.
 #[tokio::test]
 async fn s550_a_directory_that_is_no_bucket_has_no_settings() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
@@ -128,7 +128,7 @@ async fn s550_a_directory_that_is_no_bucket_has_no_settings() {
     assert_eq!(policy(&world, "closed").await, None);
 }
 
-/// Versions before kept settings by the directory's name.
+/// Earlier versions stored settings under the directory's name.
 #[tokio::test]
 async fn settings_by_name_are_found_and_moved() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
@@ -140,9 +140,9 @@ async fn settings_by_name_are_found_and_moved() {
     assert_eq!(policy(&world, "b-bucket").await.unwrap(), "by name");
 }
 
-/// A policy that was revoked through one endpoint stayed in force at another one until that was restarted.
+/// A policy that was revoked through one endpoint stayed in force at another one until its restart.
 #[tokio::test(start_paused = true)]
-async fn s480_what_another_endpoint_sets_is_seen_soon() {
+async fn s480_settings_of_another_endpoint_are_seen_soon() {
     let bucket = Bucket::with_metadata();
     let (one, other) = (bucket.mount(|_| {}).await, bucket.elsewhere().mount(|_| {}).await);
     DirectoryBuckets::new(one.fs.clone()).create("shared").await.unwrap();

@@ -1,4 +1,4 @@
-//! Uploads in parts that outlast the call, and the mount, that began them.
+//! Multipart uploads that outlast the call and the mount that began them.
 
 use super::{assert_sound, each, get, key, keys, objects, put, text_map};
 use crate::world::{MIB, pattern};
@@ -74,7 +74,7 @@ async fn s184_uploads_outlast_the_mount() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_given_up_leaves_nothing() {
+async fn an_aborted_upload_leaves_nothing() {
     for world in each().await {
         let objects = objects(&world);
         let id = objects.begin(&key("big"), Attributes::default(), Tags::new()).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_long_part_is_one_object_or_one_for_each_chunk() {
     }
 }
 
-/// An orphan without content has no pin, and the upload was said not to be there.
+/// An orphan without content has no pin, and the upload was reported as missing.
 #[tokio::test]
 async fn an_upload_of_nothing_is_an_empty_object() {
     for world in each().await {

@@ -1,13 +1,13 @@
 //! Conflicts: an object changed in the bucket while a file with the same name was written here.
 //!
-//! Owns the policy, which says whose bytes have the name then, and the record of each conflict until somebody resolves
-//! it. Detects none: that is for those who store (`write::conflict`, and the write-back log).
+//! Owns the policy, which decides whose bytes keep the name, and the record of each conflict until it is resolved. Does not
+//! detect conflicts: the code that stores files does (`write::conflict`, and the write-back log).
 //!
-//! Invariants: the bytes of both sides are stored before the record that names them; a record is durable before the
-//! bucket's side loses the name; there are at most [`CONFLICTS_MAX`] of them.
+//! Invariants: the bytes of both sides are stored before the record that refers to them. A record is durable before the
+//! bucket's side loses the name. There are at most [`CONFLICTS_MAX`] records.
 
-mod names;
-mod overtaken;
+mod background;
+mod copy_name;
 mod record;
 mod resolve;
 
@@ -24,28 +24,28 @@ use store::{ObjectKey, Timestamp};
 use crate::layout::object_key;
 use crate::{Error, Filesystem, Result};
 
-/// What the extended attributes of the root begin with that are records of conflicts.
+/// Prefix of the root's extended attributes that hold conflict records.
 const PREFIX: &[u8] = b"tenon.conflict.";
-/// So many conflicts are known, the newest; of older ones the bytes stay where they are.
+/// Maximum conflict records. The oldest ones are dropped; their bytes stay in the bucket.
 const CONFLICTS_MAX: usize = 1000;
 
-/// Whose bytes have the name, where an object changed in the bucket while its file was written here.
+/// Decides whose bytes keep the name if an object changed in the bucket while its file was written here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictPolicy {
-    /// The bucket's: the file's are kept under `lost+found`, and `close` fails.
+    /// The bucket's bytes keep the name. The file's are kept under `lost+found`, and `close` fails.
     #[default]
     BucketWins,
-    /// The file's: the bucket's are kept under `lost+found`.
+    /// The file's bytes keep the name. The bucket's are kept under `lost+found`.
     FileWins,
-    /// The bucket's, and the file becomes another one beside it.
+    /// The bucket's bytes keep the name. The file's are stored as another file in the same directory.
     KeepBoth,
-    /// As `BucketWins`, and the path takes no writes until somebody has resolved the conflict.
+    /// Like `BucketWins`. In addition, the path takes no writes until the conflict is resolved.
     Fail,
 }
 
 impl ConflictPolicy {
-    /// Whether it is what a volume has that says nothing.
+    /// Returns whether this is the policy of volumes without a setting.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -62,16 +62,16 @@ impl std::fmt::Display for ConflictPolicy {
     }
 }
 
-/// The conflicts that nobody has resolved.
+/// Unresolved conflicts.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
     known: Mutex<BTreeMap<String, Conflict>>,
-    /// How many of them let nobody write.
+    /// Number of conflicts that block writes to their path.
     blocking: AtomicUsize,
 }
 
 impl Conflicts {
-    /// Those that the metadata has.
+    /// Loads the conflict records from the metadata.
     pub(crate) fn load(names: &Namespace) -> Result<Self> {
         let conflicts = Self::default();
         for name in names.xattrs(Ino::ROOT)? {
@@ -80,10 +80,10 @@ impl Conflicts {
             };
             match Conflict::decode(id, &names.xattr(Ino::ROOT, &name)?) {
                 Ok(conflict) => drop(conflicts.lock().insert(id.to_owned(), conflict)),
-                Err(error) => tracing::warn!(id, %error, "the record of a conflict cannot be read"),
+                Err(error) => tracing::warn!(id, %error, "cannot read a conflict record"),
             }
         }
-        conflicts.count();
+        conflicts.update_blocking();
         Ok(conflicts)
     }
 
@@ -91,7 +91,7 @@ impl Conflicts {
         self.lock().len()
     }
 
-    fn count(&self) {
+    fn update_blocking(&self) {
         let blocking = self.lock().values().filter(|conflict| conflict.blocks()).count();
         self.blocking.store(blocking, Ordering::Release);
     }
@@ -102,82 +102,84 @@ impl Conflicts {
 }
 
 impl Filesystem {
-    /// The conflicts that nobody has resolved, the oldest first.
+    /// Returns the unresolved conflicts, oldest first.
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut found: Vec<_> = self.conflicts.lock().values().cloned().collect();
         found.sort_by(|one, other| (one.at, &one.id).cmp(&(other.at, &other.id)));
         found
     }
 
-    /// Whose bytes have the name after a conflict.
+    /// Returns the policy of this volume.
     pub fn conflict_policy(&self) -> ConflictPolicy {
         self.config.conflicts
     }
 
-    /// One of them, by its id.
+    /// Returns a conflict by its id.
     pub fn conflict(&self, id: &str) -> Option<Conflict> {
         self.conflicts.lock().get(id).cloned()
     }
 
-    /// Records a conflict, or what became of it; of too many the oldest goes. It survives the loss of power.
+    /// Writes or updates the record of a conflict, and drops the oldest one if there are too many. The record is durable when
+    /// this returns.
     pub(crate) async fn record_conflict(&self, conflict: &Conflict) -> Result<()> {
         let surplus = (self.conflicts.len() + 1).saturating_sub(CONFLICTS_MAX);
         for oldest in self.conflicts().into_iter().filter(|old| old.id != conflict.id).take(surplus) {
-            tracing::warn!(id = oldest.id, key = %oldest.key, "there are too many conflicts: the oldest is forgotten, its bytes stay");
+            tracing::warn!(id = oldest.id, key = %oldest.key, "too many conflicts: the record of the oldest is dropped, its bytes stay in the bucket");
             self.forget_conflict(&oldest.id)?;
         }
         let (name, value) = (name_of(&conflict.id), conflict.encode().into());
         let op = Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set };
         self.names.commit(&self.ctx(), &op)?;
         self.conflicts.lock().insert(conflict.id.clone(), conflict.clone());
-        self.conflicts.count();
-        self.names_first().await
+        self.conflicts.update_blocking();
+        self.sync_names_unless_write_back().await
     }
 
-    /// A conflict is resolved, or was none.
+    /// Removes the record of a conflict.
     pub(crate) fn forget_conflict(&self, id: &str) -> Result<()> {
         match self.names.commit(&self.ctx(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) }) {
             Ok(_) | Err(FsError::NoData) => {}
             Err(error) => return Err(error.into()),
         }
         self.conflicts.lock().remove(id);
-        self.conflicts.count();
+        self.conflicts.update_blocking();
         Ok(())
     }
 
-    /// The key of a new file beside the one with this key, for the side of a conflict that has not the name.
-    pub(crate) fn key_beside(&self, key: &ObjectKey, at: Timestamp) -> Result<ObjectKey> {
-        names::key_beside(key, at, self.entropy.next_u64()).map_err(|error| Error::Name(error.into()))
+    /// Returns the key of a new file in the same directory, for the side of a conflict that loses the name.
+    pub(crate) fn conflict_copy_key(&self, key: &ObjectKey, at: Timestamp) -> Result<ObjectKey> {
+        copy_name::conflict_copy_key(key, at, self.entropy.next_u64())
+            .map_err(|error| Error::Name(error.into()))
     }
 
-    /// An error while the policy `fail` lets nobody write a file.
-    pub(crate) fn must_not_be_in_conflict(&self, ino: Ino) -> Result<()> {
+    /// Returns an error if the policy `fail` blocks writes to a file.
+    pub(crate) fn check_not_in_conflict(&self, ino: Ino) -> Result<()> {
         if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        // Its name may have gone with the bucket's object.
+        // The file may have lost its name to the bucket's object.
         let lost_in = self.files.get(ino).and_then(|file| self.conflict(&file.conflict()?));
         if let Some(conflict) = lost_in.filter(Conflict::blocks) {
-            return self.must_be_free(&conflict.key);
+            return self.check_key_not_in_conflict(&conflict.key);
         }
         match self.path_key(&self.names.inode(ino)?) {
-            Ok(Some(key)) => self.must_be_free(&key),
+            Ok(Some(key)) => self.check_key_not_in_conflict(&key),
             _ => Ok(()),
         }
     }
 
-    /// The same of a name that nothing has.
-    pub(crate) fn must_be_free_at(&self, dir: Ino, name: &Name) -> Result<()> {
+    /// Like `check_not_in_conflict`, for a name that does not exist yet.
+    pub(crate) fn check_not_in_conflict_at(&self, dir: Ino, name: &Name) -> Result<()> {
         if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         match object_key(&self.layout.directory(&self.names, dir)?, name.as_bytes()) {
-            Ok(key) => self.must_be_free(&key),
+            Ok(key) => self.check_key_not_in_conflict(&key),
             Err(_) => Ok(()),
         }
     }
 
-    fn must_be_free(&self, key: &ObjectKey) -> Result<()> {
+    fn check_key_not_in_conflict(&self, key: &ObjectKey) -> Result<()> {
         match self.conflicts.lock().values().find(|conflict| conflict.blocks() && conflict.key == *key) {
             None => Ok(()),
             Some(Conflict { id, .. }) => Err(Error::Stale(format!(

@@ -1,4 +1,4 @@
-//! What is written down of a conflict.
+//! Conflict records and their encoding.
 
 use serde::{Deserialize, Serialize};
 use store::{ETag, ObjectKey, ObjectRef, Timestamp};
@@ -6,39 +6,39 @@ use store::{ETag, ObjectKey, ObjectRef, Timestamp};
 use super::ConflictPolicy;
 use crate::objects::from_hex;
 
-/// The version that this Tenon writes and reads.
+/// Version of the record format that this Tenon reads and writes.
 const VERSION: u32 = 1;
 
-/// A conflict, and where the bytes of both sides are.
+/// A conflict, with the locations of both sides' bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Tells it from others: 16 hexadecimal digits.
+    /// Unique id: 16 hexadecimal digits.
     pub id: String,
-    /// The object that both sides wanted.
+    /// The key that both sides stored to.
     pub key: ObjectKey,
     /// The file's path from the volume's root.
     pub path: Vec<u8>,
-    /// When it was found.
+    /// When the conflict was detected.
     pub at: Timestamp,
-    /// By which it was settled.
+    /// The policy that was applied.
     pub policy: ConflictPolicy,
-    /// The tag of the bucket's object when it was found; `None`: it was deleted.
+    /// The etag of the bucket's object when the conflict was detected; `None` if it had been deleted.
     pub seen: Option<ETag>,
-    /// Where the bytes that were written here are. `None` while they are being stored, and if they are not complete and
-    /// nothing is left of them.
+    /// The location of the bytes written here. `None` while they are being stored, or if nothing is left of incomplete bytes.
     pub file: Option<Side>,
-    /// Where the bucket's bytes are. `None`: it was deleted there.
+    /// The location of the bucket's bytes; `None` if the object was deleted there.
     pub bucket: Option<Side>,
-    /// Whether the file's bytes are all there: of one edited in place the rest may have gone with the object.
+    /// Whether the file's bytes are complete. If the file was edited in place, the unmodified part may have been lost with the
+    /// object.
     pub is_complete: bool,
 }
 
-/// Where one side's bytes are.
+/// The location of one side's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// The object.
+    /// The object's key.
     pub key: ObjectKey,
-    /// Its tag when it was stored.
+    /// The object's etag when it was stored.
     pub etag: ETag,
 }
 
@@ -49,42 +49,42 @@ impl Side {
 }
 
 impl Conflict {
-    /// Whether the path takes no writes until it is resolved.
+    /// Returns whether the path takes no writes until the conflict is resolved.
     pub fn blocks(&self) -> bool {
         self.policy == ConflictPolicy::Fail
     }
 
-    /// Whether nothing is left of the file's bytes.
+    /// Returns whether nothing is left of the file's bytes.
     pub fn is_gone(&self) -> bool {
         self.file.is_none() && !self.is_complete
     }
 
-    /// The side that has the name.
-    pub(crate) fn named(&self) -> Option<&Side> {
+    /// Returns the side whose object has the name.
+    pub(crate) fn side_at_key(&self) -> Option<&Side> {
         let has_name = |side: &&Side| side.key == self.key;
         self.file.as_ref().filter(has_name).or(self.bucket.as_ref().filter(has_name))
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let written = Written {
+        let written = ConflictRecord {
             v: VERSION,
             key: store::hex(self.key.as_bytes()),
             path: store::hex(&self.path),
             at: self.at.0,
             policy: self.policy,
             seen: self.seen.as_ref().map(|etag| etag.as_str().to_owned()),
-            file: self.file.as_ref().map(place),
-            bucket: self.bucket.as_ref().map(place),
+            file: self.file.as_ref().map(side_record),
+            bucket: self.bucket.as_ref().map(side_record),
             complete: self.is_complete,
         };
         match serde_json::to_vec(&written) {
             Ok(text) => text,
-            Err(error) => unreachable!("numbers and texts are JSON: {error}"),
+            Err(error) => unreachable!("a record is valid JSON: {error}"),
         }
     }
 
     pub(super) fn decode(id: &str, text: &[u8]) -> Result<Self, String> {
-        let written: Written = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let written: ConflictRecord = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if written.v != VERSION {
             return Err(format!("it has version {}, this Tenon knows version {VERSION}", written.v));
         }
@@ -102,32 +102,32 @@ impl Conflict {
     }
 }
 
-/// The record as JSON; keys and paths in hexadecimal, as they need not be text.
+/// The record as JSON. Keys and paths are in hexadecimal, as they may not be valid UTF-8.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct ConflictRecord {
     v: u32,
     key: String,
     path: String,
     at: i64,
     policy: ConflictPolicy,
     seen: Option<String>,
-    file: Option<Place>,
-    bucket: Option<Place>,
+    file: Option<SideRecord>,
+    bucket: Option<SideRecord>,
     complete: bool,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Place {
+struct SideRecord {
     key: String,
     etag: String,
 }
 
-fn place(side: &Side) -> Place {
-    Place { key: store::hex(side.key.as_bytes()), etag: side.etag.as_str().to_owned() }
+fn side_record(side: &Side) -> SideRecord {
+    SideRecord { key: store::hex(side.key.as_bytes()), etag: side.etag.as_str().to_owned() }
 }
 
-fn side(place: Place) -> Result<Side, String> {
-    Ok(Side { key: key(&place.key)?, etag: ETag::new(&place.etag) })
+fn side(side_record: SideRecord) -> Result<Side, String> {
+    Ok(Side { key: key(&side_record.key)?, etag: ETag::new(&side_record.etag) })
 }
 
 fn key(text: &str) -> Result<ObjectKey, String> {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_as_written_and_newer_ones_refused() {
+    fn records_are_read_back_and_newer_versions_refused() {
         let key = |text: &str| ObjectKey::try_from(text).unwrap();
         let side = |text: &str| Some(Side { key: key(text), etag: ETag::new("e") });
         let conflict = Conflict {
@@ -155,10 +155,10 @@ mod tests {
             is_complete: true,
         };
         assert_eq!(Conflict::decode(&conflict.id, &conflict.encode()).unwrap(), conflict);
-        assert_eq!(conflict.named(), conflict.file.as_ref());
+        assert_eq!(conflict.side_at_key(), conflict.file.as_ref());
         let deleted = Conflict { bucket: None, file: side("lost+found/x"), seen: None, ..conflict };
         assert_eq!(Conflict::decode(&deleted.id, &deleted.encode()).unwrap(), deleted);
-        assert_eq!(deleted.named(), None);
+        assert_eq!(deleted.side_at_key(), None);
         let newer = String::from_utf8(deleted.encode()).unwrap().replace("\"v\":1", "\"v\":2");
         assert!(Conflict::decode("x", newer.as_bytes()).unwrap_err().contains("version 2"));
         assert!(Conflict::decode("x", b"{}").is_err());

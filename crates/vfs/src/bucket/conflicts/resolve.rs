@@ -1,4 +1,4 @@
-//! Somebody says which side of a conflict stays.
+//! Resolves conflicts: keeps one side, or both.
 
 use store::{CopyOptions, ObjectKey, Precondition, StoreError};
 
@@ -6,72 +6,72 @@ use super::{Conflict, Side};
 use crate::layout::LOST_AND_FOUND;
 use crate::{Error, Filesystem, Result};
 
-const GONE: Error = Error::new(
+const FILE_BYTES_LOST: Error = Error::new(
     libc::ENOENT,
-    "nothing is left of the file: its object was replaced before it moved; --keep bucket or both",
+    "the file's bytes are lost, as its object was replaced before it moved: use --keep bucket or --keep both",
 );
 
-/// What stays of a conflict.
+/// The sides of a conflict to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// What the bucket had; that may be nothing.
+    /// The bucket's side, which may be a deletion.
     Bucket,
-    /// What was written here.
+    /// The side written here.
     File,
-    /// Both: what has not the name is a file beside it.
+    /// Both sides. The side that lost the name becomes another file in the same directory.
     Both,
 }
 
 impl Filesystem {
-    /// Resolves a conflict, whose record goes. `ESTALE` if the object that would be replaced or deleted is none of the
-    /// two any more.
+    /// Resolves a conflict and removes its record. Returns `ESTALE` if the object to replace or delete belongs to neither side
+    /// any more.
     pub async fn resolve_conflict(&self, id: &str, keep: Keep) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
-        let touched = {
+        let changed_keys = {
             let sides = [conflict.bucket.as_ref(), conflict.file.as_ref()].into_iter().flatten();
             let keys: Vec<_> = sides.map(|side| side.key.clone()).chain([conflict.key.clone()]).collect();
             let _paths = self.lock_keys(&keys.iter().collect::<Vec<_>>()).await?;
             let _claim = self.claims.claim(&conflict.key).await;
             if conflict.is_gone() && keep == Keep::File {
-                return Err(GONE);
+                return Err(FILE_BYTES_LOST);
             }
             if conflict.file.is_none() && !conflict.is_gone() {
-                // Nobody heard whether it got there.
+                // The answer to the upload was lost, so read what is at the key.
                 conflict.file = self.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
             }
-            self.carry_out(&conflict, keep).await.map_err(|error| changed_since(&conflict, error))?
+            self.apply_resolution(&conflict, keep).await.map_err(|error| stale_error(&conflict, error))?
         };
         self.forget_conflict(id)?;
-        for key in touched {
-            self.look_at_key(&key).await?;
+        for key in changed_keys {
+            self.reconcile_key(&key).await?;
         }
         Ok(())
     }
 
-    /// The keys that are not what they were.
-    async fn carry_out(&self, conflict: &Conflict, keep: Keep) -> Result<Vec<ObjectKey>> {
-        let named = conflict.named();
+    /// Stores and deletes objects as `keep` requires. Returns the keys that changed.
+    async fn apply_resolution(&self, conflict: &Conflict, keep: Keep) -> Result<Vec<ObjectKey>> {
+        let named = conflict.side_at_key();
         let (kept, other) = match keep {
             Keep::Bucket => (conflict.bucket.as_ref(), conflict.file.as_ref()),
             Keep::File => (conflict.file.as_ref(), conflict.bucket.as_ref()),
             Keep::Both => return self.keep_both(conflict).await,
         };
         if kept == named {
-            // What has the name may have changed since, and stays so.
-            return self.drop_side(other).await;
+            // Leave the object that has the name as it is, even if it has changed since.
+            return self.delete_side(other).await;
         }
         let there = match named {
-            Some(side) => self.still(side).await?,
+            Some(side) => self.unchanged_precondition(side).await?,
             None => Precondition::Absent,
         };
         match kept {
             Some(side) => {
                 self.copy_side(side, &conflict.key, there).await?;
-                let touched = self.drop_side(Some(side)).await?;
-                // Beside, where it has not the name: it was replaced just now.
+                let changed_keys = self.delete_side(Some(side)).await?;
+                // Delete the other side's object only if it is at another key: otherwise it was replaced just now.
                 let left = other.filter(|other| other.key != conflict.key);
-                Ok([vec![conflict.key.clone()], touched, self.drop_side(left).await?].concat())
+                Ok([vec![conflict.key.clone()], changed_keys, self.delete_side(left).await?].concat())
             }
             None => {
                 self.store.delete(&conflict.key, there).await?;
@@ -80,15 +80,15 @@ impl Filesystem {
         }
     }
 
-    /// What lies under `lost+found` becomes a file beside the other.
+    /// Moves the side under `lost+found` to a new file in the same directory as the other.
     async fn keep_both(&self, conflict: &Conflict) -> Result<Vec<ObjectKey>> {
         let lost = [self.config.prefix.as_slice(), LOST_AND_FOUND.as_bytes(), b"/"].concat();
         let sides = [&conflict.file, &conflict.bucket];
         let is_lost = |side: &&Side| side.key.as_bytes().starts_with(&lost) && side.key != conflict.key;
         let Some(side) = sides.into_iter().flatten().find(is_lost) else { return Ok(Vec::new()) };
-        let there = self.key_beside(&conflict.key, conflict.at)?;
+        let there = self.conflict_copy_key(&conflict.key, conflict.at)?;
         self.copy_side(side, &there, Precondition::Absent).await?;
-        Ok([vec![there], self.drop_side(Some(side)).await?].concat())
+        Ok([vec![there], self.delete_side(Some(side)).await?].concat())
     }
 
     async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
@@ -99,10 +99,10 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Deletes a side's object, unless it has been changed since.
-    async fn drop_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
+    /// Deletes a side's object, unless it has changed since.
+    async fn delete_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
         let Some(side) = side else { return Ok(Vec::new()) };
-        match self.still(side).await {
+        match self.unchanged_precondition(side).await {
             Ok(there) => self.store.delete(&side.key, there).await?,
             Err(Error::Store(StoreError::NotFound(_))) => {}
             Err(error) => return Err(error),
@@ -110,8 +110,8 @@ impl Filesystem {
         Ok(vec![side.key.clone()])
     }
 
-    /// The condition that a side is what it was. One that waited in the write-back log has another tag by now.
-    async fn still(&self, side: &Side) -> Result<Precondition> {
+    /// Returns the precondition that a side is unchanged. An object that waited in the write-back log has another etag by now.
+    async fn unchanged_precondition(&self, side: &Side) -> Result<Precondition> {
         let etag = match side.etag.is_provisional() {
             true => self.store.head(&side.key).await?.object.etag,
             false => side.etag.clone(),
@@ -120,11 +120,11 @@ impl Filesystem {
     }
 }
 
-fn changed_since(conflict: &Conflict, error: Error) -> Error {
+fn stale_error(conflict: &Conflict, error: Error) -> Error {
     match error {
         Error::Store(StoreError::PreconditionFailed(key) | StoreError::NotFound(key)) => {
             Error::Stale(format!(
-                "'{key}' has changed since '{}' came into conflict: look at both; --keep both leaves everything as it is",
+                "'{key}' has changed since the conflict on '{}' was found: compare both sides; --keep both keeps them",
                 conflict.key
             ))
         }

@@ -1,14 +1,15 @@
-//! Content types by the ends of names.
+//! Content types by file name extension.
 //!
-//! A file gets the type of its name when it is made; a type that its object has stays. A rename gives a type only to what
-//! had none, or the one of its old name, as `page.html.part` and `draft.txt` have that become `page.html`.
+//! A new file gets the type of its name. A type that an object already has is kept. A rename changes the type only of files
+//! that have none, or that have the type of their old name: `page.html.part` and `draft.txt` get a new type when they are
+//! renamed to `page.html`.
 
 use meta::{Ino, Inode, Kind};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::Attributes;
 
-/// Types by the end of a name, in lower case and in order (IANA, "Media Types").
+/// Types by extension, in lower case and sorted (IANA, "Media Types").
 const TYPES: [(&str, &str); 124] = [
     ("3gp", "video/3gpp"),
     ("7z", "application/x-7z-compressed"),
@@ -136,7 +137,7 @@ const TYPES: [(&str, &str); 124] = [
     ("zst", "application/zstd"),
 ];
 
-/// The type of a path or name, if its end says one.
+/// Returns the type of a path or name by its extension.
 pub(crate) fn content_type(path: &[u8]) -> Option<&'static str> {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let at = name.iter().rposition(|byte| *byte == b'.').filter(|at| *at > 0)?;
@@ -150,7 +151,7 @@ pub(crate) fn content_type(path: &[u8]) -> Option<&'static str> {
 pub(crate) struct Renamed(Mutex<BTreeMap<Ino, Option<&'static str>>>);
 
 impl Renamed {
-    /// A file is renamed. Whether that can give it another type.
+    /// Records a rename. Returns whether it can change the file's type.
     pub(crate) fn note(&self, ino: Ino, from: &[u8], to: &[u8]) -> bool {
         let (old, new) = (content_type(from), content_type(to));
         let is_other = new.is_some() && old != new;
@@ -160,12 +161,12 @@ impl Renamed {
         is_other
     }
 
-    /// Its headers were stored, or nobody stores any more.
+    /// Forgets a rename, because the headers were stored or are not going to be.
     pub(crate) fn forget(&self, ino: Ino) {
         self.lock().remove(&ino);
     }
 
-    /// The type that a file's headers say from now on.
+    /// Sets the content type in the headers of a renamed file.
     pub(super) fn retype(&self, inode: &Inode, attributes: &mut Attributes) {
         let Some(old) = self.lock().get(&inode.ino).copied() else { return };
         let new = inode.home.as_ref().and_then(|(_, name)| content_type(name.as_bytes()));
@@ -185,12 +186,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order() {
+    fn the_table_is_sorted() {
         assert!(TYPES.is_sorted_by(|(one, _), (next, _)| one < next));
     }
 
     #[test]
-    fn the_last_end_counts() {
+    fn the_last_extension_decides() {
         assert_eq!(content_type(b"a.HTML"), Some("text/html"));
         assert_eq!(content_type(b"a.tar.gz"), Some("application/gzip"));
         for name in [&b"html"[..], b".html", b"a.html/b", b"a/.html", b"a.", b"a.html.part", b"a.\xff"] {

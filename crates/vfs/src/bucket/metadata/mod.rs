@@ -1,20 +1,22 @@
-//! What an object has beside its bytes, and which extended attributes of its file that is.
+//! Object metadata, and its mapping to extended attributes of files.
 //!
-//! User metadata is `user.<name>`, a tag `user.tag.<key>`. What S3 cannot hold in a header of its own, a value that is no
-//! text or a name with capitals, goes into the header `xattr` as s3fs has it; what is too much for S3 stays on this
-//! machine, and so do attributes of other name spaces. POSIX attributes, in any dialect, are none of these.
+//! User metadata is `user.<name>`, a tag is `user.tag.<key>`. Attributes that S3 cannot hold in a header of their own, because
+//! the value is no text or the name has capitals, go into the header `xattr` in the format of s3fs. Attributes that exceed the
+//! limits of S3 stay on this machine, and so do attributes of other name spaces. Headers for POSIX attributes, in any dialect,
+//! are not shown as extended attributes.
 //!
-//! In a volume named by path the object has them. This machine keeps only what waits to be stored with it (`waiting`), and
-//! for a while what it was told (`known`). In a volume named by inode the metadata engine has them (`objects`).
+//! In a volume named by path the object holds these attributes. This machine keeps only changes that are not stored yet
+//! (`pending`), and a cache of what objects have (`cache`). In a volume named by inode the metadata engine holds them
+//! (`objects`).
 
+mod cache;
 mod content_type;
-mod known;
+mod pending;
 mod s3fs;
-mod waiting;
 
+pub(crate) use cache::MetadataCache;
 pub(crate) use content_type::{Renamed, content_type};
-pub(crate) use known::Known;
-pub(crate) use waiting::Turn;
+pub(crate) use pending::PendingLock;
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -24,18 +26,18 @@ use crate::bucket::headers;
 
 pub(crate) const USER: &[u8] = b"user.";
 pub(crate) const TAG: &[u8] = b"user.tag.";
-/// The object's `Content-Type`, among what waits. It is no extended attribute that programs see.
+/// The object's `Content-Type` among the pending changes. Programs do not see it as an extended attribute.
 pub(crate) const CONTENT_TYPE: &[u8] = b"tenon.content-type";
-/// S3 allows so much user metadata, names and values together.
+/// Maximum size of user metadata in S3, names and values together.
 pub(crate) const USER_BYTES_MAX: usize = 2048;
-/// S3 allows so many tags (S3 User Guide, "Object tagging").
+/// Maximum number of tags in S3 (S3 User Guide, "Object tagging").
 const TAGS_MAX: usize = 10;
-/// The longest value of a tag, and the longest key, in characters (as above).
+/// Maximum length of a tag's key and of its value, in characters (S3 User Guide, "Object tagging").
 const TAG_CHARS_MAX: (usize, usize) = (128, 256);
-/// What the names of user metadata begin with on the wire; MinIO counts it as well.
+/// The prefix of user metadata headers on the wire. MinIO counts it towards the limit.
 const PREFIX_BYTES: usize = "x-amz-meta-".len();
 
-/// What is stored together with an object's bytes.
+/// Metadata that is stored together with an object's bytes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Described {
     pub(crate) attributes: Attributes,
@@ -48,11 +50,11 @@ impl From<Attributes> for Described {
     }
 }
 
-/// Changes of extended attributes by name, in the order in which they find room; `None`: it goes.
+/// Changes of extended attributes by name; `None` removes the attribute. If space is short, names that sort first get it.
 pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Bytes>>;
 
 impl Described {
-    /// The same with changes, as far as an object can hold them.
+    /// Returns this metadata with `changes` applied, as far as an object can hold them.
     pub(crate) fn with(mut self, changes: &Changes) -> Self {
         if let Some(Some(value)) = changes.get(CONTENT_TYPE) {
             self.attributes.content_type = text(value).map(str::to_owned);
@@ -64,7 +66,9 @@ impl Described {
             if let Some(tag) = name.strip_prefix(TAG).and_then(text) {
                 self.tags.remove(tag);
             }
-            if let Some(plain) = name.strip_prefix(USER).and_then(text).filter(|name| !is_others(name)) {
+            if let Some(plain) =
+                name.strip_prefix(USER).and_then(text).filter(|name| !has_other_meaning(name))
+            {
                 user.remove(plain);
             }
             if let Some(packed) = &mut packed {
@@ -97,7 +101,7 @@ impl Described {
         self
     }
 
-    /// The extended attributes that these are.
+    /// Returns this metadata as extended attributes.
     pub(crate) fn xattrs(&self) -> BTreeMap<Vec<u8>, Bytes> {
         let mut found = xattrs_of(&self.attributes);
         for (tag, value) in &self.tags {
@@ -110,7 +114,7 @@ impl Described {
     }
 }
 
-/// The extended attributes that an object's headers say.
+/// Returns the extended attributes in an object's headers.
 pub(crate) fn xattrs_of(attributes: &Attributes) -> BTreeMap<Vec<u8>, Bytes> {
     let mut found = s3fs::unpack(attributes.user.get(s3fs::HEADER)).unwrap_or_default();
     found.retain(|name, _| is_packable(name));
@@ -123,32 +127,32 @@ pub(crate) fn xattrs_of(attributes: &Attributes) -> BTreeMap<Vec<u8>, Bytes> {
     found
 }
 
-/// Whether an extended attribute is one of the object's, where the object has them.
+/// Returns whether an extended attribute belongs to the object, in volumes where objects hold them.
 pub(crate) fn is_of_object(name: &[u8]) -> bool {
     name.starts_with(USER)
 }
 
-/// The user metadata that an extended attribute is, if it can be that of an object.
+/// Returns the user metadata for an extended attribute; `None` if an object cannot hold it as such.
 pub(crate) fn user_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
     let is_token =
         |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
     let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX && value.len() <= USER_BYTES_MAX;
     let user = name.strip_prefix(USER).filter(|user| !user.is_empty() && user.iter().all(is_token))?;
     let user = std::str::from_utf8(user).ok().filter(|_| is_short && !name.starts_with(TAG))?;
-    text(value).filter(|value| !is_others(user) && value.trim() == *value).map(|value| (user, value))
+    text(value).filter(|value| !has_other_meaning(user) && value.trim() == *value).map(|value| (user, value))
 }
 
-/// Whether an extended attribute may go into the header that holds several.
+/// Returns whether an extended attribute may go into the shared header `xattr`.
 fn is_packable(name: &[u8]) -> bool {
     name.starts_with(USER) && !name.starts_with(TAG) && std::str::from_utf8(name).is_ok()
 }
 
-/// Whether user metadata of this name says something else.
-fn is_others(name: &str) -> bool {
-    headers::is_posix(name) || name == s3fs::HEADER || headers::is_of_bytes(name)
+/// Returns whether user metadata of this name has another meaning, so that it is no extended attribute.
+fn has_other_meaning(name: &str) -> bool {
+    headers::is_posix(name) || name == s3fs::HEADER || headers::describes_content(name)
 }
 
-/// The tag that an extended attribute is, if it can be one.
+/// Returns the tag for an extended attribute; `None` if it cannot be a tag.
 pub(crate) fn tag_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
     let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX;
     let (tag, value) = (text(name.strip_prefix(TAG)?)?, text(value)?);
@@ -157,7 +161,7 @@ pub(crate) fn tag_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'
     (is_short && fits).then_some((tag, value))
 }
 
-/// Whether S3 allows a text in a tag (S3 User Guide, "Object tagging").
+/// Returns whether S3 allows a text in a tag (S3 User Guide, "Object tagging").
 fn is_tag(text: &str) -> bool {
     text.chars().all(|c| c.is_alphanumeric() || c == ' ' || "+-=._:/@".contains(c))
         && !text.starts_with("aws:")
@@ -167,19 +171,19 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
 }
 
-/// Whether user metadata has room for a pair in place of what it has under the name.
+/// Returns whether user metadata has space for a pair, which replaces the present one of that name.
 fn has_room(user: &BTreeMap<String, String>, name: &str, value: &str) -> bool {
     let others = user.iter().filter(|(other, _)| *other != name);
     let taken: usize = others.map(|(name, value)| wire_bytes(name, value)).sum();
     taken + wire_bytes(name, value) <= USER_BYTES_MAX
 }
 
-/// Whether user metadata is not too much for S3.
+/// Returns whether user metadata is within the limit of S3.
 pub(crate) fn fits(user: &BTreeMap<String, String>) -> bool {
     user.iter().map(|(name, value)| wire_bytes(name, value)).sum::<usize>() <= USER_BYTES_MAX
 }
 
-/// What a pair counts, in bytes. What is not ASCII travels in base64, as one RFC 2047 word.
+/// Returns the size in bytes that S3 counts for a pair. Values that are not ASCII are sent in base64, as one RFC 2047 word.
 fn wire_bytes(name: &str, value: &str) -> usize {
     const WORD_BYTES: usize = "=?UTF-8?B??=".len();
     let is_plain = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_none() {
+    fn unrepresentable_attributes_are_no_user_metadata() {
         assert!(user("project", b"apollo") && user("who", "größe ☃".as_bytes()));
         assert!(!user("Project", b"x") && !user("a b", b"x") && !user("", b"x"));
         assert!(!user("a", b"two\nlines") && !user("a", b"\xff") && !user("a", b" x"));
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_go_where_they_can_and_come_back_as_they_were() {
+    fn changes_are_stored_where_they_fit_and_read_back() {
         let all: &[(&str, &[u8])] = &[
             ("user.project", b"apollo"),
             ("user.tag.stage", b"raw"),
@@ -227,13 +231,17 @@ mod tests {
         for (name, value) in &all[..5] {
             assert_eq!(found.get(name.as_bytes()).map(|found| &found[..]), Some(*value), "{name}");
         }
-        assert_eq!(described.clone().with(&set(all)), described, "once more changes nothing");
+        assert_eq!(
+            described.clone().with(&set(all)),
+            described,
+            "applying the same changes again has no effect"
+        );
         let gone = all.iter().map(|(name, _)| (name.as_bytes().to_vec(), None)).collect();
         assert_eq!(described.with(&gone), Described::default());
     }
 
     #[test]
-    fn what_is_too_much_for_s3_is_left_out() {
+    fn attributes_beyond_the_limits_of_s3_are_left_out() {
         let long = [b'x'; 1500];
         let described =
             Described::default().with(&set(&[("user.a", &long), ("user.b", &long), ("user.c", b"y")]));
@@ -245,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_called_xattr_that_is_not_of_s3fs_stays() {
+    fn a_header_named_xattr_in_another_format_is_kept() {
         let theirs =
             Attributes { user: [("xattr".to_owned(), "mine".to_owned())].into(), ..Attributes::default() };
         let described = Described::from(theirs).with(&set(&[("user.binary", b"\xff")]));

@@ -1,5 +1,5 @@
-//! Extended attributes in one header, as s3fs has them: `x-amz-meta-xattr` is a JSON object in percent form, of full names
-//! with values in base64.
+//! Extended attributes in one header, in the format of s3fs: `x-amz-meta-xattr` is a percent-encoded JSON object that maps full
+//! names to base64 values.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,13 +7,13 @@ use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::collections::BTreeMap;
 
-/// The header's name among user metadata.
+/// The name of the header among user metadata.
 pub(super) const HEADER: &str = "xattr";
 
-/// What a header leaves as it is.
+/// Characters to percent-encode.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The attributes that a header holds, none if there is no header; `None`: it is something else.
+/// Returns the attributes in a header, empty without a header. `None` if the header has another format.
 pub(super) fn unpack(header: Option<&String>) -> Option<BTreeMap<Vec<u8>, Bytes>> {
     let Some(header) = header else { return Some(BTreeMap::new()) };
     let json = percent_decode_str(header).decode_utf8().ok()?;
@@ -23,7 +23,7 @@ pub(super) fn unpack(header: Option<&String>) -> Option<BTreeMap<Vec<u8>, Bytes>
     pairs.into_iter().map(value).collect()
 }
 
-/// The header that holds attributes. Names that are no text are none of s3fs's.
+/// Returns the header for a set of attributes. All names must be valid text.
 pub(super) fn pack(attributes: &BTreeMap<Vec<u8>, Bytes>) -> String {
     let pair = |(name, value): (&Vec<u8>, &Bytes)| {
         (String::from_utf8_lossy(name).into_owned(), STANDARD.encode(value))
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_s3fs_writes_is_read() {
+    fn headers_written_by_s3fs_are_read() {
         let header = "%7B%22user.color%22%3A%22Ymx1ZQ%3D%3D%22%2C%22user.empty%22%3A%22%22%7D".to_owned();
         let found = unpack(Some(&header)).unwrap();
         assert_eq!(found[&b"user.color"[..]], "blue");

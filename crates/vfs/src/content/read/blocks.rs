@@ -1,10 +1,10 @@
-//! The block cache: pieces of immutable objects in memory, bounded.
+//! The block cache: ranges of immutable objects in memory, bounded.
 //!
-//! A block is entered before its bytes are there, so that two readers share one request; it becomes evictable once
-//! they are. A file has blocks of every object that it consists of; those of an object that it left behind go when
+//! A block is inserted before its bytes have arrived, so that two readers share one request; it can be evicted once they have.
+//! A file has blocks of every object that it consists of; blocks of an object that the file no longer uses are evicted when
 //! room is needed.
 //!
-//! Invariant: bytes held by blocks <= the budget, but for what a single read needs to go on.
+//! Invariant: blocks hold at most the budget, except for what a single read needs to make progress.
 
 use bytes::Bytes;
 use meta::Ino;
@@ -18,13 +18,13 @@ use tokio::sync::Notify;
 use crate::content::budget::{Budget, Held};
 use crate::content::slab::SLAB_BYTES;
 
-/// A piece of an object, there or on its way.
+/// A range of an object, cached or being fetched.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Which bytes of the object.
+    /// The range of the object.
     pub(crate) range: Range<u64>,
     outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
-    landed: Notify,
+    completed: Notify,
     used: AtomicBool,
     _held: Held,
 }
@@ -33,45 +33,45 @@ impl Block {
     /// Waits for the bytes.
     pub(crate) async fn bytes(&self) -> Result<Bytes, Arc<StoreError>> {
         loop {
-            let landed = self.landed.notified();
+            let completed = self.completed.notified();
             if let Some(outcome) = self.outcome.get() {
                 return outcome.clone();
             }
-            landed.await;
+            completed.await;
         }
     }
 
-    /// Hands the bytes, or why there are none, to everybody who waits. The first call counts.
-    pub(crate) fn land(&self, outcome: Result<Bytes, Arc<StoreError>>) {
+    /// Sets the bytes, or the error of the fetch, and wakes all waiters. Only the first call has an effect.
+    pub(crate) fn complete(&self, outcome: Result<Bytes, Arc<StoreError>>) {
         let _ = self.outcome.set(outcome);
-        self.landed.notify_waiters();
+        self.completed.notify_waiters();
     }
 
-    fn is_there(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.outcome.get().is_some()
     }
 }
 
-/// All blocks of a mount.
+/// All cached blocks of a mount.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     budget: Budget,
     inner: Mutex<Inner>,
 }
 
-/// Blocks that are gone are dropped from the queue when it has at least so many entries.
+/// Minimum length of the queue before dropped blocks are removed from it.
 const SWEEP_AT_MIN: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Inner {
     files: HashMap<Ino, HashMap<ETag, Object>>,
-    /// How long the queue may become before it is swept.
+    /// Length of the queue at which dropped blocks are removed from it.
     sweep_at: usize,
-    /// In order of entry; looked at from the front when room is needed.
+    /// Blocks in order of insertion; eviction starts at the front.
     queue: VecDeque<(Ino, Weak<Block>)>,
 }
 
-/// The blocks of one object by where they begin.
+/// The blocks of one object by their offset.
 type Object = BTreeMap<u64, Arc<Block>>;
 
 impl Blocks {
@@ -83,13 +83,13 @@ impl Blocks {
         self.budget.held_bytes()
     }
 
-    /// How much one of `readers` may read ahead.
+    /// Returns how far one of `readers` may read ahead.
     pub(crate) fn window_bytes(&self, readers: usize) -> u64 {
         // Whole slabs, so that blocks and large reads have the same ends.
         (self.budget.limit_bytes() / 2 / readers.max(1) as u64).next_multiple_of(SLAB_BYTES as u64)
     }
 
-    /// The blocks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
+    /// Returns the blocks that cover the beginning of `range`, ascending and without a gap; they may end before `range` does.
     pub(crate) fn find(&self, ino: Ino, etag: &ETag, range: &Range<u64>) -> Vec<Arc<Block>> {
         let inner = self.lock();
         let Some(object) = inner.object(ino, etag) else { return Vec::new() };
@@ -106,8 +106,9 @@ impl Blocks {
         found
     }
 
-    /// Enters blocks of at most `piece` bytes for the parts of `range` that nobody has or fetches; the caller
-    /// fetches what it is handed. Beyond `must` (what a read waits for) it stops where memory ends.
+    /// Inserts blocks of at most `piece` bytes for the parts of `range` that are neither cached nor being fetched; the caller
+    /// fetches the blocks returned. Blocks that begin before `must` (the end of what a read waits for) are always inserted,
+    /// later ones only while there is memory.
     pub(crate) fn reserve(
         &self,
         ino: Ino,
@@ -123,15 +124,17 @@ impl Blocks {
             while start < gap.end {
                 // Pieces end at multiples of their size, so that aligned reads find themselves in one.
                 let end = (start / piece * piece + piece).min(gap.end);
-                let Some(held) = self.room(&mut inner, end - start, start < must) else { return reserved };
+                let Some(held) = self.make_room(&mut inner, end - start, start < must) else {
+                    return reserved;
+                };
                 let block = Arc::new(Block {
                     range: start..end,
                     outcome: OnceLock::new(),
-                    landed: Notify::new(),
+                    completed: Notify::new(),
                     used: AtomicBool::new(false),
                     _held: held,
                 });
-                inner.enter(ino, etag, block.clone());
+                inner.insert(ino, etag, block.clone());
                 reserved.push(block);
                 start = end;
             }
@@ -139,22 +142,22 @@ impl Blocks {
         reserved
     }
 
-    /// Enters bytes that came by another way, if there is room.
+    /// Caches bytes that did not come through a fetch, if there is room.
     pub(crate) fn insert(&self, ino: Ino, etag: &ETag, bytes: Bytes) {
         for block in self.reserve(ino, etag, 0..bytes.len() as u64, 0, bytes.len().max(1) as u64) {
             let range = block.range.start as usize..block.range.end as usize;
-            block.land(Ok(bytes.slice(range)));
+            block.complete(Ok(bytes.slice(range)));
         }
     }
 
-    /// Forgets blocks that failed, so that the next reader asks again.
+    /// Drops blocks that failed, so that the next reader fetches them again.
     pub(crate) fn discard(&self, ino: Ino, failed: &[Arc<Block>]) {
         let mut inner = self.lock();
         failed.iter().for_each(|block| inner.remove(ino, block));
     }
 
-    /// Drops what lies before `end` of an object. Buffers that are recycled at once are still in the processor's cache.
-    pub(crate) fn passed(&self, ino: Ino, etag: &ETag, end: u64) {
+    /// Drops the blocks of an object before `end`. Buffers that are reused at once are still in the processor's cache.
+    pub(crate) fn drop_before(&self, ino: Ino, etag: &ETag, end: u64) {
         let mut inner = self.lock();
         let Some(object) = inner.files.get_mut(&ino).and_then(|file| file.get_mut(etag)) else { return };
         while let Some(first) = object.first_entry().filter(|first| first.get().range.end <= end) {
@@ -163,12 +166,12 @@ impl Blocks {
         inner.prune(ino, etag);
     }
 
-    /// An object has another tag now, for the same bytes.
-    pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
+    /// Moves the blocks of an object to its new tag, under which it has the same bytes.
+    pub(crate) fn retag(&self, ino: Ino, before: &ETag, now: &ETag) {
         let mut inner = self.lock();
         let Some(file) = inner.files.get_mut(&ino) else { return };
         let Some(object) = file.remove(before) else { return };
-        // What is on its way need not come any more from where the object was.
+        // Blocks still being fetched stay under the old tag: the object may be gone from its old key.
         let (there, coming): (Object, Object) =
             object.into_iter().partition(|(_, block)| matches!(block.outcome.get(), Some(Ok(_))));
         for (etag, blocks) in [(before, coming), (now, there)] {
@@ -179,18 +182,18 @@ impl Blocks {
         inner.prune(ino, before);
     }
 
-    /// Forgets a file.
+    /// Drops all blocks of a file.
     pub(crate) fn forget(&self, ino: Ino) {
         self.lock().files.remove(&ino);
     }
 
-    fn room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
+    fn make_room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
         loop {
             if let Some(held) = self.budget.try_hold(bytes) {
                 return Some(held);
             }
             if !inner.evict_one() {
-                return must.then(|| self.budget.hold_anyway(bytes));
+                return must.then(|| self.budget.hold_beyond_limit(bytes));
             }
         }
     }
@@ -225,7 +228,7 @@ impl Inner {
         gaps
     }
 
-    fn enter(&mut self, ino: Ino, etag: &ETag, block: Arc<Block>) {
+    fn insert(&mut self, ino: Ino, etag: &ETag, block: Arc<Block>) {
         let object = self.files.entry(ino).or_default().entry(etag.clone()).or_default();
         object.insert(block.range.start, block.clone());
         self.queue.push_back((ino, Arc::downgrade(&block)));
@@ -235,12 +238,12 @@ impl Inner {
         }
     }
 
-    /// Drops the oldest block that is there and was not used since it was last looked at.
+    /// Evicts the oldest block that has its bytes and was not used since the last pass (second chance).
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.queue.len() * 2 {
             let Some((ino, queued)) = self.queue.pop_front() else { return false };
             let Some(block) = queued.upgrade() else { continue };
-            if !block.is_there() || block.used.swap(false, Ordering::Relaxed) {
+            if !block.is_complete() || block.used.swap(false, Ordering::Relaxed) {
                 self.queue.push_back((ino, queued));
                 continue;
             }
@@ -250,7 +253,7 @@ impl Inner {
         false
     }
 
-    /// Its object may have another tag than when it was entered.
+    /// Removes a block. All tags are searched, as its object may have been retagged since.
     fn remove(&mut self, ino: Ino, block: &Arc<Block>) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         for object in file.values_mut() {
@@ -264,7 +267,7 @@ impl Inner {
         }
     }
 
-    /// Forgets an object without blocks, and a file without objects.
+    /// Removes an object without blocks and a file without objects.
     fn prune(&mut self, ino: Ino, etag: &ETag) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         if file.get(etag).is_some_and(Object::is_empty) {
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_gaps_are_fetched() {
+    fn only_gaps_are_reserved() {
         let blocks = Blocks::new(1000);
         assert_eq!(blocks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)[0].range, 10..20);
         assert_eq!(ranges(&blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
@@ -302,21 +305,28 @@ mod tests {
         let blocks = Blocks::new(100);
         let first = blocks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
         assert_eq!(ranges(&first), [0..50, 50..100]);
-        assert!(blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "what is on its way stays");
-        assert_eq!(blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "but what must be, is");
-        first.iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 50]))));
+        assert!(
+            blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(),
+            "blocks being fetched are not evicted"
+        );
+        assert_eq!(
+            blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(),
+            1,
+            "blocks that a read waits for exceed the budget"
+        );
+        first.iter().for_each(|block| block.complete(Ok(Bytes::from_static(&[0; 50]))));
         drop(first);
         assert_eq!(blocks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
         assert!(blocks.held_bytes() <= 150);
     }
 
-    /// What was read of a file was read again once its object had moved, as a copy has another tag.
+    /// After a rename moved an object, its file's blocks were fetched again, because the copy has another tag.
     #[test]
-    fn what_is_there_stays_under_another_tag() {
+    fn cached_blocks_move_to_the_new_tag() {
         let blocks = Blocks::new(1000);
         let reserved = blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 10);
-        reserved[..2].iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 10]))));
-        blocks.has_tag(Ino(2), &etag("a"), &etag("b"));
+        reserved[..2].iter().for_each(|block| block.complete(Ok(Bytes::from_static(&[0; 10]))));
+        blocks.retag(Ino(2), &etag("a"), &etag("b"));
         assert_eq!(ranges(&blocks.find(Ino(2), &etag("b"), &(0..30))), [0..10, 10..20]);
         assert_eq!(ranges(&blocks.find(Ino(2), &etag("a"), &(20..30))), [20..30]);
         blocks.discard(Ino(2), &reserved);
@@ -325,10 +335,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_block_is_asked_for_again() {
+    async fn a_failed_block_is_fetched_again() {
         let blocks = Blocks::new(100);
         let failed = blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10);
-        failed[0].land(Err(Arc::new(StoreError::Unavailable("down".into()))));
+        failed[0].complete(Err(Arc::new(StoreError::Unavailable("down".into()))));
         assert!(failed[0].bytes().await.is_err());
         blocks.discard(Ino(2), &failed);
         assert_eq!(blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10).len(), 1);

@@ -1,4 +1,4 @@
-//! Moves object bytes into blocks and out to readers.
+//! Fetches object bytes into blocks and gathers them for readers.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -11,19 +11,19 @@ use super::blocks::{Block, Blocks};
 use crate::content::pin::Piece;
 use crate::content::slab::{SLAB_BYTES, SlabPool};
 
-/// One request and the adjoining blocks it fills.
+/// One request and the adjacent blocks that it fills.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) ino: Ino,
     pub(crate) object: Arc<ObjectRef>,
-    /// Where the bytes that the file has of the object end.
+    /// End of the bytes that the file uses of the object.
     end: u64,
     if_match: Option<ETag>,
     blocks: Vec<Arc<Block>>,
 }
 
 impl Fetch {
-    /// Cuts blocks into requests of adjoining ones.
+    /// Groups adjacent blocks into requests.
     pub(crate) fn split(ino: Ino, piece: &Piece, blocks: Vec<Arc<Block>>) -> Vec<Self> {
         let end = piece.within(&piece.range).end;
         let mut fetches: Vec<Self> = Vec::new();
@@ -47,7 +47,8 @@ impl Fetch {
         ends.map_or(0..0, |(first, last)| first.range.start..last.range.end)
     }
 
-    /// Fetches; every block lands, with bytes or with the error. Returns what the answer said of the object.
+    /// Sends the request and completes every block, with bytes or with the error. Returns the object's metadata from the
+    /// answer.
     pub(crate) async fn run(
         self,
         store: &dyn ObjectStore,
@@ -59,7 +60,7 @@ impl Fetch {
             Err(error) => {
                 cache.discard(self.ino, &self.blocks);
                 let error = Arc::new(error);
-                self.blocks.iter().for_each(|block| block.land(Err(error.clone())));
+                self.blocks.iter().for_each(|block| block.complete(Err(error.clone())));
                 None
             }
         }
@@ -82,7 +83,7 @@ impl Fetch {
                 let taken = buffer.fill(&piece[..piece.len().min(wanted - buffer.len())]);
                 piece = piece.slice(taken..);
             }
-            block.land(Ok(buffer.freeze()));
+            block.complete(Ok(buffer.freeze()));
         }
         Ok(object.meta)
     }
@@ -101,7 +102,7 @@ fn ended_early(object: &ObjectRef, end: u64) -> StoreError {
     StoreError::Corrupt(format!("'{}' ended before its byte {end}", object.key))
 }
 
-/// A recycled slab for whole pieces, exact memory for small ones.
+/// A recycled slab for full blocks, memory of the exact size for small ones.
 enum Buffer {
     Slab(crate::content::slab::Slab, usize),
     Exact(BytesMut),
@@ -145,7 +146,7 @@ impl Buffer {
     }
 }
 
-/// The bytes of `range` out of blocks that cover it; no copy where one block holds them all.
+/// Returns the bytes of `range` from blocks that cover it, without a copy if one block holds all of them.
 pub(crate) async fn gather(blocks: &[Arc<Block>], range: Range<u64>) -> Result<Bytes, Arc<StoreError>> {
     let cut = |block: &Block, bytes: &Bytes| {
         let start = range.start.max(block.range.start) - block.range.start;

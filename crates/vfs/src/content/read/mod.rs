@@ -1,7 +1,7 @@
 //! Reading: blocks of immutable objects, fetched ahead in parallel.
 //!
-//! `readahead` decides what to fetch (pure), `fetch` moves it, `blocks` holds it. A block belongs to one inode and
-//! one etag, so nothing here is ever invalidated: another etag is other bytes.
+//! `readahead` decides what to fetch (pure), `fetch` fetches it, `blocks` caches it. A block is keyed by inode and etag, so the
+//! cache needs no invalidation: other bytes have another etag.
 
 pub(crate) mod blocks;
 pub(crate) mod fetch;

@@ -1,36 +1,37 @@
-//! How far to read ahead of one handle. Pure: positions in, ranges out.
+//! Read-ahead of one handle. Pure: positions in, ranges out.
 
 use std::ops::Range;
 
-/// Requests of the kernel overtake each other by this much on several threads.
+/// Maximum reordering of a sequential reader's requests by the kernel's threads.
 const DISORDER_BYTES: u64 = 4 << 20;
-/// So many reads close to each other are one reader whose requests overtake each other.
+/// Consecutive reads close to each other after which a handle counts as sequential with reordered requests.
 const NEAR_READS: u32 = 4;
 /// A sequential reader's first window.
 const WINDOW_MIN_BYTES: u64 = 1 << 20;
-/// The largest window: four requests of [`FETCH_BYTES_MAX`] under way.
+/// The largest window: four requests of [`FETCH_BYTES_MAX`] in flight.
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
-/// One request fetches at most this much.
+/// Maximum bytes of one request.
 const FETCH_BYTES_MAX: u64 = 8 << 20;
-/// An object up to this long is fetched whole wherever it is read.
+/// Objects up to this length are fetched whole, wherever they are read.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// What a random read fetches at least.
+/// Minimum bytes fetched by a random read.
 const RANDOM_BYTES: u64 = 128 << 10;
 
-/// One handle's pattern of access.
+/// Access pattern of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct Readahead {
-    /// Where the next sequential read would begin.
+    /// Offset at which the next sequential read would begin.
     expected: u64,
-    /// End of what was asked for ahead; 0 after a jump.
+    /// End of the ranges requested ahead; 0 after a jump.
     frontier: u64,
     window: u64,
-    /// Reads in a row that were close to the one before.
+    /// Consecutive reads that were close to the previous one.
     near: u32,
 }
 
 impl Readahead {
-    /// The requests that a read of `read` should start, in a file of `size` bytes with `window_max` of memory.
+    /// Returns the requests that a read of `read` should start, in a file of `size` bytes and with `window_max` bytes of
+    /// memory.
     pub(crate) fn plan(&mut self, read: Range<u64>, size: u64, window_max: u64) -> Vec<Range<u64>> {
         let read = read.start..read.end.min(size);
         if read.is_empty() {
@@ -47,17 +48,17 @@ impl Readahead {
         self.ahead(read.end, size, window_max.min(WINDOW_MAX_BYTES))
     }
 
-    /// A sequential reader does not come back to what lies before this.
+    /// Returns the offset below which a sequential reader does not read again.
     pub(crate) fn passed(&self) -> u64 {
         self.read_in_order().saturating_sub(DISORDER_BYTES)
     }
 
-    /// How far a sequential reader has come.
+    /// Returns how far a sequential reader has read; 0 for a random one.
     pub(crate) fn read_in_order(&self) -> u64 {
         if self.frontier == 0 { 0 } else { self.expected }
     }
 
-    /// Whether the read goes on where the last one ended, give or take what overtakes it.
+    /// Returns whether the read continues the previous one, allowing for reordered requests.
     fn is_sequential(&mut self, read: &Range<u64>) -> bool {
         let follows = read.start == self.expected;
         let is_near =
@@ -66,7 +67,7 @@ impl Readahead {
         follows || is_near && (self.frontier > 0 || self.near >= NEAR_READS)
     }
 
-    /// New requests are made only when a good part of the window is used up, so that they stay large.
+    /// Returns the requests that refill the window. It is refilled only once half of it is used, so that requests stay large.
     fn ahead(&mut self, end: u64, size: u64, window_max: u64) -> Vec<Range<u64>> {
         let left = self.frontier.saturating_sub(end);
         if self.frontier >= size || (self.frontier > end && left > self.window / 2) {

@@ -1,4 +1,4 @@
-//! Assembly: ranges of an edited file become an object; what did not change is copied inside the store.
+//! Assembly: ranges of an edited file become one object; unchanged ranges are copied inside the store.
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
@@ -13,16 +13,16 @@ use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::{push_zeros, total};
 use crate::content::read::readahead::WHOLE_BYTES_MAX;
 
-/// S3 allows this many parts.
+/// S3's maximum number of parts.
 const PARTS_MAX: u64 = 10_000;
-/// S3's smallest part but the last; also the smallest worth a copy.
+/// S3's minimum length of a part except the last; also the shortest range that is worth a part copy.
 pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
-/// A shorter file is stored in one request, however short the parts of streams are.
+/// Minimum part length of assemblies, whatever the part size of streams is: a shorter file is stored in one request.
 const ASSEMBLED_BYTES_MIN: u64 = 1 << 20;
-/// Parts of one file under way at the same time.
+/// Parts of one file in flight.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Ranges of an edited file that become one object, one after the other.
+/// Ranges of an edited file that are concatenated into one object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Assembly<'l> {
     pub(super) local: &'l Local,
@@ -30,7 +30,7 @@ pub(super) struct Assembly<'l> {
 }
 
 impl Assembly<'_> {
-    /// The ranges of the file that a range of the object holds.
+    /// Returns the ranges of the file that a range of the object holds.
     fn of_object(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut found = Vec::new();
         let mut at = 0;
@@ -45,19 +45,19 @@ impl Assembly<'_> {
         found
     }
 
-    /// The one object, and where in it, that holds a range of the file which was not written. A part copy asks for
-    /// its tag.
+    /// Returns the object, and the range in it, that holds an unwritten range of the file, if it is a single one. The caller's
+    /// part copy is conditional on the object's tag.
     fn copied_from(&self, range: &Range<u64>) -> Option<(Arc<ObjectRef>, Range<u64>)> {
         let sources = self.local.sources(range.clone());
         let ([Source::Base(_)], Some(base)) = (sources.as_slice(), self.local.base()) else { return None };
-        // What cannot be looked up is read, and says why.
+        // An error is reported by the read that follows.
         match base.cut(range.clone()).ok()?.as_slice() {
             [Cut::Stored(within, piece)] => Some((piece.object.clone(), piece.within(within))),
             _ => None,
         }
     }
 
-    /// Whether no byte of a range of the object passes through this process' memory: it is copied in the store, or is zeros.
+    /// Returns whether a range of the object needs no memory of this process: it is copied in the store or consists of zeros.
     fn takes_no_memory(&self, range: &Range<u64>) -> bool {
         let runs = self.of_object(range);
         let is_copied = matches!(runs.as_slice(), [run] if self.copied_from(run).is_some());
@@ -78,12 +78,12 @@ impl Filesystem {
         let size = total(assembly.runs);
         if size <= self.assembled_part_bytes() {
             let stored = async {
-                let body = self.merged(assembly, &(0..size)).await?;
+                let body = self.read_merged(assembly, &(0..size)).await?;
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
                 self.store.put(key, body, options).await
             };
             let permits = self.assembling_permits(assembly, &(0..size));
-            return self.assembling.take_permits(permits, Box::pin(stored)).await;
+            return self.assembling.run_with_permits(permits, Box::pin(stored)).await;
         }
         let upload = self.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
@@ -132,13 +132,13 @@ impl Filesystem {
                 false => upload.copy_part(number, &object, within).await,
             };
         }
-        let sent = async { upload.put_part(number, self.merged(assembly, &range).await?).await };
+        let sent = async { upload.put_part(number, self.read_merged(assembly, &range).await?).await };
         let permits = self.assembling_permits(assembly, &range);
-        self.assembling.take_permits(permits, Box::pin(sent)).await
+        self.assembling.run_with_permits(permits, Box::pin(sent)).await
     }
 
-    /// How many parts' memory a range of the object takes; zeros take none. A range longer than there is memory for goes
-    /// alone.
+    /// Returns how many parts' worth of memory a range of the object takes; zeros take none. A range larger than all permits
+    /// takes all of them.
     fn assembling_permits(&self, assembly: Assembly<'_>, range: &Range<u64>) -> u32 {
         let is_data = |source: &Source| !matches!(source, Source::Zeros(_));
         let sources = assembly.of_object(range).into_iter().flat_map(|run| assembly.local.sources(run));
@@ -147,8 +147,8 @@ impl Filesystem {
         permits.clamp(1, self.config.assembled_parts() as u64) as u32
     }
 
-    /// A range of the object, from wherever its bytes are.
-    async fn merged(&self, assembly: Assembly<'_>, range: &Range<u64>) -> Result<Payload, StoreError> {
+    /// Reads a range of the object from its various sources.
+    async fn read_merged(&self, assembly: Assembly<'_>, range: &Range<u64>) -> Result<Payload, StoreError> {
         let mut payload = Payload::default();
         let runs = assembly.of_object(range);
         for source in runs.into_iter().flat_map(|run| assembly.local.sources(run)) {
@@ -171,7 +171,8 @@ impl Filesystem {
                 }
             };
             let within = piece.within(&range);
-            // The server has a sum of that: bytes that changed on the way must not be stored as the file's.
+            // A whole object is read whole, because the server has a checksum of it: bytes corrupted in transit must not be
+            // stored as the file's.
             let is_whole = base.object().is_some() && base.size_bytes <= WHOLE_BYTES_MAX;
             let options = GetOptions {
                 range: (!is_whole).then(|| within.clone()),
@@ -193,15 +194,15 @@ impl Filesystem {
     }
 }
 
-/// The parts of an object of `size` bytes: of the configured size; where these would be too many, those that take no memory are
-/// joined, and only where that is not enough all are larger.
+/// Splits an object of `size` bytes into parts of the configured size. If these are too many, parts that take no memory are
+/// joined; if there still are too many, all parts are larger.
 fn parts(size: u64, configured: u64, takes_no_memory: impl Fn(&Range<u64>) -> bool) -> Vec<Range<u64>> {
     let is_allowed = |parts: &[Range<u64>]| parts.len() as u64 <= PARTS_MAX;
     let equal = equal_parts(size, configured);
     if is_allowed(&equal) {
         return equal;
     }
-    // So that the joined ones are at most half of those allowed, and the rest is left for bytes that were written.
+    // Joined parts use at most half of the allowed number, so that the rest is left for bytes that were written.
     let joined = join(equal, size.div_ceil(PARTS_MAX / 2), takes_no_memory);
     if is_allowed(&joined) {
         return joined;
@@ -215,7 +216,7 @@ fn equal_parts(size: u64, part_bytes: u64) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Neighbours that take no memory become one part, of at most `bytes_max`.
+/// Joins adjacent parts that take no memory into parts of at most `bytes_max`.
 fn join(
     parts: Vec<Range<u64>>,
     bytes_max: u64,
@@ -250,9 +251,9 @@ mod tests {
         assert_eq!(parts(20 * MIB, 8 * MIB, |_| true), [0..8 * MIB, 8 * MIB..16 * MIB, 16 * MIB..20 * MIB]);
     }
 
-    /// A byte that changes in an object of 5 TiB costs a part of the configured size and not one of 525 MB.
+    /// Changing a byte of a 5 TiB object must cost a part of the configured size, not one of 525 MB.
     #[test]
-    fn what_was_written_of_a_long_file_goes_up_in_parts_of_the_configured_size() {
+    fn written_ranges_of_a_long_file_go_up_in_parts_of_the_configured_size() {
         let changed = 3 * TIB..3 * TIB + 1;
         let is_unchanged = |range: &Range<u64>| range.end <= changed.start || changed.end <= range.start;
         let parts = parts(5 * TIB, 8 * MIB, is_unchanged);

@@ -1,7 +1,7 @@
-//! Commit: the bytes are stored, then named.
+//! Commit: the bytes are stored first, then named.
 //!
-//! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
-//! so that another may succeed; what one does that meets somebody else's object is in `conflict`.
+//! Invariant: data is durable before the metadata that names it. A failed commit keeps the unpublished writes, so that a later
+//! one may succeed; `conflict` handles commits that meet a foreign object.
 
 use meta::{Ino, Inode, Kind, Op, Stored};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use store::{
 };
 
 use super::assemble::Assembly;
-use super::conflict::Settled;
-use super::{Dirty, Local, Memory, Stream, When, precondition};
+use super::conflict::Resolution;
+use super::{Local, Memory, Stream, When, WriteState, precondition};
 use crate::bucket::headers;
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
@@ -20,81 +20,87 @@ use crate::layout::{content_keys, relocated, stored, whole};
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Filesystem, Result};
 
-/// A shorter file is stored whole at an `fsync` too: that is one request, as a delta is.
+/// A shorter file is stored whole at `fsync` too: that takes one request, like a delta.
 const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
 
 impl Filesystem {
-    /// Publishes a file's writes, if it has any and still has a name.
+    /// Publishes a file's unpublished writes if the file has a name.
     pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
         let published = async {
-            let mut work = file.work.lock().await;
-            self.commit_locked(file, &mut work, when).await?;
-            // Also one that nothing was written to.
+            let mut state = file.write_state.lock().await;
+            self.commit_locked(file, &mut state, when).await?;
+            // A created file counts as published even if nothing was written to it.
             file.set_new(false);
-            if file.names_wait() {
-                self.names_first().await?;
-                file.names_are_synced();
+            if file.has_unsynced_names() {
+                self.sync_names_unless_write_back().await?;
+                file.mark_names_synced();
             }
             Ok(())
         };
-        file.publishing.take(Box::pin(published)).await
+        file.publishing.run(Box::pin(published)).await
     }
 
-    /// The same for who holds the file's work already. By inode, files are assembled when nobody has them open any
-    /// more; by path, when the first does not.
-    pub(crate) async fn commit_locked(&self, file: &OpenFile, work: &mut Dirty, when: When) -> Result<()> {
-        if work.is_assembled() {
+    /// Like `commit`, for a caller that already holds the file's `write_state`. A file named by inode is assembled at its last
+    /// close, a file named by path at its first.
+    pub(crate) async fn commit_locked(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+        when: When,
+    ) -> Result<()> {
+        if state.is_assembled() {
             return Ok(());
         }
         let _path = self.lock_path(file.ino).await?;
-        work.follow(file);
+        state.rebase_on_pin(file);
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() {
             return Ok(());
         }
         if let Some(key) = self.path_key(&inode)?
-            && (when == When::Closed || !self.goes_beside(work, &inode)?)
+            && (when == When::Closed || !self.is_delta_enough(state, &inode)?)
         {
-            return self.commit_at_path(file, work, &inode, &key).await;
+            return self.commit_at_path(file, state, &inode, &key).await;
         }
-        match work.is_published() {
+        match state.is_published() {
             true => Ok(()),
-            false => self.commit_by_inode(file, work, &inode, When::Open).await,
+            false => self.commit_by_inode(file, state, &inode, When::Open).await,
         }
     }
 
-    /// Whether a delta does for a file that stays open and whose object is at its path: which still has a part of it. An
-    /// object that waits in the write-back log has another tag once it is up, by which nobody would know it again.
-    fn goes_beside(&self, work: &Dirty, inode: &Inode) -> Result<bool> {
-        let (Dirty::Local(local), Some(object)) = (work, self.object(inode)?) else { return Ok(false) };
+    /// Returns whether a delta is enough for a file that stays open and whose object is at its path: the file must keep a part
+    /// of that object. An object waiting in the write-back log does not count, because its tag changes when it is uploaded and
+    /// would no longer identify the file.
+    fn is_delta_enough(&self, state: &WriteState, inode: &Inode) -> Result<bool> {
+        let (WriteState::Local(local), Some(object)) = (state, self.object(inode)?) else { return Ok(false) };
         Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
             && !object.etag.is_provisional()
-            && (local.is_published() || self.leaves(local, &object.key)?))
+            && (local.is_published() || self.leaves_part_in(local, &object.key)?))
     }
 
-    /// Stores a file at its path that lies elsewhere: under a key of its own, as its path could not be a key before,
-    /// or partly beside, as its mount died while it was open. Where that fails it stays there: nothing is lost, and it
-    /// is tried again.
-    pub(crate) async fn show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if let Err(error) = self.try_to_show(file, work).await {
-            tracing::warn!(ino = %file.ino, %error, "a file is not shown in the bucket yet; it is tried again");
+    /// Stores a file at its path whose bytes are elsewhere: under a key of its own because its path could not be a key before,
+    /// or partly in deltas because its mount died while it was open. On failure the file stays where it is, nothing is lost,
+    /// and the background exporter retries.
+    pub(crate) async fn show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        if let Err(error) = self.try_show_at_path(file, state).await {
+            tracing::warn!(ino = %file.ino, %error, "a file could not be stored at its path in the bucket yet; retrying");
             self.export_later(file.ino)?;
         }
         Ok(())
     }
 
-    pub(crate) async fn try_to_show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+    pub(crate) async fn try_show_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let is_shown = match inode.object() {
             Some(_) => !inode.is_ahead() && self.lies_at_path(&inode)?,
-            // What was not stored yet its commit shows.
-            None => !work.is_clean(),
+            // A file that was never stored is shown by its commit.
+            None => !state.is_clean(),
         };
         if is_shown || inode.home.is_none() {
             return Ok(());
         }
         match self.path_key(&inode)? {
-            Some(key) => self.store_at_path(file, work, &inode, &key).await,
+            Some(key) => self.store_at_path(file, state, &inode, &key).await,
             None => Ok(()),
         }
     }
@@ -102,29 +108,29 @@ impl Filesystem {
     async fn store_at_path(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<()> {
         if inode.kind == Kind::File {
-            if work.is_clean() {
-                *work = Dirty::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
+            if state.is_clean() {
+                *state = WriteState::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
             }
             let _path = self.lock_path(file.ino).await?;
-            return self.commit_at_path(file, work, inode, key).await;
+            return self.commit_at_path(file, state, inode, key).await;
         }
         let body = inode.target.clone().unwrap_or_default();
         match self.store_new(inode, body, Precondition::Absent).await {
             Err(Error::Store(StoreError::PreconditionFailed(_))) => {
-                match self.adopt_tried(file, work, inode, key).await? {
+                match self.adopt_unconfirmed_upload(file, state, inode, key).await? {
                     true => Ok(()),
-                    false => self.give_name_away(inode),
+                    false => self.detach_name(inode),
                 }
             }
             stored => {
                 stored?;
-                let beside = content_keys(&self.names.content_of(inode)?).into_iter().collect();
-                self.discard_beside(inode, beside).await
+                let released = content_keys(&self.names.content_of(inode)?).into_iter().collect();
+                self.discard_detached(inode, released).await
             }
         }
     }
@@ -132,130 +138,141 @@ impl Filesystem {
     async fn commit_at_path(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<()> {
         let _claim = self.claims.claim(key).await;
-        let mut described = self.description_to_store(file, inode, work.base()).await?;
+        let mut described = self.description_to_store(file, inode, state.base()).await?;
         self.ensure_volume_record().await?;
-        file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
+        file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
         loop {
-            let base = precondition(work.base(), key);
-            match self.upload(work, key, &described, base.clone()).await {
+            let base = precondition(state.base(), key);
+            match self.upload(state, key, &described, base.clone()).await {
                 Ok(object) => {
-                    let published = self.published(file, work, inode, &object, described).await;
-                    return self.or_keep(published, work);
+                    let published = self.finish_publish(file, state, inode, &object, described).await;
+                    return self.restore_on_failure(published, state);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    let is_ours = self.adopt_tried(file, work, inode, key).await?;
-                    if !is_ours || precondition(work.base(), key) == base {
-                        match self.settle_conflict(file, work, inode, (key, is_ours), &described).await? {
-                            Settled::Done => return Ok(()),
-                            Settled::Ours => {}
+                    let is_ours = self.adopt_unconfirmed_upload(file, state, inode, key).await?;
+                    if !is_ours || precondition(state.base(), key) == base {
+                        match self
+                            .resolve_path_conflict(file, state, inode, (key, is_ours), &described)
+                            .await?
+                        {
+                            Resolution::Done => return Ok(()),
+                            Resolution::Ours => {}
                         }
                     }
                 }
-                Err(StoreError::Invalid(why)) if self.refuse_waiting(inode.ino, &why)? => {
-                    described = self.description_to_store(file, inode, work.base()).await?;
-                    file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
+                Err(StoreError::Invalid(why)) if self.drop_refused_pending(inode.ino, &why)? => {
+                    described = self.description_to_store(file, inode, state.base()).await?;
+                    file.record_upload(&described.attributes, state.size_bytes().unwrap_or_default());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// An earlier upload of this file got there, and nobody heard of it, or only a mount that died: it is what lies below
-    /// the writes, all of which are here still. The time of the last write in nanoseconds tells it from anybody else's.
-    pub(super) async fn adopt_tried(
+    /// Adopts the object at the path as the base of the unpublished writes, if the object is an earlier upload of this file whose
+    /// answer was lost, or an upload of a mount that died. Returns whether it is. The write time in nanoseconds distinguishes
+    /// such an upload from foreign objects.
+    pub(super) async fn adopt_unconfirmed_upload(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<bool> {
-        let Some(found) = self.store.find(key).await? else { return Ok(are_new_after_removal(file, work)) };
+        let Some(found) = self.store.find(key).await? else { return Ok(are_new_after_removal(file, state)) };
         let known = self.names.inode(inode.ino)?;
-        if !file.has_tried(&found.attributes, found.size_bytes) && !headers::are_of(&known, &found) {
+        if !file.is_unconfirmed_upload(&found.attributes, found.size_bytes)
+            && !headers::matches_inode(&known, &found)
+        {
             return Ok(false);
         }
-        let mut beside = Vec::new();
+        let mut released = Vec::new();
         match known.is_ahead() {
-            // What lies beside is as good over all of the file as over what it was made for.
+            // The object contains the file as of its deltas, so the whole file is now that object.
             true => self.relocate(&known, &stored(&found.object))?,
-            false => beside = self.publish(inode, &found.object, found.size_bytes, None)?,
+            false => released = self.publish(inode, &found.object, found.size_bytes, None)?,
         }
         if found.tag_count.is_none_or(|count| count == 0) {
-            file.carries(&found.object.etag, found.attributes.into(), self.moment());
+            file.set_stored_description(&found.object.etag, found.attributes.into(), self.moment());
         }
         file.repin(|| self.pin_of(inode.ino))?;
-        work.rebase(file.pin().0);
+        state.rebase(file.pin().0);
         if !known.is_ahead() {
-            self.discard_beside(inode, beside).await?;
+            self.discard_detached(inode, released).await?;
         }
         Ok(true)
     }
 
-    /// What lay beside its path does no more: the file is at its path.
-    async fn discard_beside(&self, inode: &Inode, beside: Vec<ObjectKey>) -> Result<()> {
+    /// Discards a file's objects under keys of their own, once the file is at its path.
+    async fn discard_detached(&self, inode: &Inode, released: Vec<ObjectKey>) -> Result<()> {
         if inode.is_beside() {
-            // Else the loss of power would bring back what lay beside, whatever became of the path since.
-            self.names_first().await?;
+            // Otherwise a loss of power would restore the old extents, although the object at the path may have changed since.
+            self.sync_names_unless_write_back().await?;
         }
-        for key in beside {
+        for key in released {
             self.discard(key).await;
         }
         Ok(())
     }
 
-    /// The same for who is about to move or remove what was stored; an attempt to show what lies beside its path may
-    /// have got there too.
-    pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+    /// Like `adopt_unconfirmed_upload`, for a caller that is about to move or remove the stored object. An unconfirmed attempt
+    /// to store a detached file at its path counts too.
+    pub(crate) async fn resolve_unconfirmed_upload(
+        &self,
+        file: &OpenFile,
+        state: &mut WriteState,
+    ) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let may_be_shown = || Ok::<_, Error>(inode.is_beside() && self.has_path_key(&inode)?);
-        if file.has_tried_any() || may_be_shown()? {
-            self.adopt_unheard(file, work).await?;
+        if file.has_unconfirmed_upload() || may_be_shown()? {
+            self.adopt_object_at_path(file, state).await?;
         }
         Ok(())
     }
 
-    /// The same for who has found something else at the path of a file. Whether it is the file.
-    pub(crate) async fn adopt_unheard(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
+    /// Like `adopt_unconfirmed_upload`, for a caller that found an unexpected object at the path of a file.
+    pub(crate) async fn adopt_object_at_path(&self, file: &OpenFile, state: &mut WriteState) -> Result<bool> {
         let _path = self.lock_path(file.ino).await?;
         let inode = self.names.inode(file.ino)?;
         if inode.home.is_none() {
             return Ok(false);
         }
         let key = self.layout.path_key(&self.names, &inode)?;
-        self.adopt_tried(file, work, &inode, &key).await
+        self.adopt_unconfirmed_upload(file, state, &inode, &key).await
     }
 
-    /// The same for a reader who finds another object below the writes than `base`. Whether there is another now.
-    pub(crate) async fn look_below(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
-        // Who is just publishing holds the work.
-        let mut work = file.work.lock().await;
+    /// Refreshes the content below a file's unpublished writes, for a reader that failed to read `base`. Returns whether it
+    /// changed.
+    pub(crate) async fn refresh_base(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
+        // A commit in progress holds `write_state` until the file is pinned to the result.
+        let mut state = file.write_state.lock().await;
         if file.pin().0.as_ref() != base {
             return Ok(true);
         }
-        match self.layout.follows_paths() && !work.is_clean() {
-            true => self.adopt_unheard(file, &mut work).await,
+        match self.layout.follows_paths() && !state.is_clean() {
+            true => self.adopt_object_at_path(file, &mut state).await,
             false => Ok(false),
         }
     }
 
-    /// What is stored but could not be named is kept: a later commit may succeed.
-    pub(super) fn or_keep(&self, named: Result<()>, work: &mut Dirty) -> Result<()> {
+    /// Restores writes whose object was stored but could not be named, so that a later commit may succeed.
+    pub(super) fn restore_on_failure(&self, named: Result<()>, state: &mut WriteState) -> Result<()> {
         if named.is_err()
-            && let Dirty::Memory(_) = work
-            && let Dirty::Memory(memory) = std::mem::replace(work, Dirty::Clean)
+            && let WriteState::Memory(_) = state
+            && let WriteState::Memory(memory) = std::mem::replace(state, WriteState::Clean)
         {
-            *work = Dirty::Memory(memory.take_back(&self.slabs));
+            *state = WriteState::Memory(memory.take_back(&self.slabs));
         }
         named
     }
 
-    /// The object under the key, if it is what was to be stored: an earlier attempt did, and its answer was lost. Times
-    /// in nanoseconds tell it from anybody else's.
+    /// Returns the object under the key, if it equals what was to be stored: an earlier attempt succeeded and its answer was
+    /// lost. Times in nanoseconds distinguish it from foreign objects.
     pub(crate) async fn already_stored(
         &self,
         key: &ObjectKey,
@@ -268,49 +285,49 @@ impl Filesystem {
     }
 
     /// Names the stored object.
-    pub(super) async fn published(
+    pub(super) async fn finish_publish(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         object: &ObjectRef,
         described: Described,
     ) -> Result<()> {
-        let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+        let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
         let waiting = self.names.waiting_export(inode.ino)?;
-        let (described, stream_is_old) = match work {
-            Dirty::Stream(stream) => {
-                let carries = stream.carries(&self.names.inode(inode.ino)?, file.pending().touched);
-                (stream.described().clone(), Some(!carries))
+        let (described, stream_is_old) = match state {
+            WriteState::Stream(stream) => {
+                let is_current = stream.matches_inode(&self.names.inode(inode.ino)?, file.pending().touched);
+                (stream.described().clone(), Some(!is_current))
             }
             _ => (described, None),
         };
-        let beside = self.publish(inode, object, size_bytes, file.pending().touched)?;
-        self.references.caches(inode.ino, Some(&object.etag));
-        file.carries(&object.etag, described.clone(), self.moment());
-        self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
+        let released = self.publish(inode, object, size_bytes, file.pending().touched)?;
+        self.references.set_cached(inode.ino, Some(&object.etag));
+        file.set_stored_description(&object.etag, described.clone(), self.moment());
+        self.metadata_cache.insert_stored(inode.ino, &object.etag, described.clone(), self.moment());
         file.repin(|| self.pin_of(inode.ino))?;
-        self.invalidations.others(inode.ino);
-        file.forget_tried();
-        *work = Dirty::Clean;
+        self.invalidations.notify_others(inode.ino);
+        file.clear_unconfirmed();
+        *state = WriteState::Clean;
         file.set_pending(Pending::default());
-        self.discard_beside(inode, beside).await?;
-        let waits = self.settle_waiting(inode.ino, &described)?;
-        // From here on who changes attributes exports them; until here they may have come too late for the headers.
+        self.discard_detached(inode, released).await?;
+        let waits = self.clear_stored_pending(inode.ino, &described)?;
+        // From here on changes of attributes are exported by whoever makes them; earlier ones may have missed the headers just
+        // stored.
         let now = self.names.inode(inode.ino)?;
         let is_old = match stream_is_old {
             Some(is_old) => is_old,
-            None => self.to_store_with(&now, described.clone())? != described,
+            None => self.updated_description(&now, described.clone())? != described,
         };
         if is_old || waits {
             return self.export_later(inode.ino);
         }
         self.renamed.forget(inode.ino);
-        self.exported(inode.ino, waiting)
+        self.note_exported(inode.ino, waiting)
     }
 
-    /// This object is the inode's content now, whatever the namespace thought it was. Returns the objects that are no part of it any
-    /// more.
+    /// Makes an object the inode's content, whatever the content was before. Returns the keys that are no longer part of it.
     pub(crate) fn publish(
         &self,
         inode: &Inode,
@@ -318,12 +335,12 @@ impl Filesystem {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<Vec<ObjectKey>> {
-        let op = self.publication(inode.ino, object, size_bytes, mtime)?;
+        let op = self.publish_op(inode.ino, object, size_bytes, mtime)?;
         Ok(self.names.commit(&self.ctx(), &op)?.released)
     }
 
-    /// What says so.
-    pub(crate) fn publication(
+    /// Returns the op that makes an object the inode's content.
+    pub(crate) fn publish_op(
         &self,
         ino: Ino,
         object: &ObjectRef,
@@ -335,15 +352,15 @@ impl Filesystem {
         Ok(Op::Publish { ino, base, content, size_bytes, mtime })
     }
 
-    /// What an inode has at its path, whatever tag it had, is a copy elsewhere, or with another tag, now.
+    /// Records that the object at an inode's path was copied elsewhere or has another tag now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        let op = self.relocation(inode.ino, there)?;
+        let op = self.relocate_op(inode.ino, there)?;
         self.names.commit(&self.ctx(), &op)?;
         Ok(())
     }
 
-    /// What says so.
-    pub(crate) fn relocation(&self, ino: Ino, there: &Stored) -> Result<Op> {
+    /// Returns the op that records where the object of an inode's path is now.
+    pub(crate) fn relocate_op(&self, ino: Ino, there: &Stored) -> Result<Op> {
         let (inode, stored) = self.names.content(ino)?;
         let base = inode.object().map(|object| object.etag.clone());
         let content = relocated(&stored, there);
@@ -352,28 +369,28 @@ impl Filesystem {
 
     pub(super) async fn upload(
         &self,
-        work: &mut Dirty,
+        state: &mut WriteState,
         key: &ObjectKey,
         described: &Described,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
-        match std::mem::replace(work, Dirty::Clean) {
-            Dirty::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
-            Dirty::Memory(memory) => {
+        match std::mem::replace(state, WriteState::Clean) {
+            WriteState::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
+            WriteState::Memory(memory) => {
                 let (outcome, memory) = self.upload_memory(memory, key, described, precondition).await;
-                *work = Dirty::Memory(memory);
+                *state = WriteState::Memory(memory);
                 outcome
             }
-            Dirty::Stream(mut stream) => {
+            WriteState::Stream(mut stream) => {
                 let outcome = self.finish_stream(&mut stream, key, precondition).await;
-                *work = Dirty::Stream(stream);
+                *state = WriteState::Stream(stream);
                 outcome
             }
-            Dirty::Local(local) => {
+            WriteState::Local(local) => {
                 let whole = 0..local.size_bytes();
                 let assembly = Assembly { local: &local, runs: std::slice::from_ref(&whole) };
                 let outcome = self.assemble(assembly, key, described, precondition).await;
-                *work = Dirty::Local(local);
+                *state = WriteState::Local(local);
                 outcome
             }
         }
@@ -394,7 +411,7 @@ impl Filesystem {
         (outcome, kept)
     }
 
-    /// Completes a stream under the key it began with; a rename meanwhile gave the file another one.
+    /// Completes a stream under the key it began with. If a rename gave the file another key since, the object is copied there.
     async fn finish_stream(
         &self,
         stream: &mut Stream,
@@ -411,7 +428,8 @@ impl Filesystem {
         Ok(moved)
     }
 
-    /// What to store with a file's bytes: what its object carried, the inode's attributes, and what waits.
+    /// Returns the headers and tags to store with a file's bytes: those of its previous object, the inode's attributes, and
+    /// pending changes.
     pub(crate) async fn description_to_store(
         &self,
         file: &OpenFile,
@@ -419,7 +437,7 @@ impl Filesystem {
         base: Option<&Arc<Pin>>,
     ) -> Result<Described> {
         let replaced = match base.filter(|_| inode.kind == Kind::File) {
-            // What lies beside its path for now carries what its object carried there.
+            // A file in deltas keeps the headers of the object that the deltas began from.
             Some(pin) => {
                 self.path_key(inode)?.and_then(|key| pin.object_at(&key).or_else(|| pin.first_object()))
             }
@@ -427,28 +445,29 @@ impl Filesystem {
         };
         let Some(object) = replaced else {
             let is_shown = self.path_key(inode)?.is_some();
-            let fresh = if is_shown { headers::new(inode) } else { headers::type_of(inode.kind) };
-            return self.to_store_with(inode, fresh.into());
+            let fresh = if is_shown { headers::new(inode) } else { headers::for_kind(inode.kind) };
+            return self.updated_description(inode, fresh.into());
         };
-        let carried = match file.carried(&object.etag).filter(|(_, stored_at)| self.is_fresh(*stored_at)) {
-            Some((carried, _)) => carried,
-            None => match self.store.find(&object.key).await? {
-                Some(meta) => self.with_tags(&meta).await?,
-                None => Described::default(),
-            },
-        };
-        let attributes = headers::of_other_bytes(carried.attributes);
-        self.to_store_with(inode, Described { attributes, ..carried })
+        let carried =
+            match file.stored_description(&object.etag).filter(|(_, stored_at)| self.is_fresh(*stored_at)) {
+                Some((carried, _)) => carried,
+                None => match self.store.find(&object.key).await? {
+                    Some(meta) => self.read_description(&meta).await?,
+                    None => Described::default(),
+                },
+            };
+        let attributes = headers::without_content_metadata(carried.attributes);
+        self.updated_description(inode, Described { attributes, ..carried })
     }
 
-    /// Says once, in the bucket, that attributes are in headers here.
+    /// Writes the volume record if there is none: it says that headers of this bucket carry attributes.
     pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
         let put = async {
             let id = u128::from(self.entropy.next_u64()) << 64 | u128::from(self.entropy.next_u64());
             let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.now())?
                 .with_conflicts(self.config.conflicts)?;
             match record.write(self.store.as_ref(), &self.config.prefix).await {
-                // Another mount was first.
+                // Another mount wrote the record first.
                 Ok(()) | Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(record),
                 Err(error) => Err(error),
             }
@@ -457,39 +476,40 @@ impl Filesystem {
             return Ok(());
         }
         let recorded = async { self.volume_record.get_or_try_init(|| put).await.map(drop) };
-        self.recording.take(Box::pin(recorded)).await
+        self.record_writers.run(Box::pin(recorded)).await
     }
 
-    /// Puts a stream or memory on disk, so that it can be read and written anywhere.
+    /// Moves writes in memory or in a stream to a local file, so that they can be read and changed anywhere.
     ///
-    /// A stream has sent its beginning under the file's key, so it is completed: the object shows what was written
-    /// so far.
-    pub(crate) async fn settle(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        match work {
-            Dirty::Clean | Dirty::Local(_) => Ok(()),
-            Dirty::Stream(stream) if stream.key().is_none_or(|key| self.layout.owner(key).is_some()) => {
-                // Without a name too: what was sent is read from its object.
+    /// The parts of a stream are already in the bucket, so the stream is completed: other clients see what was written so far.
+    pub(crate) async fn spill_to_disk(&self, file: &OpenFile, state: &mut WriteState) -> Result<()> {
+        match state {
+            WriteState::Clean | WriteState::Local(_) => Ok(()),
+            WriteState::Stream(stream)
+                if stream.key().is_none_or(|key| self.layout.content_owner(key).is_some()) =>
+            {
+                // Also for a file without a name, which reads the parts from the completed object.
                 let inode = file.overlay(self.names.inode(file.ino)?);
-                self.commit_by_inode(file, work, &inode, When::Open).await
+                self.commit_by_inode(file, state, &inode, When::Open).await
             }
-            Dirty::Stream(_) => self.commit_locked(file, work, When::Open).await,
-            Dirty::Memory(memory) => {
+            WriteState::Stream(_) => self.commit_locked(file, state, When::Open).await,
+            WriteState::Memory(memory) => {
                 let mut local = Local::begin_empty(&self.config.cache_dir, memory.base.clone())?;
                 let mut at = 0;
                 for piece in memory.pieces() {
                     local.write(at, piece)?;
                     at += piece.len() as u64;
                 }
-                *work = Dirty::Local(local);
+                *state = WriteState::Local(local);
                 Ok(())
             }
         }
     }
 }
 
-/// Whether what the writes replace went with an attempt to remove the file of which nobody heard: they are a new object then.
-fn are_new_after_removal(file: &OpenFile, work: &mut Dirty) -> bool {
-    let (true, Dirty::Memory(memory)) = (file.may_be_removed(), work) else { return false };
+/// Returns whether an unconfirmed removal deleted the object that the writes replace; the writes are then a new object.
+fn are_new_after_removal(file: &OpenFile, state: &mut WriteState) -> bool {
+    let (true, WriteState::Memory(memory)) = (file.may_be_removed(), state) else { return false };
     memory.base = None;
     true
 }

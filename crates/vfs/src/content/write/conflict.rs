@@ -1,7 +1,8 @@
-//! A file is to be stored, and its path has somebody else's object: the volume's policy says whose bytes have the name.
+//! A commit finds a foreign object at the file's path: the volume's conflict policy decides which side gets the name.
 //!
-//! Invariants: nobody's bytes are replaced before they are stored elsewhere and a record says where; theirs are replaced
-//! under a condition on exactly what was seen; zeros that nobody wrote are never stored under a name that programs use.
+//! Invariants: bytes are replaced only after a copy of them and a record of the copy are stored; a foreign object is replaced
+//! under a condition on exactly the tag that was seen; zeros that stand for lost bytes are never stored under a name that
+//! programs use.
 
 use bytes::BytesMut;
 use meta::{Ino, Inode, Name, Op, RenameHow};
@@ -10,7 +11,7 @@ use store::names::Entry;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::local::Source;
-use super::{Dirty, Local, Stream};
+use super::{Local, Stream, WriteState};
 use crate::bucket::conflicts::{Conflict, ConflictPolicy, Side};
 use crate::bucket::metadata::Described;
 use crate::content::open_file::{OpenFile, Pending};
@@ -18,91 +19,92 @@ use crate::content::pin::{Cut, Piece, Pin};
 use crate::layout::{LOST_AND_FOUND, content_keys};
 use crate::{Error, Filesystem, Result};
 
-/// So often their object is replaced again by others before we give in.
+/// Attempts to replace a foreign object that keeps changing, before the file gives in.
 const ATTEMPTS_MAX: usize = 5;
 
-/// How a conflict ended for who stores a file.
-pub(super) enum Settled {
+/// How a conflict ended.
+pub(super) enum Resolution {
     /// The file is stored, or its writes are where the error says.
     Done,
-    /// There was none: an earlier upload is what lies there, and below the writes now.
+    /// There was no conflict: the object is an earlier upload of this file, and the writes are now based on it.
     Ours,
 }
 
 impl Filesystem {
-    /// Somebody else changed the object at a file's path. If what is there is ours all the same, it is something else that
-    /// the file cannot be stored with, and no policy helps.
-    pub(super) async fn settle_conflict(
+    /// Resolves a conflict about a file's path. With `is_ours` the object there is our own, so the store rejects the upload for
+    /// another reason and no policy helps.
+    pub(super) async fn resolve_path_conflict(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         (key, is_ours): (&ObjectKey, bool),
         described: &Described,
-    ) -> Result<Settled> {
-        let is_complete = self.complete_base(file.ino, work, key).await?;
+    ) -> Result<Resolution> {
+        let is_complete = self.complete_base(file.ino, state, key).await?;
         let may_win = is_complete && !is_ours;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
-        let settled = match self.config.conflicts {
+        let resolution = match self.config.conflicts {
             ConflictPolicy::FileWins if may_win => {
-                self.replace_theirs(file, work, inode, key, described).await?
+                self.replace_theirs(file, state, inode, key, described).await?
             }
-            // Who deletes an object has no bytes to keep.
+            // The other side deleted the object, so it has no bytes to keep.
             ConflictPolicy::KeepBoth if may_win && theirs.is_none() => {
-                self.replace_theirs(file, work, inode, key, described).await?
+                self.replace_theirs(file, state, inode, key, described).await?
             }
             ConflictPolicy::KeepBoth if may_win => {
-                self.step_beside(file, work, inode, key, described).await?
+                self.keep_as_conflict_copy(file, state, inode, key, described).await?
             }
             _ => None,
         };
-        match settled {
-            Some(settled) => Ok(settled),
-            None => self.yield_to_bucket(file, work, inode, (key, theirs), described, is_complete).await,
+        match resolution {
+            Some(resolution) => Ok(resolution),
+            None => self.yield_to_bucket(file, state, inode, (key, theirs), described, is_complete).await,
         }
     }
 
-    /// Theirs is kept under `lost+found`, ours replaces exactly it. `None`: others were faster each time.
+    /// Copies the foreign object to `lost+found` and replaces it. `None`: it was changed again before each attempt.
     async fn replace_theirs(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
         described: &Described,
-    ) -> Result<Option<Settled>> {
+    ) -> Result<Option<Resolution>> {
         for _ in 0..ATTEMPTS_MAX {
             let theirs = self.store.find(key).await?.map(|meta| meta.object);
-            let Some(conflict) = self.keep_theirs(inode, key, theirs.as_ref()).await? else { continue };
+            let Some(conflict) = self.preserve_theirs(inode, key, theirs.as_ref()).await? else { continue };
             let there = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
-            match self.upload(work, key, described, there).await {
+            match self.upload(state, key, described, there).await {
                 Ok(object) => {
                     let conflict = Conflict { file: Some(Side::of(&object)), ..conflict };
                     tracing::warn!(%key, id = conflict.id, "the object was changed in the bucket while its file was written: the file replaced it");
                     let published = async {
                         self.record_conflict(&conflict).await?;
-                        self.published(file, work, inode, &object, described.clone()).await
+                        self.finish_publish(file, state, inode, &object, described.clone()).await
                     };
                     let published = published.await;
-                    return self.or_keep(published, work).map(|()| Some(Settled::Done));
+                    return self.restore_on_failure(published, state).map(|()| Some(Resolution::Done));
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    if self.adopt_tried(file, work, inode, key).await? {
-                        let file = work.base().and_then(|base| base.object_at(key)).as_ref().map(Side::of);
+                    if self.adopt_unconfirmed_upload(file, state, inode, key).await? {
+                        let file = state.base().and_then(|base| base.object_at(key)).as_ref().map(Side::of);
                         self.record_conflict(&Conflict { file, ..conflict }).await?;
-                        return Ok(Some(Settled::Ours));
+                        return Ok(Some(Resolution::Ours));
                     }
-                    self.drop_copy(&conflict).await?;
+                    self.delete_preserved(&conflict).await?;
                 }
-                // If it got there all the same, the copy is all that is left of theirs.
+                // The upload may have succeeded: the copy may be all that is left of the foreign object, so it stays.
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(None)
     }
 
-    /// Copies their object to `lost+found`, unless an attempt that failed did so; records that. `None`: it is gone.
-    async fn keep_theirs(
+    /// Copies the foreign object to `lost+found` and records the conflict, unless a failed attempt already did. `None`: the
+    /// object is gone.
+    async fn preserve_theirs(
         &self,
         inode: &Inode,
         key: &ObjectKey,
@@ -123,43 +125,44 @@ impl Filesystem {
         };
         let conflict = Conflict { bucket, ..self.conflict_of(inode, key, theirs)? };
         self.record_conflict(&conflict).await?;
-        self.forget_lost_and_found()?;
+        self.invalidate_lost_and_found()?;
         Ok(Some(conflict))
     }
 
-    /// Theirs was not replaced: its copy is not needed.
-    async fn drop_copy(&self, conflict: &Conflict) -> Result<()> {
+    /// Deletes the copy of a foreign object that was not replaced.
+    async fn delete_preserved(&self, conflict: &Conflict) -> Result<()> {
         self.forget_conflict(&conflict.id)?;
         if let Some(copy) = &conflict.bucket {
             self.store.delete(&copy.key, Precondition::None).await?;
         }
-        self.forget_lost_and_found()
+        self.invalidate_lost_and_found()
     }
 
-    /// Theirs has the name; the file goes on as another one beside it. `None`: there can be no such name.
-    async fn step_beside(
+    /// Leaves the name to the foreign object and renames the file to a conflict copy in the same directory. `None`: no such
+    /// name is possible.
+    async fn keep_as_conflict_copy(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         key: &ObjectKey,
         described: &Described,
-    ) -> Result<Option<Settled>> {
+    ) -> Result<Option<Resolution>> {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
         let prefix = self.layout.directory(&self.names, dir)?;
-        let Ok(there) = self.key_beside(key, self.now()) else { return Ok(None) };
+        let Ok(there) = self.conflict_copy_key(key, self.now()) else { return Ok(None) };
         let Some(Entry::Object(beside)) = prefix.entry(there.as_bytes()) else { return Ok(None) };
         let beside = Name::new(&beside)?;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
         let _changing = (self.changes.begin(dir, &name), self.changes.begin(dir, &beside));
-        let kept = self.keep_aside(work, inode, &there, described).await;
+        let kept = self.store_elsewhere(state, inode, &there, described).await;
         let ours = kept?;
         let conflict = Conflict {
             file: Some(Side::of(&ours)),
             bucket: theirs.as_ref().map(Side::of),
             ..self.conflict_of(inode, key, theirs.as_ref())?
         };
-        tracing::warn!(%key, kept = %there, id = conflict.id, "the object was changed in the bucket while its file was written: the file is beside it");
+        tracing::warn!(%key, kept = %there, id = conflict.id, "the object was changed in the bucket while its file was written: the file goes on as a conflict copy");
         let published = async {
             self.record_conflict(&conflict).await?;
             let (from, to) = ((dir, name.clone()), (dir, beside.clone()));
@@ -168,26 +171,26 @@ impl Filesystem {
             self.directories.get(dir).forget();
             self.invalidations.entry(dir, name.as_bytes());
             self.invalidations.entry(dir, beside.as_bytes());
-            self.published(file, work, inode, &ours, described.clone()).await
+            self.finish_publish(file, state, inode, &ours, described.clone()).await
         };
         let published = published.await;
-        self.or_keep(published, work).map(|()| Some(Settled::Done))
+        self.restore_on_failure(published, state).map(|()| Some(Resolution::Done))
     }
 
-    /// Theirs stays, and our bytes go to `lost+found`.
+    /// Leaves the name to the foreign object and stores our bytes in `lost+found`.
     async fn yield_to_bucket(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         (key, theirs): (&ObjectKey, Option<ObjectRef>),
         described: &Described,
         is_complete: bool,
-    ) -> Result<Settled> {
+    ) -> Result<Resolution> {
         let had =
             self.names.content(inode.ino).map(|(_, content)| content_keys(&content)).unwrap_or_default();
         let lost = self.lost(inode)?;
-        let ours = self.keep_aside(work, inode, &lost, described).await?;
+        let ours = self.store_elsewhere(state, inode, &lost, described).await?;
         let conflict = Conflict {
             file: Some(Side::of(&ours)),
             bucket: theirs.as_ref().map(Side::of),
@@ -195,18 +198,18 @@ impl Filesystem {
             ..self.conflict_of(inode, key, theirs.as_ref())?
         };
         let recorded = self.record_conflict(&conflict).await;
-        self.or_keep(recorded, work)?;
-        tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's stays");
-        *work = Dirty::Clean;
+        self.restore_on_failure(recorded, state)?;
+        tracing::warn!(%key, kept = %lost, id = conflict.id, "the object was changed in the bucket while its file was written: the bucket's object stays");
+        *state = WriteState::Clean;
         file.set_pending(Pending::default());
-        file.forget_tried();
-        file.lost_in(&conflict.id);
+        file.clear_unconfirmed();
+        file.set_conflict(&conflict.id);
         if inode.is_beside() || inode.object().is_none() {
-            // Nothing of it was ever under its name, which is somebody else's object's now.
-            self.give_name_away(inode)?;
+            // None of the file's bytes was ever under its name, which now belongs to the foreign object.
+            self.detach_name(inode)?;
         }
-        self.forget_lost_and_found()?;
-        self.look_again(inode).await.ok();
+        self.invalidate_lost_and_found()?;
+        self.revalidate(inode).await.ok();
         if file.replace(|| self.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
         }
@@ -220,10 +223,10 @@ impl Filesystem {
         )))
     }
 
-    /// What lies beside its path is not shown there: its name is somebody else's object's.
-    pub(super) fn give_name_away(&self, inode: &Inode) -> Result<()> {
+    /// Detaches a file from its name, which belongs to a foreign object.
+    pub(super) fn detach_name(&self, inode: &Inode) -> Result<()> {
         if let Some((dir, name)) = &inode.home {
-            self.take_name_away(*dir, name, inode, self.moment())?;
+            self.remove_name(*dir, name, inode, self.moment())?;
             self.directories.get(*dir).forget();
         }
         Ok(())
@@ -244,15 +247,15 @@ impl Filesystem {
         })
     }
 
-    /// Where one side of a conflict about a file is kept.
+    /// Returns a key in `lost+found` for one side of a conflict about a file.
     fn lost(&self, inode: &Inode) -> Result<ObjectKey> {
         let path = self.names.path(inode.ino)?;
         let path: Vec<&[u8]> = path.iter().map(Name::as_bytes).collect();
-        self.layout.lost(&path, self.entropy.next_u64())
+        self.layout.lost_key(&path, self.entropy.next_u64())
     }
 
-    /// There is something new in it.
-    fn forget_lost_and_found(&self) -> Result<()> {
+    /// Forgets the cached listing of `lost+found`, which has a new entry.
+    fn invalidate_lost_and_found(&self) -> Result<()> {
         self.directories.get(Ino::ROOT).forget();
         if let Some(dir) = self.names.entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
             self.directories.get(dir.ino).forget();
@@ -260,13 +263,13 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Gets what a file edited in place has not changed from where it still is, the object at its path being another one:
-    /// from the cache, or as a version of the object. Whether all of it is there.
-    async fn complete_base(&self, ino: Ino, work: &mut Dirty, key: &ObjectKey) -> Result<bool> {
-        let Dirty::Local(local) = work else { return Ok(true) };
+    /// Restores the unchanged ranges of a file edited in place after the object at its path was replaced: from the cache, or as
+    /// an older version of the object. Returns whether all of them are still available.
+    async fn complete_base(&self, ino: Ino, state: &mut WriteState, key: &ObjectKey) -> Result<bool> {
+        let WriteState::Local(local) = state else { return Ok(true) };
         let Some(base) = local.base().cloned() else { return Ok(true) };
         let mut is_complete = true;
-        for range in gone(local, &base, key)? {
+        for range in ranges_only_at(local, &base, key)? {
             for cut in base.cut(range)? {
                 let Cut::Stored(range, piece) = cut else { continue };
                 is_complete &= self.has_version(&piece).await?
@@ -290,7 +293,7 @@ impl Filesystem {
         }
     }
 
-    /// A range of a file comes out of the cache; false, and as much as there is, if that has not all of it.
+    /// Fills a range of a file from the block cache as far as possible; returns whether all of it was cached.
     async fn complete_cached(
         &self,
         ino: Ino,
@@ -315,39 +318,39 @@ impl Filesystem {
         Ok(at >= within.end)
     }
 
-    /// Stores our bytes elsewhere. What a file edited in place did not change may have gone with the object below: it is
-    /// kept as zeros.
-    async fn keep_aside(
+    /// Stores our bytes under another key. Unchanged ranges of a file edited in place are stored as zeros if the object below
+    /// is gone.
+    async fn store_elsewhere(
         &self,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         there: &ObjectKey,
         described: &Described,
     ) -> Result<ObjectRef> {
-        if let Dirty::Stream(stream) = work {
-            return self.keep_stream(stream, inode, there).await;
+        if let WriteState::Stream(stream) = state {
+            return self.store_stream_elsewhere(stream, inode, there).await;
         }
-        let kept = self.upload_new(work, inode, there, described).await;
-        match (kept, &mut *work) {
-            (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), Dirty::Local(local)) => {
-                local.lose_base();
-                Ok(self.upload_new(work, inode, there, described).await?)
+        let kept = self.upload_new(state, inode, there, described).await;
+        match (kept, &mut *state) {
+            (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), WriteState::Local(local)) => {
+                local.replace_base_by_zeros();
+                Ok(self.upload_new(state, inode, there, described).await?)
             }
             (kept, _) => Ok(kept?),
         }
     }
 
-    /// Stores our bytes under a new key. A request that was carried out twice finds the bytes of the first time there.
+    /// Stores our bytes under a new key. A request that was carried out twice finds the bytes of its first attempt there.
     async fn upload_new(
         &self,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         there: &ObjectKey,
         described: &Described,
     ) -> Result<ObjectRef, StoreError> {
-        match self.upload(work, there, described, Precondition::Absent).await {
+        match self.upload(state, there, described, Precondition::Absent).await {
             Err(error @ StoreError::PreconditionFailed(_)) => {
-                let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+                let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
                 let stored = self.already_stored(there, &described.attributes, size_bytes).await?;
                 stored.ok_or(error)
             }
@@ -355,8 +358,14 @@ impl Filesystem {
         }
     }
 
-    /// The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
-    async fn keep_stream(&self, stream: &mut Stream, inode: &Inode, there: &ObjectKey) -> Result<ObjectRef> {
+    /// Completes a stream whose parts belong to the file's key: the foreign object is copied away while ours is completed and
+    /// copied to `there`.
+    async fn store_stream_elsewhere(
+        &self,
+        stream: &mut Stream,
+        inode: &Inode,
+        there: &ObjectKey,
+    ) -> Result<ObjectRef> {
         if let Some(ours) = stream.completed() {
             let kept = self.store.copy(&ours, there, CopyOptions::default()).await?;
             self.store.delete(&ours.key, Precondition::Matches(ours.etag)).await?;
@@ -373,7 +382,7 @@ impl Filesystem {
             };
             let exactly = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
             match stream.finish(exactly).await {
-                Ok(ours) => return self.step_back(ours, aside, there).await,
+                Ok(ours) => return self.restore_theirs(ours, aside, there).await,
                 Err(StoreError::PreconditionFailed(_)) => {
                     if let Some(aside) = aside {
                         self.store.delete(&aside.key, Precondition::None).await?;
@@ -385,8 +394,8 @@ impl Filesystem {
         Err(StoreError::PreconditionFailed(key.clone()).into())
     }
 
-    /// Ours, which has their key for a moment, goes where it belongs, and theirs comes back.
-    async fn step_back(
+    /// Copies our object, which has the file's key for a moment, to `there`, and restores the foreign object.
+    async fn restore_theirs(
         &self,
         ours: ObjectRef,
         theirs: Option<ObjectRef>,
@@ -406,8 +415,8 @@ impl Filesystem {
     }
 }
 
-/// The ranges of an edited file that are only in the object that was at this key.
-fn gone(local: &Local, base: &Pin, key: &ObjectKey) -> Result<Vec<Range<u64>>, StoreError> {
+/// Returns the ranges of an edited file that were only in the object at this key.
+fn ranges_only_at(local: &Local, base: &Pin, key: &ObjectKey) -> Result<Vec<Range<u64>>, StoreError> {
     let sources = local.sources(0..local.size_bytes()).into_iter();
     let below = sources.filter_map(|source| match source {
         Source::Base(range) => Some(range),

@@ -1,4 +1,4 @@
-//! A file edited at random: a sparse local file over the bytes of an object.
+//! A file that is edited at random: a sparse local file over the bytes of objects.
 
 use bytes::{Bytes, BytesMut};
 use rustix::fs::SeekFrom;
@@ -12,8 +12,8 @@ use store::{Payload, StoreError};
 use crate::content::pin::{Cut, Pin};
 use crate::content::ranges::{RangeSet, push_zeros, total};
 
-/// The local file has a byte exactly where `present` says so; below `base_len` the rest is the base's, above it
-/// is zeros.
+/// The local file has a byte exactly where `present` says so. Below `base_len` the other bytes are those of the base, above it
+/// they are zeros.
 ///
 /// Reads and writes go to the page cache of a local disk, so they are made in place, not on another thread. The
 /// file has no name: nothing is left behind when the process dies.
@@ -21,20 +21,20 @@ use crate::content::ranges::{RangeSet, push_zeros, total};
 pub(crate) struct Local {
     base: Option<Arc<Pin>>,
     base_len: u64,
-    /// How much of the base is no hole.
+    /// Bytes of the base that are not holes.
     base_data_bytes: u64,
     file: Arc<File>,
     present: RangeSet,
-    /// What of it is in no object yet.
+    /// The ranges that are in no object yet.
     dirty: RangeSet,
     size: u64,
-    /// Whether programs and the namespace see the same.
+    /// Whether the namespace has the same content as programs see.
     is_published: bool,
-    /// What was stored of it while it stayed open, the newest last.
+    /// Ranges of the deltas stored while the file stayed open, the newest last.
     deltas: Vec<Vec<Range<u64>>>,
 }
 
-/// Where a range of the file comes from.
+/// Source of a range of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Local(Range<u64>),
@@ -43,7 +43,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         let (Self::Local(range) | Self::Base(range) | Self::Zeros(range)) = self;
         range.end - range.start
@@ -51,7 +51,7 @@ impl Source {
 }
 
 impl Local {
-    /// Over an object's bytes (all of them), or over nothing.
+    /// Begins an edit of all bytes of `base`, or of an empty file.
     pub(crate) fn begin(cache_dir: &Path, base: Option<Arc<Pin>>) -> std::io::Result<Self> {
         let base_len = base.as_ref().map_or(0, |pin| pin.size_bytes);
         Ok(Self {
@@ -67,30 +67,30 @@ impl Local {
         })
     }
 
-    /// Over nothing of an object that it still replaces.
+    /// Begins an empty file that will replace `base`.
     pub(crate) fn begin_empty(cache_dir: &Path, base: Option<Arc<Pin>>) -> std::io::Result<Self> {
         let local = Self::begin(cache_dir, base)?;
         Ok(Self { base_len: 0, size: 0, is_published: false, ..local })
     }
 
-    /// The bytes below.
+    /// Returns the content below the edits.
     pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
         self.base.as_ref()
     }
 
-    /// The same bytes below lie elsewhere.
+    /// Replaces the base by the same bytes at another place.
     pub(crate) fn rebase(&mut self, pin: Option<Arc<Pin>>) {
         self.base = pin;
     }
 
-    /// The object's bytes are gone: zeros stand for them.
-    pub(crate) fn lose_base(&mut self) {
+    /// Replaces the base's bytes, which are gone, by zeros.
+    pub(crate) fn replace_base_by_zeros(&mut self) {
         (self.base, self.base_len) = (None, 0);
     }
 
-    /// How much of it is no hole, at most: what the local disk holds of it and what the objects below do.
+    /// Returns an upper bound of the bytes that are not holes, on the local disk and in the objects below.
     pub(crate) fn data_bytes(&self) -> Option<u64> {
-        // Some file systems tell the blocks of what was just written later; no blocks at all would mean a hole.
+        // Some file systems report the blocks of recent writes late; without any blocks the file would look like a hole.
         let least = if self.present == RangeSet::default() { 0 } else { 512 };
         let here = (self.file.metadata().ok()?.blocks() * 512).max(least);
         Some((here + self.base_data_bytes.min(self.base_len)).min(self.size))
@@ -100,12 +100,12 @@ impl Local {
         self.size
     }
 
-    /// Whether programs and the namespace see the same.
+    /// Returns whether the namespace has the same content as programs see.
     pub(crate) fn is_published(&self) -> bool {
         self.is_published
     }
 
-    /// All of it is in the objects of `pin` now, `delta` of it in one of its own.
+    /// Notes that all content is now in the objects of `pin`; `delta` are the ranges that went into a delta.
     pub(crate) fn published(&mut self, pin: Arc<Pin>, delta: Option<Vec<Range<u64>>>) {
         self.base_len = self.size;
         self.base_data_bytes = data_bytes(Some(&pin));
@@ -122,7 +122,7 @@ impl Local {
         }
     }
 
-    /// Whether some of it was stored while it stayed open.
+    /// Returns whether deltas were stored while the file stayed open.
     pub(crate) fn has_deltas(&self) -> bool {
         !self.deltas.is_empty()
     }
@@ -135,14 +135,14 @@ impl Local {
         Ok(())
     }
 
-    /// Zeros a range, which must lie inside the file.
+    /// Zeros a range, which must be inside the file.
     pub(crate) fn punch(&mut self, range: Range<u64>) -> std::io::Result<()> {
         let end = self.file.metadata()?.len();
         let known = range.start..range.end.min(end);
         if !known.is_empty() {
             punch_hole(&self.file, known)?;
         }
-        // Beyond its end the local file reads as nothing, so it is made as long.
+        // Reads need the local file to be at least this long.
         if range.end > end {
             self.file.set_len(range.end)?;
         }
@@ -150,7 +150,7 @@ impl Local {
         Ok(())
     }
 
-    /// Cuts the file, or extends it with a hole. An error for a length to which the local file cannot be written.
+    /// Truncates the file, or extends it with a hole. Fails for a length that the local file system does not support.
     pub(crate) fn resize(&mut self, size: u64) -> std::io::Result<()> {
         if size > self.size {
             self.file.set_len(size)?;
@@ -175,7 +175,7 @@ impl Local {
         self.is_published = false;
     }
 
-    /// The ranges in which it differs from the base, up to its size.
+    /// Returns the ranges that differ from the base, up to the file's size.
     pub(crate) fn changes(&self) -> Vec<Range<u64>> {
         let base_bytes = self.base.as_ref().map_or(0, |pin| pin.size_bytes);
         let mut changes = self.dirty.clone();
@@ -183,15 +183,15 @@ impl Local {
         changes.iter().collect()
     }
 
-    /// What of the changes is more than zeros.
+    /// Returns the changed ranges that are not holes.
     pub(crate) fn dirty_data(&self) -> Vec<Range<u64>> {
         self.dirty.iter().flat_map(|range| self.local_data(range)).collect()
     }
 
-    /// What of a range is more than zeros.
+    /// Returns the parts of a range that are not holes.
     ///
     /// # Errors
-    /// If it cannot be found out where the base has holes.
+    /// Fails if the holes of the base cannot be determined.
     pub(crate) fn data(&self, range: Range<u64>) -> Result<RangeSet, StoreError> {
         let mut data = RangeSet::default();
         for source in self.sources(range) {
@@ -210,8 +210,9 @@ impl Local {
         Ok(data)
     }
 
-    /// Ranges of earlier deltas that are to be stored again with `bytes` of new data: those that together are no
-    /// longer. So there are few deltas, and a byte is stored again only as often as they double in length.
+    /// Returns the ranges of earlier deltas to store again together with `bytes` of new data: the newest deltas, as long as
+    /// each is no longer than everything merged before it. This keeps the number of deltas logarithmic, and stores each byte
+    /// again only as often as the delta that holds it doubles.
     pub(crate) fn deltas_to_merge(&self, bytes: u64) -> Vec<Range<u64>> {
         let (mut sum, mut merged) = (bytes, Vec::new());
         for delta in self.deltas.iter().rev() {
@@ -231,7 +232,7 @@ impl Local {
             let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(start) if start < range.end => start,
                 Ok(_) | Err(rustix::io::Errno::NXIO) => break,
-                // A file system that knows no holes.
+                // The file system does not report holes.
                 Err(_) => at,
             };
             let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(range.end).min(range.end);
@@ -241,7 +242,7 @@ impl Local {
         data
     }
 
-    /// Cuts a range of the file by where its bytes are.
+    /// Splits a range of the file by the source of its bytes.
     pub(crate) fn sources(&self, range: Range<u64>) -> Vec<Source> {
         let range = range.start..range.end.min(self.size);
         let mut sources = Vec::new();
@@ -261,7 +262,7 @@ impl Local {
         sources
     }
 
-    /// Appends a range that is here. Holes in it take no memory.
+    /// Appends a local range to `payload`. Holes in it take no memory.
     pub(crate) fn read_into(&self, range: Range<u64>, payload: &mut Payload) -> Result<(), StoreError> {
         let mut at = range.start;
         for run in self.local_data(range.clone()) {
@@ -273,22 +274,22 @@ impl Local {
         Ok(())
     }
 
-    /// A range that is here.
+    /// Reads a local range.
     pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         let mut buffer = BytesMut::zeroed((range.end - range.start) as usize);
-        self.file.read_exact_at(&mut buffer, range.start).map_err(|error| {
-            StoreError::Corrupt(format!("the local cache file cannot be read back: {error}"))
-        })?;
+        self.file
+            .read_exact_at(&mut buffer, range.start)
+            .map_err(|error| StoreError::Corrupt(format!("the local cache file cannot be read: {error}")))?;
         Ok(buffer.freeze())
     }
 }
 
-/// How much of a pin is no hole.
+/// Returns how many bytes of a pin are not holes.
 fn data_bytes(pin: Option<&Arc<Pin>>) -> u64 {
     pin.map_or(0, |pin| pin.data_bytes())
 }
 
-/// A hole, or zeros where the local file system knows no holes.
+/// Punches a hole, or writes zeros if the local file system does not support holes.
 fn punch_hole(file: &File, range: Range<u64>) -> std::io::Result<()> {
     use rustix::fs::FallocateFlags as Mode;
     let len = range.end - range.start;
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_does_not_come_back() {
+    fn truncated_bytes_do_not_come_back() {
         let mut local = over(100);
         local.write(50, b"x").unwrap();
         local.resize(20).unwrap();

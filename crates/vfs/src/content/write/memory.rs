@@ -1,4 +1,4 @@
-//! A new file that is still wholly in memory.
+//! A new file whose content is entirely in memory.
 
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
@@ -9,19 +9,19 @@ use crate::content::budget::{Budget, Held};
 use crate::content::pin::Pin;
 use crate::content::slab::{SLAB_BYTES, Slab, SlabPool};
 
-/// Content as slabs, every one full but the last.
+/// Content in slabs, all full except the last.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) base: Option<Arc<Pin>>,
     slabs: Vec<Slab>,
     size: u64,
     held: Held,
-    /// The content instead of the slabs, once it is stored and until it is named.
+    /// The content after its upload, in place of the slabs, until it is named.
     stored: Payload,
 }
 
 impl Memory {
-    /// An empty file, if there is memory for its first slab.
+    /// Creates an empty file, if there is memory for its first slab.
     pub(crate) fn begin(budget: &Budget, base: Option<Arc<Pin>>) -> Option<Self> {
         Some(Self {
             base,
@@ -36,12 +36,12 @@ impl Memory {
         self.size
     }
 
-    /// Makes room up to `size` bytes; false if there is no memory.
+    /// Reserves memory up to `size` bytes; returns whether there is enough.
     pub(crate) fn reserve(&mut self, size: u64) -> bool {
         self.held.try_grow(size.next_multiple_of(SLAB_BYTES as u64))
     }
 
-    /// Writes into reserved room.
+    /// Writes into reserved memory.
     pub(crate) fn write(&mut self, pool: &SlabPool, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         if end > self.size {
@@ -57,7 +57,7 @@ impl Memory {
         }
     }
 
-    /// Cuts or extends with zeros, into reserved room.
+    /// Truncates the content or extends it with zeros, in reserved memory.
     pub(crate) fn resize(&mut self, pool: &SlabPool, size: u64) {
         let count = (size as usize).div_ceil(SLAB_BYTES);
         self.slabs.truncate(count);
@@ -84,25 +84,25 @@ impl Memory {
         out.freeze()
     }
 
-    /// The content as pieces to write elsewhere, in order.
+    /// Returns the content in order, as slices.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.slabs.iter().map(AsRef::as_ref)
     }
 
-    /// What was stored could not be named: it is to be read, changed and stored once more.
+    /// Restores the content after its object was stored but could not be named: it can be read, changed and stored again.
     pub(crate) fn take_back(self, pool: &SlabPool) -> Self {
         Frozen { base: self.base, payload: self.stored, size: self.size, held: self.held }.thaw(pool)
     }
 
-    /// Freezes the content for an upload, which a retry may send again. The memory stays held until both the file
-    /// and the upload are gone: `thaw` takes it back.
+    /// Freezes the content for an upload, which a retry may send again. The memory stays reserved until the upload is over and
+    /// the content was dropped or thawed.
     pub(crate) fn freeze(self) -> Frozen {
         let payload = self.slabs.into_iter().map(Slab::freeze).collect();
         Frozen { base: self.base, payload, size: self.size, held: self.held }
     }
 }
 
-/// A file's content on its way to the store.
+/// A file's content during an upload.
 #[derive(Debug)]
 pub(crate) struct Frozen {
     base: Option<Arc<Pin>>,
@@ -112,13 +112,13 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    /// What is left after an upload that succeeded, until the object has its name.
+    /// Returns the state after a successful upload, until the object is named.
     pub(crate) fn stored(self) -> Memory {
         let Self { base, payload: stored, size, held } = self;
         Memory { base, slabs: Vec::new(), size, held, stored }
     }
 
-    /// Back to memory after an upload that failed. Copies: the failed request may still hold the bytes.
+    /// Returns the content to memory after a failed upload. Copies it, because the failed request may still hold the bytes.
     pub(crate) fn thaw(self, pool: &SlabPool) -> Memory {
         let Self { base, payload, size, held } = self;
         let mut memory = Memory { base, slabs: Vec::new(), size: 0, held, stored: Payload::default() };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_what_was_written_with_zeros_between() {
+    fn gaps_between_writes_read_as_zeros() {
         let (pool, mut memory) = empty(8 << 20);
         let far = SLAB_BYTES as u64 + 10;
         memory.write(&pool, 2, b"ab");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_refused() {
+    fn a_reservation_beyond_the_budget_is_refused() {
         let (_, mut memory) = empty(2 << 20);
         assert!(memory.reserve(2 << 20));
         assert!(!memory.reserve((2 << 20) + 1));

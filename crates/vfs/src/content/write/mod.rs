@@ -1,4 +1,4 @@
-//! Writing: what a file is between its first write and its commit.
+//! Writing: the states of a file between its first write and its commit.
 //!
 //! ```text
 //! Clean ──write──► Memory ──sequential, beyond a part──► Stream ──commit──► Clean
@@ -6,9 +6,9 @@
 //!   └─write to stored bytes───────────────────────► Local
 //! ```
 //!
-//! `Memory` holds a new file whole; `Stream` has sent its beginning as parts and holds only the next; `Local` is a
-//! sparse file with the ranges that differ from the object below. Nobody waits for memory that an idle file holds:
-//! where there is none, a file goes to disk.
+//! `Memory` holds a new file whole; `Stream` has sent the beginning as parts and holds only the next one; `Local` is a sparse
+//! file with the ranges that differ from the objects below. No writer waits for memory that an idle file holds: without free
+//! memory a file goes to disk.
 
 mod assemble;
 mod commit;
@@ -32,18 +32,18 @@ use store::{ObjectKey, Precondition};
 
 /// Unpublished writes of one inode.
 #[derive(Debug)]
-pub(crate) enum Dirty {
-    /// None: the file is its object.
+pub(crate) enum WriteState {
+    /// No unpublished writes: the content is that of the pin.
     Clean,
     /// The whole content in memory.
     Memory(Memory),
-    /// A sequential write beyond memory.
+    /// A sequential write that exceeds memory.
     Stream(Box<Stream>),
-    /// A local file over the object's bytes.
+    /// A local file over the bytes of objects.
     Local(Local),
 }
 
-impl Dirty {
+impl WriteState {
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Clean => None,
@@ -53,7 +53,7 @@ impl Dirty {
         }
     }
 
-    /// How much of it is no hole, at most.
+    /// Returns an upper bound of the bytes that are not holes.
     pub(crate) fn data_bytes(&self) -> Option<u64> {
         match self {
             Self::Local(local) => local.data_bytes(),
@@ -61,7 +61,7 @@ impl Dirty {
         }
     }
 
-    /// The object these writes replace.
+    /// Returns the content that these writes replace.
     pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
         match self {
             Self::Clean => None,
@@ -80,8 +80,8 @@ impl Dirty {
         }
     }
 
-    /// The object below unpublished writes is always the one its file is pinned to; a rename may have moved it.
-    pub(crate) fn follow(&mut self, file: &OpenFile) {
+    /// Rebases the writes on the file's pin, which a rename may have moved.
+    pub(crate) fn rebase_on_pin(&mut self, file: &OpenFile) {
         if let (Some(_), (Some(pin), _)) = (self.base(), file.pin()) {
             self.rebase(Some(pin));
         }
@@ -91,7 +91,7 @@ impl Dirty {
         matches!(self, Self::Clean)
     }
 
-    /// Whether it is published, and nothing of it was stored beside.
+    /// Returns whether the content is published and in no deltas.
     pub(crate) fn is_assembled(&self) -> bool {
         match self {
             Self::Local(local) => local.is_published() && !local.has_deltas(),
@@ -99,7 +99,7 @@ impl Dirty {
         }
     }
 
-    /// Whether programs and the namespace see the same.
+    /// Returns whether the namespace has the same content as programs see.
     pub(crate) fn is_published(&self) -> bool {
         match self {
             Self::Clean => true,
@@ -109,7 +109,7 @@ impl Dirty {
     }
 }
 
-/// What must hold under a key of the bucket for these writes to be the only ones.
+/// Returns the precondition under which the writes based on `base` replace no foreign object at `key`.
 pub(crate) fn precondition(base: Option<&Arc<Pin>>, key: &ObjectKey) -> Precondition {
     let object = base.and_then(|pin| pin.object_at(key));
     object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag))

@@ -1,7 +1,7 @@
-//! What a commit stores of an edited file in a volume named by inode. Pure.
+//! Planning of a commit of an edited file in a volume named by inode. Pure.
 //!
-//! While a file stays open, what changed goes into one object of its own, a delta: an `fsync` costs what was
-//! written, not the file's size. When it is closed, the file is assembled as its mapping says.
+//! While a file stays open, changed ranges go into one object of their own, a delta: an `fsync` costs the bytes written, not
+//! the file's size. At close the file is assembled as its mapping says.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -13,41 +13,41 @@ use crate::content::pin::Piece;
 use crate::content::ranges::{RangeSet, total};
 use crate::volume::Mapping;
 
-/// A file consists of at most so many pieces, and one for each chunk, before it is assembled although it is open.
+/// Pieces of an open file, besides one per chunk, at which it is assembled although it is open.
 const PIECES_MAX: usize = 1024;
-/// Zeros are stored where there are fewer between bytes: a hole costs a piece.
+/// Shorter holes are stored as zeros: a hole costs a piece.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
-/// One object has at most so many ranges of a file that is being assembled.
+/// Maximum ranges of a file in one object that is being assembled.
 const RUNS_MAX: usize = 256;
 
-/// A shorter file is assembled whenever it is closed.
+/// Shorter files are assembled at each close.
 const SCATTERED_BYTES_MIN: u64 = 16 << 20;
-/// A longer one stays in at most so many objects.
+/// Maximum objects of a longer file that is not assembled at close.
 const SCATTERED_OBJECTS_MAX: usize = 64;
 
-/// When a commit is made.
+/// Occasion of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     /// The file stays open: its bytes must be safe.
     Open,
-    /// It is open no more.
+    /// The file is being closed.
     Closed,
 }
 
-/// What to store and what that replaces.
+/// Objects to store and the ranges that they replace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Each becomes one object: these ranges of the file, one after the other.
+    /// For each new object, the ranges of the file that it concatenates.
     pub(crate) objects: Vec<Vec<Range<u64>>>,
-    /// The ranges of the file that change; zeros where no object has anything.
+    /// Ranges of the file that change; ranges without an object become zeros.
     pub(crate) replaces: Vec<Range<u64>>,
-    /// The object is a delta.
+    /// Whether the object is a delta.
     pub(crate) is_delta: bool,
 }
 
 impl Plan {
-    /// Whether it is a delta that leaves a part of the file in the object with this key.
-    pub(crate) fn leaves(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
+    /// Returns whether the plan is a delta that leaves a part of the file in the object with this key.
+    pub(crate) fn leaves_part_in(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
         let replaced = RangeSet::from_iter(self.replaces.iter().cloned());
         let pieces = pieces(local)?;
         let is_left = |range: Range<u64>| {
@@ -59,16 +59,16 @@ impl Plan {
     }
 }
 
-/// All of a file, whatever its size.
-pub(crate) fn everything() -> Vec<Range<u64>> {
+/// Returns the range that stands for a whole file of any size.
+pub(crate) fn whole_range() -> Vec<Range<u64>> {
     vec![Range { start: 0, end: u64::MAX }]
 }
 
-/// What to store of an edited file.
+/// Plans a commit of an edited file.
 pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Result<Plan, StoreError> {
     let count = local.base().map_or(0, |base| base.len());
     let (changes, dirty) = (local.changes(), local.dirty_data());
-    let is_small = count > 0 && total(&dirty) < small(mapping, local.size_bytes());
+    let is_small = count > 0 && total(&dirty) < delta_bytes_max(mapping, local.size_bytes());
     match (mapping, when) {
         (_, When::Open) if dirty.is_empty() => Ok(Plan { replaces: changes, ..Plan::default() }),
         (_, When::Open) if is_small && count < pieces_max(mapping, local) => Ok(delta(local, changes, dirty)),
@@ -80,8 +80,9 @@ pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Result<Plan, 
     }
 }
 
-/// Whether a stored file may stay in several objects when it is closed: a long one of which three quarters are in one object. To assemble
-/// it at each close would cost its length, however little was changed; so it costs at most four times what was changed.
+/// Returns whether a stored file may stay in several objects when it is closed: a long file that has three quarters in one
+/// object. Assembling it at each close would cost its whole length for any change; this way a close costs at most four times
+/// the bytes changed.
 pub(crate) fn may_stay_scattered(mapping: Mapping, local: &Local) -> Result<bool, StoreError> {
     if !matches!(mapping, Mapping::Whole) || !local.is_published() || local.size_bytes() < SCATTERED_BYTES_MIN
     {
@@ -96,13 +97,13 @@ pub(crate) fn may_stay_scattered(mapping: Mapping, local: &Local) -> Result<bool
     Ok(bytes_of.len() <= SCATTERED_OBJECTS_MAX && (all - largest) * 4 <= local.size_bytes())
 }
 
-/// Returns all pieces of what lies below an edited file.
+/// Returns all pieces of the content below an edited file.
 fn pieces(local: &Local) -> Result<Cow<'_, [Piece]>, StoreError> {
     local.base().map_or(Ok(Cow::default()), |base| base.all())
 }
 
-/// Changes of less are stored as a delta.
-fn small(mapping: Mapping, size_bytes: u64) -> u64 {
+/// Returns the number of changed bytes below which a commit stores a delta.
+fn delta_bytes_max(mapping: Mapping, size_bytes: u64) -> u64 {
     match mapping {
         Mapping::Whole => size_bytes / 2,
         Mapping::Chunked { bytes } => bytes.min(size_bytes) / 2,
@@ -116,7 +117,7 @@ fn pieces_max(mapping: Mapping, local: &Local) -> usize {
     }
 }
 
-/// What to store of a range that is to be in objects of its own.
+/// Returns the objects to store for a range that is to have objects of its own.
 pub(crate) fn objects_of(
     mapping: Mapping,
     local: &Local,
@@ -142,12 +143,12 @@ fn delta(local: &Local, changes: Vec<Range<u64>>, dirty: Vec<Range<u64>>) -> Pla
 
 fn whole(local: &Local) -> Result<Plan, StoreError> {
     let object = runs(local.data(0..local.size_bytes())?);
-    Ok(Plan { objects: non_empty(object), replaces: everything(), is_delta: false })
+    Ok(Plan { objects: non_empty(object), replaces: whole_range(), is_delta: false })
 }
 
-/// Every chunk that was changed, or that deltas have a part of.
+/// Plans the objects for all chunks that were changed or are partly in deltas.
 fn chunks(local: &Local, bytes: u64, changes: &[Range<u64>]) -> Result<Plan, StoreError> {
-    let mut indices = scattered(&pieces(local)?, bytes);
+    let mut indices = scattered_chunks(&pieces(local)?, bytes);
     for range in changes {
         indices.extend(range.start / bytes..range.end.div_ceil(bytes));
     }
@@ -162,8 +163,8 @@ fn chunks(local: &Local, bytes: u64, changes: &[Range<u64>]) -> Result<Plan, Sto
     Ok(plan)
 }
 
-/// The chunks that are not in one object each, or that share theirs with others.
-fn scattered(base: &[Piece], bytes: u64) -> BTreeSet<u64> {
+/// Returns the chunks that are not in exactly one object, or share an object with other chunks.
+fn scattered_chunks(base: &[Piece], bytes: u64) -> BTreeSet<u64> {
     let mut object_of: HashMap<u64, &ObjectKey> = HashMap::new();
     let mut chunk_of: HashMap<&ObjectKey, u64> = HashMap::new();
     let mut scattered = BTreeSet::new();
@@ -184,7 +185,7 @@ fn objects(pieces: &[Piece]) -> usize {
     pieces.iter().map(|piece| &piece.object.key).collect::<BTreeSet<_>>().len()
 }
 
-/// The ranges to store, with small gaps filled, and larger ones where there are too many.
+/// Returns the ranges to store. Small gaps are filled, and larger ones if there are too many ranges.
 fn runs(mut data: RangeSet) -> Vec<Range<u64>> {
     let mut gap = HOLE_BYTES_MIN;
     loop {
@@ -241,12 +242,12 @@ mod tests {
         let mut local = over(vec![piece(0..MIB, "a"), piece(MIB..3 * MIB / 2, "b")]);
         local.write(10, b"x").unwrap();
         let whole = plan(Mapping::Whole, &local, When::Closed).unwrap();
-        assert_eq!((whole.objects, whole.replaces), (vec![vec![0..3 * MIB / 2]], everything()));
+        assert_eq!((whole.objects, whole.replaces), (vec![vec![0..3 * MIB / 2]], whole_range()));
         let chunked = plan(CHUNKED, &local, When::Closed).unwrap();
         assert_eq!((chunked.objects, chunked.replaces), (vec![vec![0..MIB]], vec![0..MIB]));
     }
 
-    /// Each close of a file of 500 MB stored all of it again, though 1 MiB was changed.
+    /// Without this rule each close of a 500 MB file stored all of it again after a change of 1 MiB.
     #[test]
     fn s142_a_long_file_stays_scattered_until_a_quarter_of_it_is() {
         let pieces = |changed: u64, objects: u64| {
@@ -265,7 +266,7 @@ mod tests {
         );
         let mut written = over(pieces(MIB, 1));
         written.write(0, b"x").unwrap();
-        assert!(!may_stay_scattered(Mapping::Whole, &written).unwrap(), "it is not stored");
+        assert!(!may_stay_scattered(Mapping::Whole, &written).unwrap(), "unpublished writes must be stored");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Commit in a volume named by inode: new objects under keys of their own take the place of ranges of a file.
+//! Commit in a volume named by inode: new objects with unique keys replace ranges of a file.
 
 use futures_util::StreamExt as _;
 use meta::{Extent, FsError, Ino, Inode, Op};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Timestamp};
 
 use super::assemble::Assembly;
-use super::plan::{everything, may_stay_scattered, objects_of, plan};
-use super::{Dirty, Local, Memory, Stream, When};
+use super::plan::{may_stay_scattered, objects_of, plan, whole_range};
+use super::{Local, Memory, Stream, When, WriteState};
 use crate::bucket::headers;
 use crate::content::open_file::{OpenFile, Pending};
 use crate::content::pin::Pin;
@@ -17,10 +17,10 @@ use crate::content::ranges::total;
 use crate::layout::stored_at;
 use crate::{Error, Filesystem, Result};
 
-/// Objects of one file under way at the same time.
+/// Objects of one file in flight.
 pub(super) const IN_FLIGHT_MAX: usize = 4;
 
-/// What a commit stored, as content of the file.
+/// Result of a commit's uploads: new content for ranges of the file.
 #[derive(Debug, Default)]
 pub(super) struct Spliced {
     pub(super) ranges: Vec<Range<u64>>,
@@ -30,66 +30,66 @@ pub(super) struct Spliced {
 }
 
 impl Spliced {
-    /// The objects.
+    /// Returns the keys of the new objects.
     pub(super) fn keys(&self) -> BTreeSet<ObjectKey> {
         self.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
     }
 }
 
 impl Filesystem {
-    /// Assembles a file that nobody will have open: what its deltas scattered becomes one object, or one for each
-    /// chunk, unless it is a small part of a long file. Its bytes are safe already.
+    /// Assembles a file at its last close: content scattered over deltas becomes one object, or one per chunk, unless the
+    /// deltas are a small part of a long file. The bytes are safe in any case.
     pub(crate) async fn assemble_closed(&self, file: &OpenFile) -> Result<()> {
-        let mut work = file.work.lock().await;
+        let mut state = file.write_state.lock().await;
         let is_last = self.files.users(file.ino) == 1;
-        match &*work {
-            Dirty::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local)? => {}
+        match &*state {
+            WriteState::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local)? => {}
             _ => return Ok(()),
         }
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() || self.has_path_key(&inode)? {
             return Ok(());
         }
-        self.commit_by_inode(file, &mut work, &inode, When::Closed).await
+        self.commit_by_inode(file, &mut state, &inode, When::Closed).await
     }
 
-    /// Stores what was written, and names it. The caller holds the file's work.
+    /// Stores the unpublished writes and names them. The caller holds the file's `write_state`.
     pub(super) async fn commit_by_inode(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         inode: &Inode,
         when: When,
     ) -> Result<()> {
-        self.must_have_room(inode.ino, inode.size_bytes)?;
+        self.check_quota(inode.ino, inode.size_bytes)?;
         let attributes = headers::with_posix(Attributes::default(), inode);
-        let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
-        let spliced = match std::mem::replace(work, Dirty::Clean) {
-            Dirty::Clean => return Ok(()),
-            Dirty::Memory(memory) => {
+        let size_bytes = state.size_bytes().unwrap_or(inode.size_bytes);
+        let spliced = match std::mem::replace(state, WriteState::Clean) {
+            WriteState::Clean => return Ok(()),
+            WriteState::Memory(memory) => {
                 let (outcome, memory) = self.store_memory(inode.ino, memory, &attributes).await;
-                *work = Dirty::Memory(memory);
+                *state = WriteState::Memory(memory);
                 outcome?
             }
-            Dirty::Stream(mut stream) => {
-                let outcome = self.finish_spread(&mut stream, &attributes).await;
-                *work = Dirty::Stream(stream);
+            WriteState::Stream(mut stream) => {
+                let outcome = self.finish_stream_objects(&mut stream, &attributes).await;
+                *state = WriteState::Stream(stream);
                 outcome?
             }
-            Dirty::Local(local) => {
+            WriteState::Local(local) => {
                 let outcome = self.store_edits(inode.ino, &local, &attributes, when).await;
-                *work = Dirty::Local(local);
+                *state = WriteState::Local(local);
                 outcome?
             }
         };
-        // What a stream has stored its next attempt names; others store once more.
-        let keys = if matches!(work, Dirty::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
-        let named = self.name_spliced(file, work, spliced, size_bytes).await;
+        // A stream keeps what it has stored for the next attempt; other states upload again.
+        let keys = if matches!(state, WriteState::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
+        let named = self.name_spliced(file, state, spliced, size_bytes).await;
         self.discard_refused(&named, keys).await;
-        self.or_keep(named, work)
+        self.restore_on_failure(named, state)
     }
 
-    /// What a quota does not let be named is garbage.
+    /// Discards objects that could not be named because of a quota.
     pub(super) async fn discard_refused<T>(&self, named: &Result<T>, keys: BTreeSet<ObjectKey>) {
         if let Err(Error::Namespace(FsError::OverQuota | FsError::VolumeFull)) = named {
             for key in keys {
@@ -98,31 +98,31 @@ impl Filesystem {
         }
     }
 
-    /// The writes are what was stored from now on.
+    /// Names the new content and makes it the base of further writes.
     async fn name_spliced(
         &self,
         file: &OpenFile,
-        work: &mut Dirty,
+        state: &mut WriteState,
         mut spliced: Spliced,
         size_bytes: u64,
     ) -> Result<()> {
-        if spliced.ranges.is_empty() && work.is_published() {
+        if spliced.ranges.is_empty() && state.is_published() {
             return Ok(());
         }
         let delta = spliced.delta.take();
         let pin = self.name_content(file, spliced, size_bytes, file.pending().touched).await?;
-        if let Dirty::Local(local) = work {
+        if let WriteState::Local(local) = state {
             local.published(Arc::new(pin), delta);
         } else {
-            *work = Dirty::Clean;
+            *state = WriteState::Clean;
         }
-        let is_edited = !work.is_clean();
-        let data_bytes = work.data_bytes().unwrap_or(size_bytes);
+        let is_edited = !state.is_clean();
+        let data_bytes = state.data_bytes().unwrap_or(size_bytes);
         file.set_pending(Pending { is_edited, size_bytes, data_bytes, ..Pending::default() });
         Ok(())
     }
 
-    /// One op names what was stored; what nothing refers to any more goes.
+    /// Names new content in one op and discards the objects that the file no longer uses.
     pub(super) async fn name_content(
         &self,
         file: &OpenFile,
@@ -134,21 +134,21 @@ impl Filesystem {
         let Spliced { ranges, content, .. } = spliced;
         let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
         let released = self.names.commit(&self.ctx(), &splice)?.released;
-        file.has_named();
+        file.mark_names_unsynced();
         file.set_new(false);
         let pin = self.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
-        self.references.caches(ino, Some(&pin.identity()));
+        self.references.set_cached(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
-        self.invalidations.others(ino);
+        self.invalidations.notify_others(ino);
         for key in released {
             self.discard(key).await;
         }
         Ok(pin)
     }
 
-    /// Whether what is to be stored of an open file is a delta that leaves a part of it in the object with this key.
-    pub(super) fn leaves(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
-        plan(self.layout.mapping(), local, When::Open)?.leaves(local, key)
+    /// Returns whether a commit of an open file is a delta that leaves a part of the file in the object with this key.
+    pub(super) fn leaves_part_in(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
+        plan(self.layout.mapping(), local, When::Open)?.leaves_part_in(local, key)
     }
 
     async fn store_edits(
@@ -161,10 +161,10 @@ impl Filesystem {
         let plan = plan(self.layout.mapping(), local, when)?;
         let objects =
             plan.objects.iter().map(|runs| self.store_runs(ino, Assembly { local, runs }, attributes));
-        // Collected, as a stream over the closure would not be `Send`.
+        // Collected first, because a stream over the closure would not be `Send`.
         let objects: Vec<_> = objects.collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        let content = self.all_or_none(stored).await?.concat();
+        let content = self.all_or_discard(stored).await?.concat();
         let delta = plan.is_delta.then(|| plan.objects.concat());
         Ok(Spliced { ranges: plan.replaces, content, delta })
     }
@@ -177,7 +177,7 @@ impl Filesystem {
     ) -> Result<Vec<Extent>, StoreError> {
         let key = self.content_key(ino)?;
         let stored = self.assemble(assembly, &key, &attributes.clone().into(), Precondition::None).await;
-        let object = self.or_stored_before(stored, &key, attributes, total(assembly.runs)).await?;
+        let object = self.accept_earlier_upload(stored, &key, attributes, total(assembly.runs)).await?;
         Ok(extents(&object, assembly.runs))
     }
 
@@ -192,28 +192,28 @@ impl Filesystem {
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        match self.all_or_none(stored).await {
+        match self.all_or_discard(stored).await {
             Ok(content) => {
-                let spliced = Spliced { ranges: everything(), content: content.concat(), delta: None };
+                let spliced = Spliced { ranges: whole_range(), content: content.concat(), delta: None };
                 (Ok(spliced), frozen.stored())
             }
             Err(error) => (Err(error.into()), frozen.thaw(&self.slabs)),
         }
     }
 
-    /// Stores bytes for a file that is not there yet, as its mapping says: its content from offset 0. Nothing stays if
-    /// some cannot be stored.
+    /// Stores bytes for an inode that does not exist yet, divided as the mapping says; returns its content from offset 0. On
+    /// failure no object stays.
     pub(crate) async fn store_content(&self, ino: Ino, payload: &Payload) -> Result<Vec<Extent>, StoreError> {
         let attributes = Attributes::default();
         let objects = split(payload, self.layout.mapping().object_bytes()).into_iter();
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, &attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        Ok(self.all_or_none(stored).await?.concat())
+        Ok(self.all_or_discard(stored).await?.concat())
     }
 
-    /// Copies the bytes of a pin for a file that is not there yet, inside the store where that is worth it: its content
-    /// from offset 0.
+    /// Copies the bytes of a pin for an inode that does not exist yet, inside the store where that is worthwhile; returns its
+    /// content from offset 0.
     pub(crate) async fn copy_content(&self, ino: Ino, pin: Pin) -> Result<Vec<Extent>> {
         let range = 0..pin.size_bytes;
         let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
@@ -224,7 +224,7 @@ impl Filesystem {
             .map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes))
             .collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        Ok(self.all_or_none(stored).await?.concat())
+        Ok(self.all_or_discard(stored).await?.concat())
     }
 
     async fn store_range(
@@ -252,33 +252,33 @@ impl Filesystem {
             ..PutOptions::default()
         };
         let stored = self.store.put(&key, payload, options).await;
-        self.or_stored_before(stored, &key, attributes, size_bytes).await
+        self.accept_earlier_upload(stored, &key, attributes, size_bytes).await
     }
 
-    async fn finish_spread(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
+    async fn finish_stream_objects(&self, stream: &mut Stream, attributes: &Attributes) -> Result<Spliced> {
         let size_bytes = stream.size_bytes();
         let objects = match stream.key().cloned() {
             None => stream.finish_chunks().await?,
             Some(key) => {
                 let stored = stream.finish(Precondition::None).await;
-                vec![self.or_stored_before(stored, &key, attributes, size_bytes).await?]
+                vec![self.accept_earlier_upload(stored, &key, attributes, size_bytes).await?]
             }
         };
         let chunk_bytes = stream.part_bytes();
         let each = if objects.len() == 1 { size_bytes } else { chunk_bytes };
         let at = |index: usize| index as u64 * each..((index as u64 + 1) * each).min(size_bytes);
         let content = objects.iter().enumerate().map(|(index, object)| extents(object, &[at(index)]));
-        Ok(Spliced { ranges: everything(), content: content.flatten().collect(), delta: None })
+        Ok(Spliced { ranges: whole_range(), content: content.flatten().collect(), delta: None })
     }
 
-    /// A key of content that was never used.
+    /// Returns an unused key for content of an inode.
     pub(crate) fn content_key(&self, ino: Ino) -> Result<ObjectKey, StoreError> {
         let key = self.layout.content_key(ino, self.entropy.next_u64());
         key.map_err(|error| StoreError::Invalid(error.to_string()))
     }
 
-    /// An upload whose first answer was lost finds its own object when it is repeated.
-    async fn or_stored_before(
+    /// Turns the failure of a repeated upload into success if its first attempt stored the object and only the answer was lost.
+    async fn accept_earlier_upload(
         &self,
         stored: Result<ObjectRef, StoreError>,
         key: &ObjectKey,
@@ -294,8 +294,8 @@ impl Filesystem {
         }
     }
 
-    /// Everything that was stored, or the first error; then what was stored goes again.
-    pub(super) async fn all_or_none(
+    /// Returns all results, or the first error after discarding the objects that were stored.
+    pub(super) async fn all_or_discard(
         &self,
         stored: Vec<Result<Vec<Extent>, StoreError>>,
     ) -> Result<Vec<Vec<Extent>>, StoreError> {
@@ -314,7 +314,7 @@ impl Filesystem {
     }
 }
 
-/// The content that an object gives the file which has these ranges in it, one after the other.
+/// Returns the extents of an object that concatenates these ranges of a file.
 pub(super) fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
     let mut object_offset = 0;
     let extent = |run: &Range<u64>| {
@@ -326,7 +326,7 @@ pub(super) fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
     runs.iter().map(extent).filter(|extent| extent.len > 0).collect()
 }
 
-/// Cuts a payload into objects of so many bytes, with the range of the file that each holds.
+/// Splits a payload into objects of `object_bytes`, with the range of the file that each holds.
 fn split(payload: &Payload, object_bytes: u64) -> Vec<(Range<u64>, Payload)> {
     let mut objects: Vec<(Range<u64>, Payload)> = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! A sequential write beyond memory: parts go out as they fill.
+//! A sequential write that exceeds memory: parts are uploaded as they fill.
 
 use bytes::{Bytes, BytesMut};
 use meta::{Ino, Inode};
@@ -14,26 +14,26 @@ use crate::content::budget::{Budget, Held};
 use crate::content::pin::Pin;
 use crate::content::slab::{SLAB_BYTES, Slab, SlabPool};
 
-/// S3 allows this many parts.
+/// S3's maximum number of parts.
 const PARTS_MAX: u32 = 10_000;
-/// Part sizes double after so many parts, so that an object of 5 TiB still fits [`PARTS_MAX`].
+/// Number of parts after which the part size doubles, so that an object of 5 TiB fits into [`PARTS_MAX`].
 const PARTS_PER_SIZE: u32 = 1_000;
-/// Parts of one file under way at the same time, where there is memory.
+/// Parts of one file in flight, if there is memory.
 const IN_FLIGHT_MAX: u64 = 3;
 
 /// A part's number and its bytes, kept until the store has them.
 type Part = (u32, Payload);
 
-/// A part that was sent in an attempt, and what became of it.
+/// The attempt that sent a part, the part, and the outcome.
 type Sent = (u32, Part, Result<Option<ObjectRef>, StoreError>);
 
-/// A multipart upload with the part being filled.
+/// A multipart upload and the part being filled.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) base: Option<Arc<Pin>>,
     /// Mode, owner and group in the headers, which are sent before the first part.
     sent: (u16, u32, u32),
-    /// All that was sent then.
+    /// Headers and tags sent at the beginning.
     described: Described,
     upload: Upload,
     part_bytes: u64,
@@ -42,35 +42,36 @@ pub(crate) struct Stream {
     tail_bytes: u64,
     size: u64,
     in_flight: JoinSet<Sent>,
-    /// Counts attempts to finish. Each answers for what it sent: what was under way before and fails is sent once more.
+    /// Number of attempts to finish. An attempt reports only failures of parts that it sent; older parts that fail are sent
+    /// again.
     attempt: u32,
-    /// Parts that could not be sent; they are sent again.
+    /// Parts that could not be sent and will be sent again.
     failed: Vec<Part>,
-    /// The last part, where it was sent before it was full.
+    /// The last part, if it was sent before it was full.
     short: Option<Payload>,
-    /// The object, where it was completed but could not be moved to where the file is now.
+    /// The completed object, if it could not be moved to the file's current key yet.
     completed: Option<ObjectRef>,
-    /// It may have been completed, and nobody heard of it: no part can be added then.
+    /// Whether a completion may have succeeded although its answer was lost: no part can be added then.
     may_be_complete: bool,
-    /// A part went down with its task; nothing can complete the upload.
+    /// Whether a part was lost with its task, so that the upload cannot be completed.
     is_broken: bool,
     in_flight_max: usize,
-    /// Parts that are objects, by number.
+    /// Parts that are objects of their own, by part number.
     chunks: BTreeMap<u32, ObjectRef>,
     held: Held,
 }
 
-/// Where parts go.
+/// Destination of parts.
 #[derive(Debug, Clone)]
 pub(crate) enum Upload {
-    /// Into one object.
+    /// Parts of one object.
     Object { parts: Arc<dyn Multipart>, key: ObjectKey },
-    /// Each is one.
+    /// One object per part.
     Chunks { fs: Weak<Filesystem>, ino: Ino, attributes: Arc<Attributes> },
 }
 
 impl Upload {
-    /// Every part an object of the inode's.
+    /// Creates an upload that stores every part as an object of the inode.
     pub(crate) fn chunks(fs: Weak<Filesystem>, ino: Ino, attributes: Attributes) -> Self {
         Self::Chunks { fs, ino, attributes: Arc::new(attributes) }
     }
@@ -79,14 +80,14 @@ impl Upload {
         match self {
             Self::Object { parts, .. } => parts.put_part(number, payload).await.map(|()| None),
             Self::Chunks { fs, ino, attributes } => {
-                let fs = fs.upgrade().ok_or_else(cut_off)?;
+                let fs = fs.upgrade().ok_or_else(part_lost)?;
                 fs.store_payload(*ino, payload, attributes).await.map(Some)
             }
         }
     }
 }
 
-/// Memory for a stream: the part being filled and at least one under way.
+/// Reserves memory for a stream: the part being filled and at least one in flight.
 pub(crate) fn reserve(budget: &Budget, part_bytes: u64) -> Option<Held> {
     (1..=IN_FLIGHT_MAX).rev().find_map(|in_flight| budget.try_hold(part_bytes * (in_flight + 1)))
 }
@@ -127,18 +128,18 @@ impl Stream {
         self.size
     }
 
-    /// The headers and tags sent at the beginning.
+    /// Returns the headers and tags sent at the beginning.
     pub(crate) fn described(&self) -> &Described {
         &self.described
     }
 
-    /// Whether the headers sent at the beginning still say what the inode is: its owner and mode are the same, and
-    /// its time is that of the last write, not one that was set.
-    pub(crate) fn carries(&self, inode: &Inode, touched: Option<Timestamp>) -> bool {
+    /// Returns whether the headers sent at the beginning still match the inode: same owner and mode, and no time set by a
+    /// program since the last write.
+    pub(crate) fn matches_inode(&self, inode: &Inode, touched: Option<Timestamp>) -> bool {
         self.sent == (inode.mode, inode.uid, inode.gid) && touched.is_some()
     }
 
-    /// Appends; waits while the parts under way are as many as there is memory for.
+    /// Appends; waits while as many parts are in flight as there is memory for.
     pub(crate) async fn append(&mut self, pool: &SlabPool, mut data: &[u8]) -> Result<(), StoreError> {
         self.reopen(pool);
         while !data.is_empty() {
@@ -146,14 +147,14 @@ impl Stream {
             self.fill(pool, &data[..room]);
             data = &data[room..];
             if self.tail_bytes == self.part_bytes {
-                // A full part is never short.
+                // Only a short part has to be kept by the caller, and a full part is not short.
                 drop(self.send().await?);
             }
         }
         Ok(())
     }
 
-    /// Whether so many bytes more fit in the parts that an object can have. Later parts may become longer than assumed.
+    /// Returns whether `bytes` more fit into the allowed number of parts. An underestimate, because later parts may be longer.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let sent = self.parts_sent - u32::from(self.short.is_some());
         let filled = self.tail_bytes + self.short.as_ref().map_or(0, Payload::len);
@@ -161,7 +162,7 @@ impl Stream {
         self.key().is_none() || u64::from(sent) + more <= u64::from(PARTS_MAX)
     }
 
-    /// Appends without a wait; false, and nothing is done, if it would complete a part.
+    /// Appends without waiting; returns false and does nothing if that would complete a part.
     pub(crate) fn append_now(&mut self, pool: &SlabPool, data: &[u8]) -> bool {
         self.reopen(pool);
         let fits =
@@ -172,18 +173,18 @@ impl Stream {
         fits
     }
 
-    /// A part that was sent before it was full, for a completion that failed, is filled up and sent again: only the
-    /// last part of an upload may be short.
+    /// Reopens a part that was sent short for a completion that failed: it is filled up and sent again, because only the last
+    /// part of an upload may be short.
     fn reopen(&mut self, pool: &SlabPool) {
         let Some(payload) = self.short.take() else { return };
-        // If it failed, it must not be sent after the full one.
+        // A failed short part must not be sent after the full one.
         self.failed.retain(|(number, _)| *number != self.parts_sent);
         self.parts_sent -= 1;
         self.size -= payload.len();
         payload.pieces().iter().for_each(|piece| self.fill(pool, piece));
     }
 
-    /// Appends to the part being filled, which has room.
+    /// Appends to the part being filled, which must have room.
     fn fill(&mut self, pool: &SlabPool, mut data: &[u8]) {
         self.tail_bytes += data.len() as u64;
         self.size += data.len() as u64;
@@ -191,13 +192,13 @@ impl Stream {
             if self.tail.last().is_none_or(Slab::is_full) {
                 self.tail.push(pool.take());
             }
-            let Some(slab) = self.tail.last_mut() else { unreachable!("a slab was just pushed") };
+            let Some(slab) = self.tail.last_mut() else { unreachable!("a slab with room was just pushed") };
             let taken = slab.fill(data);
             data = &data[taken..];
         }
     }
 
-    /// The bytes of `range` if they are all still here.
+    /// Returns the bytes of `range` if all of them are still in memory.
     pub(crate) fn read(&self, range: Range<u64>) -> Option<Bytes> {
         let tail_start = self.size - self.tail_bytes;
         let range = range.start..range.end.min(self.size);
@@ -217,7 +218,8 @@ impl Stream {
         Some(out.freeze())
     }
 
-    /// The object's key; the file may have been renamed since. `None`: every part is an object.
+    /// Returns the key that the upload began with, which may differ from the file's after a rename; `None` if every part is an
+    /// object.
     pub(crate) fn key(&self) -> Option<&ObjectKey> {
         match &self.upload {
             Upload::Object { key, .. } => Some(key),
@@ -225,19 +227,19 @@ impl Stream {
         }
     }
 
-    /// Length of a part that is not the last, where every part is an object.
+    /// Returns the length of all parts but the last, if every part is an object.
     pub(crate) fn part_bytes(&self) -> u64 {
         self.part_bytes
     }
 
-    /// Sends what is left and joins the parts. May be called again after a failed precondition.
+    /// Sends the remaining bytes and completes the upload. May be called again after a failed precondition.
     pub(crate) async fn finish(&mut self, precondition: Precondition) -> Result<ObjectRef, StoreError> {
         if let Some(object) = &self.completed {
             return Ok(object.clone());
         }
         self.send_all().await?;
         let Upload::Object { parts, .. } = &self.upload else {
-            return Err(StoreError::Invalid("the parts are objects".into()));
+            return Err(StoreError::Invalid("the parts of this stream are objects of their own".into()));
         };
         let completed = parts.complete(precondition).await;
         self.may_be_complete = !matches!(completed, Err(StoreError::PreconditionFailed(_)));
@@ -246,13 +248,13 @@ impl Stream {
         Ok(object)
     }
 
-    /// Sends what is left and returns the parts that are objects, in order.
+    /// Sends the remaining bytes and returns the parts, which are objects, in order.
     pub(crate) async fn finish_chunks(&mut self) -> Result<Vec<ObjectRef>, StoreError> {
         self.send_all().await?;
         Ok(self.chunks.values().cloned().collect())
     }
 
-    /// Whether bytes can be appended.
+    /// Returns whether bytes can be appended.
     pub(crate) fn is_open(&self) -> bool {
         !self.may_be_complete
     }
@@ -265,18 +267,18 @@ impl Stream {
         self.send_failed();
         let mut outcome = Ok(());
         while !self.in_flight.is_empty() {
-            outcome = outcome.and(self.landed().await);
+            outcome = outcome.and(self.wait_for_part().await);
         }
         outcome?;
-        if self.is_broken { Err(cut_off()) } else { Ok(()) }
+        if self.is_broken { Err(part_lost()) } else { Ok(()) }
     }
 
-    /// The object under the key it began with, once it is complete.
+    /// Returns the completed object under the key that the upload began with.
     pub(crate) fn completed(&self) -> Option<ObjectRef> {
         self.completed.clone()
     }
 
-    /// Gives the upload up.
+    /// Aborts the upload.
     pub(crate) async fn abort(mut self) {
         if self.completed.is_some() {
             return;
@@ -297,7 +299,7 @@ impl Stream {
         }
     }
 
-    /// Sends the part being filled; returns it if it was not full.
+    /// Sends the part being filled; returns its bytes if it was not full.
     async fn send(&mut self) -> Result<Option<Payload>, StoreError> {
         if self.parts_sent == PARTS_MAX && self.key().is_some() {
             return Err(StoreError::Invalid(format!(
@@ -306,7 +308,7 @@ impl Stream {
         }
         self.send_failed();
         while self.in_flight.len() >= self.in_flight_max {
-            self.landed().await?;
+            self.wait_for_part().await?;
         }
         let payload: Payload = self.tail.drain(..).map(Slab::freeze).collect();
         let is_short = self.tail_bytes < self.part_bytes;
@@ -332,7 +334,7 @@ impl Stream {
         });
     }
 
-    /// Doubles the part size every [`PARTS_PER_SIZE`] parts, while there is memory for it.
+    /// Doubles the part size after every [`PARTS_PER_SIZE`] parts, while there is memory.
     fn grow(&mut self) {
         let is_due = self.key().is_some() && self.parts_sent.is_multiple_of(PARTS_PER_SIZE);
         if is_due && self.held.try_grow(self.part_bytes * 4) {
@@ -341,12 +343,12 @@ impl Stream {
         }
     }
 
-    async fn landed(&mut self) -> Result<(), StoreError> {
+    async fn wait_for_part(&mut self) -> Result<(), StoreError> {
         match self.in_flight.join_next().await {
-            _ if self.is_broken => Err(cut_off()),
+            _ if self.is_broken => Err(part_lost()),
             None => Ok(()),
             Some(Ok((_, (number, _), Ok(object)))) => {
-                // One that it replaces was never named: `tenon gc` finds it.
+                // A chunk that is replaced here was never named: `tenon gc` finds it.
                 self.chunks.extend(object.map(|object| (number, object)));
                 Ok(())
             }
@@ -360,12 +362,12 @@ impl Stream {
             }
             Some(Err(_)) => {
                 self.is_broken = true;
-                Err(cut_off())
+                Err(part_lost())
             }
         }
     }
 }
 
-fn cut_off() -> StoreError {
+fn part_lost() -> StoreError {
     StoreError::Unavailable("a part of the upload was lost".into())
 }

@@ -1,14 +1,13 @@
-//! Advisory locks over front ends that do not know of each other's: of ranges of files, by owner (fcntl_locking(2)).
+//! Advisory locks of byte ranges, by owner (fcntl_locking(2)), shared by front ends that do not see each other's locks.
 //!
-//! Owns who holds what, who waits, and in which order those who wait are served: a lock that fits beside those held is
-//! given at once, and of those who wait the first whom nothing stands in the way of. A lock of a whole open file
-//! (flock(2)) is a lock of all bytes here.
+//! Owns the held locks, the waiters, and their order: a lock that conflicts with no held lock is granted at once; among
+//! waiters, the first one without a conflict is served first. A lock of an open file (flock(2)) is a lock of all bytes here.
 //!
-//! Refuses: to know what ends an owner; whoever gave the locks takes them away. An owner's number may belong to another one
-//! as soon as his open file is closed, and a front end may hear of that close later. Each lock therefore names its open
-//! file, whose number is never given twice.
+//! Does not know when an owner ends: the front end that took the locks releases them. The number of an owner may be reused as
+//! soon as its open file is closed, and a front end may learn of that close later. Each lock therefore refers to its open file,
+//! whose number is never reused.
 //!
-//! Invariant: nobody waits whom nothing stands in the way of; no circle of owners waits for each other.
+//! Invariant: no waiter is without a conflict, and there is no cycle of waiting owners.
 
 mod table;
 
@@ -21,10 +20,10 @@ use crate::{Error, Handle, Result};
 use table::Held;
 pub use table::{Lock, LockKind, LockOwner};
 
-/// Locks and waits that one file may have.
+/// Maximum locks and waiters of one file.
 const LOCKS_MAX: usize = 1 << 16;
 
-/// The locks of all files.
+/// Locks of all files.
 #[derive(Debug, Default)]
 pub struct Locks(Mutex<State>);
 
@@ -37,7 +36,7 @@ struct State {
 #[derive(Debug, Default)]
 struct FileLocks {
     held: Held,
-    /// The first is the next.
+    /// Waiters in order; the first one is served first.
     queue: VecDeque<Waiter>,
     /// Open files whose locks may be about to end.
     ending: HashSet<Handle>,
@@ -51,23 +50,23 @@ struct Waiter {
 }
 
 impl Locks {
-    /// A lock that stands in the way of this one.
+    /// Returns a held lock that conflicts with this one.
     pub fn against(&self, ino: Ino, wanted: &Lock) -> Option<Lock> {
         self.lock().files.get(&ino)?.held.against(wanted).next().copied()
     }
 
-    /// Takes a lock if nothing stands in its way, in place of what its owner has in its range.
+    /// Takes a lock if it conflicts with no other owner's. It replaces what its owner holds in its range.
     ///
     /// # Errors
-    /// EAGAIN if somebody holds another, ENOLCK if there are too many.
+    /// EAGAIN if another owner holds a conflicting lock, ENOLCK if there are too many locks.
     pub fn try_take(&self, ino: Ino, wanted: Lock) -> Result<()> {
         self.lock().take(ino, wanted)
     }
 
-    /// The same, as soon as nothing stands in its way, unless `given_up` comes first.
+    /// Like `try_take`, but waits until no lock conflicts, or until `given_up` completes.
     ///
     /// # Errors
-    /// EINTR if it was given up, EDEADLK if those who hold the others wait for this owner, ENOLCK if there are too many.
+    /// EINTR if the wait was given up, EDEADLK if the holders wait for this owner, ENOLCK if there are too many locks.
     pub async fn take(&self, ino: Ino, wanted: Lock, given_up: impl Future<Output = ()>) -> Result<()> {
         let (waiting, granted) = {
             let mut state = self.lock();
@@ -75,34 +74,37 @@ impl Locks {
                 Err(error) if error.errno() == libc::EAGAIN => {}
                 taken => return taken,
             }
-            if state.closes_a_circle(ino, &wanted) {
-                return Err(Error::new(libc::EDEADLK, "whoever holds the lock waits for who wants it"));
+            if state.would_deadlock(ino, &wanted) {
+                return Err(Error::new(
+                    libc::EDEADLK,
+                    "deadlock: the holder of the lock waits for this owner",
+                ));
             }
             let (number, granted) = state.wait(ino, wanted);
-            (Waiting { locks: self, ino, number }, granted)
+            (WaitGuard { locks: self, ino, number }, granted)
         };
         tokio::select! {
             biased;
             granted = granted => granted.map_err(|_| INTERRUPTED),
-            () = given_up => match waiting.leave() {
+            () = given_up => match waiting.withdraw() {
                 true => Err(INTERRUPTED),
-                // It was given meanwhile.
+                // The lock was granted meanwhile.
                 false => Ok(()),
             },
         }
     }
 
-    /// Gives up what an owner has of a range.
+    /// Releases an owner's locks in a range.
     pub fn release(&self, ino: Ino, owner: LockOwner, first: u64, last: u64) {
         self.change(ino, |file| file.held.clear(owner, first, last));
     }
 
-    /// Gives up all that an owner has of a file.
+    /// Releases all locks of an owner on a file.
     pub fn release_all(&self, ino: Ino, owner: LockOwner) {
         self.change(ino, |file| file.held.drop_all(|held| held.owner == owner));
     }
 
-    /// Gives up all that was asked for through an open file, which is closed.
+    /// Releases all locks that were taken through an open file, which is now closed.
     pub fn closed(&self, ino: Ino, handle: Handle) {
         self.change(ino, |file| {
             file.held.drop_all(|held| held.handle == handle);
@@ -110,27 +112,27 @@ impl Locks {
         });
     }
 
-    /// One descriptor of an open file is closed, and it may have been the last one.
+    /// Records that one descriptor of an open file was closed. It may have been the last one.
     pub fn may_end(&self, ino: Ino, handle: Handle) {
         self.change(ino, |file| {
             file.ending.insert(handle);
         });
     }
 
-    /// Whether all that stands in the way of a lock may be about to end.
+    /// Returns whether all conflicting locks may be about to end.
     pub fn may_be_free_soon(&self, ino: Ino, wanted: &Lock) -> bool {
         let state = self.lock();
         let Some(file) = state.files.get(&ino) else { return true };
         file.held.against(wanted).all(|held| file.ending.contains(&held.handle))
     }
 
-    /// Gives up everything of a session; who waits in it is told EINTR.
+    /// Releases all locks of a session. Its waiters get EINTR.
     pub fn end_session(&self, session: u64) {
         let mut state = self.lock();
         for file in state.files.values_mut() {
             file.queue.retain(|waiter| waiter.wanted.owner.session != session);
             file.held.drop_all(|held| held.owner.session == session);
-            file.serve();
+            file.grant_waiters();
         }
         state.files.retain(|_, file| !file.is_empty());
     }
@@ -139,7 +141,7 @@ impl Locks {
         let mut state = self.lock();
         let Some(file) = state.files.get_mut(&ino) else { return };
         change(file);
-        file.serve();
+        file.grant_waiters();
         if file.is_empty() {
             state.files.remove(&ino);
         }
@@ -150,7 +152,7 @@ impl Locks {
     }
 }
 
-const INTERRUPTED: Error = Error::new(libc::EINTR, "the wait for a lock was given up");
+const INTERRUPTED: Error = Error::new(libc::EINTR, "the wait for a lock was interrupted");
 
 impl State {
     fn take(&mut self, ino: Ino, wanted: Lock) -> Result<()> {
@@ -159,14 +161,14 @@ impl State {
                 return Err(Error::new(libc::ENOLCK, "the file has too many locks"));
             }
             if file.held.against(&wanted).next().is_some() {
-                return Err(Error::new(libc::EAGAIN, "somebody holds a lock"));
+                return Err(Error::new(libc::EAGAIN, "another owner holds a conflicting lock"));
             }
         }
         let file = self.files.entry(ino).or_default();
         file.held.set(wanted);
         file.ending.remove(&wanted.handle);
-        // A shared lock in place of an exclusive one makes room.
-        file.serve();
+        // If a shared lock replaced an exclusive one, waiters may no longer conflict.
+        file.grant_waiters();
         Ok(())
     }
 
@@ -178,8 +180,8 @@ impl State {
         (self.waits, is_granted)
     }
 
-    /// Whether somebody whom a lock would wait for waits for its owner, through any number of others.
-    fn closes_a_circle(&self, ino: Ino, wanted: &Lock) -> bool {
+    /// Returns whether a holder of a conflicting lock waits for the lock's owner, directly or through other owners.
+    fn would_deadlock(&self, ino: Ino, wanted: &Lock) -> bool {
         let mut waiting: HashMap<LockOwner, Vec<(Ino, &Lock)>> = HashMap::new();
         for (ino, file) in &self.files {
             for Waiter { wanted, .. } in &file.queue {
@@ -203,8 +205,8 @@ impl State {
 }
 
 impl FileLocks {
-    /// Gives those who wait what nothing stands in the way of, the first one first.
-    fn serve(&mut self) {
+    /// Grants locks to waiters without a conflict, in order.
+    fn grant_waiters(&mut self) {
         let fits = |held: &Held, waiter: &Waiter| held.against(&waiter.wanted).next().is_none();
         while let Some(next) = self.queue.iter().position(|waiter| fits(&self.held, waiter)) {
             let Some(waiter) = self.queue.remove(next) else { return };
@@ -219,16 +221,16 @@ impl FileLocks {
     }
 }
 
-/// A place in a queue, which is left when this is dropped.
-struct Waiting<'l> {
+/// A place in the queue of waiters, which is given up on drop.
+struct WaitGuard<'l> {
     locks: &'l Locks,
     ino: Ino,
     number: u64,
 }
 
-impl Waiting<'_> {
-    /// Gives the place up; false if there is none any more.
-    fn leave(&self) -> bool {
+impl WaitGuard<'_> {
+    /// Removes the waiter from the queue. Returns false if it is no longer there.
+    fn withdraw(&self) -> bool {
         let mut was_there = false;
         self.locks.change(self.ino, |file| {
             let before = file.queue.len();
@@ -239,9 +241,9 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        self.leave();
+        self.withdraw();
     }
 }
 
@@ -285,7 +287,7 @@ mod tests {
         now(take).is_some_and(|outcome| outcome.is_ok())
     }
 
-    /// What it says without any wait.
+    /// Returns the outcome if it is available without waiting.
     fn now(take: impl Future<Output = Result<()>>) -> Option<Result<()>> {
         take.now_or_never()
     }
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_served_in_their_order() {
+    fn waiters_are_served_in_order() {
         let locks = Locks::default();
         locks.try_take(FILE, exclusive(1)).unwrap();
         let mut waits: Vec<Take<'_>> = (2..6).map(|id| take(&locks, FILE, exclusive(id))).collect();
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_beside_is_given_at_once() {
+    fn locks_without_a_conflict_are_granted_at_once() {
         let locks = Locks::default();
         locks.try_take(FILE, shared(1)).unwrap();
         let mut writer = take(&locks, FILE, exclusive(2));
@@ -325,7 +327,7 @@ mod tests {
         assert!(!is_done(&mut writer));
         locks.release_all(FILE, shared(3).owner);
         assert!(is_done(&mut writer));
-        // An exclusive lock that becomes a shared one lets others in.
+        // An exclusive lock that becomes a shared one admits waiters for shared locks.
         let mut reader = take(&locks, FILE, shared(5));
         assert!(!is_done(&mut reader));
         locks.try_take(FILE, shared(2)).unwrap();
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_neither_waits_nor_holds() {
+    async fn an_interrupted_waiter_neither_waits_nor_holds() {
         let locks = Locks::default();
         locks.try_take(FILE, exclusive(1)).unwrap();
         let (give_up, given_up) = oneshot::channel::<()>();
@@ -347,18 +349,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_given_a_lock_in_the_moment_he_gave_up_has_it() {
+    fn a_lock_granted_at_the_moment_of_interruption_is_held() {
         let locks = Locks::default();
         locks.try_take(FILE, exclusive(1)).unwrap();
         let (number, _granted) = locks.lock().wait(FILE, exclusive(2));
-        let waiting = Waiting { locks: &locks, ino: FILE, number };
+        let waiting = WaitGuard { locks: &locks, ino: FILE, number };
         locks.release_all(FILE, exclusive(1).owner);
-        assert!(!waiting.leave());
+        assert!(!waiting.withdraw());
         assert_eq!(locks.against(FILE, &shared(9)), Some(exclusive(2)));
     }
 
     #[test]
-    fn a_circle_of_waits_is_refused() {
+    fn a_deadlock_is_refused() {
         let locks = Locks::default();
         locks.try_take(FILE, exclusive(1)).unwrap();
         locks.try_take(OTHER_FILE, exclusive(2)).unwrap();
@@ -368,7 +370,7 @@ mod tests {
         let mut three = take(&locks, OTHER_FILE, exclusive(3));
         assert!(!is_done(&mut three));
         assert_eq!(errno(now(take(&locks, FILE, exclusive(2))).unwrap()), libc::EDEADLK);
-        // Through others.
+        // A cycle through other owners.
         let far = Ino(9);
         locks.try_take(far, exclusive(3)).unwrap();
         let refused = now(take(&locks, far, shared(2))).unwrap();
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_session_takes_its_locks_and_waits() {
+    fn the_end_of_a_session_releases_its_locks_and_waiters() {
         let locks = Locks::default();
         locks.try_take(FILE, exclusive(1)).unwrap();
         locks.try_take(OTHER_FILE, exclusive(2)).unwrap();
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_owner_was_closed_may_be_about_to_end() {
+    fn a_lock_whose_descriptor_was_closed_may_be_about_to_end() {
         let locks = Locks::default();
         locks.try_take(FILE, shared(1)).unwrap();
         locks.try_take(FILE, shared(2)).unwrap();
@@ -402,7 +404,7 @@ mod tests {
         assert!(!locks.may_be_free_soon(FILE, &wanted));
         locks.may_end(FILE, shared(2).handle);
         assert!(locks.may_be_free_soon(FILE, &wanted));
-        // It was closed by one of several, and is used.
+        // Only one of several descriptors was closed: the owner takes another lock.
         locks.try_take(FILE, shared(1)).unwrap();
         assert!(!locks.may_be_free_soon(FILE, &wanted));
         locks.release_all(FILE, shared(1).owner);
@@ -410,9 +412,9 @@ mod tests {
         assert!(locks.lock().files.is_empty());
     }
 
-    /// A kernel gives the number of an owner whose open file it has closed to the next one, and tells of the close later.
+    /// Regression: a kernel reuses the number of an owner whose open file it has closed, and reports the close later.
     #[test]
-    fn the_end_of_a_closed_file_leaves_the_locks_of_who_has_its_owners_number() {
+    fn a_late_close_keeps_the_locks_of_the_next_owner_with_that_number() {
         let locks = Locks::default();
         let (first, second) = (exclusive(1), Lock { handle: Handle(11), ..exclusive(1) });
         locks.try_take(FILE, first).unwrap();

@@ -1,32 +1,32 @@
-//! The locks of one file: who holds which bytes of it, and how. Pure.
+//! Locks of one file: which owner holds which bytes, and how. Pure, without I/O or waiting.
 //!
-//! Invariants: the locks of one owner do not overlap, and those of one kind and open file do not touch; an exclusive lock
+//! Invariants: the locks of one owner do not overlap, and those of the same kind and open file do not touch. An exclusive lock
 //! overlaps no lock of another owner.
 
 use crate::Handle;
 
-/// Who holds a lock: what a front end says belongs together, one process' descriptors or one open file.
+/// The owner of a lock: a process or an open file, as the front end defines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockOwner {
-    /// The front end, which numbers its owners by itself.
+    /// The front end that assigned the number.
     pub session: u64,
-    /// Its owner.
+    /// The owner's number in that front end.
     pub id: u64,
 }
 
-/// What others may do beside.
+/// The locks that other owners may hold in the same range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
-    /// Hold shared locks.
+    /// Shared locks.
     Shared,
-    /// Nothing.
+    /// None.
     Exclusive,
 }
 
-/// A range of bytes that somebody has, or wants, for himself.
+/// A lock of a range of bytes, held or wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lock {
-    /// Who.
+    /// The owner.
     pub owner: LockOwner,
     /// The open file through which the lock was requested. The lock ends when that file is closed, at the latest.
     pub handle: Handle,
@@ -34,9 +34,9 @@ pub struct Lock {
     pub first: u64,
     /// The last byte.
     pub last: u64,
-    /// How.
+    /// Shared or exclusive.
     pub kind: LockKind,
-    /// The process that asked, which others are told.
+    /// The process that requested the lock, as reported to other owners.
     pub pid: u32,
 }
 
@@ -45,24 +45,24 @@ impl Lock {
         self.first <= last && first <= self.last
     }
 
-    /// Whether both can not be held.
+    /// Returns whether two locks cannot both be held.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         let is_any_exclusive = self.kind == LockKind::Exclusive || other.kind == LockKind::Exclusive;
         is_any_exclusive && self.owner != other.owner && self.overlaps(other.first, other.last)
     }
 }
 
-/// The locks that are held of one file, by their first byte.
+/// Held locks of one file, ordered by their first byte.
 #[derive(Debug, Default)]
 pub(super) struct Held(Vec<Lock>);
 
 impl Held {
-    /// The locks that stand in the way, by their first byte.
+    /// Returns the held locks that conflict with a lock, ordered by their first byte.
     pub(super) fn against<'a>(&'a self, wanted: &'a Lock) -> impl Iterator<Item = &'a Lock> {
         self.0.iter().filter(|held| held.excludes(wanted))
     }
 
-    /// Gives the owner this lock in place of what he has in its range. Nothing may stand in the way.
+    /// Gives an owner a lock in place of what it holds in that range. No other lock may conflict.
     pub(super) fn set(&mut self, wanted: Lock) {
         debug_assert!(
             self.against(&wanted).next().is_none(),
@@ -81,7 +81,7 @@ impl Held {
         self.insert(merged);
     }
 
-    /// Takes away what an owner has in a range.
+    /// Removes what an owner holds in a range.
     pub(super) fn clear(&mut self, owner: LockOwner, first: u64, last: u64) {
         let cut: Vec<Lock> =
             self.0.extract_if(.., |held| held.owner == owner && held.overlaps(first, last)).collect();
@@ -95,7 +95,7 @@ impl Held {
         }
     }
 
-    /// Takes away certain locks.
+    /// Removes the locks for which `is_meant` returns true.
     pub(super) fn drop_all(&mut self, is_meant: impl Fn(&Lock) -> bool) {
         self.0.retain(|held| !is_meant(held));
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes of the model; its last stands for all behind it.
+    /// Number of bytes in the model. The last one stands for all bytes after it.
     const BYTES: u64 = 12;
     const OWNERS: u64 = 3;
 
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn owner(number: u64) -> LockOwner {
-        // Two owners with one number in different sessions are two.
+        // Owners with the same number in different sessions are different owners.
         LockOwner { session: number % 2, id: number / 2 }
     }
 
@@ -139,20 +139,20 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let range = (0..BYTES, 0..BYTES).prop_map(|(a, b)| (a.min(b), last(a.max(b))));
         let kind = prop_oneof![Just(LockKind::Shared), Just(LockKind::Exclusive)];
-        let who = (0..OWNERS).prop_map(owner);
+        let owners = (0..OWNERS).prop_map(owner);
         let handle = || (0..OWNERS).prop_map(Handle);
         let step = prop_oneof![
-            6 => (who.clone(), handle(), range.clone(), kind).prop_map(|(owner, handle, (first, last), kind)| {
+            6 => (owners.clone(), handle(), range.clone(), kind).prop_map(|(owner, handle, (first, last), kind)| {
                 Step::Set(Lock { owner, handle, first, last, kind, pid: owner.id as u32 })
             }),
-            3 => (who.clone(), range).prop_map(|(owner, (first, last))| Step::Clear(owner, first, last)),
-            1 => who.prop_map(Step::DropAll),
+            3 => (owners.clone(), range).prop_map(|(owner, (first, last))| Step::Clear(owner, first, last)),
+            1 => owners.prop_map(Step::DropAll),
             1 => handle().prop_map(Step::DropHandle),
         ];
         proptest::collection::vec(step, 1..60)
     }
 
-    /// What each owner has of each byte.
+    /// The lock that each owner holds on each byte.
     #[derive(Default, PartialEq, Debug)]
     struct Model([[Option<(LockKind, u64)>; OWNERS as usize]; BYTES as usize]);
 

@@ -1,15 +1,15 @@
-//! Listing a volume named by path: the bucket's listing, without what is Tenon's own.
+//! Listing of a volume named by path: the bucket's listing without Tenon's own objects.
 
 use bytes::Bytes;
 use store::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef};
 
 use crate::objects::Objects;
 
-/// The last character there is: a listing that starts after `.tenon/` and this starts after all of that.
-const LAST: &str = "\u{10FFFF}";
-/// What tokens begin with that are the bucket's.
-const THEIRS: &str = "t";
-/// The token of a page that follows what is Tenon's own.
+/// The largest character: a listing that starts after `.tenon/` plus this character skips everything below `.tenon/`.
+const LAST_CHARACTER: &str = "\u{10FFFF}";
+/// Prefix of continuation tokens that wrap a token of the bucket.
+const BUCKET_TOKEN: &str = "t";
+/// Continuation token of a page that ended in Tenon's own objects: the next page starts behind them.
 const BEYOND_OWN: &str = "o";
 
 impl Objects {
@@ -19,19 +19,22 @@ impl Objects {
         loop {
             let mut page = self.fs.store.list(request.clone()).await?;
             let ends_in_own = page.entries.last().is_some_and(|entry| self.fs.layout.is_own(entry.text()));
-            // The marker of the directory itself is no object in it.
+            // The marker of the base directory itself is not an object in it.
             page.entries.retain(|entry| !self.fs.layout.is_own(entry.text()) && entry.text().len() > at);
             let next = match page.next {
-                // There may be millions of them.
+                // Tenon's own objects may number millions, so the listing skips them.
                 Some(_) if ends_in_own => Some(BEYOND_OWN.to_owned()),
-                next => next.map(|token| format!("{THEIRS}{token}")),
+                next => next.map(|token| format!("{BUCKET_TOKEN}{token}")),
             };
             if next.is_none() || !page.entries.is_empty() {
-                let entries =
-                    page.entries.into_iter().map(|entry| self.inside(entry)).collect::<Result<_, _>>()?;
+                let entries = page
+                    .entries
+                    .into_iter()
+                    .map(|entry| self.without_base(entry))
+                    .collect::<Result<_, _>>()?;
                 return Ok(ListPage { entries, next });
             }
-            self.go_on(&mut request, next)?;
+            self.set_position(&mut request, next)?;
         }
     }
 
@@ -44,27 +47,29 @@ impl Objects {
             ..request
         };
         if let Some(token) = request.token {
-            self.go_on(&mut asked, Some(token))?;
+            self.set_position(&mut asked, Some(token))?;
         }
         Ok(asked)
     }
 
-    fn go_on(&self, request: &mut ListRequest, next: Option<String>) -> store::Result<()> {
+    fn set_position(&self, request: &mut ListRequest, next: Option<String>) -> store::Result<()> {
         match next {
             Some(token) if token == BEYOND_OWN => {
                 request.token = None;
-                request.start_after = Some([&self.fs.layout.own(), LAST.as_bytes()].concat().into());
+                request.start_after =
+                    Some([&self.fs.layout.reserved_prefix(), LAST_CHARACTER.as_bytes()].concat().into());
             }
             next => {
-                let is_none = "a listing's token that no page gave out";
-                let token = next.as_deref().and_then(|token| token.strip_prefix(THEIRS)).map(str::to_owned);
+                let is_none = "invalid continuation token";
+                let token =
+                    next.as_deref().and_then(|token| token.strip_prefix(BUCKET_TOKEN)).map(str::to_owned);
                 request.token = Some(token.ok_or_else(|| store::StoreError::Invalid(is_none.to_owned()))?);
             }
         }
         Ok(())
     }
 
-    fn inside(&self, entry: ListEntry) -> store::Result<ListEntry> {
+    fn without_base(&self, entry: ListEntry) -> store::Result<ListEntry> {
         let at = self.fs.config.prefix.len() + self.base.len();
         Ok(match entry {
             ListEntry::Prefix(text) => ListEntry::Prefix(text.slice(at..)),

@@ -1,7 +1,7 @@
-//! Objects of a volume named by path: the bucket's own, through one door with the mount's changes.
+//! Objects of a volume named by path: the bucket's objects, in one order with the mount's own changes.
 //!
-//! Invariants: whoever stores under a key has claimed it, as the mount does; a name being changed is noted, so that no
-//! listing which was under way brings back what was.
+//! Invariants: every writer of a key claims it, as the mount does; a name being changed is marked as changing, so that a
+//! listing in progress does not bring back its previous state.
 
 mod list;
 mod multipart;
@@ -15,16 +15,16 @@ use store::{
 
 use super::Objects;
 use super::body::body;
-use super::errors::{about, named, no_such_key, reserved};
+use super::errors::{error_about, namespace_error_about, no_such_key, reserved};
 use super::etag;
-use super::named::read::wanted;
-use crate::bucket::changes::Changing;
+use super::named::read::requested_range;
+use crate::bucket::changes::ChangeGuard;
 use crate::bucket::headers;
 use crate::content::pin::Pin;
 use crate::names::invalidation::Invalidation;
 
 impl Objects {
-    /// The bucket's key of a key.
+    /// Returns the bucket's key for a key of the endpoint.
     pub(super) fn full_key(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = [&self.fs.config.prefix, &self.base[..], key.as_bytes()].concat();
         if self.fs.layout.is_own(&full) {
@@ -36,7 +36,7 @@ impl Objects {
             0 => no_such_key(key, &error.to_string()),
             _ => {
                 let why = format!(
-                    "in the store its path has {before} bytes more, {len} altogether, of {len_max} at most: use a key of at most {} bytes",
+                    "with the path in the store the key has {len} bytes ({before} more), and the limit is {len_max}: use a key of at most {} bytes",
                     len_max.saturating_sub(before)
                 );
                 no_such_key(key, &why)
@@ -48,15 +48,16 @@ impl Objects {
         self.full_key(key).map_err(|_| StoreError::NotFound(key.clone()))
     }
 
-    /// The name that a key leads to, as far as it is known here: directory, name shown, inode.
+    /// Returns what the namespace knows of a key: directory, name and inode.
     fn known(&self, full: &ObjectKey) -> crate::Result<Option<(Ino, Name, Option<Inode>)>> {
-        let Some((dir, shown)) = self.fs.shown_at(full)? else { return Ok(None) };
+        let Some((dir, shown)) = self.fs.visible_entry(full)? else { return Ok(None) };
         let inode = self.fs.names.lookup(dir, &shown)?.filter(|inode| !inode.is_dir());
         Ok(Some((dir, shown, inode)))
     }
 
-    /// The file behind a key that the bucket does not show there: a further name of one, or one that lies beside.
-    fn unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
+    /// Returns the file of a key whose object is not at that key in the bucket: a further name of a file, or a file in objects
+    /// under keys of their own.
+    fn find_unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
         let Some((dir, name, Some(inode))) = self.known(full)? else { return Ok(None) };
         let is_stored = matches!(inode.kind, Kind::File | Kind::Symlink) && inode.object().is_some();
         let is_unshown = is_stored && (!self.fs.is_shown(dir, &name, &inode)? || inode.is_ahead());
@@ -65,34 +66,34 @@ impl Objects {
 
     pub(super) async fn head_at_path(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.unshown(&full).map_err(about(key))? {
+        if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.meta_of_unshown(key, &inode).await;
         }
         let meta = self.fs.store.head(&full).await;
-        meta.map(|meta| renamed(key, meta)).map_err(|error| about_key(key, error))
+        meta.map(|meta| with_key(key, meta)).map_err(|error| about_key(key, error))
     }
 
     pub(super) async fn get_at_path(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         let full = self.full_key_to_read(key)?;
-        if let Some(inode) = self.unshown(&full).map_err(about(key))? {
+        if let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? {
             return self.get_unshown(key, &inode, options).await;
         }
         let object = self.fs.store.get(&full, options).await.map_err(|error| about_key(key, error))?;
-        Ok(Object { meta: renamed(key, object.meta), body: object.body })
+        Ok(Object { meta: with_key(key, object.meta), body: object.body })
     }
 
-    /// An object's own description, where all of the file is in it.
+    /// Returns the metadata of a file that `find_unshown` found: that of its object if it is one whole object, otherwise made of the inode.
     async fn meta_of_unshown(&self, key: &ObjectKey, inode: &Inode) -> store::Result<ObjectMeta> {
-        let pin = self.fs.pin(inode).map_err(about(key))?;
+        let pin = self.fs.pin(inode).map_err(error_about(key))?;
         if let Some(object) = pin.as_ref().and_then(Pin::object) {
             let meta = self.fs.store.head(&object.key).await.map_err(|error| about_key(key, error))?;
-            return Ok(renamed(key, meta));
+            return Ok(with_key(key, meta));
         }
         let object = ObjectRef {
             last_modified: Some(inode.mtime),
             ..ObjectRef::new(key.clone(), etag::of(inode, None))
         };
-        let attributes = headers::with_posix(headers::type_of(inode.kind), inode);
+        let attributes = headers::with_posix(headers::for_kind(inode.kind), inode);
         Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: Some(0) })
     }
 
@@ -102,18 +103,20 @@ impl Objects {
         inode: &Inode,
         options: GetOptions,
     ) -> store::Result<Object> {
-        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
+        let file = self.fs.open_file(inode.ino).map_err(error_about(key))?;
         let found = async {
-            let inode = self.fs.names.inode(inode.ino).map_err(named(key))?;
+            let inode = self.fs.names.inode(inode.ino).map_err(namespace_error_about(key))?;
             let meta = self.meta_of_unshown(key, &inode).await?;
-            let range = wanted(key, &meta, options)?;
-            let pin = self.fs.pin(&inode).map_err(about(key))?;
+            let range = requested_range(key, &meta, options)?;
+            let pin = self.fs.pin(&inode).map_err(error_about(key))?;
             Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
         };
         match found.await {
             Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
                 Some(body) => Ok(Object { meta, body }),
-                None => Err(StoreError::Unavailable("the file was overwritten while it was read".to_owned())),
+                None => Err(StoreError::Unavailable(
+                    "the file was overwritten while it was read; try again".to_owned(),
+                )),
             },
             Err(error) => Err(error),
         }
@@ -126,50 +129,54 @@ impl Objects {
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
         let full = self.full_key(key)?;
-        let stored = self.changing(&full, false, self.fs.store.put(&full, body, options)).await;
+        let stored = self.change_key(&full, false, self.fs.store.put(&full, body, options)).await;
         let stored = stored.map_err(|error| about_key(key, error))?;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 
-    /// Does something to a key while nobody else here does, and no look counts against what is known; then the mount shows it. Who renames what has
-    /// the key waits until it does.
-    pub(super) async fn changing<T>(
+    /// Changes a key while no local operation and no observation of the bucket interferes; afterwards the mount shows the
+    /// result. A rename of the key waits until it is shown.
+    pub(super) async fn change_key<T>(
         &self,
         full: &ObjectKey,
         is_gone: bool,
         work: impl Future<Output = store::Result<T>>,
     ) -> store::Result<T> {
-        let _unseen = self.fs.unseen.claim(full).await;
+        let _endpoint_claim = self.fs.endpoint_claims.claim(full).await;
         let done = {
-            let _path = self.fs.lock_keys(&[full]).await.map_err(about(full))?;
+            let _path = self.fs.lock_keys(&[full]).await.map_err(error_about(full))?;
             let _claim = self.fs.claims.claim(full).await;
-            // What is not known yet may be found meanwhile: it is there until then.
-            let _changing = self.note(full, |known| known.is_some());
+            // An unknown name need not be marked before: another observation may find it as it was until the change.
+            let _changing = self.mark_changing(full, |known| known.is_some());
             let done = work.await?;
-            drop(self.note(full, |_| true));
+            drop(self.mark_changing(full, |_| true));
             done
         };
-        self.show(full, is_gone).await;
+        self.show_change(full, is_gone).await;
         Ok(done)
     }
 
-    fn note(&self, full: &ObjectKey, counts: impl Fn(Option<Inode>) -> bool) -> Option<Changing<'_>> {
+    fn mark_changing(
+        &self,
+        full: &ObjectKey,
+        counts: impl Fn(Option<Inode>) -> bool,
+    ) -> Option<ChangeGuard<'_>> {
         let (dir, name, known) = self.known(full).ok()??;
         counts(known).then(|| self.fs.changes.begin(dir, &name))
     }
 
-    /// What became of a key the mount shows when this returns: where it knows nothing of the directory, it will ask. What
-    /// was done is done, also if the bucket does not say now what it made of it.
-    async fn show(&self, full: &ObjectKey, is_gone: bool) {
+    /// Makes the mount show the outcome of a change before this returns; a directory that is not known will be listed anyway.
+    /// The change has succeeded even if the bucket cannot be asked for its result now.
+    async fn show_change(&self, full: &ObjectKey, is_gone: bool) {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
-        let news = match self.fs.look_until_it_counts(full, look).await {
+        let news = match self.fs.look_up_until_valid(full, look).await {
             Ok(news) => Ok(news),
             Err(error) => {
-                tracing::warn!(key = %full, %error, "what was stored is not seen yet: the bucket is asked later");
-                self.forgotten(full)
+                tracing::warn!(key = %full, %error, "the result of a change could not be read back from the bucket; the mount will read it again later");
+                self.forget_listing(full)
             }
         };
-        self.fs.invalidations.told(news.unwrap_or_default()).await;
+        self.fs.invalidations.deliver(news.unwrap_or_default()).await;
     }
 
     async fn look_once(
@@ -182,21 +189,21 @@ impl Objects {
         let seen = if is_asked { self.fs.store.find(full).await? } else { None };
         match is_asked || is_gone {
             true => self.fs.observe(full, seen.as_ref(), looked_at).await,
-            false => self.forgotten(full),
+            false => self.forget_listing(full),
         }
     }
 
-    /// Whether the mount would answer for a key without asking the bucket.
+    /// Returns whether the mount would answer for a key without asking the bucket.
     fn is_looked_at(&self, full: &ObjectKey) -> crate::Result<bool> {
-        let Some(known) = self.fs.known_way(full)? else { return Ok(false) };
+        let Some(known) = self.fs.known_path(full)? else { return Ok(false) };
         let Some(name) = &known.next else { return Ok(true) };
-        let directory = self.fs.directories.get(known.dir).known();
+        let directory = self.fs.directories.get(known.dir).listed_range();
         let is_listed = known.is_last && (directory.pages > 0 || directory.is_complete);
         Ok(is_listed || self.fs.names.entry(known.dir, name)?.is_some())
     }
 
-    fn forgotten(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
-        let Some(known) = self.fs.known_way(full)? else { return Ok(Vec::new()) };
+    fn forget_listing(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
+        let Some(known) = self.fs.known_path(full)? else { return Ok(Vec::new()) };
         let Some(name) = known.next else { return Ok(Vec::new()) };
         self.fs.directories.get(known.dir).forget();
         Ok(vec![Invalidation::entry(known.dir, name.as_bytes()), Invalidation::Inode(known.dir)])
@@ -210,7 +217,7 @@ impl Objects {
     ) -> store::Result<ObjectRef> {
         let source = self.source_at_path(from)?;
         let full = self.full_key(to)?;
-        let copied = self.changing(&full, false, self.fs.store.copy(&source, &full, options)).await;
+        let copied = self.change_key(&full, false, self.fs.store.copy(&source, &full, options)).await;
         let copied = copied.map_err(|error| match &error {
             StoreError::NotFound(key) | StoreError::PreconditionFailed(key) if *key == source.key => {
                 about_key(&from.key, error)
@@ -220,18 +227,18 @@ impl Objects {
         Ok(ObjectRef { key: to.clone(), ..copied })
     }
 
-    /// The bucket's object behind a ref.
+    /// Returns the bucket's object that an object of the endpoint is.
     pub(super) fn source_at_path(&self, from: &ObjectRef) -> store::Result<ObjectRef> {
         let full = self.full_key_to_read(&from.key)?;
-        let Some(inode) = self.unshown(&full).map_err(about(&from.key))? else {
+        let Some(inode) = self.find_unshown(&full).map_err(error_about(&from.key))? else {
             return Ok(ObjectRef { key: full, ..from.clone() });
         };
-        let pin = self.fs.pin(&inode).map_err(about(&from.key))?;
+        let pin = self.fs.pin(&inode).map_err(error_about(&from.key))?;
         match pin.as_ref().and_then(Pin::object) {
             Some(object) if object.etag == from.etag => Ok(object.clone()),
             Some(_) => Err(StoreError::PreconditionFailed(from.key.clone())),
             None => {
-                Err(StoreError::Unsupported("copies of a file that is in several objects for now".to_owned()))
+                Err(StoreError::Unsupported("copying a file that is stored in several objects".to_owned()))
             }
         }
     }
@@ -242,32 +249,38 @@ impl Objects {
         precondition: Precondition,
     ) -> store::Result<()> {
         let full = self.full_key(key)?;
-        match self.known(&full).map_err(about(key))? {
-            Some((dir, name, Some(inode))) if self.matters(dir, &name, &inode).map_err(about(key))? => {
-                self.must_hold_at_path(key, &precondition).await?;
+        match self.known(&full).map_err(error_about(key))? {
+            Some((dir, name, Some(inode)))
+                if self.is_more_than_object(dir, &name, &inode).map_err(error_about(key))? =>
+            {
+                self.check_precondition_at_path(key, &precondition).await?;
                 let removed = Box::pin(self.fs.unlink_name(dir, &name, inode.ino)).await;
                 match removed {
                     Err(error) if error.errno() == libc::ENOENT => {}
-                    removed => removed.map_err(about(key))?,
+                    removed => removed.map_err(error_about(key))?,
                 }
-                self.show(&full, true).await;
+                self.show_change(&full, true).await;
                 Ok(())
             }
             _ => {
-                let deleted = self.changing(&full, true, self.fs.store.delete(&full, precondition)).await;
+                let deleted = self.change_key(&full, true, self.fs.store.delete(&full, precondition)).await;
                 deleted.map_err(|error| about_key(key, error))
             }
         }
     }
 
-    /// Whether a file's going is more than its object's: somebody has it open, or it has other names.
-    fn matters(&self, dir: Ino, name: &Name, inode: &Inode) -> crate::Result<bool> {
+    /// Returns whether removing a file is more than deleting its object: it is open, has other names, or is not at its key.
+    fn is_more_than_object(&self, dir: Ino, name: &Name, inode: &Inode) -> crate::Result<bool> {
         let is_shown = self.fs.is_shown(dir, name, inode)?;
         let is_open = self.fs.files.get(inode.ino).is_some();
         Ok(inode.object().is_some() && (!is_shown || is_open || inode.nlink > 1))
     }
 
-    async fn must_hold_at_path(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
+    async fn check_precondition_at_path(
+        &self,
+        key: &ObjectKey,
+        precondition: &Precondition,
+    ) -> store::Result<()> {
         let Precondition::Matches(etag) = precondition else { return Ok(()) };
         match self.head_at_path(key).await {
             Ok(meta) if meta.object.etag == *etag => Ok(()),
@@ -285,25 +298,25 @@ impl Objects {
         let full = self.object_key_of(key)?;
         let set = self.fs.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
         if let Ok(Some((_, _, Some(inode)))) = self.known(&full) {
-            self.fs.known.forget(inode.ino);
+            self.fs.metadata_cache.forget(inode.ino);
         }
         set
     }
 
-    /// The key of the object that has a key's tags.
+    /// Returns the key of the object that carries a key's tags.
     fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
         let full = self.full_key_to_read(key)?;
-        let Some(inode) = self.unshown(&full).map_err(about(key))? else { return Ok(full) };
-        let pin = self.fs.pin(&inode).map_err(about(key))?;
+        let Some(inode) = self.find_unshown(&full).map_err(error_about(key))? else { return Ok(full) };
+        let pin = self.fs.pin(&inode).map_err(error_about(key))?;
         Ok(pin.as_ref().and_then(Pin::object).map_or(full, |object| object.key.clone()))
     }
 }
 
-fn renamed(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
+fn with_key(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
     ObjectMeta { object: ObjectRef { key: key.clone(), ..meta.object }, ..meta }
 }
 
-/// Errors name the key as the caller knows it.
+/// Rewrites an error to name the key as the caller knows it.
 pub(super) fn about_key(key: &ObjectKey, error: StoreError) -> StoreError {
     match error {
         StoreError::InvalidKey { reason, .. } => no_such_key(key, &reason),

@@ -1,4 +1,4 @@
-//! An object in parts in a volume named by path, for who stays until it is complete.
+//! A multipart upload in a volume named by path, within the process that completes it.
 
 use std::fmt;
 use std::ops::Range;
@@ -47,7 +47,7 @@ impl Multipart for PathUpload {
     }
 
     async fn complete(&self, precondition: Precondition) -> store::Result<ObjectRef> {
-        let stored = self.objects.changing(&self.full, false, self.inner.complete(precondition)).await;
+        let stored = self.objects.change_key(&self.full, false, self.inner.complete(precondition)).await;
         let stored = stored.map_err(|error| about_key(&self.key, error))?;
         Ok(ObjectRef { key: self.key.clone(), ..stored })
     }

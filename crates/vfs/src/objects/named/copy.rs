@@ -1,5 +1,5 @@
-//! Copies in a volume named by inode: content belongs to one inode, so the copy has objects of its own, made inside the
-//! store where that is worth it.
+//! Copies in a volume named by inode. Content belongs to one inode, so a copy has objects of its own, which are copied inside
+//! the store where that is worthwhile.
 
 use meta::{Inode, Kind};
 use std::ops::Range;
@@ -7,12 +7,12 @@ use store::{
     Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, PutOptions, StoreError, Tags, byte_range,
 };
 
-use super::put::New;
+use super::put::NewObject;
 use crate::objects::Objects;
-use crate::objects::description::{Kept, keep};
-use crate::objects::errors::{about, named};
-use crate::objects::etag::Given;
-use crate::objects::storing::Stores;
+use crate::objects::description::{ObjectDescription, describe_object};
+use crate::objects::errors::{error_about, namespace_error_about};
+use crate::objects::etag::AssignedEtag;
+use crate::objects::storing::StoringGuard;
 
 impl Objects {
     pub(in crate::objects) async fn copy_named(
@@ -21,47 +21,49 @@ impl Objects {
         to: &ObjectKey,
         options: CopyOptions,
     ) -> store::Result<ObjectRef> {
-        let (inode, meta, kept) = self.source(from)?;
+        let (inode, meta, description) = self.source(from)?;
         if from.key == *to {
             if options.attributes.is_none() && options.tags.is_none() {
-                return Err(changes_nothing());
+                return Err(no_change());
             }
-            return self.describe_anew(from, options).await;
+            return self.replace_description(from, options).await;
         }
-        let way = self.way(to)?;
-        self.look_first(to, &options.precondition)?;
+        let resolved = self.resolve(to)?;
+        self.check_precondition_first(to, &options.precondition)?;
         let attributes = options.attributes.unwrap_or(meta.attributes);
-        let tags = options.tags.unwrap_or_else(|| kept.tags());
+        let tags = options.tags.unwrap_or_else(|| description.tags());
         let precondition = options.precondition;
-        if way.last.is_none() || inode.kind != Kind::File {
+        if resolved.last.is_none() || inode.kind != Kind::File {
             let body = self.small_body(&from.key, &inode).await?;
             return self
                 .put_named(to, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
                 .await;
         }
-        let ino = self.fs.new_ino(way.dir).map_err(about(to))?;
-        let _stores = Stores::begin(&self.fs, ino);
-        let content = self.copied(from, &inode, ino, 0..inode.size_bytes).await?;
+        let ino = self.fs.new_ino(resolved.dir).map_err(error_about(to))?;
+        let _stores = StoringGuard::begin(&self.fs, ino);
+        let content = self.copy_range_of(from, &inode, ino, 0..inode.size_bytes).await?;
         let (size_bytes, attributes, tags) = (inode.size_bytes, &attributes, &tags);
-        let new = New { ino, content, size_bytes, target: None, attributes, tags, etag: None, orphan: None };
+        let new =
+            NewObject { ino, content, size_bytes, target: None, attributes, tags, etag: None, orphan: None };
         self.name_or_discard(to, &new, &precondition).await
     }
 
-    /// The inode behind a ref, if it still has that tag.
-    pub(super) fn source(&self, from: &ObjectRef) -> store::Result<(Inode, ObjectMeta, Kept)> {
-        let (inode, meta, kept) = self.steadily(&from.key, || {
-            let inode = self.must_find(&from.key)?;
-            let (meta, kept) = self.meta_of(&from.key, &inode).map_err(named(&from.key))?;
-            Ok((inode, meta, kept))
+    /// Returns the inode of an object reference, if it still has that etag.
+    pub(super) fn source(&self, from: &ObjectRef) -> store::Result<(Inode, ObjectMeta, ObjectDescription)> {
+        let (inode, meta, description) = self.retry_while_replaced(&from.key, || {
+            let inode = self.find_or_fail(&from.key)?;
+            let (meta, description) =
+                self.meta_of(&from.key, &inode).map_err(namespace_error_about(&from.key))?;
+            Ok((inode, meta, description))
         })?;
         if meta.object.etag != from.etag {
             return Err(StoreError::PreconditionFailed(from.key.clone()));
         }
-        Ok((inode, meta, kept))
+        Ok((inode, meta, description))
     }
 
-    /// Copies a range of an inode's bytes as content of another, from offset 0.
-    pub(super) async fn copied(
+    /// Copies a range of an inode's bytes as content of another inode, from offset 0.
+    pub(super) async fn copy_range_of(
         &self,
         from: &ObjectRef,
         inode: &Inode,
@@ -72,11 +74,11 @@ impl Objects {
             return Ok(Vec::new());
         }
         let range = byte_range::inside(&from.key, range, inode.size_bytes)?;
-        let pin = self.fs.pin(inode).map_err(about(&from.key))?;
-        let pin = pin.ok_or_else(|| StoreError::NotFound(from.key.clone()))?.moved(&range, 0)?;
-        let file = self.fs.open_file(inode.ino).map_err(about(&from.key))?;
-        let copied = self.fs.copy_content(to, pin).await.map_err(about(&from.key));
-        file.close().await.map_err(about(&from.key))?;
+        let pin = self.fs.pin(inode).map_err(error_about(&from.key))?;
+        let pin = pin.ok_or_else(|| StoreError::NotFound(from.key.clone()))?.slice_at(&range, 0)?;
+        let file = self.fs.open_file(inode.ino).map_err(error_about(&from.key))?;
+        let copied = self.fs.copy_content(to, pin).await.map_err(error_about(&from.key));
+        file.close().await.map_err(error_about(&from.key))?;
         copied.map_err(|error| match error {
             StoreError::NotFound(_) => StoreError::PreconditionFailed(from.key.clone()),
             error => error,
@@ -88,38 +90,43 @@ impl Objects {
         let object = Box::pin(self.get_named(key, store::GetOptions::default())).await?;
         let limit = 1 << 20;
         if inode.size_bytes > limit {
-            return Err(StoreError::Invalid("a directory's marker has at most 60 KiB".to_owned()));
+            return Err(StoreError::Invalid("the marker of a directory cannot exceed 60 KiB".to_owned()));
         }
         let pieces: Vec<bytes::Bytes> = object.body.try_collect().await?;
         Ok(pieces.into_iter().collect())
     }
 
-    /// New headers for the same bytes: the inode stays.
-    async fn describe_anew(&self, object: &ObjectRef, options: CopyOptions) -> store::Result<ObjectRef> {
+    /// Replaces the headers of an object; the inode and its bytes stay.
+    async fn replace_description(
+        &self,
+        object: &ObjectRef,
+        options: CopyOptions,
+    ) -> store::Result<ObjectRef> {
         let key = &object.key;
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         let (inode, meta, before) = self.source(object)?;
-        self.must_hold(key, &options.precondition, Some(&inode))?;
+        self.check_precondition(key, &options.precondition, Some(&inode))?;
         let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
         let tags = options.tags.unwrap_or_else(|| before.tags());
-        let change = self.describing(key, (&inode, &meta, &before), &attributes, &tags)?;
-        let applied = self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(named(key))?;
-        self.settle(key, change, applied).await?;
-        // Of an empty file the time tells which it is.
-        let etag = self.etag_of(key, &self.must_find(key)?).map_err(named(key))?;
+        let change = self.plan_description(key, (&inode, &meta, &before), &attributes, &tags)?;
+        let applied =
+            self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(namespace_error_about(key))?;
+        self.finish_change(key, change, applied).await?;
+        // Without content the etag comes from the inode's times, which may have changed.
+        let etag = self.etag_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?;
         Ok(ObjectRef::new(key.clone(), etag))
     }
 
-    fn describing(
+    fn plan_description(
         &self,
         key: &ObjectKey,
-        (inode, meta, before): (&Inode, &ObjectMeta, &Kept),
+        (inode, meta, before): (&Inode, &ObjectMeta, &ObjectDescription),
         attributes: &Attributes,
         tags: &Tags,
     ) -> store::Result<super::put::Change> {
         let mut change = super::put::Change::default();
         let (ino, at) = (inode.ino, before.record.at);
-        let seen = self.seen_over(key, inode, attributes);
+        let seen = self.attributes_over(key, inode, attributes);
         if (seen.mode, seen.uid, seen.gid, seen.mtime) != (inode.mode, inode.uid, inode.gid, inode.mtime) {
             let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
             let mtime = (!inode.is_dir()).then_some(seen.mtime);
@@ -127,16 +134,16 @@ impl Objects {
             change.ops.push(meta::Op::SetAttr { ino, changes });
         }
         let etag = &meta.object.etag;
-        let given = (!inode.is_dir()).then(|| Given::keeping(etag, inode));
-        let mut kept = keep(attributes, tags)?;
-        kept.describes(etag, given, (seen.mode, seen.uid, seen.gid, seen.mtime));
-        kept.record.at = at;
-        change.ops.extend(kept.ops_over(ino, before)?);
+        let given = (!inode.is_dir()).then(|| AssignedEtag::preserving(etag, inode));
+        let mut description = describe_object(attributes, tags)?;
+        description.bind(etag, given, (seen.mode, seen.uid, seen.gid, seen.mtime));
+        description.record.at = at;
+        change.ops.extend(description.replacement_ops(ino, before)?);
         change.news.push(crate::Invalidation::Attributes(ino));
         Ok(change)
     }
 }
 
-fn changes_nothing() -> StoreError {
+fn no_change() -> StoreError {
     StoreError::Invalid("a copy of an object onto itself changes nothing".to_owned())
 }

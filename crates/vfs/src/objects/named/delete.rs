@@ -1,14 +1,14 @@
-//! Removing objects of a volume named by inode, and directories that were there for them alone.
+//! Removal of objects of a volume named by inode, and of directories that existed only because of them.
 
 use meta::{FsError, Ino, Name, Op};
 use store::{ObjectKey, Precondition};
 
 use super::put::Change;
-use super::{ATTEMPTS_MAX, Way, busy, is_race};
+use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
-use crate::objects::description::{IMPLICIT, Kept, MARKER, RECORD};
-use crate::objects::errors::{about, named};
+use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
+use crate::objects::errors::{error_about, namespace_error_about};
 
 impl Objects {
     pub(in crate::objects) async fn delete_named(
@@ -16,47 +16,50 @@ impl Objects {
         key: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<()> {
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let way = self.way(key)?;
-            let is_gone = match &way.last {
-                Some(_) => self.delete_object(key, &way, precondition).await?,
-                None => self.delete_marker(key, &way, precondition).await?,
+            let resolved = self.resolve(key)?;
+            let is_gone = match &resolved.last {
+                Some(_) => self.delete_object(key, &resolved, precondition).await?,
+                None => self.delete_marker(key, &resolved, precondition).await?,
             };
             if is_gone {
                 return Ok(());
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
-    /// False: somebody else was faster.
+    /// Deletes an object. Returns false if another operation changed the name meanwhile.
     async fn delete_object(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         precondition: &Precondition,
     ) -> store::Result<bool> {
-        let taken = self.taken(way).map_err(named(key))?.filter(|(_, inode)| self.is_object(inode));
+        let taken = self
+            .find_at(resolved)
+            .map_err(namespace_error_about(key))?
+            .filter(|(_, inode)| self.is_object(inode));
         let Some((name, inode)) = taken else {
-            self.must_hold(key, precondition, None)?;
+            self.check_precondition(key, precondition, None)?;
             return Ok(true);
         };
         let file = match self.fs.open_file(inode.ino) {
-            // It went in between.
+            // The inode was removed meanwhile.
             Err(crate::Error::Namespace(FsError::NotFound)) => return Ok(false),
-            file => file.map_err(about(key))?,
+            file => file.map_err(error_about(key))?,
         };
         let outcome = {
-            // Nobody publishes other bytes between the look and the commit.
-            let _work = file.work.lock().await;
-            self.unlink(key, (way.dir, &name), precondition)
+            // The lock keeps other bytes from being published between the check and the commit.
+            let _state = file.write_state.lock().await;
+            self.unlink(key, (resolved.dir, &name), precondition)
         };
-        let closed = file.close().await.map_err(about(key));
+        let closed = file.close().await.map_err(error_about(key));
         let Some(mut change) = outcome? else { return closed.map(|()| false) };
         closed?;
-        self.prune(way.dir, &mut change.news).map_err(named(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(true)
     }
 
@@ -66,50 +69,51 @@ impl Objects {
         (parent, name): (Ino, &Name),
         precondition: &Precondition,
     ) -> store::Result<Option<Change>> {
-        let there = self.fs.names.lookup(parent, name).map_err(named(key))?;
-        self.must_hold(key, precondition, there.as_ref())?;
+        let there = self.fs.names.lookup(parent, name).map_err(namespace_error_about(key))?;
+        self.check_precondition(key, precondition, there.as_ref())?;
         let mut change = Change::default();
         change.entry(parent, name);
         match self.fs.names.commit(&self.fs.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
             Ok(_) => Ok(Some(change)),
             Err(error) if is_race(&error) => Ok(None),
-            Err(error) => Err(named(key)(error)),
+            Err(error) => Err(namespace_error_about(key)(error)),
         }
     }
 
-    /// A directory with something in it goes on without its marker.
+    /// Deletes the marker of a directory. A directory with contents stays without its marker.
     async fn delete_marker(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         precondition: &Precondition,
     ) -> store::Result<bool> {
-        let there = self.there(way).map_err(named(key))?;
-        self.must_hold(key, precondition, there.as_ref())?;
+        let there = self.object_at(resolved).map_err(namespace_error_about(key))?;
+        self.check_precondition(key, precondition, there.as_ref())?;
         if there.is_none() {
             return Ok(true);
         }
         let mut change = Change::default();
-        change.set_xattr(way.dir, IMPLICIT, bytes::Bytes::from_static(b"1"));
-        let before = Kept::read(&self.fs.names, way.dir).map_err(named(key))?;
-        change.ops.extend(before.gone(way.dir));
-        for name in self.fs.names.xattrs(way.dir).map_err(named(key))? {
+        change.set_xattr(resolved.dir, IMPLICIT, bytes::Bytes::from_static(b"1"));
+        let before =
+            ObjectDescription::read(&self.fs.names, resolved.dir).map_err(namespace_error_about(key))?;
+        change.ops.extend(before.removal_ops(resolved.dir));
+        for name in self.fs.names.xattrs(resolved.dir).map_err(namespace_error_about(key))? {
             if [MARKER, RECORD].contains(&&*name) {
-                change.ops.push(Op::RemoveXattr { ino: way.dir, name });
+                change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
         match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
             Ok(_) => {}
             Err(error) if is_race(&error) => return Ok(false),
-            Err(error) => return Err(named(key)(error)),
+            Err(error) => return Err(namespace_error_about(key)(error)),
         }
-        change.news.push(Invalidation::Attributes(way.dir));
-        self.prune(way.dir, &mut change.news).map_err(named(key))?;
-        self.fs.invalidations.told(change.news).await;
+        change.news.push(Invalidation::Attributes(resolved.dir));
+        self.prune(resolved.dir, &mut change.news).map_err(namespace_error_about(key))?;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(true)
     }
 
-    /// Removes a directory that was there for what was in it, if that is nothing any more; and so on upwards.
+    /// Removes a directory that existed only because of its contents, if it is empty now, and then its parents likewise.
     pub(in crate::objects) fn prune(
         &self,
         mut dir: Ino,
@@ -122,9 +126,9 @@ impl Objects {
                 directory => directory?,
             };
             let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
-            let mut change = self.pruning(dir, parent, &name)?;
+            let mut change = self.plan_prune(dir, parent, &name)?;
             match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
-                Ok(_) => self.fs.forget_removed(&directory),
+                Ok(_) => self.fs.forget_removed_directory(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -134,15 +138,16 @@ impl Objects {
         Ok(())
     }
 
-    /// Fails for a directory that has a marker or anything in it. What lay beside it has its plain name again.
-    fn pruning(&self, dir: Ino, parent: Ino, name: &Name) -> Result<Change, FsError> {
+    /// Returns the removal of such a directory; its commit fails if the directory has a marker or contents. A shadowed file
+    /// gets its plain name back.
+    fn plan_prune(&self, dir: Ino, parent: Ino, name: &Name) -> Result<Change, FsError> {
         let mut change = Change::default();
         change.entry(parent, name);
         change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         change.ops.push(Op::Rmdir { parent, name: name.clone() });
-        let again = self.fs.plain_again(parent, name)?;
+        let again = self.fs.op_to_unshadow(parent, name)?;
         if let Some(Op::Rename { from: (_, beside), .. }) = &again {
-            // Whoever asked for this waits until the front end has heard of it.
+            // The caller waits until the front end has processed these invalidations.
             change.entry(parent, beside);
         }
         change.ops.extend(again);

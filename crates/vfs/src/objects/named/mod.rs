@@ -1,7 +1,7 @@
-//! Objects of a volume named by inode: a key is a path of names, and everything is in the namespace.
+//! Objects of a volume named by inode: a key is a path of names, and everything but content is in the namespace.
 //!
-//! Invariants: an object's content is stored before one commit makes it, its description and its name, so that nobody
-//! sees half of it; a name of the mount and a key lead to the same inode or to none.
+//! Invariants: an object's content is stored before one commit creates the object, its description and its name, so that no
+//! reader sees a part of it; a name in the mount and the key of the same path lead to the same inode or to none.
 
 pub(super) mod copy;
 pub(super) mod delete;
@@ -15,28 +15,28 @@ pub(super) mod tags;
 use meta::{FsError, Ino, Inode, Kind, Name};
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError, Timestamp, names};
 
-use super::description::{IMPLICIT, Kept, MARKER, Record};
-use super::errors::{named, no_such_key, reserved};
+use super::description::{IMPLICIT, MARKER, ObjectDescription, Record};
+use super::errors::{namespace_error_about, no_such_key, reserved};
 use super::{Objects, etag};
 use crate::bucket::metadata::content_type;
 use crate::layout::is_reserved;
 
-/// Somebody else changes the same names so often before it is given up.
+/// Attempts of a change that keeps conflicting with other changes of the same names.
 pub(super) const ATTEMPTS_MAX: usize = 100;
 
-/// The way to a key, as far as there is one.
+/// A key resolved as far as its directories exist.
 #[derive(Debug)]
-pub(super) struct Way {
-    /// The deepest directory that is there.
+pub(super) struct ResolvedKey {
+    /// The deepest existing directory.
     pub(super) dir: Ino,
-    /// The directories that are not, below it.
+    /// The missing directories below it.
     pub(super) missing: Vec<Name>,
-    /// The name of the object; `None`: the key is the marker of the directory.
+    /// The object's name; `None`: the key is the marker of the directory.
     pub(super) last: Option<Name>,
 }
 
 impl Objects {
-    /// The directory that all keys are in.
+    /// Returns the directory that contains all keys.
     pub(super) fn base_dir(&self) -> store::Result<Ino> {
         let Some(bucket) = self.bucket() else { return Ok(Ino::ROOT) };
         let missing = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
@@ -50,8 +50,8 @@ impl Objects {
         Ok(dir)
     }
 
-    /// The way to a key; an error for one of Tenon's own.
-    pub(super) fn way(&self, key: &ObjectKey) -> store::Result<Way> {
+    /// Resolves a key; fails for a reserved one.
+    pub(super) fn resolve(&self, key: &ObjectKey) -> store::Result<ResolvedKey> {
         let mut dir = self.base_dir()?;
         let mut path = names::key_to_path(key);
         if path.first().is_some_and(|first| is_reserved(dir, first)) {
@@ -62,56 +62,61 @@ impl Objects {
         let mut missing = Vec::new();
         for bytes in path {
             let name = name(bytes)?;
-            let entry =
-                if missing.is_empty() { self.fs.names.entry(dir, &name).map_err(named(key))? } else { None };
+            let entry = if missing.is_empty() {
+                self.fs.names.entry(dir, &name).map_err(namespace_error_about(key))?
+            } else {
+                None
+            };
             match entry {
                 Some(entry) if entry.kind == Kind::Directory => dir = entry.ino,
                 _ => missing.push(name),
             }
         }
-        Ok(Way { dir, missing, last })
+        Ok(ResolvedKey { dir, missing, last })
     }
 
-    /// The same to something that may not be there, which what is Tenon's own never is.
-    pub(super) fn way_to_read(&self, key: &ObjectKey) -> store::Result<Way> {
-        self.way(key).map_err(|error| match error {
+    /// Resolves a key for reading: a reserved one does not exist.
+    pub(super) fn resolve_to_read(&self, key: &ObjectKey) -> store::Result<ResolvedKey> {
+        self.resolve(key).map_err(|error| match error {
             StoreError::InvalidKey { .. } => StoreError::NotFound(key.clone()),
             error => error,
         })
     }
 
-    /// What is no directory and has the name of a key, or lies beside it.
-    pub(super) fn taken(&self, way: &Way) -> Result<Option<(Name, Inode)>, FsError> {
-        let Some(last) = way.last.as_ref().filter(|_| way.missing.is_empty()) else { return Ok(None) };
-        match self.fs.names.lookup(way.dir, last)? {
+    /// Returns the name and inode of a key's last component that is not a directory, under its plain or its shadowed name.
+    pub(super) fn find_at(&self, resolved: &ResolvedKey) -> Result<Option<(Name, Inode)>, FsError> {
+        let Some(last) = resolved.last.as_ref().filter(|_| resolved.missing.is_empty()) else {
+            return Ok(None);
+        };
+        match self.fs.names.lookup(resolved.dir, last)? {
             Some(inode) if !inode.is_dir() => return Ok(Some((last.clone(), inode))),
             _ => {}
         }
         let Ok(beside) = Name::new(&names::beside(last.as_bytes())) else { return Ok(None) };
-        let inode = self.fs.names.lookup(way.dir, &beside)?.filter(|inode| !inode.is_dir());
+        let inode = self.fs.names.lookup(resolved.dir, &beside)?.filter(|inode| !inode.is_dir());
         Ok(inode.map(|inode| (beside, inode)))
     }
 
-    /// The inode that is the object of a key.
+    /// Returns the inode that is the object of a key.
     pub(super) fn find_named(&self, key: &ObjectKey) -> store::Result<Option<Inode>> {
-        let way = self.way_to_read(key)?;
-        self.there(&way).map_err(named(key))
+        let resolved = self.resolve_to_read(key)?;
+        self.object_at(&resolved).map_err(namespace_error_about(key))
     }
 
-    /// The inode that is the object at the end of a way.
-    pub(super) fn there(&self, way: &Way) -> Result<Option<Inode>, FsError> {
-        if way.last.is_some() {
-            let taken = self.taken(way)?.map(|(_, inode)| inode);
+    /// Returns the inode that is the object of a resolved key.
+    pub(super) fn object_at(&self, resolved: &ResolvedKey) -> Result<Option<Inode>, FsError> {
+        if resolved.last.is_some() {
+            let taken = self.find_at(resolved)?.map(|(_, inode)| inode);
             return Ok(taken.filter(|inode| self.is_object(inode)));
         }
-        match way.missing.is_empty() && self.has_marker(way.dir)? {
-            true => Ok(Some(self.fs.names.inode(way.dir)?)),
+        match resolved.missing.is_empty() && self.has_marker(resolved.dir)? {
+            true => Ok(Some(self.fs.names.inode(resolved.dir)?)),
             false => Ok(None),
         }
     }
 
-    /// Looks again at what was replaced between two looks: the key leads to something all the time.
-    pub(super) fn steadily<T>(
+    /// Repeats a lookup that found nothing because its object was replaced between two steps.
+    pub(super) fn retry_while_replaced<T>(
         &self,
         key: &ObjectKey,
         look: impl Fn() -> store::Result<T>,
@@ -122,19 +127,19 @@ impl Objects {
                 return found;
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
-    /// Whether nothing was found of an object that is there.
+    /// Returns whether a lookup found nothing although the object exists.
     pub(super) fn was_replaced<T>(&self, key: &ObjectKey, found: &store::Result<T>) -> store::Result<bool> {
         Ok(matches!(found, Err(StoreError::NotFound(_))) && self.find_named(key)?.is_some())
     }
 
-    pub(super) fn must_find(&self, key: &ObjectKey) -> store::Result<Inode> {
+    pub(super) fn find_or_fail(&self, key: &ObjectKey) -> store::Result<Inode> {
         self.find_named(key)?.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// Special files are no objects, nor is what was never stored and is being written.
+    /// Returns whether an inode is an object. Special files are not, nor is a file that was never stored.
     pub(super) fn is_object(&self, inode: &Inode) -> bool {
         match inode.kind {
             Kind::Symlink => true,
@@ -143,13 +148,13 @@ impl Objects {
         }
     }
 
-    /// Whether a directory is an object: somebody made it, or a program took out of it what it was there for, and it is
-    /// empty.
+    /// Returns whether a directory is an object: it was created explicitly, or it is empty because a program removed the
+    /// objects that it existed for.
     pub(super) fn has_marker(&self, dir: Ino) -> Result<bool, FsError> {
         Ok(!self.is_implicit(dir)? || self.fs.names.entries(dir, None, 1)?.is_empty())
     }
 
-    /// Whether a directory was made for what is in it.
+    /// Returns whether a directory exists only because of its contents.
     pub(super) fn is_implicit(&self, dir: Ino) -> Result<bool, FsError> {
         match self.fs.names.xattr(dir, IMPLICIT) {
             Ok(_) => Ok(true),
@@ -158,7 +163,7 @@ impl Objects {
         }
     }
 
-    /// The body of a directory's marker.
+    /// Returns the body of a directory's marker.
     pub(super) fn marker_body(&self, dir: Ino) -> Result<bytes::Bytes, FsError> {
         match self.fs.names.xattr(dir, MARKER) {
             Err(FsError::NoData) => Ok(bytes::Bytes::new()),
@@ -166,7 +171,7 @@ impl Objects {
         }
     }
 
-    /// What identifies an inode's object: tag, length and time.
+    /// Returns reference (etag and time) and length of an inode's object.
     pub(super) fn identity(
         &self,
         key: &ObjectKey,
@@ -184,18 +189,22 @@ impl Objects {
         Ok((object, size_bytes))
     }
 
-    pub(super) fn meta_of(&self, key: &ObjectKey, inode: &Inode) -> Result<(ObjectMeta, Kept), FsError> {
-        let kept = Kept::read(&self.fs.names, inode.ino)?;
-        let (object, size_bytes) = self.identity(key, inode, &kept.record)?;
-        let mut attributes = kept.attributes(inode, &object.etag);
+    pub(super) fn meta_of(
+        &self,
+        key: &ObjectKey,
+        inode: &Inode,
+    ) -> Result<(ObjectMeta, ObjectDescription), FsError> {
+        let description = ObjectDescription::read(&self.fs.names, inode.ino)?;
+        let (object, size_bytes) = self.identity(key, inode, &description.record)?;
+        let mut attributes = description.attributes(inode, &object.etag);
         if inode.is_dir() && attributes.content_type.is_none() {
-            attributes.content_type = crate::bucket::headers::type_of(Kind::Directory).content_type;
+            attributes.content_type = crate::bucket::headers::for_kind(Kind::Directory).content_type;
         }
         if inode.kind == Kind::File && attributes.content_type.is_none() {
             attributes.content_type = content_type(key.as_bytes()).map(str::to_owned);
         }
-        let tag_count = Some(kept.tags().len() as u32);
-        Ok((ObjectMeta { object, size_bytes, attributes, tag_count }, kept))
+        let tag_count = Some(description.tags().len() as u32);
+        Ok((ObjectMeta { object, size_bytes, attributes, tag_count }, description))
     }
 
     pub(super) fn etag_of(&self, key: &ObjectKey, inode: &Inode) -> Result<ETag, FsError> {
@@ -203,7 +212,7 @@ impl Objects {
         Ok(self.identity(key, inode, &record)?.0.etag)
     }
 
-    pub(super) fn must_hold(
+    pub(super) fn check_precondition(
         &self,
         key: &ObjectKey,
         precondition: &Precondition,
@@ -213,19 +222,19 @@ impl Objects {
             (Precondition::None, _) | (Precondition::Absent, None) => true,
             (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
             (Precondition::Matches(etag), Some(inode)) => {
-                *etag == self.etag_of(key, inode).map_err(named(key))?
+                *etag == self.etag_of(key, inode).map_err(namespace_error_about(key))?
             }
         };
         if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
     }
 }
 
-/// Others were faster each time.
-pub(super) fn busy() -> StoreError {
-    StoreError::Unavailable("others change the same names all the time".to_owned())
+/// Returns the error of a change that conflicted with others in every attempt.
+pub(super) fn too_many_races() -> StoreError {
+    StoreError::Unavailable("too many concurrent changes of the same names; try again".to_owned())
 }
 
-/// Somebody changed the names meanwhile: whoever wants to change them looks again.
+/// Returns whether an error comes from a concurrent change of the names, so that the operation is to be retried.
 pub(super) fn is_race(error: &FsError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! An object in parts in a volume named by inode, for who stays until it is complete.
+//! A multipart upload in a volume named by inode, within the process that completes it.
 
 use meta::{Extent, Ino};
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use store::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
-use super::put::New;
+use super::put::NewObject;
 use crate::objects::Objects;
-use crate::objects::errors::about;
-use crate::objects::storing::Stores;
+use crate::objects::errors::error_about;
+use crate::objects::storing::StoringGuard;
 
-/// What a part consists of, from offset 0.
+/// A part's content from offset 0, and its length.
 type Content = (Vec<Extent>, u64);
 
 struct NamedUpload {
@@ -22,12 +22,12 @@ struct NamedUpload {
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
-    /// The inode to be.
+    /// The inode of the future object.
     ino: Ino,
-    _stores: Stores,
+    _stores: StoringGuard,
     /// `None` once it was completed or aborted.
     parts: Mutex<Option<BTreeMap<u32, Content>>>,
-    /// Who did not hear of it completes it once more.
+    /// The completed object, for a repeated completion whose first answer was lost.
     completed: OnceLock<ObjectRef>,
 }
 
@@ -38,14 +38,14 @@ impl Objects {
         attributes: Attributes,
         tags: Tags,
     ) -> store::Result<Arc<dyn Multipart>> {
-        let ino = self.fs.new_ino(self.way(key)?.dir).map_err(about(key))?;
+        let ino = self.fs.new_ino(self.resolve(key)?.dir).map_err(error_about(key))?;
         Ok(Arc::new(NamedUpload {
             objects: self.clone(),
             key: key.clone(),
             attributes,
             tags,
             ino,
-            _stores: Stores::begin(&self.fs, ino),
+            _stores: StoringGuard::begin(&self.fs, ino),
             parts: Mutex::new(Some(BTreeMap::new())),
             completed: OnceLock::new(),
         }))
@@ -57,7 +57,7 @@ impl NamedUpload {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A part that was there before goes.
+    /// Adds a part and discards an earlier one of the same number.
     async fn insert(&self, number: u32, part: Content) -> store::Result<()> {
         let replaced = match self.parts().as_mut() {
             Some(parts) => Ok(parts.insert(number, part)),
@@ -68,15 +68,15 @@ impl NamedUpload {
             Ok(None) => {}
             Err((refused, _)) => {
                 self.objects.discard_all(&refused).await;
-                return Err(ended());
+                return Err(upload_ended());
             }
         }
         Ok(())
     }
 
-    fn must_go_on(&self, number: u32) -> store::Result<()> {
+    fn check_open(&self, number: u32) -> store::Result<()> {
         store::part_number::check(number)?;
-        if self.parts().is_some() { Ok(()) } else { Err(ended()) }
+        if self.parts().is_some() { Ok(()) } else { Err(upload_ended()) }
     }
 
     async fn name(&self, content: Content, precondition: Precondition) -> store::Result<ObjectRef> {
@@ -85,7 +85,7 @@ impl NamedUpload {
             return self.name_marker(&content, size_bytes, precondition).await;
         }
         let (attributes, tags) = (&self.attributes, &self.tags);
-        let new = New {
+        let new = NewObject {
             ino: self.ino,
             content,
             size_bytes,
@@ -105,7 +105,7 @@ impl NamedUpload {
         precondition: Precondition,
     ) -> store::Result<ObjectRef> {
         if size_bytes > 0 {
-            let why = "in a volume named by inode an object in parts has no key that ends in '/'";
+            let why = "in a volume named by inode a multipart upload cannot create a key that ends in '/'";
             return Err(StoreError::Invalid(why.to_owned()));
         }
         let options = PutOptions {
@@ -129,16 +129,16 @@ impl fmt::Debug for NamedUpload {
 #[async_trait::async_trait]
 impl Multipart for NamedUpload {
     async fn put_part(&self, number: u32, body: Payload) -> store::Result<()> {
-        self.must_go_on(number)?;
+        self.check_open(number)?;
         let content = self.objects.fs.store_content(self.ino, &body).await?;
         self.insert(number, (content, body.len())).await
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> store::Result<()> {
-        self.must_go_on(number)?;
+        self.check_open(number)?;
         let (inode, _, _) = self.objects.source(from)?;
         let size_bytes = range.end.saturating_sub(range.start);
-        let content = Box::pin(self.objects.copied(from, &inode, self.ino, range)).await?;
+        let content = Box::pin(self.objects.copy_range_of(from, &inode, self.ino, range)).await?;
         self.insert(number, (content, size_bytes)).await
     }
 
@@ -146,11 +146,11 @@ impl Multipart for NamedUpload {
         if let Some(object) = self.completed.get() {
             return Ok(object.clone());
         }
-        let parts = self.parts().clone().ok_or_else(ended)?;
+        let parts = self.parts().clone().ok_or_else(upload_ended)?;
         if parts.is_empty() {
             return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
         }
-        let object = Box::pin(self.name(joined(parts.into_values()), precondition)).await?;
+        let object = Box::pin(self.name(concatenate(parts.into_values()), precondition)).await?;
         *self.parts() = None;
         Ok(self.completed.get_or_init(|| object).clone())
     }
@@ -164,8 +164,8 @@ impl Multipart for NamedUpload {
     }
 }
 
-/// Parts one after the other.
-pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Content {
+/// Concatenates the content of parts.
+pub(in crate::objects) fn concatenate(parts: impl IntoIterator<Item = Content>) -> Content {
     let (mut all, mut at) = (Vec::new(), 0);
     for (content, size_bytes) in parts {
         all.extend(content.into_iter().map(|extent| Extent { offset: extent.offset + at, ..extent }));
@@ -174,6 +174,6 @@ pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Co
     (all, at)
 }
 
-fn ended() -> StoreError {
+fn upload_ended() -> StoreError {
     StoreError::Invalid("the upload was completed or aborted before".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Storing an object in a volume named by inode: its bytes first, then one commit that makes it and its name.
+//! Storing of an object in a volume named by inode: first its bytes, then one commit that creates it and its name.
 
 use bytes::Bytes;
 use meta::acl::ACCESS;
@@ -8,47 +8,47 @@ use store::{
     Timestamp, names,
 };
 
-use super::{ATTEMPTS_MAX, Way, busy, is_race};
+use super::{ATTEMPTS_MAX, ResolvedKey, is_race, too_many_races};
 use crate::bucket::headers::{self, Defaults};
 use crate::names::invalidation::Invalidation;
 use crate::objects::Objects;
-use crate::objects::description::{IMPLICIT, Kept, MARKER, keep};
-use crate::objects::errors::{about, named, no_such_key};
-use crate::objects::etag::{self, Given};
-use crate::objects::storing::Stores;
+use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, describe_object};
+use crate::objects::errors::{error_about, namespace_error_about, no_such_key};
+use crate::objects::etag::{self, AssignedEtag};
+use crate::objects::storing::StoringGuard;
 use crate::ops::without_set_id;
 
-/// The longest symbolic link target, in bytes.
+/// Maximum length of a symbolic link target in bytes.
 const TARGET_BYTES_MAX: u64 = 4095;
-/// An extended attribute holds a marker's body, so it is not longer.
+/// Maximum length of a marker's body, which is stored in an extended attribute.
 const MARKER_BYTES_MAX: u64 = 60 << 10;
 
-/// What is stored and is to get a name.
+/// Stored content that is to get a name.
 #[derive(Debug)]
-pub(in crate::objects) struct New<'n> {
+pub(in crate::objects) struct NewObject<'n> {
     pub(in crate::objects) ino: Ino,
-    /// All of it, from offset 0.
+    /// All content, from offset 0.
     pub(in crate::objects) content: Vec<Extent>,
     pub(in crate::objects) size_bytes: u64,
-    /// It is a symbolic link.
+    /// The target, if the object is a symbolic link.
     pub(in crate::objects) target: Option<Bytes>,
     pub(in crate::objects) attributes: &'n Attributes,
     pub(in crate::objects) tags: &'n Tags,
-    /// What to call the content, if it has a name already.
+    /// The etag of the content, if it has one already.
     pub(in crate::objects) etag: Option<&'n ETag>,
-    /// The inode is there already, as an orphan.
+    /// The orphan to use as the inode, instead of a new one.
     pub(in crate::objects) orphan: Option<Orphan>,
 }
 
-/// What an orphan has that gets a name.
+/// State of an orphan that gets a name.
 #[derive(Debug)]
 pub(in crate::objects) struct Orphan {
     pub(in crate::objects) base: Option<ETag>,
-    /// Attributes that are not the object's.
+    /// Attributes of the orphan that the object must not have.
     pub(in crate::objects) surplus: Vec<Box<[u8]>>,
 }
 
-/// One commit, and who must hear of it.
+/// The ops of one commit and the invalidations that follow it.
 #[derive(Debug, Default)]
 pub(in crate::objects) struct Change {
     pub(in crate::objects) ops: Vec<Op>,
@@ -56,7 +56,7 @@ pub(in crate::objects) struct Change {
 }
 
 impl Change {
-    /// Something changes under a name.
+    /// Adds the invalidation of a name that changes.
     pub(in crate::objects) fn entry(&mut self, parent: Ino, name: &Name) {
         self.news.push(Invalidation::entry(parent, name.as_bytes()));
         self.news.push(Invalidation::Inode(parent));
@@ -74,13 +74,13 @@ impl Objects {
         body: Payload,
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
-        let way = self.way(key)?;
-        if way.last.is_none() {
+        let resolved = self.resolve(key)?;
+        if resolved.last.is_none() {
             return self.put_marker(key, &body.to_bytes(), options).await;
         }
-        self.look_first(key, &options.precondition)?;
-        let ino = self.fs.new_ino(way.dir).map_err(about(key))?;
-        let _stores = Stores::begin(&self.fs, ino);
+        self.check_precondition_first(key, &options.precondition)?;
+        let ino = self.fs.new_ino(resolved.dir).map_err(error_about(key))?;
+        let _stores = StoringGuard::begin(&self.fs, ino);
         let target = self.target(key, &body, &options.attributes);
         let content = match target {
             Some(_) => Vec::new(),
@@ -88,34 +88,38 @@ impl Objects {
         };
         let (attributes, tags) = (&options.attributes, &options.tags);
         let size_bytes = body.len();
-        let new = New { ino, content, size_bytes, target, attributes, tags, etag: None, orphan: None };
+        let new = NewObject { ino, content, size_bytes, target, attributes, tags, etag: None, orphan: None };
         self.name_or_discard(key, &new, &options.precondition).await
     }
 
-    /// Nothing is stored for what would be refused anyway.
-    pub(super) fn look_first(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
-        self.steadily(key, || {
-            let there = self.there(&self.way(key)?).map_err(named(key))?;
-            self.must_hold(key, precondition, there.as_ref())
+    /// Checks the precondition before any content is stored.
+    pub(super) fn check_precondition_first(
+        &self,
+        key: &ObjectKey,
+        precondition: &Precondition,
+    ) -> store::Result<()> {
+        self.retry_while_replaced(key, || {
+            let there = self.object_at(&self.resolve(key)?).map_err(namespace_error_about(key))?;
+            self.check_precondition(key, precondition, there.as_ref())
         })
     }
 
-    /// Where a symbolic link leads, if that is what the headers say.
+    /// Returns the target of a symbolic link, if the headers describe one.
     fn target(&self, key: &ObjectKey, body: &Payload, attributes: &Attributes) -> Option<Bytes> {
-        let seen = self.seen(key, body.len(), attributes, self.fs.now(), &self.fs.defaults);
+        let seen = self.attributes_from(key, body.len(), attributes, self.fs.now(), &self.fs.defaults);
         let is_link = seen.kind == Kind::Symlink && (1..=TARGET_BYTES_MAX).contains(&body.len());
         is_link.then(|| body.to_bytes()).filter(|target| !target.contains(&0))
     }
 
-    /// Names what was stored; what cannot be named goes again.
+    /// Names stored content, and discards it if that fails.
     pub(in crate::objects) async fn name_or_discard(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
+        new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
         let named = self.name_object(key, new, precondition).await;
-        // Of a commit whose outcome is unknown nobody knows what it named.
+        // After a commit with an unknown outcome the content may have been named.
         if named.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable(_))) {
             self.discard_all(&new.content).await;
         }
@@ -130,111 +134,114 @@ impl Objects {
         }
     }
 
-    /// One commit: the object is there, and whatever had its name is not any more.
+    /// Creates the object in one commit, which also removes the previous owner of the name.
     pub(in crate::objects) async fn name_object(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
+        new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let way = self.way(key)?;
-            let taken = self.taken(&way).map_err(named(key))?;
+            let resolved = self.resolve(key)?;
+            let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
             let held = match (precondition, &taken) {
                 (Precondition::Matches(_), Some((_, inode))) => self.fs.open_file(inode.ino).ok(),
                 _ => None,
             };
             let outcome = {
-                // Nobody publishes other bytes between the look and the commit.
-                let _work = match &held {
-                    Some(file) => Some(file.work.lock().await),
+                // The lock keeps other bytes from being published between the check and the commit.
+                let _state = match &held {
+                    Some(file) => Some(file.write_state.lock().await),
                     None => None,
                 };
                 self.try_to_name(key, new, precondition)
             };
             if let Some(file) = held {
-                file.close().await.map_err(about(key))?;
+                file.close().await.map_err(error_about(key))?;
             }
             match outcome {
                 Ok(Some((object, change, applied))) => {
-                    self.settle(key, change, applied).await?;
+                    self.finish_change(key, change, applied).await?;
                     return Ok(object);
                 }
-                // What had the name went in between.
+                // The previous owner of the name was removed meanwhile.
                 Ok(None) | Err(StoreError::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
-    /// What a change left behind goes, what it did survives, and everybody hears of it.
-    pub(in crate::objects) async fn settle(
+    /// Completes a change after its commit: deletes what it replaced, makes it durable, and waits for the invalidations.
+    pub(in crate::objects) async fn finish_change(
         &self,
         key: &ObjectKey,
         change: Change,
         applied: Vec<Applied>,
     ) -> store::Result<()> {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
-            match self.fs.let_go(applied).await {
+            match self.fs.release_orphan(applied).await {
                 Err(crate::Error::Namespace(FsError::NotFound)) => {}
-                Err(error) => tracing::warn!(%key, %error, "what was replaced could not be cleared away"),
+                Err(error) => tracing::warn!(%key, %error, "a replaced file could not be deleted"),
                 Ok(()) => {}
             }
         }
-        self.fs.names_first().await.map_err(about(key))?;
-        self.fs.invalidations.told(change.news).await;
+        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
+        self.fs.invalidations.deliver(change.news).await;
         Ok(())
     }
 
-    /// `None`: somebody else was faster.
+    /// Tries to name content. `None`: the names changed meanwhile.
     fn try_to_name(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
+        new: &NewObject<'_>,
         precondition: &Precondition,
     ) -> store::Result<Option<(ObjectRef, Change, Vec<Applied>)>> {
-        let way = self.way(key)?;
-        let taken = self.taken(&way).map_err(named(key))?;
+        let resolved = self.resolve(key)?;
+        let taken = self.find_at(&resolved).map_err(namespace_error_about(key))?;
         let there = taken.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
-        self.must_hold(key, precondition, there)?;
+        self.check_precondition(key, precondition, there)?;
         let ctx = self.fs.ctx();
-        let (object, change) = self.naming(key, new, &way, taken.as_ref(), &ctx)?;
+        let (object, change) = self.plan_naming(key, new, &resolved, taken.as_ref(), &ctx)?;
         match self.fs.names.commit_together(&ctx, &change.ops) {
             Ok(applied) => Ok(Some((object, change, applied))),
             Err(error) if is_race(&error) => Ok(None),
-            Err(error) => Err(named(key)(error)),
+            Err(error) => Err(namespace_error_about(key)(error)),
         }
     }
 
-    fn naming(
+    fn plan_naming(
         &self,
         key: &ObjectKey,
-        new: &New<'_>,
-        way: &Way,
+        new: &NewObject<'_>,
+        resolved: &ResolvedKey,
         taken: Option<&(Name, Inode)>,
         ctx: &Ctx,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
-        let Some(last) = &way.last else { return Err(no_such_key(key, "a marker is no file")) };
-        let dir = self.make_way(key, way, &mut change)?;
-        let place = (dir, self.free_name(key, way, last, taken)?);
+        let Some(last) = &resolved.last else {
+            return Err(no_such_key(key, "a key that ends in '/' is the marker of a directory, not a file"));
+        };
+        let dir = self.make_directories(key, resolved, &mut change)?;
+        let place = (dir, self.free_name(key, resolved, last, taken)?);
         if taken.is_some() {
             change.ops.push(Op::Unlink { parent: place.0, name: place.1.clone(), keep: true });
         }
         change.entry(place.0, &place.1);
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
-        let seen = self.seen(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
-        let given = Given::to(&new.content, new.size_bytes).called(new.etag);
+        let seen =
+            self.attributes_from(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
+        let given = AssignedEtag::for_content(&new.content, new.size_bytes).with_etag(new.etag);
         let etag = match &new.target {
             Some(target) => etag::of_link(Some(target)),
             None => given.etag(),
         };
         make(new, place, &seen, &mut change);
-        let mut kept = keep(new.attributes, new.tags)?;
-        kept.describes(&etag, Some(given), (seen.mode, seen.uid, seen.gid, seen.mtime));
-        change.ops.extend(kept.ops(new.ino)?);
+        let mut description = describe_object(new.attributes, new.tags)?;
+        description.bind(&etag, Some(given), (seen.mode, seen.uid, seen.gid, seen.mtime));
+        change.ops.extend(description.ops(new.ino)?);
         if let Some(list) =
             old.filter(|old| without_set_id(old.mode) == seen.mode).and_then(|old| self.acl(old))
         {
@@ -243,16 +250,22 @@ impl Objects {
         Ok((ObjectRef::new(key.clone(), etag), change))
     }
 
-    /// The directories on the way to a key that are not there; the last of them.
-    pub(super) fn make_way(&self, key: &ObjectKey, way: &Way, change: &mut Change) -> store::Result<Ino> {
-        let mut dir = way.dir;
-        for (index, name) in way.missing.iter().enumerate() {
-            let is_taken = index == 0 && self.fs.names.entry(dir, name).map_err(named(key))?.is_some();
+    /// Adds the missing directories of a key to a change; returns the last one.
+    pub(super) fn make_directories(
+        &self,
+        key: &ObjectKey,
+        resolved: &ResolvedKey,
+        change: &mut Change,
+    ) -> store::Result<Ino> {
+        let mut dir = resolved.dir;
+        for (index, name) in resolved.missing.iter().enumerate() {
+            let is_taken =
+                index == 0 && self.fs.names.entry(dir, name).map_err(namespace_error_about(key))?.is_some();
             if is_taken {
-                self.step_aside(key, dir, name, change)?;
+                self.shadow_file(key, dir, name, change)?;
             }
             change.entry(dir, name);
-            let ino = self.fs.new_ino(dir).map_err(about(key))?;
+            let ino = self.fs.new_ino(dir).map_err(error_about(key))?;
             change.ops.push(self.directory(dir, name, ino));
             change.set_xattr(ino, IMPLICIT, Bytes::from_static(b"1"));
             dir = ino;
@@ -260,11 +273,11 @@ impl Objects {
         Ok(dir)
     }
 
-    /// A file whose name a directory needs shows beside it from now on.
-    fn step_aside(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
-        let beside = beside(key, name)?;
-        change.entry(dir, &beside);
-        let (from, to) = ((dir, name.clone()), (dir, beside));
+    /// Gives a file whose name a directory needs its shadowed name.
+    fn shadow_file(&self, key: &ObjectKey, dir: Ino, name: &Name, change: &mut Change) -> store::Result<()> {
+        let shadowed = shadowed_name(key, name)?;
+        change.entry(dir, &shadowed);
+        let (from, to) = ((dir, name.clone()), (dir, shadowed));
         change.ops.push(Op::Rename { from, to, how: meta::RenameHow::Replace, keep: true });
         Ok(())
     }
@@ -285,24 +298,24 @@ impl Objects {
         }
     }
 
-    /// The name that an object gets: beside a directory that has the plain one.
+    /// Returns the name of a new object: the shadowed one if a directory has the plain one.
     pub(super) fn free_name(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         last: &Name,
         taken: Option<&(Name, Inode)>,
     ) -> store::Result<Name> {
         if let Some((name, _)) = taken {
             return Ok(name.clone());
         }
-        let is_directory =
-            way.missing.is_empty() && self.fs.names.entry(way.dir, last).map_err(named(key))?.is_some();
-        if is_directory { beside(key, last) } else { Ok(last.clone()) }
+        let is_directory = resolved.missing.is_empty()
+            && self.fs.names.entry(resolved.dir, last).map_err(namespace_error_about(key))?.is_some();
+        if is_directory { shadowed_name(key, last) } else { Ok(last.clone()) }
     }
 
-    /// What a file is like that says nothing else: like the one that it replaces, whose right to lend its owner's
-    /// rights was not given to other bytes.
+    /// Returns the attributes for headers that do not set them: those of the replaced file without its set-id bits, which were
+    /// not granted to other bytes.
     fn defaults_over(&self, old: Option<&Inode>) -> Defaults {
         match old {
             Some(old) => Defaults {
@@ -315,7 +328,7 @@ impl Objects {
         }
     }
 
-    fn seen(
+    fn attributes_from(
         &self,
         key: &ObjectKey,
         size_bytes: u64,
@@ -328,18 +341,23 @@ impl Objects {
         headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, self.fs.moment())
     }
 
-    /// What an inode is like with other headers: as it is, where they do not say.
-    pub(super) fn seen_over(&self, key: &ObjectKey, inode: &Inode, attributes: &Attributes) -> Observed {
+    /// Returns the attributes of an inode after a change of headers; headers that say nothing keep the current ones.
+    pub(super) fn attributes_over(
+        &self,
+        key: &ObjectKey,
+        inode: &Inode,
+        attributes: &Attributes,
+    ) -> Observed {
         let (uid, gid, mode) = (inode.uid, inode.gid, inode.mode);
         let defaults = Defaults { uid, gid, file_mode: mode, dir_mode: mode };
-        self.seen(key, inode.size_bytes, attributes, inode.mtime, &defaults)
+        self.attributes_from(key, inode.size_bytes, attributes, inode.mtime, &defaults)
     }
 
     fn acl(&self, inode: &Inode) -> Option<Bytes> {
         self.fs.names.xattr(inode.ino, ACCESS).ok()
     }
 
-    /// A directory becomes one that was made for its own sake.
+    /// Creates a directory's marker: the directory then exists independently of its contents.
     async fn put_marker(
         &self,
         key: &ObjectKey,
@@ -347,51 +365,55 @@ impl Objects {
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
         if body.len() as u64 > MARKER_BYTES_MAX {
-            let why = "in a volume named by inode an object whose key ends in '/' is a directory, and has at most 60 KiB";
+            let why = "in a volume named by inode an object whose key ends in '/' is a directory and cannot exceed 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let way = self.way(key)?;
-            self.must_hold(key, &options.precondition, self.there(&way).map_err(named(key))?.as_ref())?;
+            let resolved = self.resolve(key)?;
+            self.check_precondition(
+                key,
+                &options.precondition,
+                self.object_at(&resolved).map_err(namespace_error_about(key))?.as_ref(),
+            )?;
             let ctx = self.fs.ctx();
-            let (object, change) = self.marking(key, &way, body, &options, &ctx)?;
+            let (object, change) = self.plan_marker(key, &resolved, body, &options, &ctx)?;
             match self.fs.names.commit_together(&ctx, &change.ops) {
                 Ok(applied) => {
-                    self.settle(key, change, applied).await?;
+                    self.finish_change(key, change, applied).await?;
                     return Ok(object);
                 }
                 Err(error) if is_race(&error) => {}
-                Err(error) => return Err(named(key)(error)),
+                Err(error) => return Err(namespace_error_about(key)(error)),
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
-    fn marking(
+    fn plan_marker(
         &self,
         key: &ObjectKey,
-        way: &Way,
+        resolved: &ResolvedKey,
         body: &Bytes,
         options: &PutOptions,
         ctx: &Ctx,
     ) -> store::Result<(ObjectRef, Change)> {
         let mut change = Change::default();
-        let old = match way.missing.is_empty() {
-            true => Some(self.fs.names.inode(way.dir).map_err(named(key))?),
+        let old = match resolved.missing.is_empty() {
+            true => Some(self.fs.names.inode(resolved.dir).map_err(namespace_error_about(key))?),
             false => None,
         };
-        let dir = self.make_way(key, way, &mut change)?;
+        let dir = self.make_directories(key, resolved, &mut change)?;
         let defaults = match &old {
             Some(old) => Defaults { uid: old.uid, gid: old.gid, dir_mode: old.mode, ..self.fs.defaults },
             None => self.fs.defaults,
         };
-        let seen = self.seen(key, 0, &options.attributes, ctx.now, &defaults);
-        let is_implicit = old.is_none() || self.is_implicit(dir).map_err(named(key))?;
+        let seen = self.attributes_from(key, 0, &options.attributes, ctx.now, &defaults);
+        let is_implicit = old.is_none() || self.is_implicit(dir).map_err(namespace_error_about(key))?;
         if is_implicit {
             change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         }
-        self.set_body(dir, old.is_some(), body, &mut change).map_err(named(key))?;
+        self.set_body(dir, old.is_some(), body, &mut change).map_err(namespace_error_about(key))?;
         let is_other = old.is_none_or(|old| (old.mode, old.uid, old.gid) != (seen.mode, seen.uid, seen.gid));
         if is_other {
             let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
@@ -399,13 +421,13 @@ impl Objects {
             change.ops.push(Op::SetAttr { ino: dir, changes });
         }
         let etag = etag::of_marker(dir.0, body, ctx.now);
-        let mut kept = keep(&options.attributes, &options.tags)?;
-        kept.describes(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
-        kept.record.at = Some(ctx.now.0);
-        let before = Kept::read(&self.fs.names, dir);
+        let mut description = describe_object(&options.attributes, &options.tags)?;
+        description.bind(&etag, None, (seen.mode, seen.uid, seen.gid, seen.mtime));
+        description.record.at = Some(ctx.now.0);
+        let before = ObjectDescription::read(&self.fs.names, dir);
         match before {
-            Ok(before) => change.ops.extend(kept.ops_over(dir, &before)?),
-            Err(_) => change.ops.extend(kept.ops(dir)?),
+            Ok(before) => change.ops.extend(description.replacement_ops(dir, &before)?),
+            Err(_) => change.ops.extend(description.ops(dir)?),
         }
         change.news.push(Invalidation::Attributes(dir));
         Ok((ObjectRef::new(key.clone(), etag), change))
@@ -421,8 +443,8 @@ impl Objects {
     }
 }
 
-/// The inode with its content under its name.
-fn make(new: &New<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mut Change) {
+/// Adds the ops that create the inode, its content and its name.
+fn make(new: &NewObject<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mut Change) {
     let ino = new.ino;
     let base = new.orphan.as_ref().and_then(|orphan| orphan.base.clone());
     let publish = Op::Publish {
@@ -452,7 +474,7 @@ fn make(new: &New<'_>, (parent, name): (Ino, Name), seen: &Observed, change: &mu
     change.ops.extend([publish, Op::SetAttr { ino, changes }, Op::Link { ino, parent, name }]);
 }
 
-fn beside(key: &ObjectKey, name: &Name) -> store::Result<Name> {
-    let why = "an object and a directory have this name, and it is too long for one beside the other";
+fn shadowed_name(key: &ObjectKey, name: &Name) -> store::Result<Name> {
+    let why = "an object and a directory share this name, which is too long for the shadowed name that the object would get";
     Name::new(&names::beside(name.as_bytes())).map_err(|_| no_such_key(key, why))
 }

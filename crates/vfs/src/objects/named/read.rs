@@ -1,4 +1,4 @@
-//! Reading objects of a volume named by inode.
+//! Reads of objects of a volume named by inode.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -7,14 +7,16 @@ use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 
-use super::{ATTEMPTS_MAX, busy};
+use super::{ATTEMPTS_MAX, too_many_races};
 use crate::objects::Objects;
 use crate::objects::body::body;
-use crate::objects::errors::{about, named};
+use crate::objects::errors::{error_about, namespace_error_about};
 
 impl Objects {
     pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
-        self.steadily(key, || Ok(self.meta_of(key, &self.must_find(key)?).map_err(named(key))?.0))
+        self.retry_while_replaced(key, || {
+            Ok(self.meta_of(key, &self.find_or_fail(key)?).map_err(namespace_error_about(key))?.0)
+        })
     }
 
     pub(in crate::objects) async fn get_named(
@@ -31,65 +33,70 @@ impl Objects {
                 return found;
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
     async fn get_once(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
-        let inode = self.must_find(key)?;
+        let inode = self.find_or_fail(key)?;
         match inode.kind {
             Kind::File => self.get_file(key, &inode, options).await,
             Kind::Directory => {
-                let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
-                in_memory(key, meta, self.marker_body(inode.ino).map_err(named(key))?, options)
+                let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
+                in_memory(
+                    key,
+                    meta,
+                    self.marker_body(inode.ino).map_err(namespace_error_about(key))?,
+                    options,
+                )
             }
             _ => {
-                let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
+                let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
                 in_memory(key, meta, inode.target.unwrap_or_default(), options)
             }
         }
     }
 
-    /// What it consists of when it was opened is what is read.
+    /// Streams a file's content as of the open.
     async fn get_file(&self, key: &ObjectKey, inode: &Inode, options: GetOptions) -> store::Result<Object> {
-        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
-        let pinned = self.pinned(key, inode, options);
+        let file = self.fs.open_file(inode.ino).map_err(error_about(key))?;
+        let pinned = self.pin_for_get(key, inode, options);
         match pinned {
             Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
                 Some(body) => Ok(Object { meta, body }),
                 None => Err(self.not_there(key, inode)),
             },
             Err(error) => {
-                file.close().await.map_err(about(key))?;
+                file.close().await.map_err(error_about(key))?;
                 Err(error)
             }
         }
     }
 
-    /// Content that is not there: it was replaced since, or is lost.
+    /// Returns the error for missing content: it was replaced since, or is lost.
     fn not_there(&self, key: &ObjectKey, inode: &Inode) -> StoreError {
         match self.fs.names.inode(inode.ino) {
             Ok(now) if now.content == inode.content => {
-                StoreError::Corrupt(format!("the content of '{key}' is not there"))
+                StoreError::Corrupt(format!("the content of '{key}' is missing from the bucket"))
             }
             _ => StoreError::NotFound(key.clone()),
         }
     }
 
-    fn pinned(
+    fn pin_for_get(
         &self,
         key: &ObjectKey,
         inode: &Inode,
         options: GetOptions,
     ) -> store::Result<(ObjectMeta, crate::content::pin::Pin, Range<u64>)> {
-        let (inode, pin) = self.fs.inode_with_pin(inode.ino).map_err(about(key))?;
-        let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
-        let range = wanted(key, &meta, options)?;
+        let (inode, pin) = self.fs.inode_with_pin(inode.ino).map_err(error_about(key))?;
+        let meta = self.meta_of(key, &inode).map_err(namespace_error_about(key))?.0;
+        let range = requested_range(key, &meta, options)?;
         Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
     }
 }
 
-/// The range that is asked for of an object.
-pub(in crate::objects) fn wanted(
+/// Checks the conditions of a GET and returns the range of the object to read.
+pub(in crate::objects) fn requested_range(
     key: &ObjectKey,
     meta: &ObjectMeta,
     options: GetOptions,
@@ -104,7 +111,7 @@ pub(in crate::objects) fn wanted(
 }
 
 fn in_memory(key: &ObjectKey, meta: ObjectMeta, bytes: Bytes, options: GetOptions) -> store::Result<Object> {
-    let range = wanted(key, &meta, options)?;
+    let range = requested_range(key, &meta, options)?;
     let bytes = bytes.slice(range.start as usize..range.end as usize);
     Ok(Object { meta, body: stream::iter([Ok(bytes)]).boxed() })
 }

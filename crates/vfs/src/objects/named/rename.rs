@@ -1,15 +1,15 @@
-//! Moving an object of a volume named by inode to another key: a name changes, and nothing else.
+//! Moving an object of a volume named by inode to another key: only a name changes.
 
 use meta::{Name, Op, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::put::Change;
-use super::{ATTEMPTS_MAX, busy, is_race};
+use super::{ATTEMPTS_MAX, is_race, too_many_races};
 use crate::objects::Objects;
-use crate::objects::errors::{named, no_such_key};
+use crate::objects::errors::{namespace_error_about, no_such_key};
 
 impl Objects {
-    /// The inode keeps its number: who has the file open goes on, and what had the target's name is replaced.
+    /// Moves an object. The inode keeps its number, so open handles stay valid; the previous object of the target is replaced.
     pub(in crate::objects) async fn rename_named(
         &self,
         from: &ObjectRef,
@@ -19,8 +19,8 @@ impl Objects {
         if from.key == *to {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
-        // In one order, so that two that change places do not wait for each other.
-        let (one, other) = (self.claimed(&from.key), self.claimed(to));
+        // Claimed in one order, so that two renames that swap keys do not deadlock.
+        let (one, other) = (self.claim_key(&from.key), self.claim_key(to));
         let (first, second) = if one < other { (&one, &other) } else { (&other, &one) };
         let _first = self.fs.claims.claim(first).await;
         let _second = match first == second {
@@ -28,42 +28,44 @@ impl Objects {
             false => Some(self.fs.claims.claim(second).await),
         };
         for _ in 0..ATTEMPTS_MAX {
-            let Some((change, dir)) = self.moving(from, to, precondition)? else { continue };
+            let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
             match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
                 Ok(applied) => {
                     let mut change = change;
-                    self.prune(dir, &mut change.news).map_err(named(to))?;
-                    return self.settle(to, change, applied).await;
+                    self.prune(dir, &mut change.news).map_err(namespace_error_about(to))?;
+                    return self.finish_change(to, change, applied).await;
                 }
                 Err(error) if is_race(&error) => {}
-                Err(error) => return Err(named(to)(error)),
+                Err(error) => return Err(namespace_error_about(to)(error)),
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 
-    /// The change, and the directory that loses a name. `None`: somebody else was faster.
-    fn moving(
+    /// Returns the change and the directory that loses a name. `None`: the names changed meanwhile.
+    fn plan_move(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
         precondition: &Precondition,
     ) -> store::Result<Option<(Change, meta::Ino)>> {
-        let (source, target) = (self.way(&from.key)?, self.way(to)?);
-        let Some(last) = &target.last else { return Err(no_such_key(to, "a marker is no file")) };
-        let taken = self.taken(&source).map_err(named(&from.key))?;
+        let (source, target) = (self.resolve(&from.key)?, self.resolve(to)?);
+        let Some(last) = &target.last else {
+            return Err(no_such_key(to, "a key that ends in '/' is the marker of a directory, not a file"));
+        };
+        let taken = self.find_at(&source).map_err(namespace_error_about(&from.key))?;
         let (name, inode) = taken
             .filter(|(_, inode)| self.is_object(inode))
             .ok_or_else(|| StoreError::NotFound(from.key.clone()))?;
-        self.must_hold(&from.key, &Precondition::Matches(from.etag.clone()), Some(&inode))?;
-        let there = self.taken(&target).map_err(named(to))?;
+        self.check_precondition(&from.key, &Precondition::Matches(from.etag.clone()), Some(&inode))?;
+        let there = self.find_at(&target).map_err(namespace_error_about(to))?;
         let shown = there.as_ref().map(|(_, inode)| inode).filter(|inode| self.is_object(inode));
-        self.must_hold(to, precondition, shown)?;
+        self.check_precondition(to, precondition, shown)?;
         let mut change = Change::default();
-        let dir = self.make_way(to, &target, &mut change)?;
+        let dir = self.make_directories(to, &target, &mut change)?;
         let new_name = self.free_name(to, &target, last, there.as_ref())?;
-        if self.steps_aside(&change, source.dir, &name) {
-            return Err(StoreError::Unsupported(format!("moving '{}' below itself", from.key)));
+        if self.would_shadow(&change, source.dir, &name) {
+            return Err(StoreError::Unsupported(format!("moving '{}' to a key below itself", from.key)));
         }
         if there.is_some() {
             change.ops.push(Op::Unlink { parent: dir, name: new_name.clone(), keep: true });
@@ -75,8 +77,8 @@ impl Objects {
         Ok(Some((change, source.dir)))
     }
 
-    /// Whether the way to the target needs the very name that is to be moved.
-    fn steps_aside(&self, change: &Change, dir: meta::Ino, name: &Name) -> bool {
+    /// Returns whether creating the target's directories would rename the object that is to be moved.
+    fn would_shadow(&self, change: &Change, dir: meta::Ino, name: &Name) -> bool {
         change.ops.iter().any(|op| matches!(op, Op::Rename { from, .. } if *from == (dir, name.clone())))
     }
 }

@@ -2,38 +2,38 @@
 
 use store::{ObjectKey, Tags};
 
-use super::{ATTEMPTS_MAX, busy, is_race};
+use super::{ATTEMPTS_MAX, is_race, too_many_races};
 use crate::objects::Objects;
-use crate::objects::description::Kept;
-use crate::objects::errors::named;
-use crate::objects::etag::Given;
+use crate::objects::description::ObjectDescription;
+use crate::objects::errors::namespace_error_about;
+use crate::objects::etag::AssignedEtag;
 
 impl Objects {
     pub(in crate::objects) fn tags_named(&self, key: &ObjectKey) -> store::Result<Tags> {
-        self.steadily(key, || {
-            let inode = self.must_find(key)?;
-            Ok(Kept::read(&self.fs.names, inode.ino).map_err(named(key))?.tags())
+        self.retry_while_replaced(key, || {
+            let inode = self.find_or_fail(key)?;
+            Ok(ObjectDescription::read(&self.fs.names, inode.ino).map_err(namespace_error_about(key))?.tags())
         })
     }
 
     pub(in crate::objects) async fn set_tags_named(&self, key: &ObjectKey, tags: &Tags) -> store::Result<()> {
-        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let _claim = self.fs.claims.claim(&self.claim_key(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let (ino, before, given) = self.steadily(key, || {
-                let inode = self.must_find(key)?;
-                let (meta, before) = self.meta_of(key, &inode).map_err(named(key))?;
-                let given = (!inode.is_dir()).then(|| Given::keeping(&meta.object.etag, &inode));
+            let (ino, before, given) = self.retry_while_replaced(key, || {
+                let inode = self.find_or_fail(key)?;
+                let (meta, before) = self.meta_of(key, &inode).map_err(namespace_error_about(key))?;
+                let given = (!inode.is_dir()).then(|| AssignedEtag::preserving(&meta.object.etag, &inode));
                 Ok((inode.ino, before, given))
             })?;
-            let mut kept = before.with_tags(tags)?;
-            kept.record.given = given;
-            let ops = kept.ops_over(ino, &before)?;
+            let mut description = before.with_tags(tags)?;
+            description.record.given = given;
+            let ops = description.replacement_ops(ino, &before)?;
             match self.fs.names.commit_together(&self.fs.ctx(), &ops) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_race(&error) => {}
-                Err(error) => return Err(named(key)(error)),
+                Err(error) => return Err(namespace_error_about(key)(error)),
             }
         }
-        Err(busy())
+        Err(too_many_races())
     }
 }

@@ -1,4 +1,4 @@
-//! The parts become an object.
+//! Completion of an upload: its parts become an object.
 
 use meta::{Extent, Inode};
 use std::collections::BTreeMap;
@@ -7,18 +7,18 @@ use store::{
     PutOptions, StoreError, Tags,
 };
 
-use super::record::{Kept, UPLOAD, part_name};
+use super::record::{PartRecord, UPLOAD, part_name};
 use crate::content::pin::{Cut, Pin};
 use crate::layout::content_keys;
 use crate::objects::Objects;
 use crate::objects::at_path::about_key;
-use crate::objects::errors::{about, named};
-use crate::objects::named::multipart::joined;
-use crate::objects::named::put::{New, Orphan};
+use crate::objects::errors::{error_about, namespace_error_about};
+use crate::objects::named::multipart::concatenate;
+use crate::objects::named::put::{NewObject, Orphan};
 
-/// S3's smallest part but the last, also where it is copied.
+/// S3's minimum length of a part except the last, also for part copies.
 const PART_BYTES_MIN: u64 = 5 << 20;
-/// S3 copies at most so much as one part.
+/// S3's maximum length of a part copy.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
 
 impl Objects {
@@ -29,31 +29,32 @@ impl Objects {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> store::Result<ObjectRef> {
-        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, begun) = self.upload(key, id)?;
-        let parts = self.kept_parts(key, ino)?;
-        let chosen = chosen(&parts, numbers)?;
+        let parts = self.part_records(key, ino)?;
+        let chosen = select_parts(&parts, numbers)?;
         let etags: Vec<_> = chosen.iter().map(|part| part.etag()).collect();
         options.check(etags.iter())?;
         let mut attributes = begun.attributes();
         attributes.user.extend(options.user);
-        let (upload, stored) = self.fs.names.content(ino).map_err(named(key))?;
+        let (upload, stored) = self.fs.names.content(ino).map_err(namespace_error_about(key))?;
         let precondition = options.precondition;
         if self.is_by_path() {
             let object = self.assemble(key, &upload, &chosen, (attributes, begun.tags), precondition).await?;
-            self.end(key, &upload).await?;
+            self.end_upload(key, &upload).await?;
             return Ok(object);
         }
         let surplus = parts.iter().map(|(number, _)| part_name(*number)).chain([UPLOAD.into()]).collect();
         let base = upload.object().map(|object| object.etag.clone());
         let (content, size_bytes) =
-            joined(chosen.iter().map(|part| (of_part(&stored, part), part.size_bytes)));
+            concatenate(chosen.iter().map(|part| (content_of_part(&stored, part), part.size_bytes)));
         let left: Vec<_> = content_keys(&stored).difference(&content_keys(&content)).cloned().collect();
         let object = match key.as_bytes().ends_with(b"/") {
             false => {
                 let (attributes, tags, orphan) = (&attributes, &begun.tags, Some(Orphan { base, surplus }));
                 let etag = options.etag.as_ref();
-                let new = New { ino, content, size_bytes, target: None, attributes, tags, etag, orphan };
+                let new =
+                    NewObject { ino, content, size_bytes, target: None, attributes, tags, etag, orphan };
                 self.name_object(key, &new, &precondition).await?
             }
             true => {
@@ -61,7 +62,7 @@ impl Objects {
                 let options =
                     PutOptions { precondition, attributes, tags: begun.tags, ..PutOptions::default() };
                 let object = Box::pin(self.put_named(key, body, options)).await?;
-                self.end(key, &upload).await?;
+                self.end_upload(key, &upload).await?;
                 return Ok(object);
             }
         };
@@ -72,16 +73,16 @@ impl Objects {
     }
 
     fn marker_of(&self, size_bytes: u64) -> store::Result<Payload> {
-        let why = "in a volume named by inode an object in parts has no key that ends in '/'";
+        let why = "in a volume named by inode a multipart upload cannot create a key that ends in '/'";
         if size_bytes == 0 { Ok(Payload::default()) } else { Err(StoreError::Invalid(why.to_owned())) }
     }
 
-    /// In a volume named by path the bucket joins the parts.
+    /// Joins the parts inside the bucket, in a volume named by path.
     async fn assemble(
         &self,
         key: &ObjectKey,
         upload: &Inode,
-        parts: &[&Kept],
+        parts: &[&PartRecord],
         (attributes, tags): (Attributes, Tags),
         precondition: Precondition,
     ) -> store::Result<ObjectRef> {
@@ -90,28 +91,28 @@ impl Objects {
             // An orphan without content has no pin.
             true => Vec::new(),
             false => {
-                let pin = self.fs.pin(upload).map_err(about(key))?;
+                let pin = self.fs.pin(upload).map_err(error_about(key))?;
                 sources(&pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, parts)?
             }
         };
         for (object, _) in sources.iter_mut().filter(|(object, _)| object.etag.is_provisional()) {
-            *object = self.fs.store.head(&object.key).await.map_err(unless_ours)?.object;
+            *object = self.fs.store.head(&object.key).await.map_err(part_error)?.object;
         }
         let stored = match sources.as_slice() {
             [] => {
                 let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
-                self.changing(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
+                self.change_key(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
                 let options =
                     CopyOptions { attributes: Some(attributes), precondition, ..CopyOptions::default() };
-                self.changing(&full, false, self.fs.store.copy(one, &full, options)).await
+                self.change_key(&full, false, self.fs.store.copy(one, &full, options)).await
             }
             many => {
                 let inner = self.fs.store.multipart(&full, attributes, tags).await?;
                 let stored = match copy_all(inner.as_ref(), many).await {
-                    Ok(()) => self.changing(&full, false, inner.complete(precondition)).await,
-                    Err(error) => Err(unless_ours(error)),
+                    Ok(()) => self.change_key(&full, false, inner.complete(precondition)).await,
+                    Err(error) => Err(part_error(error)),
                 };
                 if stored.is_err() {
                     inner.abort().await.ok();
@@ -124,12 +125,12 @@ impl Objects {
     }
 }
 
-/// The parts that are asked for, in their order; they must be there.
-fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'p Kept>> {
+/// Returns the requested parts in their order; all of them must exist.
+fn select_parts<'p>(parts: &'p [(u32, PartRecord)], numbers: &[u32]) -> store::Result<Vec<&'p PartRecord>> {
     if numbers.is_empty() {
         return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
     }
-    let parts: BTreeMap<u32, &Kept> = parts.iter().map(|(number, part)| (*number, part)).collect();
+    let parts: BTreeMap<u32, &PartRecord> = parts.iter().map(|(number, part)| (*number, part)).collect();
     let part = |number: &u32| {
         let missing = || StoreError::Invalid(format!("part {number} was not sent"));
         parts.get(number).copied().ok_or_else(missing)
@@ -137,16 +138,16 @@ fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'
     numbers.iter().map(part).collect()
 }
 
-/// A part's content from offset 0.
-fn of_part(stored: &[Extent], part: &Kept) -> Vec<Extent> {
+/// Returns a part's content from offset 0.
+fn content_of_part(stored: &[Extent], part: &PartRecord) -> Vec<Extent> {
     let end = part.at + part.size_bytes;
     let first = stored.partition_point(|extent| extent.offset < part.at);
     let inside = stored[first..].iter().take_while(|extent| extent.end() <= end);
     inside.map(|extent| Extent { offset: extent.offset - part.at, ..extent.clone() }).collect()
 }
 
-/// The objects of parts, with their lengths. All but the last must be as long as S3 asks.
-fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
+/// Returns the objects of parts with their lengths. All but the last must have S3's minimum length.
+fn sources(pin: &Pin, parts: &[&PartRecord]) -> store::Result<Vec<(ObjectRef, u64)>> {
     let mut sources = Vec::new();
     for part in parts.iter().filter(|part| part.size_bytes > 0) {
         for cut in pin.cut(part.at..part.at + part.size_bytes)? {
@@ -154,13 +155,15 @@ fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
                 Cut::Stored(range, piece) => {
                     sources.push(((*piece.object).clone(), range.end - range.start));
                 }
-                Cut::Hole(_) => return Err(StoreError::Corrupt("a part's bytes are not there".to_owned())),
+                Cut::Hole(_) => {
+                    return Err(StoreError::Corrupt("the bytes of a part are missing".to_owned()));
+                }
             }
         }
     }
     let others = sources.split_last().map_or(&[][..], |(_, others)| others);
     if others.iter().any(|(_, len)| *len < PART_BYTES_MIN) {
-        return Err(StoreError::Invalid("every part but the last has at least 5 MiB".to_owned()));
+        return Err(StoreError::Invalid("every part but the last must have at least 5 MiB".to_owned()));
     }
     Ok(sources)
 }
@@ -178,11 +181,11 @@ async fn copy_all(upload: &dyn Multipart, sources: &[(ObjectRef, u64)]) -> store
     Ok(())
 }
 
-/// A part that is not there is no answer about the object's key.
-fn unless_ours(error: StoreError) -> StoreError {
+/// Maps a missing or changed part to an error that does not look like one about the object's key.
+fn part_error(error: StoreError) -> StoreError {
     match error {
         StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => {
-            StoreError::Corrupt("a part's bytes are not what was stored".to_owned())
+            StoreError::Corrupt("the bytes of a part are missing or were changed".to_owned())
         }
         error => error,
     }

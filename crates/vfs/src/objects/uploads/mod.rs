@@ -1,15 +1,15 @@
-//! Uploads that outlast the call that began them, and the mount.
+//! Multipart uploads that outlast the call that began them and the mount.
 //!
-//! An upload is an orphan that nobody opens: its parts are content of that inode, one after the other as they came, and
-//! what is said of it and of each part is in extended attributes of Tenon's own. So whatever knows inodes knows whose the
-//! bytes are: fsck, `tenon gc`, quotas.
+//! An upload is an orphan that is never opened: its parts are content of that inode, in the order of their arrival, and the
+//! data about the upload and its parts is in extended attributes of Tenon's own. So everything that knows inodes also accounts
+//! for uploads: fsck, `tenon gc`, quotas.
 //!
 //! | attribute | holds |
 //! |---|---|
-//! | `tenon.upload` | a [`Begun`] |
-//! | `tenon.part.00001` to `tenon.part.10000` | a [`Kept`] |
+//! | `tenon.upload` | a [`UploadRecord`] |
+//! | `tenon.part.00001` to `tenon.part.10000` | a [`PartRecord`] |
 //!
-//! Invariants: one commit makes the object and ends the upload; a part is there whole or not at all.
+//! Invariants: one commit creates the object and ends the upload; a part exists whole or not at all.
 
 mod complete;
 mod part;
@@ -23,16 +23,16 @@ use store::{
 };
 
 use super::Objects;
-use super::errors::{about, named};
+use super::errors::{error_about, namespace_error_about};
 use crate::Filesystem;
 pub(crate) use record::from_hex;
-use record::{Begun, Kept, UPLOAD, ino_of, new_id};
+use record::{PartRecord, UPLOAD, UploadRecord, ino_of, new_id};
 
-/// Orphans looked at in one step.
+/// Orphans per step.
 const BATCH: usize = 256;
 
 impl Filesystem {
-    /// Whether an orphan is an upload under way, which outlasts the mount.
+    /// Returns whether an orphan is an upload in progress, which outlasts the mount.
     pub(crate) fn is_upload(&self, ino: Ino) -> Result<bool, FsError> {
         match self.names.xattr(ino, UPLOAD) {
             Ok(_) => Ok(true),
@@ -47,13 +47,13 @@ impl Objects {
         [&self.base, key.as_bytes()].concat()
     }
 
-    /// The upload with an id, if it is this key's.
-    fn upload(&self, key: &ObjectKey, id: &str) -> store::Result<(Ino, Begun)> {
+    /// Returns the upload with an id, if it belongs to this key.
+    fn upload(&self, key: &ObjectKey, id: &str) -> store::Result<(Ino, UploadRecord)> {
         let missing = || StoreError::NotFound(key.clone());
         let ino = ino_of(id).ok_or_else(missing)?;
         let record = match self.fs.names.xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Err(missing()),
-            record => Begun::parse(&record.map_err(named(key))?)?,
+            record => UploadRecord::parse(&record.map_err(namespace_error_about(key))?)?,
         };
         match record.id == id && record.key()? == self.full_path(key) {
             true => Ok((ino, record)),
@@ -61,16 +61,19 @@ impl Objects {
         }
     }
 
-    /// What is claimed by who changes an upload.
-    fn claimed_upload(id: &str) -> store::Result<ObjectKey> {
+    /// Returns the claim that changes of an upload take.
+    fn upload_claim_key(id: &str) -> store::Result<ObjectKey> {
         Ok(ObjectKey::try_from(id)?)
     }
 
-    fn kept_parts(&self, key: &ObjectKey, ino: Ino) -> store::Result<Vec<(u32, Kept)>> {
+    fn part_records(&self, key: &ObjectKey, ino: Ino) -> store::Result<Vec<(u32, PartRecord)>> {
         let mut parts = Vec::new();
-        for name in self.fs.names.xattrs(ino).map_err(named(key))? {
+        for name in self.fs.names.xattrs(ino).map_err(namespace_error_about(key))? {
             let Some(number) = record::number_of(&name) else { continue };
-            parts.push((number, Kept::parse(&self.fs.names.xattr(ino, &name).map_err(named(key))?)?));
+            parts.push((
+                number,
+                PartRecord::parse(&self.fs.names.xattr(ino, &name).map_err(namespace_error_about(key))?)?,
+            ));
         }
         Ok(parts)
     }
@@ -78,7 +81,7 @@ impl Objects {
     fn upload_of(&self, ino: Ino, prefix: &[u8]) -> store::Result<Option<Upload>> {
         let record = match self.fs.names.xattr(ino, UPLOAD) {
             Err(FsError::NoData | FsError::NotFound) => return Ok(None),
-            record => Begun::parse(&record.map_err(unread)?)?,
+            record => UploadRecord::parse(&record.map_err(read_error)?)?,
         };
         let path = record.key()?;
         let inside = path.strip_prefix(&*self.base).filter(|key| key.starts_with(prefix));
@@ -91,7 +94,7 @@ impl Objects {
     fn uploads_below(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let orphans = self.fs.names.orphans(after, BATCH).map_err(unread)?;
+            let orphans = self.fs.names.orphans(after, BATCH).map_err(read_error)?;
             let Some(last) = orphans.last() else { break };
             after = Some(*last);
             for ino in orphans {
@@ -102,22 +105,22 @@ impl Objects {
         Ok(found)
     }
 
-    async fn end(&self, key: &ObjectKey, upload: &Inode) -> store::Result<()> {
-        Box::pin(self.fs.purge(upload)).await.map_err(about(key))
+    async fn end_upload(&self, key: &ObjectKey, upload: &Inode) -> store::Result<()> {
+        Box::pin(self.fs.purge(upload)).await.map_err(error_about(key))
     }
 }
 
 #[async_trait::async_trait]
 impl Uploads for Objects {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> store::Result<String> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         let dir = match self.is_by_path() {
             true => self.full_key(key).map(|_| Ino::ROOT)?,
-            false => self.way(key)?.dir,
+            false => self.resolve(key)?.dir,
         };
-        let ino = self.fs.new_ino(dir).map_err(about(key))?;
+        let ino = self.fs.new_ino(dir).map_err(error_about(key))?;
         let id = new_id(&self.fs.entropy, ino);
-        let record = Begun::new(&id, &self.full_path(key), self.fs.now(), attributes, tags);
+        let record = UploadRecord::new(&id, &self.full_path(key), self.fs.now(), attributes, tags);
         let defaults = &self.fs.defaults;
         let (mode, uid, gid) = (defaults.file_mode, defaults.uid, defaults.gid);
         let value = record.encode()?;
@@ -125,8 +128,8 @@ impl Uploads for Objects {
             Op::CreateOrphan { parent: dir, ino, mode, umask: 0, uid, gid },
             Op::SetXattr { ino, name: UPLOAD.into(), value, how: XattrHow::Create },
         ];
-        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
-        self.fs.names_first().await.map_err(about(key))?;
+        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(namespace_error_about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
         Ok(id)
     }
 
@@ -142,14 +145,14 @@ impl Uploads for Objects {
         body: BoxStream<'_, store::Result<Bytes>>,
         note: PartNote<'_>,
     ) -> store::Result<Part> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         Box::pin(self.receive_part(key, id, number, body, note)).await
     }
 
     async fn parts(&self, key: &ObjectKey, id: &str) -> store::Result<Vec<Part>> {
         let (ino, _) = self.upload(key, id)?;
-        let parts = self.kept_parts(key, ino)?;
-        Ok(parts.into_iter().map(|(number, kept)| kept.part(number)).collect())
+        let parts = self.part_records(key, ino)?;
+        Ok(parts.into_iter().map(|(number, record)| record.part(number)).collect())
     }
 
     async fn complete(
@@ -159,15 +162,15 @@ impl Uploads for Objects {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> store::Result<ObjectRef> {
-        self.must_be_writable()?;
+        self.check_writable()?;
         Box::pin(self.complete_upload(key, id, numbers, options)).await
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> store::Result<()> {
-        self.must_be_writable()?;
-        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        self.check_writable()?;
+        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        self.end(key, &self.fs.names.inode(ino).map_err(named(key))?).await
+        self.end_upload(key, &self.fs.names.inode(ino).map_err(namespace_error_about(key))?).await
     }
 
     async fn list(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
@@ -175,6 +178,6 @@ impl Uploads for Objects {
     }
 }
 
-fn unread(error: FsError) -> StoreError {
+fn read_error(error: FsError) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }

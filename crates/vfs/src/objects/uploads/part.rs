@@ -1,4 +1,4 @@
-//! A part comes in: its body is stored as it comes, and named when all of it is there.
+//! Receiving of a part: its body is stored as it arrives, and named once it is complete.
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -9,20 +9,20 @@ use store::{
     Attributes, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
-use super::record::{Kept, part_name};
+use super::record::{PartRecord, part_name};
 use crate::layout::stored_at;
 use crate::objects::Objects;
-use crate::objects::errors::{about, named};
-use crate::objects::etag::Given;
-use crate::objects::storing::Stores;
+use crate::objects::errors::{error_about, namespace_error_about};
+use crate::objects::etag::AssignedEtag;
+use crate::objects::storing::StoringGuard;
 use crate::volume::Mapping;
 
-/// A body is sent on in pieces of this many bytes...
+/// Length of the pieces in which a body is passed on ...
 const PIECE_BYTES: u64 = 8 << 20;
-/// ... of which the last is not the shortest that S3 takes as a part beside others.
+/// ... except the last one, which has at least S3's minimum length of a part.
 const LAST_BYTES_MIN: u64 = 5 << 20;
 
-/// A stored body: its content from offset 0.
+/// A stored body: its content from offset 0, and its length.
 type Stored = (Vec<Extent>, u64);
 
 impl Objects {
@@ -36,7 +36,7 @@ impl Objects {
     ) -> store::Result<Part> {
         store::part_number::check(number)?;
         let (ino, _) = self.upload(key, id)?;
-        let _stores = Stores::begin(&self.fs, ino);
+        let _stores = StoringGuard::begin(&self.fs, ino);
         let (content, size_bytes) = self.store_body(ino, body).await?;
         let named = match note() {
             Ok(note) => self.name_part(key, id, number, (&content, size_bytes), note).await,
@@ -48,7 +48,7 @@ impl Objects {
         named
     }
 
-    /// Stores a body of unknown length; what was stored of one that fails goes again.
+    /// Stores a body of unknown length. Discards what was stored if the body fails.
     async fn store_body(&self, ino: Ino, body: BoxStream<'_, store::Result<Bytes>>) -> store::Result<Stored> {
         let mut body = Body { body: body.fuse().boxed(), waiting: Payload::default() };
         if let Mapping::Chunked { bytes } = self.fs.layout.mapping() {
@@ -71,7 +71,7 @@ impl Objects {
         Ok((vec![extent(&object, 0..size_bytes)], size_bytes))
     }
 
-    /// One object in parts of the store's own: who completes the upload copies it as one.
+    /// Stores a long body as one object by a multipart upload, so that the completion can copy it as one part.
     async fn store_long(&self, key: &ObjectKey, body: &mut Body<'_>) -> store::Result<Stored> {
         let upload = self.fs.store.multipart(key, Attributes::default(), Tags::new()).await?;
         let sent = async {
@@ -116,7 +116,7 @@ impl Objects {
         Err(failed)
     }
 
-    /// One commit: the bytes follow those of the other parts, and those that the part had before go.
+    /// Names a part in one commit: its bytes are appended to those of the other parts and replace its earlier ones.
     async fn name_part(
         &self,
         key: &ObjectKey,
@@ -125,16 +125,22 @@ impl Objects {
         (content, size_bytes): (&[Extent], u64),
         note: Option<String>,
     ) -> store::Result<Part> {
-        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        let _claim = self.fs.uploads.claim(&Self::upload_claim_key(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        let at = self.fs.names.inode(ino).map_err(named(key))?.size_bytes;
+        let at = self.fs.names.inode(ino).map_err(namespace_error_about(key))?.size_bytes;
         let now = self.fs.now();
-        let kept = Kept::new(&Given::to(content, size_bytes).etag(), at, size_bytes, now, note);
+        let record = PartRecord::new(
+            &AssignedEtag::for_content(content, size_bytes).etag(),
+            at,
+            size_bytes,
+            now,
+            note,
+        );
         let mut ranges = Vec::new();
         match self.fs.names.xattr(ino, &part_name(number)) {
             Err(meta::FsError::NoData) => {}
             old => {
-                let old = Kept::parse(&old.map_err(named(key))?)?;
+                let old = PartRecord::parse(&old.map_err(namespace_error_about(key))?)?;
                 ranges.extend((old.size_bytes > 0).then(|| old.at..old.at + old.size_bytes));
             }
         }
@@ -143,25 +149,26 @@ impl Objects {
         let (content, size) = (content.collect(), at + size_bytes);
         let ops = [
             Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
-            Op::SetXattr { ino, name: part_name(number), value: kept.encode()?, how: XattrHow::Set },
+            Op::SetXattr { ino, name: part_name(number), value: record.encode()?, how: XattrHow::Set },
         ];
-        let applied = self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
-        self.fs.names_first().await.map_err(about(key))?;
+        let applied =
+            self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(namespace_error_about(key))?;
+        self.fs.sync_names_unless_write_back().await.map_err(error_about(key))?;
         for key in applied.into_iter().flat_map(|applied| applied.released) {
             self.fs.discard(key).await;
         }
-        Ok(kept.part(number))
+        Ok(record.part(number))
     }
 }
 
-/// A body that is being read, and what of it waits to be stored.
+/// A body being read, and its bytes that wait to be stored.
 struct Body<'b> {
     body: BoxStream<'b, store::Result<Bytes>>,
     waiting: Payload,
 }
 
 impl Body<'_> {
-    /// Reads on until so much waits, or the end.
+    /// Reads until `bytes` wait, or to the end.
     async fn fill(&mut self, bytes: u64) -> store::Result<()> {
         while self.waiting.len() < bytes
             && let Some(piece) = self.body.try_next().await?
@@ -171,7 +178,7 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The next piece of a long body: all that waits, where less than a last one would be left.
+    /// Returns the next piece of a long body: everything that waits, if the rest would be shorter than the minimum.
     fn piece(&mut self) -> Payload {
         match self.waiting.len() >= PIECE_BYTES + LAST_BYTES_MIN {
             true => self.take(PIECE_BYTES),
@@ -179,7 +186,7 @@ impl Body<'_> {
         }
     }
 
-    /// Up to so many of the bytes that wait.
+    /// Returns up to `bytes` of the waiting bytes.
     fn take(&mut self, bytes: u64) -> Payload {
         let (mut taken, mut left) = (Payload::default(), Payload::default());
         for piece in self.waiting.pieces() {

@@ -1,4 +1,4 @@
-//! What is written of an upload and of its parts.
+//! Records of an upload and of its parts.
 
 use bytes::Bytes;
 use meta::Ino;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, Entropy, ObjectKey, Part, StoreError, Tags, Timestamp, Upload, hex};
 
-/// The attribute that makes an orphan an upload.
+/// The attribute that marks an orphan as an upload.
 pub(super) const UPLOAD: &[u8] = b"tenon.upload";
 const PART: &str = "tenon.part.";
 const VERSION: u32 = 1;
-/// An id's random part, in hexadecimal digits; the inode's number follows.
+/// Length of an id's random part in hexadecimal digits; the inode's number follows.
 const RANDOM_DIGITS: usize = 32;
 
-/// What was said when an upload was begun.
+/// The parameters that an upload was begun with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Begun {
+pub(super) struct UploadRecord {
     #[serde(rename = "v")]
     version: u32,
     pub(super) id: String,
@@ -35,9 +35,9 @@ pub(super) struct Begun {
     pub(super) tags: Tags,
 }
 
-/// A part, and where in the orphan its bytes are.
+/// A part, and the location of its bytes in the orphan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct PartRecord {
     #[serde(rename = "v")]
     version: u32,
     etag: String,
@@ -49,7 +49,7 @@ pub(super) struct Kept {
     note: Option<String>,
 }
 
-impl Begun {
+impl UploadRecord {
     pub(super) fn new(id: &str, path: &[u8], began: Timestamp, attributes: Attributes, tags: Tags) -> Self {
         let Attributes { content_type, system, user, storage_class } = attributes;
         let (version, id, key) = (VERSION, id.to_owned(), hex(path));
@@ -64,7 +64,7 @@ impl Begun {
         encode(self)
     }
 
-    /// The path below the volume's root.
+    /// Returns the path below the volume's root.
     pub(super) fn key(&self) -> store::Result<Vec<u8>> {
         from_hex(&self.key).ok_or_else(|| StoreError::Corrupt("an upload's key is damaged".to_owned()))
     }
@@ -84,7 +84,7 @@ impl Begun {
     }
 }
 
-impl Kept {
+impl PartRecord {
     pub(super) fn new(
         etag: &ETag,
         at: u64,
@@ -119,7 +119,7 @@ impl Kept {
     }
 }
 
-/// The attribute that a part is kept in; they sort as the numbers do.
+/// Returns the attribute of a part; the attributes sort by part number.
 pub(super) fn part_name(number: u32) -> Box<[u8]> {
     format!("{PART}{number:05}").into_bytes().into()
 }
@@ -128,7 +128,7 @@ pub(super) fn number_of(name: &[u8]) -> Option<u32> {
     std::str::from_utf8(name).ok()?.strip_prefix(PART)?.parse().ok()
 }
 
-/// An id that nobody guesses and that says which inode it is.
+/// Returns an unguessable id that contains the inode's number.
 pub(super) fn new_id(entropy: &Entropy, ino: Ino) -> String {
     format!("{:016x}{:016x}{:x}", entropy.next_u64(), entropy.next_u64(), ino.0)
 }
@@ -139,7 +139,8 @@ pub(super) fn ino_of(id: &str) -> Option<Ino> {
 }
 
 fn parse<T: DeserializeOwned>(value: &[u8]) -> store::Result<T> {
-    serde_json::from_slice(value).map_err(|error| StoreError::Corrupt(format!("an upload's record: {error}")))
+    serde_json::from_slice(value)
+        .map_err(|error| StoreError::Corrupt(format!("the record of an upload is damaged: {error}")))
 }
 
 fn encode<T: Serialize>(record: &T) -> store::Result<Bytes> {
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_say_which_inode_they_are_and_others_say_none() {
+    fn ids_contain_their_inode_number() {
         let id = new_id(&Entropy::new(1), Ino(0x1234));
         assert_eq!(ino_of(&id), Some(Ino(0x1234)));
         for wrong in ["", "abc", &id[..32], "ü".repeat(40).as_str(), &format!("{}+1", &id[..32])] {
@@ -172,11 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back() {
+    fn records_round_trip() {
         let user = BTreeMap::from([("a".to_owned(), "ü".to_owned())]);
         let attributes = Attributes { user, ..Attributes::default() };
-        let begun = Begun::new("id", b"a/\xff", Timestamp(5), attributes, Tags::new());
-        let again = Begun::parse(&begun.encode().unwrap()).unwrap();
+        let begun = UploadRecord::new("id", b"a/\xff", Timestamp(5), attributes, Tags::new());
+        let again = UploadRecord::parse(&begun.encode().unwrap()).unwrap();
         assert_eq!((again.key().unwrap(), again), (b"a/\xff".to_vec(), begun));
         assert_eq!(number_of(&part_name(17)), Some(17));
         assert!(part_name(9) < part_name(10_000));

@@ -1,43 +1,46 @@
-//! Renaming directories under path naming: everything below moves, and nobody else stores in the tree meanwhile.
+//! Renames of directories in a volume named by path: everything below moves, and no other operation stores in the tree
+//! meanwhile.
 
 use meta::{Ino, Kind};
 use store::names::KeyPrefix;
 
-use super::{ATTEMPTS_MAX, Ends};
+use super::{ATTEMPTS_MAX, RenamePlan};
 use crate::bucket::path_locks::PathLock;
 use crate::content::open_file::OpenFile;
 use crate::{Error, Filesystem, Result};
 
-/// Programs that move files copy what they cannot rename.
-const TOO_LONG: Error =
-    Error::new(libc::EXDEV, "paths longer than a key would come or go with this rename: copy the directory");
+/// Programs that move files fall back to a copy on EXDEV.
+const TOO_LONG: Error = Error::new(
+    libc::EXDEV,
+    "some paths below are too long for a key before or after this rename: copy the directory instead",
+);
 
 impl Filesystem {
-    /// Moves a directory and everything below it, while no other change of its tree is under way.
-    pub(super) async fn move_tree(&self, ends: &Ends) -> Result<()> {
-        let _trees = self.trees_of_complete_files(ends).await?;
-        self.must_be_as_found(ends)?;
-        // Something may have been stored in the directory to replace before everybody had to wait.
-        self.must_be_allowed(ends).await?;
-        let from = self.layout.directory(&self.names, ends.source.ino)?;
-        let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
-        match (self.layout.lists(&from), self.layout.lists(&to)) {
-            (false, false) => return self.rename_directory_entry(ends),
-            (true, true) => self.must_fit(ends.source.ino, &from, &to)?,
+    /// Moves a directory and everything below it while the trees are locked.
+    pub(super) async fn move_tree(&self, plan: &RenamePlan) -> Result<()> {
+        let _trees = self.lock_complete_trees(plan).await?;
+        self.check_target_unchanged(plan)?;
+        // Something may have been stored in the directory to replace before the lock was taken.
+        self.check_allowed(plan).await?;
+        let from = self.layout.directory(&self.names, plan.source.ino)?;
+        let to = self.layout.directory(&self.names, plan.to.0)?.child_dir(plan.to.1.as_bytes())?;
+        match (self.layout.can_list(&from), self.layout.can_list(&to)) {
+            (false, false) => return self.rename_directory_entry(plan),
+            (true, true) => self.check_paths_fit(plan.source.ino, &from, &to)?,
             _ => return Err(TOO_LONG),
         }
-        let (_going, _coming) = self.changing(ends);
-        let named = || self.rename_directory_entry(ends);
+        let (_going, _coming) = self.mark_both_changing(plan);
+        let named = || self.rename_directory_entry(plan);
         self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), named).await?;
-        self.repin_tree(ends.source.ino)
+        self.repin_tree(plan.source.ino)
     }
 
-    fn rename_directory_entry(&self, ends: &Ends) -> Result<()> {
-        self.rename_entry(ends, self.plain_again(ends.from.0, &ends.from.1)?)
+    fn rename_directory_entry(&self, plan: &RenamePlan) -> Result<()> {
+        self.rename_entry(plan, self.op_to_unshadow(plan.from.0, &plan.from.1)?)
     }
 
-    /// Everything known below a directory must be something that the bucket shows, before and afterwards.
-    fn must_fit(&self, dir: Ino, from: &KeyPrefix, to: &KeyPrefix) -> Result<()> {
+    /// Fails unless the bucket can show every known entry below a directory, before and after the rename.
+    fn check_paths_fit(&self, dir: Ino, from: &KeyPrefix, to: &KeyPrefix) -> Result<()> {
         for (name, entry) in self.names.entries(dir, None, usize::MAX)? {
             let fits = |prefix| self.layout.has_key(prefix, &name, entry.kind);
             if !fits(from) || !fits(to) {
@@ -45,23 +48,23 @@ impl Filesystem {
             }
             if entry.kind == Kind::Directory {
                 let below = |prefix: &KeyPrefix| prefix.child_dir(name.as_bytes());
-                self.must_fit(entry.ino, &below(from)?, &below(to)?)?;
+                self.check_paths_fit(entry.ino, &below(from)?, &below(to)?)?;
             }
         }
         Ok(())
     }
 
-    /// Locks both trees of a rename when what lies under the keys of the source is complete.
-    async fn trees_of_complete_files(&self, ends: &Ends) -> Result<PathLock<'_>> {
-        let dir = ends.source.ino;
+    /// Locks both trees of a rename once the objects of all open files in the source are complete.
+    async fn lock_complete_trees(&self, plan: &RenamePlan) -> Result<PathLock<'_>> {
+        let dir = plan.source.ino;
         for _ in 1..ATTEMPTS_MAX {
             self.complete_below(dir).await?;
-            let trees = self.lock_trees(&ends.from, &ends.to).await?;
+            let trees = self.lock_trees(&plan.from, &plan.to).await?;
             if !self.has_incomplete_below(dir)? {
                 return Ok(trees);
             }
         }
-        Err(Error::new(libc::EBUSY, "files below the directory are written all the time"))
+        Err(Error::new(libc::EBUSY, "files below the directory keep being written; try again"))
     }
 
     fn is_incomplete(&self, file: &OpenFile) -> bool {
@@ -80,7 +83,7 @@ impl Filesystem {
     async fn complete_below(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
             if self.is_incomplete(&file) && self.is_inside(file.ino, dir)? {
-                self.complete(&file, &mut *file.work.lock().await).await?;
+                self.complete_object(&file, &mut *file.write_state.lock().await).await?;
             }
         }
         Ok(())
@@ -93,7 +96,7 @@ impl Filesystem {
         }
     }
 
-    /// Open files below a moved directory read their bytes at the new keys.
+    /// Pins open files below a moved directory to their new keys.
     fn repin_tree(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
             if self.is_inside(file.ino, dir)? {
@@ -101,7 +104,7 @@ impl Filesystem {
                 let before = identity();
                 file.repin(|| self.pin_of(file.ino))?;
                 if let (Some(before), Some(now)) = (before, identity()) {
-                    self.references.has_tag(file.ino, &before, &now);
+                    self.references.change_etag(file.ino, &before, &now);
                 }
             }
         }

@@ -1,12 +1,11 @@
-//! Volumes named by path, and the names in them that no bucket can show: all but one of a file's names, and paths
-//! longer than a key.
+//! Names in a volume named by path that no object key can represent: additional links, and paths longer than a key.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use store::StoreError;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Changes, Handle, Ino, Kind};
 
-/// A directory whose path leaves less room than a name may take, made with all that are above it.
+/// Creates nested directories, and returns a path after which a name of maximum length no longer fits into a key.
 async fn deep(world: &World) -> String {
     let mut path = String::new();
     for _ in 0..4 {
@@ -17,7 +16,7 @@ async fn deep(world: &World) -> String {
     path
 }
 
-/// Longer than a key.
+/// Returns a path longer than a key.
 fn long(deep: &str) -> String {
     format!("{deep}{}", "n".repeat(230))
 }
@@ -29,8 +28,8 @@ async fn visible_keys(world: &World) -> Vec<String> {
     keys
 }
 
-/// Keys of content that lies beside the paths.
-async fn keys_beside(world: &World) -> usize {
+/// Returns the number of content keys, which hold files whose path is no key.
+async fn count_content_keys(world: &World) -> usize {
     world.fs.sync().await.unwrap();
     world.bucket.keys().await.iter().filter(|key| key.starts_with(".tenon/")).count()
 }
@@ -61,7 +60,7 @@ async fn s93_the_bucket_shows_a_file_under_one_of_its_names() {
 }
 
 #[tokio::test]
-async fn s93_the_name_that_is_left_is_the_one_that_is_shown() {
+async fn s93_the_remaining_link_gets_the_key() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
     world.write_file("first", b"one").await.unwrap();
@@ -70,7 +69,7 @@ async fn s93_the_name_that_is_left_is_the_one_that_is_shown() {
     let open = world.open_handle("third", libc::O_RDWR).await.unwrap();
     world.unlink("first").await.unwrap();
     assert_eq!(errno(world.stat("first").await), libc::ENOENT);
-    assert_eq!(visible_keys(&world).await.len(), 2, "dir/ and the heir");
+    assert_eq!(visible_keys(&world).await.len(), 2, "dir/ and the promoted link");
     assert_eq!(world.read_all(open).await.unwrap(), b"one");
     world.fs.write(open, 3, b" more").await.unwrap();
     world.close(open).await.unwrap();
@@ -97,12 +96,12 @@ async fn s93_names_of_one_file_are_renamed_and_replaced_one_by_one() {
     assert_eq!(visible_keys(&world).await, ["a"]);
     world.rename("a", "d").await.unwrap();
     assert_eq!(visible_keys(&world).await, ["d"]);
-    // Its owner is replaced: the key goes on to the other name first.
+    // The link with the key is replaced, so the key goes to the other link first.
     world.write_file("new", b"new").await.unwrap();
     world.rename("new", "d").await.unwrap();
     assert_eq!(world.bucket.object("c").await.unwrap(), b"linked");
     assert_eq!(world.bucket.object("d").await.unwrap(), b"new");
-    // What no key names replaces what one does.
+    // A link without a key replaces one with a key.
     world.link("c", "e").await.unwrap();
     world.rename("e", "d").await.unwrap();
     assert_eq!(visible_keys(&world).await, ["c"]);
@@ -113,7 +112,7 @@ async fn s93_names_of_one_file_are_renamed_and_replaced_one_by_one() {
 }
 
 #[tokio::test]
-async fn s93_a_directory_takes_the_names_in_it_along() {
+async fn s93_a_renamed_directory_takes_its_links_along() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
     world.write_file("dir/owner", b"o").await.unwrap();
@@ -128,7 +127,7 @@ async fn s93_a_directory_takes_the_names_in_it_along() {
     assert_eq!(world.read_file("other").await.unwrap(), b"o");
     assert_eq!(errno(world.rmdir("moved").await), libc::ENOTEMPTY);
     world.unlink("moved/owner").await.unwrap();
-    assert_eq!(errno(world.rmdir("moved").await), libc::ENOTEMPTY, "a name that no key shows is an entry");
+    assert_eq!(errno(world.rmdir("moved").await), libc::ENOTEMPTY, "a link without a key is an entry");
     world.unlink("moved/inside").await.unwrap();
     world.rmdir("moved").await.unwrap();
     assert_eq!(visible_keys(&world).await, ["other", "outside"]);
@@ -136,7 +135,7 @@ async fn s93_a_directory_takes_the_names_in_it_along() {
 }
 
 #[tokio::test]
-async fn s93_who_stores_an_object_under_another_name_takes_that_name() {
+async fn s93_a_foreign_object_at_the_key_of_a_link_takes_its_name() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("a", b"ours").await.unwrap();
     world.link("a", "b").await.unwrap();
@@ -145,7 +144,7 @@ async fn s93_who_stores_an_object_under_another_name_takes_that_name() {
     world.expire();
     assert_eq!(world.read_file("b").await.unwrap(), b"theirs");
     assert_eq!(world.stat("a").await.unwrap().nlink, 2);
-    // Also if that is seen only when the key is handed on.
+    // Likewise if the foreign object is found only when the key is passed to another link.
     world.bucket.put("c", "theirs too").await;
     world.unlink("a").await.unwrap();
     assert_eq!(world.bucket.object("c").await.unwrap(), b"theirs too");
@@ -154,12 +153,12 @@ async fn s93_who_stores_an_object_under_another_name_takes_that_name() {
     world.bucket.delete("d").await;
     world.expire();
     assert_eq!(errno(world.stat("d").await), libc::ENOENT);
-    assert_eq!(errno(world.stat("e").await), libc::ENOENT, "the bytes went with the object");
+    assert_eq!(errno(world.stat("e").await), libc::ENOENT, "the bytes were lost with the object");
     world.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn s93_a_key_that_cannot_be_handed_on_now_follows() {
+async fn s93_a_key_that_cannot_be_passed_on_now_is_passed_on_later() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("a", b"x").await.unwrap();
     world.link("a", "b").await.unwrap();
@@ -176,7 +175,7 @@ async fn s93_a_key_that_cannot_be_handed_on_now_follows() {
 }
 
 #[tokio::test]
-async fn s89_extended_attributes_are_kept_and_keep_their_file_known() {
+async fn s89_extended_attributes_are_kept_and_prevent_eviction() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
     let ino = world.ino("file").await.unwrap();
@@ -190,7 +189,7 @@ async fn s89_extended_attributes_are_kept_and_keep_their_file_known() {
 }
 
 #[tokio::test]
-async fn s71_paths_longer_than_a_key_are_kept_beside() {
+async fn s71_files_with_paths_longer_than_a_key_are_stored_under_content_keys() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let deep = deep(&world).await;
     let (long, shown) = (long(&deep), visible_keys(&world).await);
@@ -217,24 +216,24 @@ async fn s71_paths_longer_than_a_key_are_kept_beside() {
     world.truncate(&file, MIB as u64 + 5).await.unwrap();
     let cut = &pattern(3 * MIB)[..MIB + 5];
     assert!(world.remount().await.read_file(&file).await.unwrap() == cut);
-    assert_eq!(keys_beside(&world).await, 1, "what was replaced is gone");
+    assert_eq!(count_content_keys(&world).await, 1, "the replaced object is gone");
     assert_eq!(errno(world.rmdir(&long).await), libc::ENOTEMPTY);
     for name in ["empty", "fifo", "file", "link"] {
         world.unlink(format!("{long}/{name}")).await.unwrap();
     }
     world.rmdir(&long).await.unwrap();
-    assert_eq!((keys_beside(&world).await, visible_keys(&world).await), (0, shown));
+    assert_eq!((count_content_keys(&world).await, visible_keys(&world).await), (0, shown));
     world.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn s71_a_file_comes_and_goes_between_long_paths_and_short_ones() {
+async fn s71_a_file_moves_between_long_and_short_paths() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let deep = deep(&world).await;
     let (long, shown) = (long(&deep), visible_keys(&world).await);
     world.write_file("file", b"x").await.unwrap();
     world.rename("file", &long).await.unwrap();
-    assert_eq!((visible_keys(&world).await, keys_beside(&world).await), (shown.clone(), 1));
+    assert_eq!((visible_keys(&world).await, count_content_keys(&world).await), (shown.clone(), 1));
     let open = world.open_handle(&long, libc::O_RDWR).await.unwrap();
     world.fs.write(open, 1, b"y").await.unwrap();
     world.rename(&long, "back").await.unwrap();
@@ -242,7 +241,7 @@ async fn s71_a_file_comes_and_goes_between_long_paths_and_short_ones() {
     assert_eq!(world.read_all(open).await.unwrap(), b"xy");
     world.close(open).await.unwrap();
     assert_eq!(world.bucket.object("back").await.unwrap(), b"xy");
-    assert_eq!(keys_beside(&world).await, 0);
+    assert_eq!(count_content_keys(&world).await, 0);
     world.symlink("link", b"target").await.unwrap();
     world.rename("link", &long).await.unwrap();
     world.rename(&long, "link").await.unwrap();
@@ -258,7 +257,7 @@ async fn s71_a_file_comes_and_goes_between_long_paths_and_short_ones() {
 }
 
 #[tokio::test]
-async fn s71_a_directory_is_not_renamed_where_its_contents_paths_would_be_too_long() {
+async fn s71_a_directory_rename_that_would_make_paths_too_long_is_refused() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let deep = deep(&world).await;
     let fits = format!("{deep}{}", "n".repeat(1024 - deep.len()));
@@ -278,7 +277,7 @@ async fn s71_a_directory_is_not_renamed_where_its_contents_paths_would_be_too_lo
 }
 
 #[tokio::test]
-async fn s144_a_file_that_was_being_made_when_its_mount_died_is_gone() {
+async fn s144_a_file_being_created_when_its_mount_died_is_gone() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.create("unfinished").await.unwrap();
@@ -293,7 +292,7 @@ async fn s144_a_file_that_was_being_made_when_its_mount_died_is_gone() {
 }
 
 #[tokio::test]
-async fn s45_what_was_known_is_known_again_and_changed_objects_are_seen() {
+async fn s45_known_names_survive_a_remount_and_changed_objects_are_seen() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("kept", b"x").await.unwrap();
@@ -311,7 +310,7 @@ async fn s45_what_was_known_is_known_again_and_changed_objects_are_seen() {
         assert_eq!(again.stat("kept").await?.mode, 0o400);
         Ok(())
     });
-    assert_eq!(looked.await, "List 1", "its headers need not be asked for again");
+    assert_eq!(looked.await, "List 1", "its headers need not be read again");
     assert_eq!(again.ino("kept").await.unwrap(), ino);
     assert_eq!(again.read_file("changed").await.unwrap(), b"longer");
     assert_eq!(errno(again.stat("gone").await), libc::ENOENT);
@@ -319,7 +318,7 @@ async fn s45_what_was_known_is_known_again_and_changed_objects_are_seen() {
     assert_ne!(again.ino("changed").await.unwrap(), Ino::ROOT);
 }
 
-/// A file of 1 MiB that is open, with three bytes in it that only an `fsync` has stored.
+/// Returns an open file of 1 MiB with three bytes that only an `fsync` has stored, in a delta.
 async fn with_a_delta(world: &World, path: &str) -> (Handle, Vec<u8>) {
     let mut bytes = pattern(MIB);
     world.write_file(path, &bytes).await.unwrap();
@@ -334,28 +333,25 @@ async fn with_a_delta(world: &World, path: &str) -> (Handle, Vec<u8>) {
 async fn s12_s21_an_fsync_stores_what_changed_and_the_close_assembles() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let (handle, bytes) = with_a_delta(&world, "file").await;
-    assert!(world.bucket.object("file").await.unwrap() == pattern(MIB), "the object is as it was");
+    assert!(world.bucket.object("file").await.unwrap() == pattern(MIB), "the object is unchanged");
     world.fs.write(handle, 500_000, b"more").await.unwrap();
     let synced = world.requests(world.fs.fsync(handle)).await;
-    assert!(
-        synced.starts_with("Put 1"),
-        "{synced}: both changes are in one object, which takes the place of the first"
-    );
-    assert_eq!(keys_beside(&world).await, 1);
+    assert!(synced.starts_with("Put 1"), "{synced}: both changes are in one delta, which replaces the first");
+    assert_eq!(count_content_keys(&world).await, 1);
     let again = world.remount().await;
     let mut more = bytes.clone();
     more[500_000..500_004].copy_from_slice(b"more");
     assert!(again.read_file("file").await.unwrap() == more);
     world.fs.flush(handle).await.unwrap();
     assert!(world.bucket.object("file").await.unwrap() == more);
-    assert_eq!(keys_beside(&world).await, 0);
+    assert_eq!(count_content_keys(&world).await, 0);
     assert_eq!(world.requests(world.fs.flush(handle)).await, "nothing");
     world.fs.release(handle).await.unwrap();
     world.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn s12_s21_what_an_fsync_stored_is_assembled_by_the_next_mount() {
+async fn s12_s21_deltas_are_assembled_by_the_next_mount() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     let (_, bytes) = with_a_delta(&world, "file").await;
@@ -363,12 +359,12 @@ async fn s12_s21_what_an_fsync_stored_is_assembled_by_the_next_mount() {
     again.fs.recover().await.unwrap();
     assert!(bucket.object("file").await.unwrap() == bytes);
     assert!(again.read_file("file").await.unwrap() == bytes);
-    assert_eq!(keys_beside(&again).await, 0);
+    assert_eq!(count_content_keys(&again).await, 0);
     again.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn s21_a_file_in_pieces_is_moved_changed_and_removed_like_any_other() {
+async fn s21_a_file_with_deltas_is_moved_changed_and_removed_like_any_other() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
@@ -381,19 +377,19 @@ async fn s21_a_file_in_pieces_is_moved_changed_and_removed_like_any_other() {
     world.fs.sync().await.unwrap();
     assert!(world.read_all(handle).await.unwrap() == bytes);
     world.expire();
-    assert!(world.read_file("file").await.unwrap() == bytes, "a look at the object does not take them away");
+    assert!(world.read_file("file").await.unwrap() == bytes, "a revalidation keeps the deltas");
     assert!(world.remount().await.read_file("file").await.unwrap() == bytes);
     world.unlink("file").await.unwrap();
     assert!(world.read_all(handle).await.unwrap() == bytes);
     world.close(handle).await.unwrap();
-    assert_eq!((visible_keys(&world).await, keys_beside(&world).await), (vec!["moved/".into()], 0));
+    assert_eq!((visible_keys(&world).await, count_content_keys(&world).await), (vec!["moved/".into()], 0));
     world.assert_healthy().await;
 }
 
-/// The next name's object was older than what an `fsync` had promised, until the file was closed; a crash in between made a
-/// file of it.
+/// Regression: the object under the key of the other link was older than the data of an `fsync` until the file was closed.
+/// After a crash the old data was the file.
 #[tokio::test]
-async fn s21_a_file_in_pieces_is_whole_before_another_name_gets_its_object() {
+async fn s21_a_file_with_deltas_is_assembled_before_its_key_is_passed_on() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let (handle, bytes) = with_a_delta(&world, "file").await;
     world.link("file", "other").await.unwrap();
@@ -403,10 +399,10 @@ async fn s21_a_file_in_pieces_is_whole_before_another_name_gets_its_object() {
     world.assert_healthy().await;
 }
 
-/// It was compared with the headers of the original, and so taken for somebody else's object, which took the name away from
-/// the file (world of files 17457).
+/// Regression: the copy was compared with the headers of the original and taken for a foreign object, which removed the name
+/// from the file (world of files 17457).
 #[tokio::test]
-async fn s93_a_copy_with_new_headers_that_nobody_heard_of_is_known_again() {
+async fn s93_a_copy_with_new_headers_and_a_lost_answer_is_recognized() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("file", b"text").await.unwrap();
     world.link("file", "other").await.unwrap();
@@ -425,12 +421,12 @@ async fn s93_a_copy_with_new_headers_that_nobody_heard_of_is_known_again() {
 }
 
 #[tokio::test]
-async fn s21_a_rename_without_a_close_takes_the_pieces_along() {
+async fn s21_a_rename_without_a_close_keeps_the_deltas() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
     let (_, bytes) = with_a_delta(&world, "dir/file").await;
-    // Its mount dies, and the bucket is not there when the next one would assemble it.
+    // The mount ends abnormally, and the bucket is unreachable when the next mount would assemble the file.
     let again = world.remount().await;
     again.rename("dir", "moved").await.unwrap();
     again.chmod("moved/file", 0o600).await.unwrap();
@@ -440,12 +436,12 @@ async fn s21_a_rename_without_a_close_takes_the_pieces_along() {
     again.fs.write(handle, 0, b"x").await.unwrap();
     again.close(handle).await.unwrap();
     assert!(bucket.object("moved/file").await.unwrap()[1..] == bytes[1..]);
-    assert_eq!(keys_beside(&again).await, 0);
+    assert_eq!(count_content_keys(&again).await, 0);
     again.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn s52_what_an_fsync_stored_of_a_file_that_somebody_replaced_is_kept_aside() {
+async fn s52_deltas_of_a_file_that_was_replaced_are_preserved() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let (handle, _) = with_a_delta(&world, "file").await;
     world.bucket.put("file", "theirs").await;
@@ -454,12 +450,12 @@ async fn s52_what_an_fsync_stored_of_a_file_that_somebody_replaced_is_kept_aside
     assert_eq!(world.read_file("file").await.unwrap(), b"theirs");
     let kept = visible_keys(&world).await.into_iter().find(|key| key.starts_with("lost+found/")).unwrap();
     assert_eq!(&world.bucket.object(&kept).await.unwrap()[1000..1003], b"new");
-    assert_eq!(keys_beside(&world).await, 0);
+    assert_eq!(count_content_keys(&world).await, 0);
     world.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn s77_two_files_are_exchanged_whatever_shows_them() {
+async fn s77_files_with_and_without_keys_are_exchanged() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let deep = deep(&world).await;
     let long = long(&deep);
@@ -492,7 +488,8 @@ async fn s77_two_files_are_exchanged_whatever_shows_them() {
     again.assert_healthy().await;
 }
 
-/// The object of the first had been laid beside, and its path was then taken for somebody else's (world of files 1455).
+/// Regression: the first object had been moved to a content key, and its path was then taken for another client's object (world
+/// of files 1455).
 #[tokio::test]
 async fn s77_an_exchange_that_fails_leaves_both_files_where_they_were() {
     for calls in 0..2 {

@@ -1,4 +1,4 @@
-//! Looks at the bucket: listings, probes of one name, descriptions of one object.
+//! Reads from the bucket: listings of directories, probes of one name, and metadata of one object.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
@@ -6,24 +6,24 @@ use meta::{Ino, Inode, Kind, Moment, Name, Observed};
 use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
-use crate::bucket::directories::{Directory, Known, LOOKUP_PAGES_MAX};
+use crate::bucket::directories::{Directory, LOOKUP_PAGES_MAX, ListedRange};
 use crate::bucket::headers;
 use crate::layout::{is_reserved, object_key};
 use crate::{Error, Filesystem, Result};
 
-/// Entries of a listing page (the most that S3 gives).
+/// Entries of a listing page, the maximum of S3.
 pub(crate) const PAGE_ENTRIES: usize = 1000;
-/// An object up to this size is fetched whole where its description is asked for: one request either way.
+/// Objects up to this size are fetched as a whole when their metadata is needed: HEAD and GET cost one request each.
 const SMALL_BYTES: u64 = 128 << 10;
-/// The last character there is: a listing that starts after `dir/` and this starts after the directory.
+/// The greatest character. A listing that starts after `dir/` plus this character starts after the directory.
 const LAST: &str = "\u{10FFFF}";
 
 impl Filesystem {
-    /// What a name stands for, not older than the revalidation time.
+    /// Looks up a name. The answer is at most as old as the revalidation time.
     pub(crate) async fn find(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
         let found = self.find_name(parent, name).await?;
         match found.as_ref().and_then(|inode| inode.home.as_ref()) {
-            // A further name of a file, whose bytes lie where another says.
+            // An additional link of a file: the object is under the key of the primary link.
             Some((dir, home)) if self.layout.follows_paths() && (*dir, home) != (parent, name) => {
                 self.find_name(*dir, home).await?;
                 Ok(self.names.lookup(parent, name)?)
@@ -38,27 +38,26 @@ impl Filesystem {
         }
         let mut local = self.names.lookup(parent, name)?;
         if let Some(inode) = &local
-            && self.hear_of(inode.ino).await?
+            && self.resolve_ambiguous_write(inode.ino).await?
         {
             local = self.names.lookup(parent, name)?;
         }
-        if !self.layout.follows_paths()
-            || local.as_ref().is_some_and(|inode| self.needs_no_look(parent, inode))
+        if !self.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.is_current(parent, inode))
         {
             return Ok(local);
         }
         let prefix = self.layout.directory(&self.names, parent)?;
         let has_key = |inode: &Inode| self.layout.has_key(&prefix, name, inode.kind);
-        if !self.layout.lists(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
+        if !self.layout.can_list(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
             return Ok(local);
         }
-        let texts = Texts::of(name)?;
+        let sort_keys = SortKeys::of(name)?;
         let directory = self.directories.get(parent);
         loop {
             let forgotten = directory.forgotten();
-            if !self.is_answered(&directory.known(), &texts, self.moment()) {
+            if !self.is_answered(&directory.listed_range(), &sort_keys, self.moment()) {
                 self.evict_if_needed(PAGE_ENTRIES)?;
-                self.learn(parent, name, &texts, &directory).await?;
+                self.list_until_answered(parent, name, &sort_keys, &directory).await?;
             }
             let found = self.names.lookup(parent, name)?;
             if found.is_some() || directory.forgotten() == forgotten {
@@ -67,50 +66,51 @@ impl Filesystem {
         }
     }
 
-    /// Looks at a file that was closed though something may have been stored of it. Whether it was.
-    pub(crate) async fn hear_of(&self, ino: Ino) -> Result<bool> {
-        if !self.files.take_unheard(ino) {
+    /// Reads the object of a closed file if a write of it was ambiguous (its answer was lost). Returns whether one was.
+    pub(crate) async fn resolve_ambiguous_write(&self, ino: Ino) -> Result<bool> {
+        if !self.files.take_unconfirmed(ino) {
             return Ok(false);
         }
-        match self.look_again(&self.names.inode(ino)?).await {
-            // Somebody else deleted it.
+        match self.revalidate(&self.names.inode(ino)?).await {
+            // Another client deleted the object.
             Err(error) if error.errno() == libc::ENOENT => Ok(true),
             Err(error) => {
-                self.files.went_unheard(ino);
+                self.files.mark_unconfirmed(ino);
                 Err(error)
             }
             Ok(_) => Ok(true),
         }
     }
 
-    /// The inode with attributes that can be believed.
-    pub(crate) async fn exact(&self, inode: Inode) -> Result<Inode> {
+    /// Returns the inode with authoritative attributes. Reads the object's headers if the inode has attributes from a listing
+    /// only.
+    pub(crate) async fn with_exact_attributes(&self, inode: Inode) -> Result<Inode> {
         if !self.reads_headers || inode.home.is_none() || inode.ino == Ino::ROOT {
             return Ok(inode);
         }
-        if inode.exact && !self.sharing.as_ref().is_some_and(|sharing| sharing.must_look(inode.ino)) {
+        if inode.exact && !self.sharing.as_ref().is_some_and(|sharing| sharing.take_unsure(inode.ino)) {
             return Ok(inode);
         }
-        self.look_again(&inode).await
+        self.revalidate(&inode).await
     }
 
-    /// Looks at an inode's object again, whatever is believed of it.
-    pub(crate) async fn look_again(&self, inode: &Inode) -> Result<Inode> {
+    /// Reads an inode's object again, however fresh the known state is.
+    pub(crate) async fn revalidate(&self, inode: &Inode) -> Result<Inode> {
         if let Some((parent, name)) = &inode.home {
             let looked_at = self.moment();
             let prefix = self.layout.directory(&self.names, *parent)?;
-            if !self.layout.shows((*parent, &prefix), name, inode) {
+            if !self.layout.would_show((*parent, &prefix), name, inode) {
                 return Ok(self.names.inode(inode.ino)?);
             }
             let seen = self.describe(inode, looked_at).await?;
-            // If it does not count, it was changed here meanwhile.
-            self.reconcile_shown((*parent, &prefix), name, seen, looked_at).await?;
+            // If the look is not valid, this mount changed the name meanwhile, and its change stands.
+            self.reconcile_visible_name((*parent, &prefix), name, seen, looked_at).await?;
         }
         Ok(self.names.inode(inode.ino)?)
     }
 
-    /// The next page of a directory's listing after `after`.
-    pub(crate) async fn learn_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
+    /// Requests the page of a directory's listing after `after`, and records it.
+    pub(crate) async fn list_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
         if !self.names.inode(dir)?.is_dir() {
             return Err(Error::NOT_DIRECTORY);
         }
@@ -129,22 +129,23 @@ impl Filesystem {
             let end = if page.next.is_some() { last } else { None };
             page.entries.extend(self.directories_beyond(&page).await?);
             if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at).await? {
-                directory.learned(after, end.as_deref(), looked_at, changes);
+                directory.note_page(after, end.as_deref(), looked_at, changes);
                 return Ok(());
             }
-            self.settled(dir).await?;
+            self.wait_until_settled(dir).await?;
         }
     }
 
-    /// Waits while this mount moves or replaces a directory.
-    async fn settled(&self, dir: Ino) -> Result<()> {
+    /// Waits while this mount renames or replaces a directory.
+    async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
         if let Some((parent, name)) = self.names.inode(dir)?.home {
-            self.changes.settled(parent, &name).await;
+            self.changes.wait_until_settled(parent, &name).await;
         }
         Ok(())
     }
 
-    /// Directories after a page's end that have the name of an object in it: `a/` comes after every `a-…`.
+    /// Returns directories that share the name of an object on the page but are listed on a later page: `a/` sorts after every
+    /// `a-…`.
     pub(crate) async fn directories_beyond(&self, page: &ListPage) -> Result<Vec<ListEntry>> {
         let mut found = Vec::new();
         let Some(end) = page.entries.last().filter(|_| page.next.is_some()) else { return Ok(found) };
@@ -159,17 +160,19 @@ impl Filesystem {
         Ok(found)
     }
 
-    /// Whether any key begins so.
+    /// Returns whether any key has this prefix.
     async fn has_keys(&self, prefix: Bytes) -> Result<bool> {
         let page = self.store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }
 
-    /// An object's description, with its bytes kept where they come for free.
+    /// Reads the metadata of an inode's object. The bytes of a small object come along and are cached.
     async fn describe(&self, inode: &Inode, looked_at: Moment) -> Result<Option<Observed>> {
         let key = match self.layout.key(&self.names, inode) {
             Ok(key) => key,
-            Err(_) if inode.kind == Kind::Directory => return Ok(Some(self.implicit(inode, looked_at))),
+            Err(_) if inode.kind == Kind::Directory => {
+                return Ok(Some(self.implicit_directory(inode, looked_at)));
+            }
             Err(error) => return Err(error),
         };
         let is_marker = inode.kind == Kind::Directory;
@@ -181,14 +184,14 @@ impl Filesystem {
         };
         match described {
             Ok((meta, bytes)) => {
-                self.known.saw(inode.ino, &meta, looked_at);
+                self.metadata_cache.insert_observed(inode.ino, &meta, looked_at);
                 let mut seen = headers::observed(&meta, is_marker, &self.defaults, looked_at);
                 if seen.kind == Kind::Symlink {
                     seen.target = seen.target.or(bytes);
                 }
                 Ok(Some(seen))
             }
-            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit(inode, looked_at))),
+            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit_directory(inode, looked_at))),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -198,7 +201,7 @@ impl Filesystem {
         Ok((self.store.head(key).await?, None))
     }
 
-    /// A GET in place of a HEAD: whoever looks at a small file reads it next.
+    /// Sends a GET instead of a HEAD, as programs often read a small file after `stat`.
     async fn fetch_small(
         &self,
         ino: Ino,
@@ -206,13 +209,13 @@ impl Filesystem {
     ) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
         let object = self.store.get(key, GetOptions::default()).await?;
         let Ok(capacity) = usize::try_from(object.meta.size_bytes.min(2 * SMALL_BYTES)) else {
-            unreachable!("small")
+            unreachable!("the capacity is at most 2 * SMALL_BYTES")
         };
         let mut bytes = BytesMut::with_capacity(capacity);
         let mut body = object.body;
         while let Some(piece) = body.try_next().await? {
             if bytes.len() as u64 + piece.len() as u64 > 2 * SMALL_BYTES {
-                // It has grown since it was listed: its description is enough.
+                // The object has grown since it was listed. Its metadata suffices.
                 return Ok((object.meta, None));
             }
             bytes.extend_from_slice(&piece);
@@ -222,63 +225,69 @@ impl Filesystem {
         Ok((object.meta, Some(bytes)))
     }
 
-    fn implicit(&self, inode: &Inode, looked_at: Moment) -> Observed {
+    fn implicit_directory(&self, inode: &Inode, looked_at: Moment) -> Observed {
         headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true)
     }
 
-    fn needs_no_look(&self, parent: Ino, inode: &Inode) -> bool {
+    fn is_current(&self, parent: Ino, inode: &Inode) -> bool {
         match inode.object().is_some() || inode.is_dir() {
-            true => self.has_unpublished_writes(inode.ino) || self.is_believed(parent, inode.observed_at),
-            // What nobody has open was being made when the last mount died.
+            true => self.has_unpublished_writes(inode.ino) || self.is_trusted(parent, inode.observed_at),
+            // A file without an object that is not open was being created when the last mount ended abnormally.
             false => self.files.get(inode.ino).is_some(),
         }
     }
 
-    fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Moment) -> bool {
+    fn is_answered(&self, known: &ListedRange, sort_keys: &SortKeys, asked_at: Moment) -> bool {
         known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
-            && known.covers(&texts.object, &texts.directory)
+            && known.covers(&sort_keys.object, &sort_keys.directory)
     }
 
-    /// Whether a name's absence or presence is answered without a look, as its directory was listed not long ago.
+    /// Returns whether the directory was listed recently enough to tell that a name exists, or that it does not.
     pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
-        Ok(self.is_answered(&self.directories.get(dir).known(), &Texts::of(name)?, self.moment()))
+        Ok(self.is_answered(&self.directories.get(dir).listed_range(), &SortKeys::of(name)?, self.moment()))
     }
 
-    /// Whether the directory was listed after a look, and the name is not in it.
-    pub(crate) fn has_gone_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
-        let known = self.directories.get(dir).known();
-        let texts = Texts::of(name)?;
+    /// Returns whether the directory was listed after `looked_at` and the name is not in it.
+    pub(crate) fn is_missing_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
+        let known = self.directories.get(dir).listed_range();
+        let sort_keys = SortKeys::of(name)?;
         Ok(known.is_newer_than(looked_at)
-            && known.covers(&texts.object, &texts.directory)
+            && known.covers(&sort_keys.object, &sort_keys.directory)
             && self.names.entry(dir, name)?.is_none())
     }
 
-    async fn learn(&self, dir: Ino, name: &Name, texts: &Texts, directory: &Directory) -> Result<()> {
+    async fn list_until_answered(
+        &self,
+        dir: Ino,
+        name: &Name,
+        sort_keys: &SortKeys,
+        directory: &Directory,
+    ) -> Result<()> {
         let asked_at = self.moment();
-        let learned = async {
+        let listed = async {
             let mut has_listed = false;
             loop {
-                let known = directory.known();
-                if self.is_answered(&known, texts, asked_at) {
+                let known = directory.listed_range();
+                if self.is_answered(&known, sort_keys, asked_at) {
                     return Ok(());
                 }
                 let is_fresh = known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl);
                 let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
-                // One page says all of a small directory. Of a large one each lookup lists a page, so that the first does not
-                // wait for eight.
+                // One page covers a small directory. In a large directory each lookup lists only one page, so that the first
+                // lookup does not wait for all of them.
                 let has_enough = has_listed || known.pages >= LOOKUP_PAGES_MAX;
                 if goes_on && has_enough || is_fresh && !known.from.is_empty() {
                     return self.probe(dir, name).await;
                 }
                 has_listed = true;
                 let after = if goes_on { known.up_to } else { Vec::new() };
-                self.learn_page(dir, directory, &after).await?;
+                self.list_page(dir, directory, &after).await?;
             }
         };
-        directory.learning.take(Box::pin(learned)).await
+        directory.listing.run(Box::pin(listed)).await
     }
 
-    /// One name of a directory too large to list for it.
+    /// Looks up one name of a directory that is too large to list for it.
     pub(crate) async fn probe(&self, dir: Ino, name: &Name) -> Result<()> {
         let plain = match names::plain(name.as_bytes()) {
             Some(plain) => Name::new(plain)?,
@@ -293,7 +302,7 @@ impl Filesystem {
             if self.reconcile_name((dir, &prefix), &plain, object, directory, looked_at).await? {
                 return Ok(());
             }
-            self.settled(dir).await?;
+            self.wait_until_settled(dir).await?;
         }
     }
 
@@ -314,20 +323,20 @@ impl Filesystem {
         name: &Name,
         looked_at: Moment,
     ) -> Result<Option<Observed>> {
-        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.lists(inside));
+        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.can_list(inside));
         let Some(inside) = inside else { return Ok(None) };
         let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
         Ok(exists.then(|| headers::implicit_directory(self.now(), looked_at, &self.defaults, false)))
     }
 }
 
-/// Where a listing would show a name.
-struct Texts {
+/// Sort keys of a name: those of its object and of its directory.
+struct SortKeys {
     object: Vec<u8>,
     directory: Vec<u8>,
 }
 
-impl Texts {
+impl SortKeys {
     fn of(name: &Name) -> Result<Self> {
         let inside = KeyPrefix::root(b"");
         let directory = inside.child_dir(names::plain(name.as_bytes()).unwrap_or(name.as_bytes()));
@@ -341,7 +350,7 @@ impl Texts {
     }
 }
 
-/// Past a directory's text nothing of that directory may follow.
+/// Returns the `start_after` for a listing. After a directory's sort key, it skips all keys in that directory.
 pub(crate) fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
     let beyond = if after.ends_with(b"/") { LAST } else { "" };
     [prefix.as_bytes(), after, beyond.as_bytes()].concat().into()

@@ -1,4 +1,4 @@
-//! Mounts of one bucket on several machines, which agree in it.
+//! Mounts of one bucket on several machines, coordinated by leases in the bucket.
 
 use crate::world::{Bucket, CALLER, World, errno};
 use std::sync::Arc;
@@ -20,20 +20,20 @@ async fn create_exclusively(world: &World, name: &str) -> vfs::Result<vfs::Handl
     made.map(|(_, opened)| opened.handle)
 }
 
-/// Without a wait for objects that are on their way.
+/// Renames without waiting until the objects have moved.
 async fn rename(world: &World, from: &str, to: &str) -> vfs::Result<()> {
     world.rename_at_once(from, to, 0).await
 }
 
 #[tokio::test]
-async fn s213_one_of_several_mounts_makes_a_file_exclusively() {
+async fn s213_one_of_several_mounts_creates_a_file_exclusively() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     assert!(here.names("/").await.unwrap().is_empty() && there.names("/").await.unwrap().is_empty());
     let handle = create_exclusively(&here, "file").await.unwrap();
     assert_eq!(bucket.object("file").await.unwrap(), b"", "before it is closed");
     assert_eq!(errno(create_exclusively(&there, "file").await), libc::EEXIST);
-    // Who lost finds it at once.
+    // The mount that lost finds the file at once.
     assert_eq!(there.read_file("file").await.unwrap(), b"");
     here.write_all(handle, b"first").await.unwrap();
     here.close(handle).await.unwrap();
@@ -45,7 +45,7 @@ async fn s213_one_of_several_mounts_makes_a_file_exclusively() {
 }
 
 #[tokio::test]
-async fn s213_one_of_several_mounts_makes_a_directory_or_a_link() {
+async fn s213_one_of_several_mounts_creates_a_directory_or_a_link() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     assert!(there.names("/").await.unwrap().is_empty());
@@ -57,21 +57,22 @@ async fn s213_one_of_several_mounts_makes_a_directory_or_a_link() {
     assert_eq!(there.stat("link").await.unwrap().kind, vfs::Kind::Symlink);
 }
 
-/// Two machines that made the same log within the revalidation time each had its lines, and one lost them when it closed.
+/// Regression: two machines created the same log within the revalidation time. Each had its own lines, and one mount lost them
+/// at close.
 #[tokio::test]
-async fn s214_who_opens_a_file_to_make_it_finds_what_another_mount_made() {
+async fn s214_an_open_with_o_creat_finds_a_file_created_by_another_mount() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     assert!(there.names("/").await.unwrap().is_empty());
     here.write_file("log", "one").await.unwrap();
     let flags = libc::O_CREAT | libc::O_WRONLY;
     let made = there.fs.create(CALLER, Ino::ROOT, b"log", 0o600, flags).await;
-    assert_eq!(errno(made), libc::ESTALE, "upon which the kernel looks again and opens");
+    assert_eq!(errno(made), libc::ESTALE, "so that the kernel repeats the lookup and the open");
     assert_eq!(there.read_file("log").await.unwrap(), b"one");
 }
 
 #[tokio::test]
-async fn s214_an_open_sees_what_another_mount_closed_at_once() {
+async fn s214_an_open_sees_at_once_what_another_mount_closed() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     here.write_file("file", "first").await.unwrap();
@@ -82,7 +83,7 @@ async fn s214_an_open_sees_what_another_mount_closed_at_once() {
     assert_eq!(here.read_file("file").await.unwrap(), b"third");
 }
 
-/// The bytes and so the tag are the same: nothing but the time of the object says that something is new.
+/// The bytes and the etag are the same: only the storage time tells of the change.
 #[tokio::test]
 async fn s215_attributes_that_another_mount_changed_are_seen() {
     let bucket = Bucket::in_memory();
@@ -94,7 +95,7 @@ async fn s215_attributes_that_another_mount_changed_are_seen() {
         here.fs.sync().await.unwrap();
         there.expire();
         assert_eq!(there.stat("file").await.unwrap().mode, mode);
-        // And what this one says of it nobody takes back.
+        // This mount's later change must not be reverted.
         there.chmod("file", mode | 0o001).await.unwrap();
         assert_eq!(there.stat("file").await.unwrap().mode, mode | 0o001);
         there.expire();
@@ -106,7 +107,7 @@ async fn s215_attributes_that_another_mount_changed_are_seen() {
 }
 
 #[tokio::test]
-async fn s215_attributes_of_a_directory_that_another_mount_changed_are_seen_once_it_is_listed() {
+async fn s215_directory_attributes_changed_by_another_mount_are_seen_after_a_listing() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     here.mkdir("dir").await.unwrap();
@@ -130,7 +131,7 @@ async fn s216_one_of_several_mounts_renames_a_file() {
         there.expire();
         assert_eq!(there.stat(&from).await.unwrap().size_bytes, 0);
         let (one, other) = tokio::join!(rename(&here, &from, &ours), rename(&there, &from, &theirs));
-        assert!(bucket.head(&from).await.is_none(), "it has moved when the calls return");
+        assert!(bucket.head(&from).await.is_none(), "the object has moved when the calls return");
         let (winner, lost) = if one.is_ok() { (&ours, other) } else { (&theirs, one) };
         assert_eq!(errno(lost), libc::ENOENT);
         assert!(bucket.head(winner).await.is_some());
@@ -139,7 +140,7 @@ async fn s216_one_of_several_mounts_renames_a_file() {
 }
 
 #[tokio::test]
-async fn s216_of_two_that_rename_to_one_name_the_last_has_it() {
+async fn s216_of_two_renames_to_one_name_the_last_wins() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     here.write_file("target", "old").await.unwrap();
@@ -156,7 +157,7 @@ async fn s216_of_two_that_rename_to_one_name_the_last_has_it() {
 }
 
 #[tokio::test]
-async fn s216_of_two_that_must_not_replace_the_first_has_the_name() {
+async fn s216_of_two_renames_without_replacement_the_first_wins() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     here.write_file("one", "1").await.unwrap();
@@ -194,7 +195,7 @@ async fn s216_one_of_several_mounts_renames_a_directory() {
 }
 
 #[tokio::test]
-async fn s216_a_file_that_went_before_it_was_renamed_replaces_nothing() {
+async fn s216_a_file_deleted_before_its_rename_replaces_nothing() {
     let bucket = Bucket::in_memory();
     let [here, _] = mounts(&bucket).await;
     here.write_file("target", "old").await.unwrap();
@@ -202,7 +203,7 @@ async fn s216_a_file_that_went_before_it_was_renamed_replaces_nothing() {
     let held = here.bucket.late.hold(Operation::List);
     let renaming = async { rename(&here, "file", "target").await };
     let deleting = async {
-        // Both names have been looked at.
+        // Both names have been looked up.
         let answer = held.done().await;
         bucket.delete("file").await;
         drop(answer);
@@ -214,7 +215,7 @@ async fn s216_a_file_that_went_before_it_was_renamed_replaces_nothing() {
 }
 
 #[tokio::test]
-async fn s216_a_file_that_changed_before_it_was_renamed_is_renamed_as_it_is() {
+async fn s216_a_file_changed_before_its_rename_keeps_the_change() {
     let bucket = Bucket::in_memory();
     let [here, _] = mounts(&bucket).await;
     here.write_file("file", "text").await.unwrap();
@@ -231,13 +232,13 @@ async fn s216_a_file_that_changed_before_it_was_renamed_is_renamed_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s217_a_rename_of_a_mount_that_died_keeps_the_others_no_longer_than_its_lease() {
+async fn s217_a_rename_of_a_dead_mount_blocks_others_only_until_its_lease_expires() {
     let bucket = Bucket::in_memory();
     let [here, there] = mounts(&bucket).await;
     let here = Arc::new(here);
     here.write_file("file", "text").await.unwrap();
     assert_eq!(there.read_file("file").await.unwrap(), b"text");
-    // It has the leases, and looks at what is there.
+    // The first mount holds the leases and looks up the names.
     bucket.faults.add(Rule::new(Fault::Stall).on(Operation::List).times(1));
     let dying = {
         let here = here.clone();
@@ -248,13 +249,13 @@ async fn s217_a_rename_of_a_mount_that_died_keeps_the_others_no_longer_than_its_
     let began = tokio::time::Instant::now();
     rename(&there, "file", "b").await.unwrap();
     assert!(began.elapsed() >= LAPSE / 2, "{:?}", began.elapsed());
-    assert_eq!(bucket.keys().await.len(), 2, "the lease on the other name is in nobody's way");
+    assert_eq!(bucket.keys().await.len(), 2, "the lease on the other name is left and blocks no operation");
     assert_eq!(there.fs.collect_garbage(false).await.unwrap().len(), 1);
     assert_eq!(bucket.keys().await, ["b"]);
 }
 
 #[tokio::test]
-async fn s218_what_other_mounts_would_not_know_of_is_refused() {
+async fn s218_changes_invisible_to_other_mounts_are_refused() {
     let [here, _] = mounts(&Bucket::in_memory()).await;
     here.write_file("file", "text").await.unwrap();
     here.write_file("other", "text").await.unwrap();
@@ -264,7 +265,7 @@ async fn s218_what_other_mounts_would_not_know_of_is_refused() {
 }
 
 #[tokio::test]
-async fn s218_a_volume_whose_names_are_on_one_machine_is_not_shared() {
+async fn s218_a_volume_named_by_inode_is_not_shared() {
     let bucket = Bucket::by_inode(Mapping::Whole).await;
     let record = vfs::VolumeRecord::read(bucket.store(), b"").await.unwrap();
     let cache = tempfile::TempDir::new().unwrap();

@@ -1,55 +1,53 @@
 //! Renames in derived directories.
 //!
-//! A file that gets another name in its directory is renamed in the volume, where it lies; one that gets another directory is
-//! told so by its properties, which the view changes. Nothing moves between views, or between a view and the volume's own
-//! directories.
+//! A file that gets another name in its directory is renamed in the volume. A file that gets another directory has its
+//! properties changed by the view. Nothing can be moved between views, or between a view and the volume's own directories.
 
 use meta::{Ino, Inode, Name};
 
-use super::nodes::{Derivation, Place};
-use super::seeing::Seen;
+use super::lookups::Target;
+use super::nodes::{DentryKey, DerivedDirectories};
 use crate::filesystem::name;
 use crate::{Error, Filesystem, Result};
 
-const ELSEWHERE: Error =
-    Error::new(libc::EXDEV, "what is in a view is moved within the view: elsewhere it is copied");
+const ELSEWHERE: Error = Error::new(libc::EXDEV, "cannot move entries out of or into a view: copy them");
 
 impl Filesystem {
-    /// Renames where one end at least is in a view.
+    /// Renames an entry if the source or the destination is in a view.
     pub(crate) async fn rename_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        self.writable()?;
+        self.check_writable()?;
         let is_within = self.derived_at(from.0).is_some() && self.derived_at(to.0).is_some();
         if !is_within {
             return Err(ELSEWHERE);
         }
         if flags & !libc::RENAME_NOREPLACE != 0 {
-            return Err(Error::new(libc::EINVAL, "nothing is exchanged in a view"));
+            return Err(Error::new(libc::EINVAL, "entries of a view cannot be exchanged"));
         }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
         let (old, new) = (views.path_of((from.0, &from.1))?, views.path_of((to.0, &to.1))?);
         if old.len() < 2 || new.len() < 2 {
-            return Err(Error::new(libc::EPERM, "views are named by rulesets"));
+            return Err(Error::new(libc::EPERM, "views are named by their rulesets"));
         }
         if old[0] != new[0] {
             return Err(ELSEWHERE);
         }
-        let source = self.see(views, &from).await?.ok_or(Error::NOT_FOUND)?;
-        let target = self.see(views, &to).await?;
+        let source = self.resolve_derived(views, &from).await?.ok_or(Error::NOT_FOUND)?;
+        let target = self.resolve_derived(views, &to).await?;
         if target.is_some() && flags & libc::RENAME_NOREPLACE != 0 {
             return Err(Error::EXISTS);
         }
         match (source, target) {
-            (Seen::Directory, Some(Seen::File(_))) => Err(Error::NOT_DIRECTORY),
-            (Seen::File(_), Some(Seen::Directory)) => Err(Error::IS_DIRECTORY),
-            (Seen::Directory, _) => self.move_shown_directory(views, (&from, &old), (&to, &new)).await,
-            (Seen::File(file), None) => self.move_shown(views, *file, (&from, &old), (&to, &new)).await,
-            (Seen::File(file), Some(Seen::File(other))) => {
+            (Target::Directory, Some(Target::File(_))) => Err(Error::NOT_DIRECTORY),
+            (Target::File(_), Some(Target::Directory)) => Err(Error::IS_DIRECTORY),
+            (Target::Directory, _) => self.move_shown_directory(views, (&from, &old), (&to, &new)).await,
+            (Target::File(file), None) => self.move_shown(views, *file, (&from, &old), (&to, &new)).await,
+            (Target::File(file), Some(Target::File(other))) => {
                 self.replace_shown(views, *file, *other, &from, &to).await
             }
         }
@@ -57,27 +55,27 @@ impl Filesystem {
 
     async fn move_shown_directory(
         &self,
-        views: &Derivation,
-        (from, old): (&Place, &[Name]),
-        (to, new): (&Place, &[Name]),
+        views: &DerivedDirectories,
+        (from, old): (&DentryKey, &[Name]),
+        (to, new): (&DentryKey, &[Name]),
     ) -> Result<()> {
         if new.starts_with(old) && new.len() > old.len() {
-            return Err(Error::new(libc::EINVAL, "a directory cannot lie in itself"));
+            return Err(Error::new(libc::EINVAL, "cannot move a directory into itself"));
         }
         views.tree.rename(old, new).await?;
-        views.renamed(from, to);
+        views.rename(from, to);
         Ok(())
     }
 
     async fn move_shown(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         file: Inode,
-        (from, old): (&Place, &[Name]),
-        (to, new): (&Place, &[Name]),
+        (from, old): (&DentryKey, &[Name]),
+        (to, new): (&DentryKey, &[Name]),
     ) -> Result<()> {
         if from.0 == to.0 {
-            // The view refuses a name that it could not show.
+            // Fails if the view could not show the new name.
             views.tree.place(new).await?;
             let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
             self.rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
@@ -87,18 +85,18 @@ impl Filesystem {
         } else {
             return Err(ELSEWHERE);
         }
-        self.is_called_anew(views, from, to, &file);
+        self.note_renamed(views, from, to, &file);
         Ok(())
     }
 
-    /// A file takes the place of another, also in the volume.
+    /// Replaces a file by another one, in the view and in the volume.
     async fn replace_shown(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         file: Inode,
         other: Inode,
-        from: &Place,
-        to: &Place,
+        from: &DentryKey,
+        to: &DentryKey,
     ) -> Result<()> {
         if file.ino == other.ino {
             return Ok(());
@@ -109,14 +107,15 @@ impl Filesystem {
         let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
         let (other_dir, other_home) = other.home.clone().ok_or(Error::NOT_FOUND)?;
         self.rename_in_volume((dir, home.as_bytes()), (other_dir, other_home.as_bytes()), 0).await?;
-        self.is_called_anew(views, from, to, &file);
+        self.note_renamed(views, from, to, &file);
         Ok(())
     }
 
-    /// A file has another name here until the view has heard of it: front ends, which know, do not keep it so long.
-    fn is_called_anew(&self, views: &Derivation, from: &Place, to: &Place, file: &Inode) {
-        views.own.remove(from);
-        views.own.made(to.clone(), file.ino);
+    /// Shows a file under its new name until the view knows it. Front ends know the new name, and must not cache it for the
+    /// view's lifetime.
+    fn note_renamed(&self, views: &DerivedDirectories, from: &DentryKey, to: &DentryKey, file: &Inode) {
+        views.created.remove(from);
+        views.created.insert(to.clone(), file.ino);
         self.invalidations.entry(to.0, to.1.as_bytes());
     }
 }

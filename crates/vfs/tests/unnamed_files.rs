@@ -1,4 +1,4 @@
-//! Files made without a name.
+//! Files created without a name (`O_TMPFILE`).
 
 use crate::world::{Bucket, CALLER, World, errno};
 use store::StoreError;
@@ -16,13 +16,13 @@ impl World {
 }
 
 #[tokio::test]
-async fn s176_an_unnamed_file_gets_a_name_or_goes() {
+async fn s176_an_unnamed_file_is_linked_or_deleted() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let (ino, handle) = world.unnamed(0).await;
     world.fs.write(handle, 0, b"text").await.unwrap();
     assert!(world.names("").await.unwrap().is_empty());
     let named = world.fs.link(ino, ROOT, b"named").await.unwrap();
-    assert_eq!((named.size_bytes, named.nlink), (4, 1), "what the kernel hears is what was stored");
+    assert_eq!((named.size_bytes, named.nlink), (4, 1), "link returns the stored attributes");
     let again = world.bucket.mount(|_| {}).await;
     assert_eq!(again.read_file("named").await.unwrap(), b"text", "stored when it was named");
     world.close(handle).await.unwrap();
@@ -36,7 +36,7 @@ async fn s176_an_unnamed_file_gets_a_name_or_goes() {
 }
 
 #[tokio::test]
-async fn s176_what_is_to_have_no_name_gets_none() {
+async fn s176_a_file_that_may_not_be_linked_is_refused() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let (ino, handle) = world.unnamed(libc::O_EXCL).await;
     assert_eq!(errno(world.fs.link(ino, ROOT, b"named").await), libc::ENOENT);
@@ -52,9 +52,9 @@ async fn s176_what_is_to_have_no_name_gets_none() {
     assert_eq!(errno(refused), libc::EOPNOTSUPP);
 }
 
-/// A name that leads to nothing stored is none: who could not link tries again.
+/// A name must not appear before its content is stored: a failed link can be retried.
 #[tokio::test]
-async fn s176_what_cannot_be_stored_gets_no_name() {
+async fn s176_a_file_that_cannot_be_stored_gets_no_name() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     let (ino, handle) = world.unnamed(0).await;
     world.fs.write(handle, 0, b"text").await.unwrap();

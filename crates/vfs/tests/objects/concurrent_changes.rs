@@ -1,4 +1,4 @@
-//! What the endpoint changes while the mount is looking, or changing something beside it.
+//! Changes by the endpoint while the mount is listing, or changing something related.
 
 use super::{key, objects, put};
 use crate::world::{Bucket, MIB, pattern};
@@ -7,10 +7,10 @@ use store::wrap::Operation;
 use store::{GetOptions, ObjectStore as _, PutOptions};
 use vfs::Ino;
 
-/// A rename in between took the object for another, replaced by somebody else, and came to nothing: what it was to replace was
-/// deleted, and nothing had its name (world 1867 of both sides).
+/// A rename during a put took the new object for a foreign one and had no effect: the target was deleted, and no file had its
+/// name (world 1867 of both sides).
 #[tokio::test]
-async fn s39_a_rename_moves_what_was_put_just_before() {
+async fn s39_a_rename_moves_an_object_put_just_before() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let objects = Arc::new(objects(&world));
     put(&objects, "to", "replaced").await;
@@ -36,10 +36,10 @@ async fn s39_a_rename_moves_what_was_put_just_before() {
     assert_eq!(world.bucket.keys().await, ["to"]);
 }
 
-/// A listing was on its way when an object was put: its answer was believed for the whole revalidation time (world 6471 of
-/// both sides).
+/// A listing was in flight when an object was put: its answer was trusted for the whole revalidation time (world 6471 of both
+/// sides).
 #[tokio::test]
-async fn s39_what_is_put_is_shown_though_a_listing_did_not_see_it() {
+async fn s39_a_put_is_shown_despite_an_older_listing() {
     let bucket = Bucket::in_memory();
     bucket.put("d/old", "old").await;
     let world = Arc::new(bucket.mount(|_| {}).await);
@@ -53,16 +53,16 @@ async fn s39_what_is_put_is_shown_though_a_listing_did_not_see_it() {
     let answer = held.done().await;
     put(&objects, "d/new", "new").await;
     drop(answer);
-    assert_eq!(listing.await.unwrap(), ["old"], "who asked before");
+    assert_eq!(listing.await.unwrap(), ["old"], "a listing that began before the put");
     assert_eq!(world.read_file("d/new").await.unwrap(), b"new");
     assert_eq!(world.names("d").await.unwrap(), ["new", "old"]);
     world.assert_healthy().await;
 }
 
-/// A directory was being made: what was put into it meanwhile was not there for whoever looked then, who made a file of that
-/// name (world 11648 of both sides).
+/// While a directory was being created, an object put into it was not found by lookups, which then created a file of that name
+/// (world 11648 of both sides).
 #[tokio::test]
-async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
+async fn s39_a_put_into_a_directory_being_created_is_shown() {
     let bucket = Bucket::in_memory();
     let world = Arc::new(bucket.mount(|_| {}).await);
     let objects = objects(&world);
@@ -77,10 +77,10 @@ async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
     world.assert_healthy().await;
 }
 
-/// A GET whose client went away while the store was asked left the file open for ever: the end of its name then cost a copy,
-/// which lay below `.tenon/orphans` until the next mount.
+/// A GET whose client disconnected during a store request left the file open for ever: removing its name then made a copy below
+/// `.tenon/orphans`, which stayed until the next mount.
 #[tokio::test]
-async fn a_get_that_is_cut_off_leaves_nothing_open() {
+async fn a_cancelled_get_leaves_no_file_open() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let objects = Arc::new(objects(&world));
     world.write_file("file", b"bytes").await.unwrap();
@@ -101,13 +101,13 @@ async fn a_get_that_is_cut_off_leaves_nothing_open() {
     world.unlink("other").await.unwrap();
     let (removed, counts) = world.counting(world.unlink("file")).await;
     removed.unwrap();
-    assert_eq!(counts.of(Operation::Copy), 0, "nobody has it open: {counts}");
+    assert_eq!(counts.of(Operation::Copy), 0, "the file is not open: {counts}");
     assert_eq!(world.bucket.keys().await, Vec::<String>::new());
 }
 
-/// A file that the mount had not learned of was not there while an endpoint's client replaced it (world 7403 of both sides).
+/// A file unknown to the mount was not found while an endpoint's client replaced it (world 7403 of both sides).
 #[tokio::test]
-async fn s39_what_is_being_replaced_is_found_meanwhile() {
+async fn s39_an_object_being_replaced_is_still_found() {
     let bucket = Bucket::in_memory();
     bucket.put("d/old", "old").await;
     let world = Arc::new(bucket.mount(|_| {}).await);
@@ -124,10 +124,10 @@ async fn s39_what_is_being_replaced_is_found_meanwhile() {
     world.assert_healthy().await;
 }
 
-/// Attributes were being exported: what was put meanwhile was taken for that, and nobody looked again (world 2812 of both
-/// sides).
+/// While attributes were being exported, an object put meanwhile was taken for the exported one, and the bucket was not checked
+/// again (world 2812 of both sides).
 #[tokio::test(start_paused = true)]
-async fn s39_what_is_put_is_shown_though_attributes_are_exported_meanwhile() {
+async fn s39_a_put_is_shown_despite_a_concurrent_export() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let objects = Arc::new(objects(&world));
     put(&objects, "file", "old").await;
@@ -147,10 +147,10 @@ async fn s39_what_is_put_is_shown_though_attributes_are_exported_meanwhile() {
     assert_eq!(world.read_file("file").await.unwrap(), b"newer");
 }
 
-/// While the first write waited for the bucket the file counted as unchanged: what others stored became what it was based on, and
-/// was replaced without a word (world 9284 of both sides).
+/// While the first write waited for the bucket the file counted as unchanged: a foreign object stored meanwhile became its base
+/// and was replaced silently (world 9284 of both sides).
 #[tokio::test]
-async fn s52_what_others_store_during_the_first_write_is_a_conflict() {
+async fn s52_a_foreign_put_during_the_first_write_is_a_conflict() {
     let bucket = Bucket::with_metadata();
     bucket.put("file", "").await;
     let world = Arc::new(bucket.mount(|config| config.part_size_bytes = MIB as u64).await);
@@ -166,10 +166,10 @@ async fn s52_what_others_store_during_the_first_write_is_a_conflict() {
     assert_eq!(bucket.object("file").await.unwrap(), b"theirs");
 }
 
-/// The file that had the name was not stored yet, and what the endpoint had stored there was taken for somebody else's, whom nobody
-/// knew of: it kept the name, and the renamed file was in `lost+found` (world 9868 of both sides).
+/// The target of the rename was not stored yet, and the object that the endpoint had put there counted as foreign: it kept the
+/// name, and the renamed file went to `lost+found` (world 9868 of both sides).
 #[tokio::test]
-async fn s39_s229_a_rename_over_a_file_being_written_replaces_what_was_put_there() {
+async fn s39_s229_a_rename_over_a_file_being_written_replaces_the_put_object() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("from", b"renamed").await.unwrap();
@@ -194,9 +194,9 @@ async fn s39_s229_a_rename_over_a_file_being_written_replaces_what_was_put_there
     world.assert_healthy().await;
 }
 
-/// The same of a removal.
+/// As above, for a removal.
 #[tokio::test]
-async fn s39_s229_a_removal_of_a_file_being_written_removes_what_was_put_there() {
+async fn s39_s229_a_removal_of_a_file_being_written_removes_the_put_object() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|_| {}).await;
     world.write_file("stored", b"old").await.unwrap();

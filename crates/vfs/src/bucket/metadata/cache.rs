@@ -1,5 +1,5 @@
-//! What objects were said to have beside their bytes, for as long as anything is believed: who lists extended attributes of
-//! many files asks for each object once.
+//! Cache of object metadata, valid for the revalidation time. Listing the extended attributes of many files requests the
+//! metadata of each object only once.
 
 use meta::{Ino, Inode, Kind, Moment};
 use std::collections::HashMap;
@@ -12,14 +12,14 @@ use super::Described;
 use crate::layout::volume_record;
 use crate::{Error, Filesystem, Result};
 
-/// So many objects are remembered; one more, and all are forgotten. S3 bounds what each of them has.
+/// Maximum objects in the cache. When it is full, it is emptied. S3 bounds the size of each entry.
 const OBJECTS_MAX: usize = 4096;
 
-/// Descriptions of objects, by inode.
+/// Metadata of objects, by inode.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct MetadataCache {
     objects: Mutex<HashMap<Ino, Entry>>,
-    /// Whether the store has tags.
+    /// Whether the store supports tags.
     has_tags: OnceCell<bool>,
 }
 
@@ -27,30 +27,30 @@ pub(crate) struct Known {
 struct Entry {
     etag: ETag,
     described: Described,
-    /// Its tags were not asked for yet, and there are some.
+    /// Whether the object has tags that were not requested yet.
     lacks_tags: bool,
     seen_at: Moment,
 }
 
-impl Known {
-    /// What an object was seen to have by a look at a time.
-    pub(crate) fn saw(&self, ino: Ino, meta: &ObjectMeta, seen_at: Moment) {
+impl MetadataCache {
+    /// Caches the metadata of an object as seen at `seen_at`.
+    pub(crate) fn insert_observed(&self, ino: Ino, meta: &ObjectMeta, seen_at: Moment) {
         let lacks_tags = has_tags(meta);
         let described = meta.attributes.clone().into();
         self.insert(ino, Entry { etag: meta.object.etag.clone(), described, lacks_tags, seen_at });
     }
 
-    /// What was stored with an object.
-    pub(crate) fn stored(&self, ino: Ino, etag: &ETag, described: Described, seen_at: Moment) {
+    /// Caches the metadata that was stored with an object.
+    pub(crate) fn insert_stored(&self, ino: Ino, etag: &ETag, described: Described, seen_at: Moment) {
         self.insert(ino, Entry { etag: etag.clone(), described, lacks_tags: false, seen_at });
     }
 
-    /// Somebody may have changed it.
+    /// Drops an object's metadata, because it may have changed.
     pub(crate) fn forget(&self, ino: Ino) {
         self.lock().remove(&ino);
     }
 
-    /// Somebody may have changed any of them.
+    /// Drops all metadata, because any of it may have changed.
     pub(crate) fn forget_all(&self) {
         self.lock().clear();
     }
@@ -73,26 +73,27 @@ impl Known {
     }
 }
 
-/// Whether an object has tags, as far as its description says.
+/// Returns whether an object has tags, by the tag count in its HEAD answer.
 pub(crate) fn has_tags(meta: &ObjectMeta) -> bool {
     meta.tag_count.is_some_and(|count| count > 0)
 }
 
 impl Filesystem {
-    /// What the object of an inode has, not older than the revalidation time; nothing if none is stored.
+    /// Returns the metadata of an inode's object, at most as old as the revalidation time. Returns empty metadata if no object
+    /// is stored.
     pub(super) async fn description_of(&self, inode: &Inode) -> Result<Described> {
         let is_any = matches!(inode.kind, Kind::File | Kind::Directory);
         let Some(object) = self.object(inode)?.filter(|_| is_any) else { return Ok(Described::default()) };
         let now = self.moment();
-        let known = self.known.get(inode.ino, &object.etag, now, self.config.metadata_ttl);
+        let known = self.metadata_cache.get(inode.ino, &object.etag, now, self.config.metadata_ttl);
         let mut entry = match known {
             Some(entry) => entry,
             None => {
                 let Some(meta) = self.store.find(&object.key).await? else { return Ok(Described::default()) };
                 if meta.object.etag != object.etag {
-                    self.look_again(inode).await?;
+                    self.revalidate(inode).await?;
                 }
-                self.known.saw(inode.ino, &meta, now);
+                self.metadata_cache.insert_observed(inode.ino, &meta, now);
                 let (etag, lacks_tags) = (meta.object.etag.clone(), has_tags(&meta));
                 Entry { etag, described: meta.attributes.into(), lacks_tags, seen_at: now }
             }
@@ -100,19 +101,19 @@ impl Filesystem {
         if entry.lacks_tags {
             entry.described.tags = self.store.tags(&object.key).await?;
             entry.lacks_tags = false;
-            self.known.insert(inode.ino, entry.clone());
+            self.metadata_cache.insert(inode.ino, entry.clone());
         }
         Ok(entry.described)
     }
 
-    /// What an object that was just looked at has, its tags included; who has none is not asked for them.
-    pub(crate) async fn with_tags(&self, meta: &ObjectMeta) -> Result<Described, StoreError> {
+    /// Returns the metadata of an object just read, with its tags. Requests the tags only if there are any.
+    pub(crate) async fn read_description(&self, meta: &ObjectMeta) -> Result<Described, StoreError> {
         let tags = if has_tags(meta) { self.store.tags(&meta.object.key).await? } else { Tags::new() };
         Ok(Described { attributes: meta.attributes.clone(), tags })
     }
 
-    /// An error where the store has no tags.
-    pub(super) async fn must_have_tags(&self) -> Result<()> {
+    /// Returns EOPNOTSUPP if the store has no tags.
+    pub(super) async fn ensure_store_has_tags(&self) -> Result<()> {
         let asked = async {
             match self.store.tags(&volume_record(&self.config.prefix)?).await {
                 Err(StoreError::Unsupported(_)) => Ok(false),
@@ -120,9 +121,9 @@ impl Filesystem {
                 Err(error) => Err(Error::from(error)),
             }
         };
-        match self.known.has_tags.get_or_try_init(|| asked).await? {
+        match self.metadata_cache.has_tags.get_or_try_init(|| asked).await? {
             true => Ok(()),
-            false => Err(Error::new(libc::EOPNOTSUPP, "the store has no tags")),
+            false => Err(Error::new(libc::EOPNOTSUPP, "the store does not support tags")),
         }
     }
 }

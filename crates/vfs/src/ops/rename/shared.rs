@@ -1,25 +1,26 @@
-//! Renaming where other machines mount the bucket too.
+//! Renames on a bucket that other machines mount too.
 //!
-//! Who has the leases on both paths looks at the bucket, renames as always, and returns when the objects have arrived: of two
-//! mounts that rename the same file the second finds that it is gone. The mover moves nothing but what was seen, so that a
-//! lease that was lost costs a copy at most, and nobody's bytes.
+//! A mount takes leases on both paths, checks them in the bucket, renames as usual, and returns once the objects have arrived
+//! at their new keys: of two mounts that rename the same file, the second finds that it is gone. The mover moves only objects
+//! with the tags seen, so a lost lease costs at most a copy, and no data.
 
 use meta::{Kind, Name, RenameHow};
 use store::ObjectKey;
 
-use super::{ATTEMPTS_MAX, Place};
+use super::{ATTEMPTS_MAX, DentryKey};
 use crate::bucket::sharing::Sharing;
 use crate::layout::object_key;
 use crate::{Error, Filesystem, Result};
 
-const TAKEN: Error = Error::new(libc::EBUSY, "other mounts of the bucket rename it all the time");
+const CONTENDED: Error =
+    Error::new(libc::EBUSY, "other mounts of the bucket are renaming this path; try again");
 
 impl Filesystem {
     pub(super) async fn rename_shared(
         &self,
         sharing: &Sharing,
-        from: &Place,
-        to: &Place,
+        from: &DentryKey,
+        to: &DentryKey,
         how: RenameHow,
     ) -> Result<()> {
         let (from_text, to_text) = (self.path_text(from)?, self.path_text(to)?);
@@ -30,21 +31,21 @@ impl Filesystem {
                     return Ok(());
                 }
             }
-            Err(TAKEN)
+            Err(CONTENDED)
         });
-        sharing.leases.holding(&[&from_text, &to_text], renamed).await?.unwrap_or(Err(TAKEN))
+        sharing.leases.holding(&[&from_text, &to_text], renamed).await?.unwrap_or(Err(CONTENDED))
     }
 
-    /// False if somebody else changed the file before its object moved.
+    /// Renames and waits for the objects to arrive. Returns false if another client changed the file before its object moved.
     async fn rename_and_arrive(
         &self,
         sharing: &Sharing,
-        from: &Place,
-        to: &Place,
+        from: &DentryKey,
+        to: &DentryKey,
         how: RenameHow,
     ) -> Result<bool> {
         let key = self.key_at(to)?;
-        let arriving = key.as_ref().map(|key| sharing.arriving(key));
+        let arriving = key.as_ref().map(|key| sharing.track_arrival(key));
         self.rename_here(from, to, how).await?;
         let is_directory = self.names.entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
         match (is_directory, &key) {
@@ -58,14 +59,14 @@ impl Filesystem {
         Ok(!arriving.is_some_and(|arriving| arriving.is_void()))
     }
 
-    /// The key of a file with that name, if there can be one.
-    fn key_at(&self, (dir, name): &Place) -> Result<Option<ObjectKey>> {
+    /// Returns the key of a file with that name, if there can be one.
+    fn key_at(&self, (dir, name): &DentryKey) -> Result<Option<ObjectKey>> {
         let prefix = self.layout.directory(&self.names, *dir)?;
         Ok(object_key(&prefix, name.as_bytes()).ok())
     }
 
-    /// A path as all mounts of the bucket have it.
-    fn path_text(&self, (dir, name): &Place) -> Result<Vec<u8>> {
+    /// Returns a path in the form that all mounts of the bucket use.
+    fn path_text(&self, (dir, name): &DentryKey) -> Result<Vec<u8>> {
         let path = self.names.path(*dir)?;
         let names: Vec<&[u8]> = path.iter().chain([name]).map(Name::as_bytes).collect();
         Ok(names.join(&b'/'))

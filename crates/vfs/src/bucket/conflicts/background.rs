@@ -1,5 +1,5 @@
-//! Conflicts that are found in the background: by the write-back log, when it sends up what a program closed long ago, and by
-//! the mover, when it moves what was renamed.
+//! Conflicts that are detected in the background: by the write-back log when it uploads files that were closed before, and by
+//! the mover when it moves renamed objects.
 
 use std::sync::Arc;
 use store::names;
@@ -10,20 +10,21 @@ use super::{Conflict, ConflictPolicy, Side};
 use crate::{Error, Filesystem, Result, lost_key};
 
 impl Filesystem {
-    /// Says to the write-back log, and to the mover, what becomes of their changes where others were faster, by the volume's
-    /// policy.
+    /// Returns the callbacks by which the write-back log and the mover resolve conflicts, according to the volume's policy.
     pub fn judge(&self) -> Judge {
         let (way, note, settled) = (self.me.clone(), self.me.clone(), self.me.clone());
         Judge {
             way: Arc::new(move |overtaken| match way.upgrade() {
-                Some(fs) => fs.way(overtaken),
+                Some(fs) => fs.decide_destination(overtaken),
                 None => Way::OursTo(overtaken.key.clone()),
             }),
             note: Arc::new(move |outcome| {
                 let fs = note.upgrade();
                 Box::pin(async move {
-                    let Some(fs) = fs else { return Err(StoreError::Unavailable("it is unmounted".into())) };
-                    let noted = fs.note_outcome(outcome).await;
+                    let Some(fs) = fs else {
+                        return Err(StoreError::Unavailable("the volume is unmounted".into()));
+                    };
+                    let noted = fs.record_outcome(outcome).await;
                     noted.map_err(|error| {
                         StoreError::Unavailable(format!("a conflict cannot be recorded: {error}"))
                     })
@@ -32,18 +33,19 @@ impl Filesystem {
             settled: Arc::new(move |key| {
                 let (Some(fs), key) = (settled.upgrade(), key.clone()) else { return };
                 tokio::spawn(async move {
-                    if let Err(error) = fs.look_at_key(&key).await {
-                        tracing::debug!(%key, %error, "what has the key is not known yet");
-                        fs.look_later(&key).ok();
+                    if let Err(error) = fs.reconcile_key(&key).await {
+                        tracing::debug!(%key, %error, "cannot read the object at the key of a conflict; it is read later");
+                        fs.forget_listing_of(&key).ok();
                     }
                 });
             }),
         }
     }
 
-    fn way(&self, overtaken: &Overtaken) -> Way {
+    fn decide_destination(&self, overtaken: &Overtaken) -> Way {
         let key = &overtaken.key;
-        // Where the volume's prefix leaves no room for a name in `lost+found`, this gives the key itself, and the change waits.
+        // If the volume's prefix leaves no space for a key in `lost+found`, this is the key itself, and the change stays
+        // pending.
         let lost =
             || lost_key(&self.config.prefix, key, self.entropy.next_u64()).unwrap_or_else(|_| key.clone());
         match (self.config.conflicts, &overtaken.theirs) {
@@ -51,15 +53,15 @@ impl Filesystem {
                 Way::TheirsTo(lost())
             }
             (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => {
-                Way::OursTo(self.key_beside(key, self.now()).unwrap_or_else(|_| lost()))
+                Way::OursTo(self.conflict_copy_key(key, self.now()).unwrap_or_else(|_| lost()))
             }
             _ => Way::OursTo(lost()),
         }
     }
 
-    async fn note_outcome(&self, Outcome { overtaken, ours, theirs }: Outcome) -> Result<()> {
+    async fn record_outcome(&self, Outcome { overtaken, ours, theirs }: Outcome) -> Result<()> {
         let Overtaken { key, theirs: seen, is_complete } = overtaken;
-        // An attempt to replace theirs was noted before.
+        // An attempt to replace the bucket's object may have been recorded before.
         let is_same =
             |known: &Conflict| known.key == key && known.file.is_none() && known.is_complete == is_complete;
         let id = self.conflicts().into_iter().find(is_same).map(|known| known.id);
@@ -79,8 +81,8 @@ impl Filesystem {
         self.record_conflict(&conflict).await
     }
 
-    /// Brings the names to agree with what a key has now.
-    pub(super) async fn look_at_key(&self, key: &ObjectKey) -> Result<()> {
+    /// Reads the object at a key and reconciles the names with it.
+    pub(super) async fn reconcile_key(&self, key: &ObjectKey) -> Result<()> {
         let looked_at = self.moment();
         let found = self.store.find(key).await?;
         self.reconcile(key, found.as_ref(), looked_at).await

@@ -1,4 +1,4 @@
-//! Files that are stored while they are written: when, by which requests, and what others and the writer see of it.
+//! Background publishing of open files: when it happens, its requests, and what others and the writer see.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use vfs::Mapping;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 impl World {
-    /// So much time passes, and what is due is stored; the requests that takes.
+    /// Lets time pass and publishes what is due; returns the requests.
     async fn after(&self, time: Duration) -> String {
         self.bucket.clock.advance(time);
         self.counting(self.fs.publish_written(INTERVAL)).await.1.to_string()
@@ -25,17 +25,21 @@ async fn s285_others_see_a_file_grow_while_it_is_written() {
         assert_eq!(bucket.object("log").await, None);
         assert_eq!(world.after(INTERVAL / 2).await, "Put 1");
         assert_eq!(bucket.object("log").await.unwrap(), b"one\n");
-        assert_eq!(world.after(INTERVAL * 2).await, "nothing", "nothing was written");
+        assert_eq!(world.after(INTERVAL * 2).await, "nothing", "nothing was written since");
         world.fs.write(handle, 4, b"two\n").await.unwrap();
-        assert_eq!(world.after(INTERVAL / 2).await, "nothing", "it is counted from the first write since");
+        assert_eq!(
+            world.after(INTERVAL / 2).await,
+            "nothing",
+            "the interval begins with the first unpublished write"
+        );
         assert_eq!(world.after(INTERVAL / 2).await, "Get 1, Head 1, Put 1");
         assert_eq!(world.remount().await.read_file("log").await.unwrap(), b"one\ntwo\n");
-        assert_eq!(world.requests(world.close(handle)).await, "nothing", "it is stored already");
+        assert_eq!(world.requests(world.close(handle)).await, "nothing", "the file is stored already");
         world.assert_healthy().await;
     }
 }
 
-/// What did not change is copied in the store.
+/// Unchanged parts are copied inside the store.
 #[tokio::test]
 async fn s285_a_large_file_grows_by_parts() {
     let bucket = Bucket::in_memory();
@@ -61,9 +65,9 @@ async fn s285_a_large_file_grows_by_parts() {
     world.assert_healthy().await;
 }
 
-/// An `fsync` puts a delta beside the path, which others do not see.
+/// An `fsync` stores a delta under another key, which other clients do not see.
 #[tokio::test]
-async fn s285_what_an_fsync_stored_beside_is_shown() {
+async fn s285_deltas_of_an_fsync_are_published() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     let mut body = pattern(MIB);
@@ -81,7 +85,7 @@ async fn s285_what_an_fsync_stored_beside_is_shown() {
 }
 
 #[tokio::test]
-async fn s285_by_inode_too_what_is_written_is_stored_once() {
+async fn s285_by_inode_writes_are_stored_once() {
     for mapping in [Mapping::Whole, Mapping::Chunked { bytes: MIB as u64 }] {
         let bucket = Bucket::by_inode(mapping).await;
         let world = bucket.mount(|_| {}).await;
@@ -102,9 +106,10 @@ async fn s285_by_inode_too_what_is_written_is_stored_once() {
     }
 }
 
-/// As at a `close` nobody's bytes are lost; and the writer, who did not ask, must not write on into theirs.
+/// As at a `close`, no side's bytes are lost. The writer did not ask for the commit, so its next call must fail instead of
+/// writing into the foreign object.
 #[tokio::test]
-async fn s285_who_loses_in_a_conflict_is_told_by_what_he_does_next() {
+async fn s285_the_next_call_reports_a_lost_conflict() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     world.write_file("file", b"old").await.unwrap();
@@ -126,7 +131,7 @@ async fn s285_who_loses_in_a_conflict_is_told_by_what_he_does_next() {
 }
 
 #[tokio::test]
-async fn s285_what_cannot_be_stored_is_tried_again_as_long_after() {
+async fn s285_a_failed_attempt_is_retried_after_the_interval() {
     let bucket = Bucket::in_memory();
     let world = bucket.mount(|_| {}).await;
     let handle = world.create("file").await.unwrap();
@@ -142,7 +147,7 @@ async fn s285_what_cannot_be_stored_is_tried_again_as_long_after() {
     world.assert_healthy().await;
 }
 
-/// A file that nobody else can see is not stored for others.
+/// A file without a name is invisible to others and is not published.
 #[tokio::test]
 async fn s285_a_file_without_a_name_is_not_stored() {
     let world = World::new().await;

@@ -1,9 +1,10 @@
-//! What is made and removed in derived directories: files of the volume, where the view says, and directories of the view.
+//! Creation and removal in derived directories: of files of the volume at the location that the view gives, and of directories
+//! of the view.
 
 use meta::{Ino, Kind};
 
-use super::nodes::Derivation;
-use super::seeing::Seen;
+use super::lookups::Target;
+use super::nodes::DerivedDirectories;
 use super::{DerivedEntry, Placed};
 use crate::attr::Caller;
 use crate::bucket::metadata::{CONTENT_TYPE, TAG, USER};
@@ -11,43 +12,42 @@ use crate::filesystem::name;
 use crate::names::handles::Opened;
 use crate::{Attr, Error, Filesystem, Result};
 
-/// Views show files and directories.
-const ONLY_FILES: Error =
-    Error::new(libc::EPERM, "a view has files and directories: nothing else is made in one");
+/// The error for other file types.
+const ONLY_FILES: Error = Error::new(libc::EPERM, "a view can contain only files and directories");
 
 impl Filesystem {
-    /// An error for what a view cannot have, where `dir` is in one.
-    pub(crate) fn must_not_be_derived(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    /// Returns an error if `dir` is in a view, or `name` is the views' own.
+    pub(crate) fn check_not_derived(&self, dir: Ino, name: &[u8]) -> Result<()> {
         let is_derived = self.derived_at(dir).is_some() || self.is_derived_name(dir, name);
         if is_derived { Err(ONLY_FILES) } else { Ok(()) }
     }
 
-    /// Makes and opens a file at the place in the volume that the view says, with what keeps it in the view: the first that is
-    /// stored of it has that.
+    /// Creates and opens a file at the location in the volume that the view gives, with the metadata that keeps it in the view.
+    /// Its first PUT has that metadata.
     pub(crate) async fn create_derived(
         &self,
-        views: &Derivation,
+        views: &DerivedDirectories,
         caller: Caller,
         place: (Ino, &[u8]),
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
-        self.writable()?;
+        self.check_writable()?;
         let place = (place.0, name(place.1)?);
-        if self.see(views, &place).await?.is_some() {
+        if self.resolve_derived(views, &place).await?.is_some() {
             return Err(Error::EXISTS);
         }
         let placed = views.tree.place(&views.path_of((place.0, &place.1))?).await?;
         let Some((file, path)) = placed.path.split_last() else { return Err(Error::NOT_FOUND) };
-        let parent = self.directory_for(path).await?;
+        let parent = self.make_parent_directories(path).await?;
         let made = self.create_described(caller, parent, file, mode, flags, &placed).await?;
-        views.own.made(place.clone(), made.0.ino);
-        views.shows(made.0.ino, place);
+        views.created.insert(place.clone(), made.0.ino);
+        views.record_shown(made.0.ino, place);
         Ok(made)
     }
 
-    /// What a new file has beside its bytes waits to be stored with it.
-    pub(crate) fn describe_new(&self, ino: Ino, placed: &Placed) -> Result<()> {
+    /// Sets the metadata of a new file as pending changes, to be stored with its bytes.
+    pub(crate) fn set_pending_description(&self, ino: Ino, placed: &Placed) -> Result<()> {
         let pair = |space: &[u8], name: &str, value: &str| {
             ([space, name.as_bytes()].concat(), value.as_bytes().to_vec())
         };
@@ -55,31 +55,43 @@ impl Filesystem {
         let tags = placed.tags.iter().map(|(name, value)| pair(TAG, name, value));
         let content_type = placed.content_type.iter().map(|value| pair(CONTENT_TYPE, "", value));
         for (name, value) in user.chain(tags).chain(content_type) {
-            self.note_change(ino, &name, Some(value.into()))?;
+            self.set_pending(ino, &name, Some(value.into()))?;
         }
         Ok(())
     }
 
-    /// Removes the file that a name of a view leads to: its object.
-    pub(crate) async fn unlink_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
-        self.writable()?;
+    /// Removes the file under a name of a view, together with its object.
+    pub(crate) async fn unlink_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.check_writable()?;
         let place = (parent, name(bytes)?);
-        let Seen::File(inode) = self.see(views, &place).await?.ok_or(Error::NOT_FOUND)? else {
+        let Target::File(inode) = self.resolve_derived(views, &place).await?.ok_or(Error::NOT_FOUND)? else {
             return Err(Error::IS_DIRECTORY);
         };
         let (dir, home) = inode.home.clone().ok_or(Error::NOT_FOUND)?;
-        views.own.remove(&place);
+        views.created.remove(&place);
         self.unlink_name(dir, &home, inode.ino).await
     }
 
-    /// Makes a directory of the view.
-    pub(crate) async fn mkdir_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<Attr> {
-        self.writable()?;
+    /// Creates a directory of the view.
+    pub(crate) async fn mkdir_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        bytes: &[u8],
+    ) -> Result<Attr> {
+        self.check_writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
         match views.tree.find(&path).await? {
             Some(_) => Err(Error::EXISTS),
-            None if path.len() == 1 => Err(Error::new(libc::EPERM, "views are made by rulesets")),
+            None if path.len() == 1 => {
+                Err(Error::new(libc::EPERM, "views are created and removed by rulesets"))
+            }
             None => {
                 views.tree.make_directory(&path).await?;
                 Ok(views.attr(views.refer(place), &self.defaults))
@@ -88,31 +100,36 @@ impl Filesystem {
     }
 
     /// Removes an empty directory of the view.
-    pub(crate) async fn rmdir_derived(&self, views: &Derivation, parent: Ino, bytes: &[u8]) -> Result<()> {
-        self.writable()?;
+    pub(crate) async fn rmdir_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.check_writable()?;
         let place = (parent, name(bytes)?);
         let path = views.path_of((parent, &place.1))?;
         match views.tree.find(&path).await? {
             None => return Err(Error::NOT_FOUND),
             Some(DerivedEntry::File(_)) => return Err(Error::NOT_DIRECTORY),
             Some(DerivedEntry::Directory) if path.len() == 1 => {
-                return Err(Error::new(libc::EPERM, "views are made by rulesets"));
+                return Err(Error::new(libc::EPERM, "views are created and removed by rulesets"));
             }
             Some(DerivedEntry::Directory) => {}
         }
         let dir = views.number(&place);
-        if !views.own.names(dir, None, None).is_empty() && self.has_own(views, dir)? {
+        if !views.created.names(dir, None, None).is_empty() && self.has_created(views, dir)? {
             return Err(Error::NOT_EMPTY);
         }
         views.tree.remove_directory(&path).await?;
-        views.removed(&place);
+        views.remove(&place);
         Ok(())
     }
 
-    /// Whether a file was made in a directory of which the view does not know yet.
-    fn has_own(&self, views: &Derivation, dir: Ino) -> Result<bool> {
-        for name in views.own.names(dir, None, None) {
-            if self.own_file(views, &(dir, name))?.is_some() {
+    /// Returns whether a directory has a created file that the view does not know yet.
+    fn has_created(&self, views: &DerivedDirectories, dir: Ino) -> Result<bool> {
+        for name in views.created.names(dir, None, None) {
+            if self.created_file(views, &(dir, name))?.is_some() {
                 return Ok(true);
             }
         }
@@ -129,9 +146,9 @@ impl Filesystem {
         placed: &Placed,
     ) -> Result<(Attr, Opened)> {
         let name = self.free_name(parent, file, Kind::File).await?;
-        self.must_be_free_at(parent, &name)?;
+        self.check_not_in_conflict_at(parent, &name)?;
         let made = self.create_here(caller, parent, &name, mode, flags).await?;
-        match self.describe_new(made.0.ino, placed) {
+        match self.set_pending_description(made.0.ino, placed) {
             Ok(()) => Ok(made),
             Err(error) => {
                 self.unlink_name(parent, &name, made.0.ino).await?;

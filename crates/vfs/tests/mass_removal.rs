@@ -1,4 +1,4 @@
-//! Many names that another client removed at once.
+//! Removal of many names by another client.
 
 use crate::world::{Bucket, World, errno};
 use meta::{Engine as _, MemoryEngine};
@@ -7,10 +7,10 @@ use vfs::{Invalidation, Kind};
 
 const COUNT: usize = 20_000;
 
-/// Every missing name had a commit of its own, and no name of the mount could change until the last one was gone: `ls` of a
-/// directory from which another client had deleted 100,000 objects stopped a `create` in another directory for 7.5 s.
+/// Regression: each missing name was removed by its own commit, and no name of the mount could change before the last one. `ls`
+/// of a directory from which another client had deleted 100,000 objects blocked a `create` in another directory for 7.5 s.
 #[tokio::test]
-async fn s417_many_names_that_are_gone_stop_no_other_change() {
+async fn s417_removing_many_names_blocks_no_other_change() {
     let engine = Arc::new(MemoryEngine::default());
     let bucket = Bucket::with_metadata_on(engine.clone());
     for n in 0..COUNT {
@@ -36,14 +36,14 @@ async fn s417_many_names_that_are_gone_stop_no_other_change() {
     assert_eq!(left.unwrap(), ["stays"]);
     let commits = engine.head().0 - before;
     assert!(commits < COUNT as u64 / 50, "{commits} commits");
-    assert!(created_at < engine.head().0 - 4, "the other change was made when all was over");
+    assert!(created_at < engine.head().0 - 4, "the other change waited for the end of the removal");
     assert_eq!(errno(world.stat("dir/sub").await), libc::ENOENT);
     world.assert_healthy().await;
 }
 
-/// A directory that is gone from the bucket with most of what was in it keeps what this machine has not stored yet.
+/// A directory that was removed from the bucket keeps files that this mount has not stored yet.
 #[tokio::test]
-async fn s417_what_is_not_stored_yet_outlives_its_directory_in_the_bucket() {
+async fn s417_unstored_files_outlive_their_directory_in_the_bucket() {
     let bucket = Bucket::in_memory();
     for n in 0..600 {
         bucket.put(format!("dir/sub/{n:03}"), "x").await;
@@ -64,10 +64,10 @@ async fn s417_what_is_not_stored_yet_outlives_its_directory_in_the_bucket() {
     world.assert_healthy().await;
 }
 
-/// More changes than a front end's queue holds were dropped "since every cached answer expires by itself": with a long
-/// `--metadata-ttl` the kernel showed what was gone for that long.
+/// Regression: invalidations beyond a front end's queue were dropped "since every cached answer expires by itself". With a long
+/// `--metadata-ttl` the kernel showed removed files for that long.
 #[tokio::test]
-async fn s418_a_front_end_that_is_told_more_than_it_can_queue_drops_everything() {
+async fn s418_a_front_end_whose_queue_overflows_drops_everything() {
     let bucket = Bucket::in_memory();
     for n in 0..5000 {
         bucket.put(format!("dir/{n:04}"), "x").await;
@@ -84,7 +84,7 @@ async fn s418_a_front_end_that_is_told_more_than_it_can_queue_drops_everything()
     world.expire();
     assert_eq!(world.names("dir").await.unwrap(), ["4999"]);
     assert_eq!(news.try_recv().unwrap(), Invalidation::Everything);
-    assert_ne!(news.recv().await.unwrap(), Invalidation::Everything, "once is enough");
+    assert_ne!(news.recv().await.unwrap(), Invalidation::Everything, "the overflow is reported once");
     let (mut after, mut held) = (None, Vec::new());
     while let Some((last, some)) = world.fs.everything_held(after) {
         after = Some(last);

@@ -1,10 +1,11 @@
-//! Changes of metadata and tags that wait to be stored with their object.
+//! Pending changes of metadata and tags, to be stored with the object.
 //!
-//! Values are extended attributes of the inode in the metadata engine; an attribute of Tenon's own says which of them wait,
-//! and which ones go from the object. What an object could not hold, or its store refused, waits no more and stays in the
-//! engine: an extended attribute never keeps bytes from being stored.
+//! The values are extended attributes of the inode in the metadata engine. An attribute of Tenon's own lists which of them are
+//! pending, and which ones are to be removed from the object. A change that the object cannot hold, or that the store refuses,
+//! stays in the engine and is no longer pending: an extended attribute never prevents bytes from being stored.
 //!
-//! Invariant: what waits is shown instead of what the object has; that is shown instead of what only the engine has.
+//! Invariant: on reads, a pending change takes precedence over the object, and the object over attributes that only the engine
+//! has.
 
 use bytes::Bytes;
 use meta::{FsError, Ino, Inode, Kind, Op, XattrHow};
@@ -15,30 +16,30 @@ use super::{CONTENT_TYPE, Changes, Described, TAG, is_of_object, tag_of};
 use crate::bucket::headers;
 use crate::{Filesystem, Result};
 
-/// The names that wait: a sign (`+` set, `-` removed), the name, a NUL, for each.
-const WAITING: &[u8] = b"tenon.waiting";
+/// The attribute that lists pending names. Each is a sign (`+` set, `-` removed), the name and a NUL.
+const PENDING: &[u8] = b"tenon.waiting";
 
-/// By name whether it was set.
+/// Pending names, each with whether it was set (true) or removed.
 type Names = BTreeMap<Vec<u8>, bool>;
 
-/// Taken by who changes what waits; never across an await.
+/// Serializes changes of the pending names. Never held across an await.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(Mutex<()>);
+pub(crate) struct PendingLock(Mutex<()>);
 
 impl Filesystem {
-    /// Whether an extended attribute of an inode is its object's.
+    /// Returns whether an extended attribute of an inode belongs to its object.
     pub(crate) fn is_of_object(&self, inode: &Inode, name: &[u8]) -> bool {
         let has_object = matches!(inode.kind, Kind::File | Kind::Directory) && inode.ino != Ino::ROOT;
         self.layout.follows_paths() && has_object && is_of_object(name)
     }
 
-    /// The value of such an attribute.
+    /// Returns the value of an attribute that belongs to the object.
     pub(crate) async fn object_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Bytes>> {
         if name.starts_with(TAG) {
-            self.must_have_tags().await?;
+            self.ensure_store_has_tags().await?;
         }
-        if let Some(waits) = self.waiting(inode.ino)?.remove(name) {
-            self.go_on_exporting(inode.ino)?;
+        if let Some(waits) = self.pending_changes(inode.ino)?.remove(name) {
+            self.resume_export(inode.ino)?;
             return Ok(waits);
         }
         if let Some(value) = self.description_of(inode).await?.xattrs().remove(name) {
@@ -50,7 +51,7 @@ impl Filesystem {
         }
     }
 
-    /// The names of an inode's extended attributes, Tenon's own among them.
+    /// Returns the names of an inode's extended attributes, including Tenon's own.
     pub(crate) async fn all_xattrs(&self, inode: &Inode) -> Result<BTreeSet<Box<[u8]>>> {
         let mut names: BTreeSet<Box<[u8]>> = self.names.xattrs(inode.ino)?.into_iter().collect();
         if !self.is_of_object(inode, super::USER) {
@@ -58,9 +59,9 @@ impl Filesystem {
         }
         let described = self.description_of(inode).await?.xattrs();
         names.extend(described.into_keys().map(Vec::into_boxed_slice));
-        let waiting = self.waiting(inode.ino)?;
+        let waiting = self.pending_changes(inode.ino)?;
         if !waiting.is_empty() {
-            self.go_on_exporting(inode.ino)?;
+            self.resume_export(inode.ino)?;
         }
         for (name, value) in waiting {
             match value {
@@ -71,7 +72,7 @@ impl Filesystem {
         Ok(names)
     }
 
-    /// Sets or removes such an attribute; the object hears of it later.
+    /// Sets or removes an attribute that belongs to the object. The object is updated later.
     pub(crate) async fn change_object_xattr(
         &self,
         inode: &Inode,
@@ -80,7 +81,7 @@ impl Filesystem {
         how: XattrHow,
     ) -> Result<()> {
         if name.starts_with(TAG) {
-            self.must_have_tags().await?;
+            self.ensure_store_has_tags().await?;
         }
         if how != XattrHow::Set || value.is_none() {
             let is_there = self.object_xattr(inode, name).await?.is_some();
@@ -91,13 +92,13 @@ impl Filesystem {
                 _ => return Err(FsError::NoData.into()),
             }
         }
-        self.note_change(inode.ino, name, value)?;
+        self.set_pending(inode.ino, name, value)?;
         self.export_soon(inode.ino)
     }
 
-    pub(crate) fn note_change(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
-        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names = self.waiting_names(ino)?;
+    pub(crate) fn set_pending(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
+        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.pending_names(ino)?;
         names.insert(name.to_vec(), value.is_some());
         let mut ops = Vec::new();
         match value {
@@ -105,18 +106,18 @@ impl Filesystem {
             None if self.has_xattr(ino, name)? => ops.push(Op::RemoveXattr { ino, name: name.into() }),
             None => {}
         }
-        ops.push(Op::SetXattr { ino, name: WAITING.into(), value: encode(&names), how: XattrHow::Set });
+        ops.push(Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set });
         self.names.commit_together(&self.ctx(), &self.with_export(ino, ops)?)?;
         Ok(())
     }
 
-    /// What waits of an inode.
-    pub(crate) fn waiting(&self, ino: Ino) -> Result<Changes> {
+    /// Returns the pending changes of an inode.
+    pub(crate) fn pending_changes(&self, ino: Ino) -> Result<Changes> {
         let mut changes = Changes::new();
-        for (name, is_set) in self.waiting_names(ino)? {
+        for (name, is_set) in self.pending_names(ino)? {
             let value = match is_set {
                 true => match self.names.xattr(ino, &name) {
-                    // It was stored, or removed, in between.
+                    // The change was stored, or the attribute removed, meanwhile.
                     Err(FsError::NoData) => continue,
                     value => Some(value?),
                 },
@@ -127,23 +128,24 @@ impl Filesystem {
         Ok(changes)
     }
 
-    /// What is to be stored with an inode's bytes, over what its object has had: a type by its new name, its POSIX
-    /// attributes, and what waits.
-    pub(crate) fn to_store_with(&self, inode: &Inode, had: Described) -> Result<Described> {
+    /// Returns the metadata to store with an inode's bytes: `had`, which the object has now, with the content type of a new
+    /// name, the POSIX attributes and the pending changes.
+    pub(crate) fn updated_description(&self, inode: &Inode, had: Described) -> Result<Described> {
         let Described { mut attributes, tags } = had;
         self.renamed.retype(inode, &mut attributes);
         let described = Described { attributes: headers::with_posix(attributes, inode), tags };
-        Ok(described.with(&self.waiting(inode.ino)?))
+        Ok(described.with(&self.pending_changes(inode.ino)?))
     }
 
-    /// An object is described so: what it has, or could not hold, waits no more. Whether something else waits.
-    pub(crate) fn settle_waiting(&self, ino: Ino, stored: &Described) -> Result<bool> {
-        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = self.waiting_names(ino)?;
+    /// Clears the pending changes after `stored` was stored with the object, including those that the object could not hold.
+    /// Returns whether other changes are still pending; then nothing is cleared.
+    pub(crate) fn clear_stored_pending(&self, ino: Ino, stored: &Described) -> Result<bool> {
+        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.pending_names(ino)?;
         if names.is_empty() {
             return Ok(false);
         }
-        let changes = self.waiting(ino)?;
+        let changes = self.pending_changes(ino)?;
         if stored.clone().with(&changes) != *stored {
             return Ok(true);
         }
@@ -151,21 +153,21 @@ impl Filesystem {
         let is_held = |name: &Vec<u8>| (holds.contains_key(name) || name == CONTENT_TYPE) && names[name];
         let held = names.keys().filter(|name| is_held(name)).map(|name| name.as_slice().into());
         let mut ops: Vec<Op> = held.map(|name| Op::RemoveXattr { ino, name }).collect();
-        ops.push(Op::RemoveXattr { ino, name: WAITING.into() });
+        ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
         self.names.commit_together(&self.ctx(), &ops)?;
         Ok(false)
     }
 
-    /// The store refuses what waits: it stays on this machine, and waits no more. At first only tags that are not
-    /// ASCII, which some servers do not take. Whether anything did.
-    pub(crate) fn refuse_waiting(&self, ino: Ino, why: &str) -> Result<bool> {
-        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names = self.waiting_names(ino)?;
+    /// Clears pending changes that the store refuses. They stay on this machine. Clears only tags that are not ASCII if there
+    /// are any, as some servers refuse these; otherwise all changes. Returns whether any change was pending.
+    pub(crate) fn drop_refused_pending(&self, ino: Ino, why: &str) -> Result<bool> {
+        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.pending_names(ino)?;
         if names.is_empty() {
             return Ok(false);
         }
-        tracing::warn!(%ino, why, "the store refuses extended attributes: they stay on this machine");
-        let changes = self.waiting(ino)?;
+        tracing::warn!(%ino, why, "the store refuses extended attributes; they are kept on this machine only");
+        let changes = self.pending_changes(ino)?;
         let is_plain = |name: &Vec<u8>| {
             let value = changes.get(name).and_then(Option::as_ref);
             !name.starts_with(TAG) || name.is_ascii() && value.is_none_or(|value| value.is_ascii())
@@ -173,19 +175,19 @@ impl Filesystem {
         let before = names.len();
         names.retain(|name, _| is_plain(name));
         let op = match names.len() == before || names.is_empty() {
-            true => Op::RemoveXattr { ino, name: WAITING.into() },
-            false => Op::SetXattr { ino, name: WAITING.into(), value: encode(&names), how: XattrHow::Set },
+            true => Op::RemoveXattr { ino, name: PENDING.into() },
+            false => Op::SetXattr { ino, name: PENDING.into(), value: encode(&names), how: XattrHow::Set },
         };
         self.names.commit(&self.ctx(), &op)?;
         Ok(true)
     }
 
-    /// Somebody else stored an object: it has the metadata that it came with.
-    pub(crate) fn forget_waiting(&self, ino: Ino) -> Result<()> {
-        self.known.forget(ino);
+    /// Discards pending changes, because another client stored an object with its own metadata.
+    pub(crate) fn forget_pending(&self, ino: Ino) -> Result<()> {
+        self.metadata_cache.forget(ino);
         self.renamed.forget(ino);
-        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = self.waiting_names(ino)?;
+        let _turn = self.pending_lock.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.pending_names(ino)?;
         if names.is_empty() {
             return Ok(());
         }
@@ -195,24 +197,24 @@ impl Filesystem {
                 ops.push(Op::RemoveXattr { ino, name: name.as_slice().into() });
             }
         }
-        ops.push(Op::RemoveXattr { ino, name: WAITING.into() });
+        ops.push(Op::RemoveXattr { ino, name: PENDING.into() });
         self.names.commit_together(&self.ctx(), &ops)?;
         Ok(())
     }
 
-    /// Whether tags wait.
-    pub(crate) fn has_waiting_tags(&self, ino: Ino) -> Result<bool> {
-        Ok(self.waiting_names(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
+    /// Returns whether changes of tags are pending.
+    pub(crate) fn has_pending_tags(&self, ino: Ino) -> Result<bool> {
+        Ok(self.pending_names(ino)?.keys().any(|name| tag_of(name, b"").is_some()))
     }
 
-    /// What waits since another mount goes on its way when it is looked at.
-    fn go_on_exporting(&self, ino: Ino) -> Result<()> {
+    /// Schedules the export of changes that an earlier mount left pending.
+    fn resume_export(&self, ino: Ino) -> Result<()> {
         let is_left = !self.config.read_only && !self.awaits_export(ino);
         if is_left { self.export_later(ino) } else { Ok(()) }
     }
 
-    fn waiting_names(&self, ino: Ino) -> Result<Names> {
-        match self.names.xattr(ino, WAITING) {
+    fn pending_names(&self, ino: Ino) -> Result<Names> {
+        match self.names.xattr(ino, PENDING) {
             Err(FsError::NoData | FsError::NotFound) => Ok(Names::new()),
             value => Ok(decode(&value?)),
         }
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_wait_come_back() {
+    fn pending_names_are_read_back() {
         let names = Names::from([(b"user.a".to_vec(), true), (b"user.\xff".to_vec(), false)]);
         assert_eq!(decode(&encode(&names)), names);
         assert_eq!(encode(&names), b"+user.a\0-user.\xff\0"[..]);

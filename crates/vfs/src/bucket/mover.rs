@@ -1,8 +1,8 @@
-//! What a volume named by path and its [mover](store::mover) say to each other.
+//! Connects a volume named by path with its [mover](store::mover).
 //!
-//! The mover shows objects under their new keys at once and moves them in the background. It hears from here when it may,
-//! and by what an object is known that got new headers nobody heard of; and it says when an object has another tag where it
-//! arrived.
+//! The mover shows objects under their new keys at once and moves them in the background. It asks this module when it may
+//! start, and whether an object whose headers were stored again is still the same file. It reports back when an object has
+//! another etag at its destination.
 
 use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use store::mover::{Keeper, Mover, MoverOptions, Renamed};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
 use crate::bucket::headers;
-use crate::bucket::observe::Known;
+use crate::bucket::observe::KnownPath;
 use crate::config::Config;
 use crate::layout::lost_key;
 use crate::{Filesystem, Result};
 
-/// The store that a volume named by path sees, over a bucket.
+/// Opens the mover: the store that a volume named by path uses, over a bucket.
 pub(crate) fn open(
     store: &Arc<dyn ObjectStore>,
     entropy: &Arc<Entropy>,
@@ -25,15 +25,15 @@ pub(crate) fn open(
     let options = MoverOptions {
         copies_at_once: config.write_back,
         is_shared: config.is_shared,
-        // A path too long to be kept aside under its name stays where it was, as the newer one.
+        // If the path is too long for a key in `lost+found`, the object stays at its key, as the newer one.
         lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
     };
     Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)
 }
 
 impl Filesystem {
-    /// Objects move after the names that say so, and are known by their files.
-    pub(crate) fn tell_mover(&self) {
+    /// Installs the callbacks of the mover. Objects move only after the renames are durable, and are identified by their files.
+    pub(crate) fn install_mover_callbacks(&self) {
         let Some(mover) = &self.mover else { return };
         let me = || self.me.clone();
         let (makes_safe, knows, has_arrived, has_left, is_void) = (me(), me(), me(), me(), me());
@@ -47,30 +47,30 @@ impl Filesystem {
                 })
             }),
             knows: Box::new(move |key, found| {
-                knows.upgrade().is_some_and(|me| me.knows(key, found).unwrap_or(false))
+                knows.upgrade().is_some_and(|me| me.is_known_object(key, found).unwrap_or(false))
             }),
             has_arrived: Box::new(move |key, given, there| {
                 if let Some(me) = has_arrived.upgrade()
-                    && let Err(error) = me.has_moved(key, given, there)
+                    && let Err(error) = me.update_moved_etag(key, given, there)
                 {
-                    // It is found out by the next look, as if somebody else had stored it.
-                    tracing::debug!(%key, %error, "the new tag of an object is not known");
+                    // The next look finds the new etag, as if another client had stored the object.
+                    tracing::debug!(%key, %error, "cannot record the new etag of a moved object");
                 }
             }),
             has_left: Box::new(move |object| {
                 if let Some(me) = has_left.upgrade() {
-                    // Who cannot be told finds it gone when it is opened.
-                    me.has_left(object).ok();
+                    // On an error the object is found missing when it is opened.
+                    me.forget_moved_object(object).ok();
                 }
             }),
             is_void: Box::new(move |from, to| {
                 if let Some(me) = is_void.upgrade() {
                     if let Some(sharing) = &me.sharing {
-                        sharing.is_void(to);
+                        sharing.mark_void(to);
                     }
                     for key in [from, to] {
-                        // Who cannot be told looks again in time.
-                        me.look_later(key).ok();
+                        // On an error the name is revalidated when its TTL expires.
+                        me.forget_listing_of(key).ok();
                     }
                 }
             }),
@@ -78,23 +78,23 @@ impl Filesystem {
         });
     }
 
-    /// What is at a key is to be looked at again.
-    pub(crate) fn look_later(&self, key: &ObjectKey) -> Result<()> {
-        if let Some(known) = self.known_way(key)? {
+    /// Forgets the listing of a key's directory, so that the key is looked up again.
+    pub(crate) fn forget_listing_of(&self, key: &ObjectKey) -> Result<()> {
+        if let Some(known) = self.known_path(key)? {
             self.directories.get(known.dir).forget();
         }
         Ok(())
     }
 
-    /// An object that was renamed is gone from its old key: who looked there before saw what has left.
-    fn has_left(&self, object: &ObjectRef) -> Result<()> {
-        let Some(Known { dir, next: Some(name), is_last: true }) = self.known_way(&object.key)? else {
+    /// Handles the removal of a renamed object from its old key. An earlier listing may still show it there.
+    fn forget_moved_object(&self, object: &ObjectRef) -> Result<()> {
+        let Some(KnownPath { dir, next: Some(name), is_last: true }) = self.known_path(&object.key)? else {
             return Ok(());
         };
         drop(self.changes.begin(dir, &name));
-        // A file that was being made there when the last mount died is gone, and so is one whose rename the names lost and the
-        // journal did not. The look under way does not count for its name: the directory is looked at again.
-        let local = self.names.lookup(dir, &self.shown_name(dir, &name)?)?;
+        // A file that was being created at the name when the last mount ended is gone. So is a file whose rename is in the
+        // journal but not in the names. A look under way may be from before the removal, so the directory is listed again.
+        let local = self.names.lookup(dir, &self.visible_name(dir, &name)?)?;
         let is_gone = |local: &Inode| local.object().is_none_or(|known| known.etag == object.etag);
         if local.is_some_and(|local| is_gone(&local) && !self.is_open(local.ino)) {
             self.directories.get(dir).forget();
@@ -102,16 +102,20 @@ impl Filesystem {
         Ok(())
     }
 
-    /// An object has another tag where it was moved to.
-    fn has_moved(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<()> {
-        let inode = match self.layout.owner(key) {
+    /// Records the new etag of an object at the key to which it was moved.
+    fn update_moved_etag(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<()> {
+        let inode = match self.layout.content_owner(key) {
             Some(ino) => Some(self.names.inode(ino)?),
             None => self.known_object(key)?,
         };
         let Some(inode) = inode else { return Ok(()) };
         let lies_there = |extent: &Extent| {
             extent.object.etag == *given
-                && extent.object.key.as_ref().map_or(self.layout.owner(key).is_none(), |own| own == key)
+                && extent
+                    .object
+                    .key
+                    .as_ref()
+                    .map_or(self.layout.content_owner(key).is_none(), |own| own == key)
         };
         let with_tag = |extent: &Extent| match lies_there(extent) {
             true => {
@@ -127,56 +131,58 @@ impl Filesystem {
         let base = inode.object().map(|object| object.etag.clone());
         let content = stored.iter().map(with_tag).collect();
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
-        self.references.has_tag(ino, given, there);
-        self.blocks.has_tag(ino, given, there);
+        self.references.change_etag(ino, given, there);
+        self.blocks.retag(ino, given, there);
         match self.files.get(ino) {
             Some(file) => file.repin(|| self.pin_of(ino)),
             None => Ok(()),
         }
     }
 
-    /// What a key leads to, as far as it is known: a file, or the directory whose marker it is.
+    /// Returns the known inode of a key: a file, or the directory whose marker it is.
     fn known_object(&self, key: &ObjectKey) -> Result<Option<Inode>> {
-        let Some(known) = self.known_way(key)?.filter(|known| known.is_last) else { return Ok(None) };
+        let Some(known) = self.known_path(key)?.filter(|known| known.is_last) else { return Ok(None) };
         match known.next {
-            Some(name) => Ok(self.names.lookup(known.dir, &self.shown_name(known.dir, &name)?)?),
+            Some(name) => Ok(self.names.lookup(known.dir, &self.visible_name(known.dir, &name)?)?),
             None => Ok(Some(self.names.inode(known.dir)?)),
         }
     }
 
-    /// Whether an object is the file that its key leads to, by what its headers say.
-    fn knows(&self, key: &ObjectKey, found: &ObjectMeta) -> Result<bool> {
+    /// Returns whether an object belongs to the file at its key, judged by its headers.
+    fn is_known_object(&self, key: &ObjectKey, found: &ObjectMeta) -> Result<bool> {
         let inode = self.known_object(key)?;
-        Ok(inode.is_some_and(|inode| headers::are_of(&inode, found)))
+        Ok(inode.is_some_and(|inode| headers::matches_inode(&inode, found)))
     }
 
-    /// What a mount that ended had renamed goes on moving.
+    /// Resumes moves that an earlier mount did not complete.
     pub(crate) fn resume_moves(&self) -> Result<()> {
         let Some(mover) = &self.mover else { return Ok(()) };
-        self.rename_again(&mover.pending())?;
+        self.replay_renames(&mover.pending())?;
         mover.resume();
         Ok(())
     }
 
-    /// What the journal of moves says was renamed has its new name, also where the loss of power took that from the names: the
-    /// bucket shows it there, and knows neither further names nor extended attributes.
-    fn rename_again(&self, renamed: &[Renamed]) -> Result<()> {
+    /// Applies renames of the move journal that a power loss removed from the names. The bucket shows the objects at their new
+    /// keys, but has neither additional links nor extended attributes.
+    fn replay_renames(&self, renamed: &[Renamed]) -> Result<()> {
         for Renamed { from, to, etag } in renamed {
-            let (Some(from), Some(to)) = (self.place_of(from)?, self.place_of(to)?) else { continue };
+            let (Some(from), Some(to)) = (self.dentry_of_key(from)?, self.dentry_of_key(to)?) else {
+                continue;
+            };
             let Some(inode) = self.names.lookup(from.0, &from.1)? else { continue };
-            let is_it = match etag {
+            let is_same = match etag {
                 Some(etag) => inode.object().is_some_and(|object| object.etag == *etag),
-                // One that was made since has nothing in it yet.
+                // A directory that was created since is still empty.
                 None => inode.object().is_some() || !self.names.entries(inode.ino, None, 1)?.is_empty(),
             };
             let op = match self.names.entry(to.0, &to.1)? {
-                _ if !is_it => continue,
+                _ if !is_same => continue,
                 None => Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
-                // The key was handed on to another of its names.
+                // The key was passed to another link of the same file.
                 Some(entry) if entry.ino == inode.ino => {
                     Op::HandOn { ino: inode.ino, parent: to.0, name: to.1 }
                 }
-                // Names that lost the rename lost all that came after it: what they have there is what it replaced.
+                // If the rename was lost, later changes were lost too: the entry is the one that the rename replaced.
                 Some(entry) if self.may_replace(&inode, entry)? => {
                     Op::Rename { from, to, how: RenameHow::Replace, keep: false }
                 }
@@ -187,51 +193,51 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether a rename may replace an entry by an inode: a file by a file, an empty directory by a directory.
+    /// Returns whether a rename to an entry may replace it: a file replaces a file, a directory an empty directory.
     fn may_replace(&self, inode: &Inode, entry: Dentry) -> Result<bool> {
         let is_directory = entry.kind == Kind::Directory;
         let is_empty = !is_directory || self.names.entries(entry.ino, None, 1)?.is_empty();
         Ok(inode.is_dir() == is_directory && is_empty)
     }
 
-    /// The name of a key, or of what keys begin with, if the way there is known.
-    fn place_of(&self, text: &[u8]) -> Result<Option<(Ino, Name)>> {
+    /// Returns the directory and name for a key or key prefix, if all directories above are known.
+    fn dentry_of_key(&self, text: &[u8]) -> Result<Option<(Ino, Name)>> {
         let Ok(key) = ObjectKey::new(text.strip_suffix(b"/").unwrap_or(text).to_vec()) else {
             return Ok(None);
         };
-        let known = self.known_way(&key)?.filter(|known| known.is_last);
+        let known = self.known_path(&key)?.filter(|known| known.is_last);
         Ok(known.and_then(|known| Some((known.dir, known.next?))))
     }
 
-    /// Returns when what was renamed so far survives the loss of power.
-    pub(crate) async fn moves_are_safe(&self) -> Result<()> {
+    /// Waits until the renames made so far survive a power loss.
+    pub(crate) async fn sync_move_journal(&self) -> Result<()> {
         match &self.mover {
             Some(mover) => Ok(mover.sync_journal().await?),
             None => Ok(()),
         }
     }
 
-    /// Returns when what was renamed lies in the bucket where it shows here, or could not be moved there for now. A mount that
-    /// only reads moves nothing.
+    /// Waits until each renamed object is at its new key in the bucket, or could not be moved there for now. A read-only mount
+    /// moves nothing and does not wait.
     pub async fn moves_rest(&self) {
-        if let Some(mover) = self.moving() {
+        if let Some(mover) = self.active_mover() {
             mover.rests().await;
         }
     }
 
-    /// Returns when everything that was renamed lies in the bucket where it shows here.
+    /// Waits until each renamed object is at its new key in the bucket.
     pub async fn moves_end(&self) {
-        if let Some(mover) = self.moving() {
+        if let Some(mover) = self.active_mover() {
             mover.arrived().await;
         }
     }
 
-    /// Who moves objects here.
-    fn moving(&self) -> Option<&Mover> {
+    /// Returns the mover if this mount moves objects.
+    fn active_mover(&self) -> Option<&Mover> {
         self.mover.as_deref().filter(|_| !self.config.read_only)
     }
 
-    /// How many bytes of the journal of moves survive the loss of power: for simulators, which take the rest away.
+    /// Returns the length of the move journal that survives a power loss, in bytes. Simulators discard the rest.
     pub fn moves_synced_bytes(&self) -> u64 {
         self.mover.as_ref().map_or(0, |mover| mover.synced())
     }

@@ -1,35 +1,39 @@
-//! The name of the file that a conflict makes beside another.
+//! The name of the additional file that a conflict creates.
 
 use store::names::NAME_BYTES_MAX;
 use store::{InvalidKey, ObjectKey, Timestamp};
 
-/// A longer ending after the last dot is part of the name, and no extension.
+/// Maximum length of an extension with its dot. A longer part after the last dot belongs to the stem.
 const EXTENSION_BYTES_MAX: usize = 16;
 
-/// The key of a file beside the one with this key.
-pub(super) fn key_beside(key: &ObjectKey, at: Timestamp, unique: u64) -> Result<ObjectKey, InvalidKey> {
+/// Returns the key of the additional file, in the same directory as `key`.
+pub(super) fn conflict_copy_key(
+    key: &ObjectKey,
+    at: Timestamp,
+    unique: u64,
+) -> Result<ObjectKey, InvalidKey> {
     let key = key.as_bytes();
     let (dir, name) = key.split_at(key.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1));
-    ObjectKey::new([dir, &beside(name, at, unique)].concat())
+    ObjectKey::new([dir, &conflict_copy_name(name, at, unique)].concat())
 }
 
-/// `report.odt` becomes `report.conflict-20260131-235959-1a2b3c4d.odt`: when the conflict was found (UTC), and eight random
-/// hexadecimal digits. What is too long is cut before that.
-fn beside(name: &[u8], at: Timestamp, unique: u64) -> Vec<u8> {
+/// Returns the name of the additional file: `report.odt` becomes `report.conflict-20260131-235959-1a2b3c4d.odt`, with the time
+/// of the conflict (UTC) and eight random hexadecimal digits. A stem that is too long is cut.
+fn conflict_copy_name(name: &[u8], at: Timestamp, unique: u64) -> Vec<u8> {
     let (stem, extension) = split(name);
     let mark = format!(".conflict-{}-{:08x}", date(at), unique as u32);
     let room = NAME_BYTES_MAX - mark.len() - extension.len();
     [&stem[..cut(stem, room)], mark.as_bytes(), extension].concat()
 }
 
-/// At the last dot, unless that is the first byte.
+/// Splits a name at the last dot, unless that is the first byte.
 fn split(name: &[u8]) -> (&[u8], &[u8]) {
     let dot = name.iter().rposition(|byte| *byte == b'.');
     let dot = dot.filter(|at| *at > 0 && (2..=EXTENSION_BYTES_MAX).contains(&(name.len() - at)));
     name.split_at(dot.unwrap_or(name.len()))
 }
 
-/// Where at most `room` bytes end, between two characters where it is text.
+/// Returns the length to which to cut a stem: at most `room` bytes, and between characters if the stem is UTF-8.
 fn cut(stem: &[u8], room: usize) -> usize {
     let is_inside = |at: &usize| stem.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
     match std::str::from_utf8(stem) {
@@ -49,8 +53,12 @@ mod tests {
     use super::*;
 
     fn of(name: &str) -> String {
-        String::from_utf8(beside(name.as_bytes(), Timestamp::from_secs(1_769_903_999, 0), 0x9_1a2b_3c4d))
-            .unwrap()
+        String::from_utf8(conflict_copy_name(
+            name.as_bytes(),
+            Timestamp::from_secs(1_769_903_999, 0),
+            0x9_1a2b_3c4d,
+        ))
+        .unwrap()
     }
 
     #[test]
@@ -63,11 +71,11 @@ mod tests {
     }
 
     #[test]
-    fn it_is_in_the_same_directory() {
+    fn the_copy_is_in_the_same_directory() {
         let key = |text: &str| ObjectKey::try_from(text).unwrap();
-        let there = key_beside(&key("a.b/c"), Timestamp(0), 1).unwrap();
+        let there = conflict_copy_key(&key("a.b/c"), Timestamp(0), 1).unwrap();
         assert_eq!(there, key("a.b/c.conflict-19700101-000000-00000001"));
-        assert!(key_beside(&key(&format!("{}/c", "a/".repeat(510))), Timestamp(0), 1).is_err());
+        assert!(conflict_copy_key(&key(&format!("{}/c", "a/".repeat(510))), Timestamp(0), 1).is_err());
     }
 
     #[test]

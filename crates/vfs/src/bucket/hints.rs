@@ -1,0 +1,260 @@
+//! Hints: reports of event sources and other clients that objects changed.
+//!
+//! Decides what each hint requires. Most hints confirm known state, or are about names that nothing here depends on. The other
+//! keys are looked up. If there are too many, their directories are marked stale instead, and listed on the next lookup.
+//!
+//! Invariant: a hint is not trusted. A hint that differs from the known state leads to a lookup or marks a directory stale. So
+//! late, repeated and reordered hints do no harm, if at least one hint follows the last change.
+
+use futures_util::{StreamExt as _, stream};
+use meta::{Ino, Inode, Kind, Name};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef};
+
+use crate::bucket::headers;
+use crate::bucket::observe::KnownPath;
+use crate::names::invalidation::Invalidation;
+use crate::{Filesystem, Result};
+
+/// Maximum objects to look up for hints that arrive together. For more it is cheaper to list, and only directories that are
+/// used.
+const LOOKS_MAX: usize = 128;
+/// Maximum concurrent lookups.
+const LOOKS_AT_ONCE: usize = 32;
+/// Maximum wait until a change of the object by this mount has ended.
+const SETTLED_WITHIN: Duration = Duration::from_secs(1);
+/// Inodes in the kernel to invalidate at once.
+const BATCH: usize = 1024;
+
+/// A report that an object of the bucket changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    /// The object's full key.
+    pub key: ObjectKey,
+    /// The reported state.
+    pub says: Says,
+}
+
+/// The state of an object that a hint reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Says {
+    /// The object exists, with these properties.
+    Stored {
+        /// The etag.
+        etag: Option<ETag>,
+        /// Length in bytes.
+        size_bytes: Option<u64>,
+        /// All of its user metadata.
+        user: Option<BTreeMap<String, String>>,
+    },
+    /// The object was removed.
+    Removed,
+    /// The object was changed in some way.
+    Changed,
+}
+
+/// The action that a hint requires.
+enum HintAction {
+    Ignore,
+    /// Lookups will ask the bucket anyway, but the kernel may have cached an old answer.
+    Invalidate,
+    Look,
+}
+
+impl Filesystem {
+    /// Processes hints. When this returns, programs see the reported changes, or the next lookup asks the bucket. Hints about
+    /// names that nothing here depends on are free. Other hints that differ from the known state cost one request each, unless
+    /// they are too many. Does nothing in a volume named by inode, where keys have no names.
+    pub async fn hear(&self, hints: Vec<Hint>) -> Result<()> {
+        let (mut wanted, mut news) = (Vec::new(), Vec::new());
+        for hint in merge_by_key(hints) {
+            match self.action_for(&hint)? {
+                HintAction::Ignore => {}
+                HintAction::Invalidate => self.invalidate_key(&hint.key, &mut news)?,
+                HintAction::Look => wanted.push(hint),
+            }
+        }
+        let unresolved = match wanted.len() <= LOOKS_MAX {
+            true => self.look_up_all(wanted, &mut news).await,
+            false => wanted,
+        };
+        let mut done = BTreeSet::new();
+        for hint in &unresolved {
+            self.mark_stale(hint, &mut done, &mut news)?;
+        }
+        self.invalidations.deliver_patiently(&news).await;
+        Ok(())
+    }
+
+    /// Marks everything seen until now as stale, because hints may have been lost.
+    pub async fn doubt_everything(&self) {
+        self.directories.mark_all_stale(self.moment());
+        self.metadata_cache.forget_all();
+        let mut after = None;
+        while let Some((last, news)) = self.invalidations_after(after, push_invalidations) {
+            after = Some(last);
+            self.invalidations.deliver_patiently(&news).await;
+        }
+    }
+
+    /// Returns what a front end must drop after an [`Invalidation::Everything`]: attributes, data and names of a bounded number
+    /// of the inodes that front ends hold, starting after `after`. Also returns the last of these inodes, to continue from.
+    pub fn everything_held(&self, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
+        self.invalidations_after(after, |inode, news| {
+            push_invalidations(inode, news);
+            news.push(Invalidation::Inode(inode.ino));
+        })
+    }
+
+    fn invalidations_after(
+        &self,
+        after: Option<Ino>,
+        invalidate: impl Fn(&Inode, &mut Vec<Invalidation>),
+    ) -> Option<(Ino, Vec<Invalidation>)> {
+        let held = self.references.after(after, BATCH);
+        let last = *held.last()?;
+        let mut news = Vec::with_capacity(3 * held.len());
+        let inodes = self.names.inodes(&held).unwrap_or_default();
+        for (ino, inode) in held.iter().zip(inodes.into_iter().chain(std::iter::repeat(None))) {
+            match inode {
+                Some(inode) => invalidate(&inode, &mut news),
+                // The inode is gone. A program that still has its name looks it up again.
+                None => news.push(Invalidation::Inode(*ino)),
+            }
+        }
+        Some((last, news))
+    }
+
+    fn action_for(&self, hint: &Hint) -> Result<HintAction> {
+        let Some(path) = self.known_path(&hint.key)? else { return Ok(HintAction::Ignore) };
+        // The key is the marker of a known directory.
+        let Some(name) = &path.next else { return Ok(HintAction::Look) };
+        let shown = self.visible_name_of(&path, name)?;
+        let known = self.names.lookup(path.dir, &shown)?;
+        if path.is_last && known.as_ref().is_some_and(|inode| self.confirms_known_state(inode, hint)) {
+            return Ok(HintAction::Ignore);
+        }
+        // A listing under way may have been requested before this change.
+        self.directories.note_change(path.dir);
+        let Some(inode) = known else {
+            // An unknown name matters only if a listing says that it does not exist.
+            let is_news = hint.says != Says::Removed && self.is_listed(path.dir, name)?;
+            return Ok(if is_news { HintAction::Look } else { HintAction::Ignore });
+        };
+        self.metadata_cache.forget(inode.ino);
+        let is_trusted = self.is_trusted(path.dir, inode.observed_at) || self.is_listed(path.dir, name)?;
+        let is_open = self.files.get(inode.ino).is_some();
+        Ok(if is_trusted || is_open { HintAction::Look } else { HintAction::Invalidate })
+    }
+
+    /// Returns whether a hint confirms the known state. Most hints report changes made by this mount.
+    fn confirms_known_state(&self, inode: &Inode, hint: &Hint) -> bool {
+        let Says::Stored { etag: Some(etag), size_bytes, user } = &hint.says else { return false };
+        let Some(object) = inode.object().filter(|object| object.etag == *etag) else { return false };
+        if size_bytes.is_some_and(|size_bytes| size_bytes != inode.size_bytes) {
+            return false;
+        }
+        if !self.reads_headers {
+            // The object's metadata may have changed. It is read again when needed.
+            self.metadata_cache.forget(inode.ino);
+            return true;
+        }
+        let Some(user) = user.clone().filter(|_| inode.exact) else { return false };
+        let last_modified = object.last_modified;
+        let object = ObjectRef { last_modified, ..ObjectRef::new(hint.key.clone(), etag.clone()) };
+        let attributes = Attributes { user, ..Attributes::default() };
+        let meta = ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: None };
+        let said = headers::observed(&meta, false, &self.defaults, inode.observed_at);
+        (said.kind, said.mode, said.uid, said.gid, said.mtime)
+            == (inode.kind, inode.mode, inode.uid, inode.gid, inode.mtime)
+    }
+
+    /// Looks up the keys of hints. Returns the hints whose keys the bucket did not answer for.
+    async fn look_up_all(&self, hints: Vec<Hint>, news: &mut Vec<Invalidation>) -> Vec<Hint> {
+        let look = |hint: Hint| async move { (self.look_up_once_settled(&hint).await, hint) };
+        let mut looks = stream::iter(hints.into_iter().map(look)).buffer_unordered(LOOKS_AT_ONCE);
+        let mut unanswered = Vec::new();
+        while let Some((seen, hint)) = looks.next().await {
+            match seen {
+                Ok(more) => news.extend(more),
+                Err(error) => {
+                    tracing::debug!(key = %hint.key, %error, "cannot look up a hinted key; the next lookup asks the bucket");
+                    unanswered.push(hint);
+                }
+            }
+        }
+        unanswered
+    }
+
+    /// Waits for this mount's own change of the key before looking it up. A hint may arrive before the answer to the request
+    /// that it reports; after that answer no lookup is needed.
+    async fn look_up_once_settled(&self, hint: &Hint) -> Result<Vec<Invalidation>> {
+        drop(tokio::time::timeout(SETTLED_WITHIN, self.claims.claim(&hint.key)).await);
+        match self.action_for(hint)? {
+            HintAction::Look => self.look_up(&hint.key).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Marks the directory of a hinted key as stale, so that the next lookup asks the bucket.
+    fn mark_stale(&self, hint: &Hint, done: &mut BTreeSet<Ino>, news: &mut Vec<Invalidation>) -> Result<()> {
+        let Some(path) = self.known_path(&hint.key)? else { return Ok(()) };
+        self.invalidate_key(&hint.key, news)?;
+        let mut dir = path.dir;
+        loop {
+            let now = self.moment();
+            if done.insert(dir) {
+                self.directories.mark_stale(dir, now);
+                news.push(Invalidation::Attributes(dir));
+            }
+            // A directory may have been removed together with its last object.
+            match self.names.inode(dir)?.home {
+                Some((above, _)) if !matches!(hint.says, Says::Stored { .. }) => dir = above,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Adds invalidations of what kernels know under a key's name.
+    fn invalidate_key(&self, key: &ObjectKey, news: &mut Vec<Invalidation>) -> Result<()> {
+        let Some(path) = self.known_path(key)? else { return Ok(()) };
+        let Some(name) = &path.next else { return Ok(()) };
+        let shown = self.visible_name_of(&path, name)?;
+        match self.names.lookup(path.dir, &shown)? {
+            Some(inode) => push_invalidations(&inode, news),
+            None => news.push(Invalidation::entry(path.dir, shown.as_bytes())),
+        }
+        Ok(())
+    }
+
+    /// Returns the visible name for the next component of a key. An object that shares its name with a directory has an escaped
+    /// name.
+    fn visible_name_of(&self, path: &KnownPath, name: &Name) -> Result<Name> {
+        if path.is_last { self.visible_name(path.dir, name) } else { Ok(name.clone()) }
+    }
+}
+
+/// Adds invalidations for an inode. A directory's name stays: programs may be in it, and a request for its attributes tells
+/// whether it exists.
+fn push_invalidations(inode: &Inode, news: &mut Vec<Invalidation>) {
+    if let Some((dir, name)) = inode.home.as_ref().filter(|_| inode.kind != Kind::Directory) {
+        news.push(Invalidation::entry(*dir, name.as_bytes()));
+    }
+    news.push(Invalidation::Attributes(inode.ino));
+}
+
+/// Merges hints into one for each key. Contradicting hints become `Changed`.
+fn merge_by_key(hints: Vec<Hint>) -> impl Iterator<Item = Hint> {
+    let mut by_key = BTreeMap::<ObjectKey, Says>::new();
+    for Hint { key, says } in hints {
+        match by_key.get_mut(&key) {
+            Some(before) if *before != says => *before = Says::Changed,
+            Some(_) => {}
+            None => {
+                by_key.insert(key, says);
+            }
+        }
+    }
+    by_key.into_iter().map(|(key, says)| Hint { key, says })
+}

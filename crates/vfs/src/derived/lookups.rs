@@ -1,0 +1,161 @@
+//! Lookups in derived directories.
+
+use meta::{Ino, Inode, Name};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::nodes::{DentryKey, DerivedDirectories};
+use super::{Derived, DerivedEntry, is_derived};
+use crate::filesystem::name;
+use crate::{Attr, Error, Filesystem, Result};
+
+/// The entry under a name of a derived directory.
+#[derive(Debug)]
+pub(super) enum Target {
+    Directory,
+    File(Box<Inode>),
+}
+
+impl Filesystem {
+    /// Shows a tree of derived directories: under a name in the root that listings leave out, or, if `at` is `None`, in place
+    /// of all other names. Called once, before the file system is used. The top directory has the mode `top_mode` if given, or
+    /// else the default mode of directories.
+    ///
+    /// # Errors
+    /// EIO in a volume named by inode, which has no views. EBUSY if derived directories are shown already.
+    pub fn derive(&self, at: Option<&[u8]>, tree: Arc<dyn Derived>, top_mode: Option<u16>) -> Result<()> {
+        let at = at.map(name).transpose()?;
+        if !self.layout.follows_paths() {
+            return Err(Error::Volume(
+                "says that it is named by inode: views need a volume named by path".into(),
+            ));
+        }
+        let derivation = DerivedDirectories::new(tree, at, top_mode, self.now());
+        self.derived
+            .set(derivation)
+            .map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
+    }
+
+    /// Returns the derived directories if an inode is one of them.
+    pub(crate) fn derived_at(&self, ino: Ino) -> Option<&DerivedDirectories> {
+        self.derived.get().filter(|views| is_derived(ino) || ino == views.root)
+    }
+
+    /// Returns whether a name in a directory is that of the derived directories. They hide any other entry with this name.
+    pub(crate) fn is_derived_name(&self, parent: Ino, name: &[u8]) -> bool {
+        parent == Ino::ROOT
+            && self
+                .derived
+                .get()
+                .is_some_and(|views| views.at.as_ref().is_some_and(|at| at.as_bytes() == name))
+    }
+
+    /// Returns whether an inode is a derived directory, including the root if it is one.
+    pub(crate) fn is_derived_directory(&self, ino: Ino) -> bool {
+        self.derived_at(ino).is_some()
+    }
+
+    /// Returns an error for changes of attributes, which derived directories do not store.
+    pub(crate) fn check_not_derived_directory(&self, ino: Ino) -> Result<()> {
+        match self.is_derived_directory(ino) {
+            true => Err(Error::new(libc::EPERM, "cannot change the attributes of a directory of a view")),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) async fn lookup_derived(
+        &self,
+        views: &DerivedDirectories,
+        parent: Ino,
+        name: Name,
+    ) -> Result<Attr> {
+        if parent == Ino::ROOT && views.root != Ino::ROOT {
+            return Ok(views.attr(views.root, &self.defaults));
+        }
+        let place = (parent, name);
+        loop {
+            match self.resolve_derived(views, &place).await?.ok_or(Error::NOT_FOUND)? {
+                Target::Directory => return Ok(views.attr(views.refer(place), &self.defaults)),
+                Target::File(inode) => {
+                    let inode = self.with_exact_attributes(*inode).await?;
+                    if self.refer_shown(views, inode.ino, &place) {
+                        return Ok(self.attr(inode));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds a kernel reference to a file found in a derived directory. Returns false if the file was evicted meanwhile.
+    pub(super) fn refer_shown(&self, views: &DerivedDirectories, ino: Ino, place: &DentryKey) -> bool {
+        let is_referred = self.refer(ino);
+        if is_referred {
+            views.record_shown(ino, place.clone());
+        }
+        is_referred
+    }
+
+    /// Returns the entry under a name.
+    pub(super) async fn resolve_derived(
+        &self,
+        views: &DerivedDirectories,
+        place: &DentryKey,
+    ) -> Result<Option<Target>> {
+        let path = views.path_of((place.0, &place.1))?;
+        let asked_at = self.moment();
+        match views.tree.find(&path).await? {
+            Some(DerivedEntry::Directory) => Ok(Some(Target::Directory)),
+            Some(DerivedEntry::File(file)) => {
+                let inode = self.resolve_reported(&[&file], asked_at).await?.pop().flatten();
+                views.created.remove(place);
+                Ok(inode.map(|inode| Target::File(Box::new(inode))))
+            }
+            None => Ok(self.created_file(views, place)?.map(|inode| Target::File(Box::new(inode)))),
+        }
+    }
+
+    /// Returns a file that was created here and that the view does not know yet.
+    pub(super) fn created_file(
+        &self,
+        views: &DerivedDirectories,
+        place: &DentryKey,
+    ) -> Result<Option<Inode>> {
+        let Some(ino) = views.created.get(place) else { return Ok(None) };
+        let inode = self.names.inodes(&[ino])?.pop().flatten();
+        let Some(inode) = inode.filter(|inode| inode.home.is_some()) else {
+            views.created.remove(place);
+            return Ok(None);
+        };
+        let is_stored = inode.object().is_some() && !self.has_unpublished_writes(ino);
+        let recency = || views.path(place.0).map_or(Duration::ZERO, |path| views.tree.recency(&path));
+        if is_stored && !views.created.is_pending(place, self.moment(), recency()) {
+            return Ok(None);
+        }
+        Ok(Some(inode))
+    }
+
+    /// Returns a file that was found in a view, if the view still shows it.
+    pub(crate) async fn revalidate_shown(&self, ino: Ino) -> Result<Option<Inode>> {
+        let Some(views) = self.derived.get() else { return Ok(None) };
+        let Some(place) = views.shown_at(ino) else { return Ok(None) };
+        match self.resolve_derived(views, &place).await {
+            Ok(Some(Target::File(inode))) if inode.ino == ino => {
+                Ok(Some(self.with_exact_attributes(*inode).await?))
+            }
+            Ok(_) | Err(Error::Errno { errno: libc::ENOENT, .. }) => {
+                views.forget_file(ino);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the attributes of a derived directory.
+    pub(crate) async fn derived_attr(&self, views: &DerivedDirectories, ino: Ino) -> Result<Attr> {
+        let path = views.path(ino)?;
+        if !path.is_empty() && !matches!(views.tree.find(&path).await?, Some(DerivedEntry::Directory)) {
+            return Err(Error::NOT_FOUND);
+        }
+        Ok(views.attr(ino, &self.defaults))
+    }
+}
