@@ -223,7 +223,7 @@ fn number(text: &str) -> Result<u64, Failure> {
     text.trim().parse().map_err(|_| Failure::nonsense(format!("'{text}' instead of a number")))
 }
 
-/// Parses an ISO 8601 time, rounded to whole seconds, so that a listing and a HEAD return equal times.
+/// Parses an ISO 8601 time, truncated to whole seconds, so that a listing and a HEAD return equal times.
 pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let moment = usual_moment(text.as_bytes()).or_else(|| text.parse().ok())?;
