@@ -1,4 +1,4 @@
-//! What a listing costs the S3 client: CPU per object, from the socket to the page, of pages as S3 writes them.
+//! Measures the S3 client's CPU time per object of a listing, from the socket to the page, with pages like S3's.
 //!
 //! ```text
 //! cargo run --release -p store --example list_cost
@@ -18,7 +18,7 @@ const ROUNDS: usize = 7;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The client has one thread, and the server another, so that what the first one takes is the client's.
+/// Runs the client and the server on one thread each, so that the CPU time of the first thread is the client's.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -52,7 +52,7 @@ async fn list(bucket: &dyn ObjectStore) -> Outcome {
     Ok(())
 }
 
-/// Whatever a connection asks for, it gets the page; or its head, where it asks for no more.
+/// Serves a connection: responds to every request with the page, or with its head for HEAD.
 fn serve(connection: TcpStream) -> std::io::Result<()> {
     let page = page();
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", page.len());
@@ -89,7 +89,7 @@ fn page() -> String {
     page
 }
 
-/// CPU time this thread has used.
+/// Returns the CPU time of this thread.
 fn cpu_of_thread() -> Outcome<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(Duration::from_nanos(stat.split(' ').next().unwrap_or_default().parse()?))

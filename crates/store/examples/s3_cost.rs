@@ -1,4 +1,4 @@
-//! What the S3 client costs: CPU per small request and per GiB, against a MinIO of its own.
+//! Measures the S3 client's CPU time per small request and per GiB, against a MinIO of its own.
 //!
 //! ```text
 //! cargo run --release -p store --example s3_cost
@@ -90,7 +90,7 @@ fn key(at: usize) -> Result<ObjectKey, InvalidKey> {
     ObjectKey::try_from(format!("dir/object-{at}").as_str())
 }
 
-/// CPU time of this process for `count` operations, some of them at once, each a task of its own.
+/// Returns the CPU time of this process for `count` operations, which run concurrently in tasks.
 async fn cost<F: Future<Output = Outcome> + Send + 'static>(
     count: usize,
     at_once: usize,
@@ -106,7 +106,7 @@ async fn cost<F: Future<Output = Outcome> + Send + 'static>(
     Ok(cpu_time()? - before)
 }
 
-/// User and system time of this process so far, from `/proc/self/stat` in ticks of 10 ms.
+/// Returns the user and system time of this process, from `/proc/self/stat` in ticks of 10 ms.
 fn cpu_time() -> Outcome<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit_once(") ").ok_or("no such process")?.1.split(' ').collect();

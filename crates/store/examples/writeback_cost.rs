@@ -1,5 +1,5 @@
-//! What the write-back log costs: rate until the bucket has everything, and CPU per GiB, with and without the log by turns,
-//! against a MinIO of its own.
+//! Measures the cost of the write-back log: throughput until the bucket has everything, and CPU time per GiB, alternately
+//! with and without the log, against a MinIO of its own.
 //!
 //! ```text
 //! cargo run --release -p store --example writeback_cost [ROUNDS]
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 const PART_BYTES: usize = 8 << 20;
 const PARTS: usize = 32;
-/// Parts of one object that a writer has under way, as a stream of `vfs` does.
+/// Parts of an object that a writer has in flight, like a stream of `vfs`.
 const PARTS_AT_ONCE: usize = 3;
 const BIG_OBJECTS: usize = 8;
 const SMALL_BYTES: usize = 64 << 10;
@@ -70,7 +70,7 @@ async fn main() -> Outcome {
     Ok(())
 }
 
-/// The time until the bucket has everything, and the CPU seconds per GiB.
+/// Returns the time until the bucket has everything, and the CPU seconds per GiB.
 async fn measure(
     bucket: &Arc<dyn ObjectStore>,
     log: Option<&std::path::Path>,

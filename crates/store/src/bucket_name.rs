@@ -1,9 +1,9 @@
-//! Which names a bucket may have, and what is said of those that cannot be.
+//! Rules for bucket names, and the errors of calls that create and remove buckets.
 
 use crate::{Result, StoreError};
 
-/// Refuses what S3 refuses as the name of a general purpose bucket (S3 User Guide, "Bucket naming rules"): 3 to
-/// 63 lower-case letters, digits, `-` and single `.`, beginning and ending with a letter or digit.
+/// Checks a name by S3's rules for general purpose buckets (S3 User Guide, "Bucket naming rules"): 3 to 63
+/// lower-case letters, digits, `-` and single `.`, beginning and ending with a letter or digit.
 pub fn check(name: &str) -> Result<()> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let outer = |byte: Option<&u8>| byte.is_some_and(|byte| inner(*byte) && byte.is_ascii_alphanumeric());
@@ -20,12 +20,12 @@ pub fn check(name: &str) -> Result<()> {
     Err(StoreError::Invalid(format!("{rule}; '{}' is none", name.escape_debug())))
 }
 
-/// The refusal of a second bucket of the same name.
+/// Returns the error for creating a bucket that exists.
 pub fn exists(name: &str) -> StoreError {
     StoreError::BucketState { bucket: name.to_owned(), reason: "it exists already".to_owned() }
 }
 
-/// The refusal to remove a bucket that holds objects.
+/// Returns the error for removing a bucket that holds objects.
 pub fn not_empty(name: &str) -> StoreError {
     StoreError::BucketState { bucket: name.to_owned(), reason: "it still holds objects".to_owned() }
 }

@@ -1,9 +1,9 @@
-//! Which bytes a ranged read returns.
+//! Checks of byte ranges against the size of an object.
 
 use crate::{ObjectKey, Result, StoreError};
 use std::ops::Range;
 
-/// The range cut to an object of `size_bytes`; one that begins at or beyond the end is `InvalidRange`.
+/// Cuts a range to an object of `size_bytes`; a range that begins at or beyond the end is `InvalidRange`.
 pub fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     if range.start >= size_bytes {
         return Err(StoreError::InvalidRange(key.clone()));
@@ -14,7 +14,7 @@ pub fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Ran
     Ok(range.start..range.end.min(size_bytes))
 }
 
-/// The range of a part copy, which must lie inside the source.
+/// Checks the range of a part copy, which must lie inside the source.
 pub fn inside(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     if range.end > size_bytes {
         return Err(StoreError::InvalidRange(key.clone()));

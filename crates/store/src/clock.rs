@@ -1,7 +1,7 @@
 //! Time and randomness as arguments.
 //!
-//! Nothing below the front ends reads the machine's clock or draws a random number by itself; it is handed a
-//! [`Clock`] and an [`Entropy`], so that one seed is one world (`sim`).
+//! Code below the front ends never reads the machine's clock or draws a random number itself: callers pass a
+//! [`Clock`] and an [`Entropy`], so that a seed reproduces a simulation (`sim`) exactly.
 
 use aws_lc_rs::hmac;
 use std::fmt;
@@ -14,39 +14,39 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// From seconds and nanoseconds, clamped to what fits.
+    /// Makes a timestamp of seconds and nanoseconds, clamped to the range of the type.
     pub fn from_secs(secs: i64, nanos: u32) -> Self {
         let total = i128::from(secs) * 1_000_000_000 + i128::from(nanos);
         Self(total.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
     }
 
-    /// Whole seconds, rounded down.
+    /// Returns whole seconds, rounded down.
     pub fn secs(self) -> i64 {
         self.0.div_euclid(1_000_000_000)
     }
 
-    /// The nanoseconds beyond [`Timestamp::secs`], below 1,000,000,000.
+    /// Returns the nanoseconds beyond [`Timestamp::secs`], below 1,000,000,000.
     pub fn subsec_nanos(self) -> u32 {
         self.0.rem_euclid(1_000_000_000) as u32
     }
 
-    /// How long `earlier` lies before this moment; zero if it does not.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// The moment so long after this one, clamped to what fits.
+    /// Adds a duration, clamped to the range of the type.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
     }
 
-    /// This moment as the standard library's.
+    /// Converts to the standard library's type.
     pub fn to_system_time(self) -> SystemTime {
         let magnitude = Duration::from_nanos(self.0.unsigned_abs());
         if self.0 >= 0 { UNIX_EPOCH + magnitude } else { UNIX_EPOCH - magnitude }
     }
 
-    /// From the standard library's moment, clamped to what fits.
+    /// Converts from the standard library's type, clamped to the range of this one.
     pub fn from_system_time(time: SystemTime) -> Self {
         match time.duration_since(UNIX_EPOCH) {
             Ok(after) => Self(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX)),
@@ -55,55 +55,56 @@ impl Timestamp {
     }
 }
 
-/// Where the time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The wall-clock time. It may be set back or forward at any time: it orders nothing and measures nothing.
+    /// Returns the wall-clock time. It may be set back or forward at any time, so that it must neither order events nor
+    /// measure durations.
     fn now(&self) -> Timestamp;
 
-    /// A reading of a clock that never goes back, from an arbitrary beginning: only the difference of two readings of one
-    /// process means anything. As given here only for clocks whose wall-clock time never goes back, as in tests.
+    /// Returns the time of a monotonic clock with an arbitrary origin: only the difference of two readings in one process
+    /// has a meaning. The default implementation is for clocks whose wall-clock time never goes back, as in tests.
     fn monotonic(&self) -> Duration {
         Duration::from_nanos(u64::try_from(self.now().0).unwrap_or(0))
     }
 }
 
-/// The machine's clocks; the one place in the workspace that reads them.
+/// The machine's clocks. No other code in the workspace reads them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
+    #[expect(clippy::disallowed_methods, reason = "the only reader of the machine's clocks")]
     fn now(&self) -> Timestamp {
         Timestamp::from_system_time(SystemTime::now())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
+    #[expect(clippy::disallowed_methods, reason = "the only reader of the machine's clocks")]
     fn monotonic(&self) -> Duration {
         static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
         BEGINNING.elapsed()
     }
 }
 
-/// A stream of well-mixed numbers from one seed: for jitter and unique tags, not for secrets.
+/// A pseudo-random number generator: for jitter and unique tags, not for secrets.
 pub struct Entropy {
     state: AtomicU64,
-    /// Without it each number tells all others.
+    /// The HMAC key of [`Entropy::keyed`]. Without a key, all numbers can be computed from one of them.
     key: Option<hmac::Key>,
 }
 
 impl Entropy {
-    /// The same seed gives the same numbers (SplitMix64). Whoever sees one of them can compute the others, so that this
-    /// is for tests and simulations.
+    /// Makes a SplitMix64 generator: the same seed gives the same numbers. All numbers can be computed from one of them,
+    /// so that this generator is for tests and simulations.
     pub fn new(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed), key: None }
     }
 
-    /// Numbers that do not tell what comes before or after them: the beginnings of HMAC-SHA-256 of a counter.
+    /// Makes a generator whose numbers cannot be predicted from each other: the first 8 bytes of HMAC-SHA-256 of a counter.
     pub fn keyed(seed: &[u8; 32]) -> Self {
         Self { state: AtomicU64::new(0), key: Some(hmac::Key::new(hmac::HMAC_SHA256, seed)) }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&self) -> u64 {
         if let Some(key) = &self.key {
             let count = self.state.fetch_add(1, Ordering::Relaxed);
@@ -117,9 +118,9 @@ impl Entropy {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; `bound` must not be 0.
+    /// Returns a number below `bound`; `bound` must not be 0.
     pub fn below(&self, bound: u64) -> u64 {
-        assert!(bound > 0, "a bound of 0 has no number below it");
+        assert!(bound > 0, "the bound must not be 0");
         self.next_u64() % bound
     }
 }
@@ -134,7 +135,7 @@ impl fmt::Debug for Entropy {
 mod tests {
     use super::*;
 
-    /// Every answer of the endpoint showed a number of SplitMix64, from which all later ones can be computed.
+    /// Regression: each response of the endpoint contained a SplitMix64 number, from which all later numbers can be computed.
     #[test]
     fn keyed_numbers_are_those_of_their_key_alone() {
         let (one, same, other) =

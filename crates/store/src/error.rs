@@ -1,4 +1,4 @@
-//! What can go wrong at an object store, sorted by what a caller can do about it.
+//! Errors of object stores, sorted by what a caller can do about them.
 
 use crate::key::{InvalidKey, ObjectKey};
 
@@ -20,10 +20,10 @@ pub enum StoreError {
     BucketState {
         /// The bucket's name.
         bucket: String,
-        /// What about it refuses the call.
+        /// Why the call was refused.
         reason: String,
     },
-    /// The object is not (or is no longer) what the [`Precondition`](crate::Precondition) asked for.
+    /// The object at the key does not meet the [`Precondition`](crate::Precondition), or no longer does.
     #[error("'{0}' was changed or created by somebody else")]
     PreconditionFailed(ObjectKey),
     /// The store cannot hold this key.
@@ -37,16 +37,16 @@ pub enum StoreError {
     /// The range asked for begins at or beyond the object's end.
     #[error("the range begins beyond the end of '{0}'")]
     InvalidRange(ObjectKey),
-    /// The version is locked against removal, or against the change of its lock.
+    /// An object lock forbids removing the version or weakening its lock.
     #[error("'{0}' is locked")]
     Locked(ObjectKey),
     /// Wrong credentials or no permission.
     #[error("access denied: {0}")]
     Denied(String),
-    /// The store's answer is that it does not implement the call, or it ignored a condition it was given.
+    /// The store does not implement the call, or it ignored a condition.
     #[error("the store does not implement {0}")]
     Unsupported(String),
-    /// The call itself is wrong (too large, a bad part, a malformed option); repeating it does not help.
+    /// The call itself is wrong (too large, a bad part, a malformed option); repeating the call does not help.
     #[error("the store refused the request: {0}")]
     Invalid(String),
     /// No space is left, or a quota is reached.
@@ -58,13 +58,13 @@ pub enum StoreError {
     /// No connection, no answer in time, or an internal error of the store.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
-    /// The bytes are not the ones that were stored: short body, wrong checksum, nonsense in an answer.
+    /// The response is damaged: a short body, a wrong checksum or malformed content.
     #[error("the store answered wrongly: {0}")]
     Corrupt(String),
 }
 
 impl StoreError {
-    /// The same error of another key, as a caller knows the object that it is about.
+    /// Replaces the key in an error by the key that the caller knows.
     pub fn about(self, key: &ObjectKey) -> Self {
         match self {
             Self::NotFound(_) => Self::NotFound(key.clone()),
@@ -74,7 +74,7 @@ impl StoreError {
         }
     }
 
-    /// An error of a file on this machine in which a store in front of a bucket keeps what waits.
+    /// Converts an I/O error of a local log, in which a store keeps changes that its bucket does not have yet.
     pub(crate) fn of_log(what: &str, error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
@@ -84,7 +84,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed a moment later.
+    /// Returns whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Throttled(_) | Self::Unavailable(_) | Self::Corrupt(_))
     }

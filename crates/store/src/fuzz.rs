@@ -1,4 +1,4 @@
-//! Targets of the crate `fuzz`: whatever the bytes are, nothing panics, and what was read is written as the same again.
+//! Fuzz targets, run by the crate `fuzz`: no input causes a panic, and a decoded value survives encoding and decoding.
 
 pub use crate::dir::fuzz::file_record;
 pub use crate::mover::fuzz::mover_journal;
@@ -8,23 +8,23 @@ pub use crate::writeback::fuzz::write_back_log;
 use crate::ObjectKey;
 use crate::names::{Entry, KeyPrefix, key_to_path};
 
-/// Keys as paths, and names that a program makes up as keys.
+/// Checks that keys survive the mapping to paths, and arbitrary file names the mapping to keys.
 pub fn names(bytes: &[u8]) {
     if let Ok(key) = ObjectKey::try_from(bytes) {
-        comes_back(&key);
+        check_round_trip(&key);
     }
     let mut at = KeyPrefix::root(b"");
     for name in bytes.split(|byte| *byte == b'/').filter(|name| is_name(name)) {
         if let Ok(key) = at.child_key(name) {
-            comes_back(&key);
+            check_round_trip(&key);
         }
         let Ok(inside) = at.child_dir(name) else { return };
         at = inside;
     }
 }
 
-/// The path of a key leads to it, and each of its names is one that a directory can hold.
-fn comes_back(key: &ObjectKey) {
+/// Checks that a key's path maps back to the key, and that each name in the path is a valid file name.
+fn check_round_trip(key: &ObjectKey) {
     let path = key_to_path(key);
     let (last, above) = path.split_last().unwrap_or_else(|| unreachable!("a path has a last name"));
     let mut at = KeyPrefix::root(b"");

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::borrow::Borrow;
 use std::fmt;
 
-/// The longest key S3 allows, in bytes of its UTF-8 form (S3 User Guide, "Creating object key names").
+/// Maximum length of a key in bytes, S3's limit for the UTF-8 form (S3 User Guide, "Creating object key names").
 pub const KEY_BYTES_MAX: usize = 1024;
 
 /// The name of an object: 1 to [`KEY_BYTES_MAX`] bytes, kept exactly as they were given.
@@ -14,7 +14,7 @@ pub const KEY_BYTES_MAX: usize = 1024;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Bytes);
 
-/// Why some bytes are not a key.
+/// The reason why bytes are not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
     /// Zero bytes.
@@ -26,7 +26,7 @@ pub enum InvalidKey {
 }
 
 impl ObjectKey {
-    /// Takes the bytes as they are; fails only on length.
+    /// Makes a key of the bytes without changing them; fails only if the length is not allowed.
     pub fn new(bytes: impl Into<Bytes>) -> Result<Self, InvalidKey> {
         let bytes = bytes.into();
         match bytes.len() {
@@ -42,7 +42,7 @@ impl ObjectKey {
     }
 }
 
-/// Hash, equality and order of a key are those of its bytes, so that maps of keys can be searched by bytes.
+/// Allows lookups by bytes in maps of keys: hash, equality and order of a key are those of its bytes.
 impl Borrow<[u8]> for ObjectKey {
     fn borrow(&self) -> &[u8] {
         &self.0
@@ -63,7 +63,7 @@ impl TryFrom<&[u8]> for ObjectKey {
     }
 }
 
-/// Shows the key for people: printable UTF-8 as it is, the rest escaped.
+/// Shows the key for humans: printable UTF-8 unchanged, all other bytes escaped.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
@@ -84,7 +84,7 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// What tags of objects begin with that are not in their bucket yet. No store makes such tags.
+/// Prefix of the etags of objects that are not in their bucket yet. No store makes etags with this prefix.
 const PROVISIONAL: &str = "tenon-waits-";
 
 /// An entity tag without its quotes. Equal tags of one key mean equal bytes.
@@ -92,29 +92,30 @@ const PROVISIONAL: &str = "tenon-waits-";
 pub struct ETag(Box<str>);
 
 impl ETag {
-    /// Takes a tag as a header shows it, with or without quotes; a weak mark `W/` is dropped.
+    /// Parses a tag from a header, with or without quotes; drops the prefix `W/` of weak tags.
     pub fn new(text: &str) -> Self {
         let text = text.strip_prefix("W/").unwrap_or(text);
         Self(text.trim_matches('"').into())
     }
 
-    /// The tag of an object that is not in its bucket yet; `unique` is a random number. The bucket will give it
-    /// another.
+    /// Makes the tag of an object that is not in its bucket yet; `unique` is a random number. The bucket will give the
+    /// object another tag.
     pub fn provisional(unique: u64) -> Self {
         Self(format!("{PROVISIONAL}{unique:016x}").into())
     }
 
-    /// Whether the bucket has given the object another tag since, if it has it.
+    /// Returns whether the tag was made by [`Self::provisional`]. The bucket gives the object another tag when it is
+    /// uploaded.
     pub fn is_provisional(&self) -> bool {
         self.0.starts_with(PROVISIONAL)
     }
 
-    /// The tag without quotes.
+    /// Returns the tag without quotes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The tag in quotes, as `If-Match` wants it.
+    /// Returns the tag in quotes, as `If-Match` requires.
     pub fn quoted(&self) -> String {
         format!("\"{}\"", self.0)
     }

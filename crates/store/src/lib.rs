@@ -1,14 +1,15 @@
-//! The object boundary: everything Tenon knows of an object store.
+//! Object stores: the interface that the rest of Tenon uses, and its implementations.
 //!
-//! Owns the words [`ObjectKey`], [`ETag`], [`ObjectRef`] and [`Precondition`], the seams [`ObjectStore`] and
+//! Owns the types [`ObjectKey`], [`ETag`], [`ObjectRef`] and [`Precondition`], the traits [`ObjectStore`] and
 //! [`Buckets`], their implementations (S3-compatible servers, a local directory, memory) and the wrappers that
 //! inject faults and latency or trace requests.
 //!
-//! Refuses: to know what a file, an inode or a directory is; to normalise a key; to read the clock or draw a
-//! random number other than through [`Clock`] and [`Entropy`].
+//! Out of scope: files, inodes and directories; normalising keys; reading the clock or drawing random numbers
+//! other than through [`Clock`] and [`Entropy`].
 //!
-//! Invariants: a key is stored and listed byte for byte; a listing is in byte order; an error says through
-//! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
+//! Invariants: a key is stored and listed byte for byte; a listing is in byte order;
+//! [`StoreError::is_retryable`] tells a caller whether to repeat the call; a `put` that fails leaves the old object
+//! unchanged.
 
 mod blocking;
 mod claims;

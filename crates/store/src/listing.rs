@@ -1,29 +1,29 @@
-//! What every listing does the same way: where it begins, what it folds, how a page says where it ended.
+//! Shared parts of listings: the start position, grouping by delimiter, and page tokens.
 //!
-//! Owns no objects. A page's token is the last text it returned, in hexadecimal: a listing continues after a
-//! text, whatever was written or removed meanwhile.
+//! A page's token is the text (key or common prefix) of its last entry in hexadecimal. So a listing continues after
+//! that text, no matter which keys were written or removed meanwhile.
 
 use crate::{ListRequest, Result, StoreError};
 use bytes::Bytes;
 
-/// The most entries of a page: S3's 1,000, and one that tells an endpoint whether there is more.
+/// Maximum entries of a page: S3's 1,000, and one more that tells an endpoint whether another page follows.
 pub const PAGE_ENTRIES_MAX: usize = 1001;
 
-/// A [`ListRequest`] with its token read and its limit capped.
+/// A [`ListRequest`] with its token decoded and its limit capped.
 #[derive(Debug, Clone)]
 pub struct Scan {
-    /// Only keys that begin so.
+    /// Return only keys with this prefix.
     pub prefix: Bytes,
-    /// Keys fold at the first of these after the prefix.
+    /// Group keys up to the first occurrence of this byte after the prefix.
     pub delimiter: Option<u8>,
-    /// Only texts greater than this.
+    /// Return only texts greater than this.
     pub after: Option<Bytes>,
-    /// At most this many entries.
+    /// Maximum number of entries.
     pub limit: usize,
 }
 
 impl Scan {
-    /// Reads the request; a token that no page gave out is `Invalid`.
+    /// Parses a request; a malformed token is `Invalid`.
     pub fn new(request: ListRequest, limit_max: usize) -> Result<Self> {
         let after = match request.token {
             Some(token) => Some(decode_token(&token)?),
@@ -33,20 +33,20 @@ impl Scan {
         Ok(Self { prefix: request.prefix, delimiter: request.delimiter, after, limit })
     }
 
-    /// The common prefix that `key` (which begins with the scan's prefix) folds into.
+    /// Returns the common prefix that `key` belongs to, if any. The key must begin with the scan's prefix.
     pub fn fold<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         let delimiter = self.delimiter?;
         let at = key[self.prefix.len()..].iter().position(|&byte| byte == delimiter)?;
         Some(&key[..self.prefix.len() + at + 1])
     }
 
-    /// Whether a key or common prefix lies after the point the scan starts from.
+    /// Returns whether a key or common prefix lies after the scan's start position.
     pub fn is_after(&self, text: &[u8]) -> bool {
         self.after.as_ref().is_none_or(|after| text > after.as_ref())
     }
 }
 
-/// The smallest bytes greater than everything that begins with `prefix`; `None` if there are none.
+/// Returns the smallest byte string greater than all strings that begin with `prefix`; `None` if there is none.
 pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut next = prefix[..=last].to_vec();
@@ -54,7 +54,7 @@ pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(next)
 }
 
-/// The token of the page that follows one whose last entry has this text.
+/// Returns the token of the page that follows an entry with this text.
 pub fn token_after(text: &[u8]) -> String {
     crate::hex(text)
 }

@@ -1,20 +1,21 @@
-//! Files on a disk that cannot give back all that was written.
+//! Files on a disk with unreadable sectors.
 
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// A disk refuses at least this much at once, in bytes.
+/// Size in bytes of the blocks by which a damaged file is read: at most this much is lost per bad sector.
 pub(crate) const SECTOR_BYTES: u64 = 4096;
 
-/// Whether the medium cannot give bytes back that a program wrote, whatever the file system calls that.
+/// Returns whether an error means that the disk cannot return written bytes. File systems use several codes for that.
 pub(crate) fn is_medium_error(error: &io::Error) -> bool {
     const CODES: [Errno; 5] = [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN, Errno::ILSEQ];
     Errno::from_io_error(error).is_some_and(|code| CODES.contains(&code))
 }
 
-/// Reads a whole file, with zeros for sectors that the disk cannot read. Returns whether there are any.
+/// Reads a whole file, with zeros for sectors that the disk cannot read. Returns the bytes, and whether any sector was
+/// unreadable.
 pub(crate) fn read_file(file: &File) -> io::Result<(Vec<u8>, bool)> {
     let mut bytes = vec![0; file.metadata()?.len() as usize];
     match file.read_exact_at(&mut bytes, 0) {
@@ -31,7 +32,7 @@ pub(crate) fn read_file(file: &File) -> io::Result<(Vec<u8>, bool)> {
     Ok((bytes, true))
 }
 
-/// A name that no file has, made of a file's name and an extension.
+/// Returns an unused path, made of a file's path and an extension.
 pub(crate) fn unused(file: &std::path::Path, extension: &str) -> std::path::PathBuf {
     let numbered = |number: u32| match number {
         0 => file.with_extension(extension),

@@ -1,4 +1,4 @@
-//! What a store says of its objects.
+//! Types that describe objects, versions, uploads and listings.
 
 use crate::{ETag, ObjectKey, Result, Timestamp};
 use bytes::Bytes;
@@ -6,40 +6,40 @@ use futures_util::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The version id of a versioned bucket, opaque.
+/// The id of an object's version in a versioned bucket; opaque.
 pub type VersionId = Box<str>;
 
-/// The id of the version that a key has where its bucket kept no versions when it was stored.
+/// The id of a version that was stored while its bucket kept no versions.
 pub const NULL_VERSION: &str = "null";
 
-/// Whether a bucket keeps what is overwritten and deleted.
+/// The versioning state of a bucket: whether it keeps objects that are overwritten or deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Versioning {
-    /// It does not and never did.
+    /// Versioning was never enabled.
     #[default]
     Never,
-    /// Every write makes a version, every deletion a marker.
+    /// Every write makes a version, every deletion a delete marker.
     Enabled,
-    /// What there is stays; writes and deletions replace the version `null`.
+    /// Existing versions stay; writes and deletions replace the version `null`.
     Suspended,
 }
 
-/// A version of an object, or the mark of its deletion.
+/// A version of an object, or a delete marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// Whose.
+    /// The object's key.
     pub key: ObjectKey,
-    /// By which it is found.
+    /// The version's id.
     pub id: VersionId,
-    /// Whether it is what the key is now.
+    /// Whether this is the key's current version.
     pub is_newest: bool,
     /// When it was stored.
     pub last_modified: Timestamp,
-    /// What was stored; `None` for a deletion's mark.
+    /// The stored object; `None` for a delete marker.
     pub stored: Option<ObjectMeta>,
 }
 
-/// One entry of a listing of versions, by key, and the newest of a key first.
+/// An entry of a listing of versions. Entries are in order of their keys, the newest version of a key first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionEntry {
     /// A version.
@@ -49,7 +49,7 @@ pub enum VersionEntry {
 }
 
 impl VersionEntry {
-    /// The key or common prefix, by which listings are ordered.
+    /// Returns the key or common prefix, by which listings are ordered.
     pub fn text(&self) -> &[u8] {
         match self {
             Self::Version(version) => version.key.as_bytes(),
@@ -58,12 +58,12 @@ impl VersionEntry {
     }
 }
 
-/// What a deletion did.
+/// The effect of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Deleted {
-    /// The version that was removed, or the mark that was made; `None` in a bucket without versions.
+    /// The version that was removed, or the delete marker that was made; `None` in a bucket without versions.
     pub version: Option<VersionId>,
-    /// Whether that is a deletion's mark.
+    /// Whether `version` is a delete marker.
     pub is_marker: bool,
 }
 
@@ -72,22 +72,22 @@ pub type Tags = BTreeMap<String, String>;
 
 /// The identity of some immutable bytes: key + etag + version id or modification time.
 ///
-/// On an unversioned bucket the bytes are what the ref says *or gone*: a `get` with this etag either returns
-/// them or fails.
+/// In an unversioned bucket the bytes may have been replaced or removed since: a `get` with this etag either
+/// returns exactly these bytes or fails.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// Where.
+    /// The object's key.
     pub key: ObjectKey,
-    /// Which bytes.
+    /// The etag of the bytes.
     pub etag: ETag,
-    /// Which version, where the bucket keeps versions.
+    /// The version, if the bucket keeps versions.
     pub version: Option<VersionId>,
-    /// When they were stored; the answer to a PUT does not say.
+    /// When the bytes were stored; unknown after a PUT, whose response does not contain the time.
     pub last_modified: Option<Timestamp>,
 }
 
 impl ObjectRef {
-    /// The bytes that a key has under a tag.
+    /// Makes a reference without version and modification time.
     pub fn new(key: ObjectKey, etag: ETag) -> Self {
         Self { key, etag, version: None, last_modified: None }
     }
@@ -98,16 +98,16 @@ impl ObjectRef {
 pub struct Attributes {
     /// `Content-Type`.
     pub content_type: Option<String>,
-    /// `Content-Encoding`, `Content-Language`, `Content-Disposition`, `Cache-Control` and `Expires`, and where a website
-    /// sends who asks for the object (`x-amz-website-redirect-location`), by lower-case header name.
+    /// `Content-Encoding`, `Content-Language`, `Content-Disposition`, `Cache-Control`, `Expires` and
+    /// `x-amz-website-redirect-location`, by lower-case header name.
     pub system: BTreeMap<String, String>,
-    /// User metadata: names in lower case without `x-amz-meta-`, at most 2 KB in all on S3.
+    /// User metadata: names in lower case without `x-amz-meta-`; on S3 at most 2 KB in total.
     pub user: BTreeMap<String, String>,
-    /// The storage class, where it is not the store's default.
+    /// The storage class, if it is not the store's default.
     pub storage_class: Option<String>,
 }
 
-/// What `head` knows of an object.
+/// An object's description, as `head` returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Identity.
@@ -116,7 +116,7 @@ pub struct ObjectMeta {
     pub size_bytes: u64,
     /// Descriptive headers.
     pub attributes: Attributes,
-    /// How many tags it has, where the store says so unasked. S3 says nothing of an object that has none.
+    /// The number of tags, if the response to a HEAD or GET contains it. S3 omits the header for objects without tags.
     pub tag_count: Option<u32>,
 }
 
@@ -134,38 +134,38 @@ impl fmt::Debug for Object {
     }
 }
 
-/// An upload under way.
+/// A multipart upload in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upload {
-    /// What it will become.
+    /// The key of the object that the upload will create.
     pub key: ObjectKey,
-    /// By which it is found.
+    /// The upload's id.
     pub id: String,
-    /// When it was begun.
+    /// When the upload was begun.
     pub began: Timestamp,
     /// The headers that the object will have.
     pub attributes: Attributes,
 }
 
-/// A part of an upload.
+/// A part of a multipart upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Its number.
+    /// The part's number.
     pub number: u32,
-    /// Which bytes.
+    /// The part's etag.
     pub etag: ETag,
-    /// Their length.
+    /// The part's length.
     pub size_bytes: u64,
-    /// When they came.
+    /// When the part was stored.
     pub last_modified: Timestamp,
-    /// What who sent it wanted kept with it.
+    /// A text that the sender stored with the part ([`PartNote`](crate::PartNote)).
     pub note: Option<String>,
 }
 
-/// What must hold at the key for a call to take effect.
+/// A condition on the object at a key, without which a call has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Precondition {
-    /// Nothing.
+    /// No condition.
     #[default]
     None,
     /// No object has the key (`If-None-Match: *`).
@@ -175,7 +175,7 @@ pub enum Precondition {
 }
 
 impl Precondition {
-    /// Whether it holds where an object with this tag is, or none.
+    /// Returns whether the condition holds for the etag found at the key; `None` stands for no object.
     pub fn holds(&self, found: Option<&ETag>) -> bool {
         match (self, found) {
             (Self::None, _) | (Self::Absent, None) => true,
@@ -185,22 +185,22 @@ impl Precondition {
     }
 }
 
-/// One page of a listing.
+/// A request for one page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListRequest {
-    /// Only keys that begin so.
+    /// Return only keys with this prefix.
     pub prefix: Bytes,
-    /// Fold keys that go on after the prefix and this byte into one common prefix.
+    /// Group keys that contain this byte after the prefix into one entry, a common prefix.
     pub delimiter: Option<u8>,
-    /// Only entries whose text (key or common prefix) is greater than this.
+    /// Return only entries whose text (key or common prefix) is greater than this.
     pub start_after: Option<Bytes>,
-    /// The [`ListPage::next`] of the page before; where given it wins over `start_after`.
+    /// The [`ListPage::next`] of the previous page; overrides `start_after`.
     pub token: Option<String>,
-    /// At most this many entries; a store may return fewer (S3: 1,000).
+    /// Maximum number of entries; a store may return fewer (S3: 1,000).
     pub limit: usize,
 }
 
-/// One entry of a listing, in byte order of key or prefix.
+/// An entry of a listing. Entries are in byte order of key or prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListEntry {
     /// An object.
@@ -215,7 +215,7 @@ pub enum ListEntry {
 }
 
 impl ListEntry {
-    /// The key or common prefix, by which listings are ordered.
+    /// Returns the key or common prefix, by which listings are ordered.
     pub fn text(&self) -> &[u8] {
         match self {
             Self::Object { object, .. } => object.key.as_bytes(),
@@ -223,7 +223,7 @@ impl ListEntry {
         }
     }
 
-    /// The object and its length in bytes, if it is one.
+    /// Returns the object and its length in bytes, unless the entry is a prefix.
     pub fn into_object(self) -> Option<(ObjectRef, u64)> {
         match self {
             Self::Object { object, size_bytes } => Some((object, size_bytes)),
@@ -237,6 +237,6 @@ impl ListEntry {
 pub struct ListPage {
     /// Ascending by [`ListEntry::text`].
     pub entries: Vec<ListEntry>,
-    /// For [`ListRequest::token`] of the next page; `None` at the end.
+    /// The [`ListRequest::token`] of the next page; `None` on the last page.
     pub next: Option<String>,
 }

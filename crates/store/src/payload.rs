@@ -1,9 +1,10 @@
-//! The bytes of a PUT or a part: a rope that can be sent again.
+//! The body of a PUT or a part: a list of buffers that can be sent again.
 
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Bytes to store: pieces in order, cheap to clone, so that a retry sends the same bytes.
+/// Bytes to store: buffers ("pieces") in order. Clones are cheap and share the buffers, so that a retry sends the same
+/// bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Payload {
     pieces: Vec<Bytes>,
@@ -19,22 +20,22 @@ impl Payload {
         }
     }
 
-    /// Total length in bytes.
+    /// Returns the total length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it holds no byte.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The pieces, in order, none empty.
+    /// Returns the pieces in order; none is empty.
     pub fn pieces(&self) -> &[Bytes] {
         &self.pieces
     }
 
-    /// The part that a range covers, as far as there are bytes, without copying.
+    /// Returns the bytes of a range without copying; the range is cut to the payload's length.
     pub fn slice(&self, range: Range<u64>) -> Self {
         let mut begins = 0;
         let cut = |piece: &Bytes| {
@@ -47,7 +48,7 @@ impl Payload {
         self.pieces.iter().map(cut).collect()
     }
 
-    /// One contiguous buffer; copies only if there are several pieces.
+    /// Returns one contiguous buffer; copies only if there are several pieces.
     pub fn to_bytes(&self) -> Bytes {
         match self.pieces.as_slice() {
             [] => Bytes::new(),

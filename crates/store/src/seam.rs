@@ -1,4 +1,4 @@
-//! The two seams of this crate. Every implementation runs `conformance`.
+//! The traits of object stores and of sets of buckets. Every implementation is tested by `conformance`.
 
 use crate::{
     Attributes, Deleted, ETag, ListPage, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, Part, Payload,
@@ -12,48 +12,49 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How to read.
+/// Options of a read.
 #[derive(Debug, Clone, Default)]
 pub struct GetOptions {
-    /// Only these bytes. The end may lie beyond the object's; the beginning may not
+    /// Read only these bytes. The end may lie beyond the object's end; the beginning may not
     /// ([`StoreError::InvalidRange`](crate::StoreError::InvalidRange)).
     pub range: Option<Range<u64>>,
     /// Fail with `PreconditionFailed` unless the object has this tag.
     pub if_match: Option<ETag>,
-    /// This version instead of the newest.
+    /// Read this version instead of the newest.
     pub version: Option<VersionId>,
 }
 
-/// How to write.
+/// Options of a write.
 #[derive(Debug, Clone, Default)]
 pub struct PutOptions {
-    /// What must hold for the write to take effect.
+    /// The condition under which the write takes effect.
     pub precondition: Precondition,
     /// Headers to store with the bytes.
     pub attributes: Attributes,
     /// Tags to store with the bytes.
     pub tags: Tags,
-    /// What to call the bytes, for a store whose etags say nothing of them: their MD5. Others call them as they do.
+    /// The etag to give the object, its MD5, for stores whose own etags do not depend on the bytes. Other stores ignore it.
     pub etag: Option<ETag>,
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Debug, Clone, Default)]
 pub struct CopyOptions {
     /// `None` keeps the source's headers, `Some` replaces them.
     pub attributes: Option<Attributes>,
-    /// `None` keeps the source's tags, `Some` replaces them. The copy never shows with other tags.
+    /// `None` keeps the source's tags, `Some` replaces them. The copy is never visible with other tags.
     pub tags: Option<Tags>,
-    /// What must hold at the target.
+    /// The condition at the target.
     pub precondition: Precondition,
-    /// How large the source is, in bytes, as far as that is known: a large one may be copied otherwise than a small one.
+    /// Size of the source in bytes, if known: a store may copy a large object differently from a small one.
     pub size_bytes: Option<u64>,
 }
 
-/// A bucket: bytes under keys.
+/// A bucket: objects by key.
 ///
-/// Calls are idempotent unless a precondition is given, so an implementation may repeat them; a repeated
-/// conditional write whose first answer was lost is recognised by reading the object back.
+/// Calls are idempotent unless a precondition is given, so an implementation may repeat them. If the response to a
+/// conditional write was lost, the implementation repeats the write and reads the object back to find out whether the
+/// first attempt took effect.
 #[async_trait::async_trait]
 pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Reads an object or a range of it.
@@ -73,8 +74,8 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Stores an object atomically: readers see the old bytes or the new.
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef>;
 
-    /// Begins an object whose bytes come one after the other, so many of them as far as that is known. `None` of a store that
-    /// gains nothing by having them early: it gets them by [`put`](Self::put), or in parts.
+    /// Begins an object whose bytes arrive in order; `len_bytes` is its length, if known. Returns `None` if the store
+    /// gains nothing from early bytes: the caller then uses [`put`](Self::put) or [`multipart`](Self::multipart).
     async fn writer(
         &self,
         _key: &ObjectKey,
@@ -83,7 +84,7 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Begins an object of many parts; nothing is visible before [`Multipart::complete`].
+    /// Begins an object in parts, which becomes visible by [`Multipart::complete`].
     async fn multipart(
         &self,
         key: &ObjectKey,
@@ -96,80 +97,82 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef>;
 
     /// Moves an object to another key, tags included. Fails with `PreconditionFailed` if the source no longer has the
-    /// ref's etag, or the target is not as it must be. Who looks meanwhile sees one of the two, or both.
+    /// ref's etag, or if the target does not meet the precondition. Concurrent readers see the object at one of the two
+    /// keys, or at both.
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         rename_by_copy(self, from, to, precondition).await
     }
 
-    /// Removes an object; without a precondition a key that is not there is no error.
+    /// Removes an object. Without a precondition, a missing key is not an error.
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()>;
 
-    /// One page of keys.
+    /// Returns one page of keys.
     async fn list(&self, request: ListRequest) -> Result<ListPage>;
 
-    /// The object's tags.
+    /// Returns the object's tags.
     async fn tags(&self, key: &ObjectKey) -> Result<Tags>;
 
     /// Replaces the object's tags.
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()>;
 
-    /// Returns when everything acknowledged before survives the loss of power here. Most stores acknowledge
-    /// nothing else.
+    /// Returns when all acknowledged writes survive a power failure of this machine. Most stores acknowledge only such
+    /// writes.
     async fn sync(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Uploads that outlast the call that began them, if the store has such.
+    /// Returns access to multipart uploads by id, if the store supports them.
     fn uploads(&self) -> Option<&dyn Uploads> {
         None
     }
 
-    /// What is set for the bucket as a whole, if the store keeps such.
+    /// Returns access to the bucket's settings, if the store keeps any.
     fn settings(&self) -> Option<&dyn Settings> {
         None
     }
 
-    /// What was overwritten and deleted, if the store can keep it.
+    /// Returns access to versions, if the store supports them.
     fn versions(&self) -> Option<&dyn Versions> {
         None
     }
 }
 
-/// What was overwritten and deleted (S3 User Guide, "Retaining multiple versions of objects with S3 Versioning").
+/// Versions of objects (S3 User Guide, "Retaining multiple versions of objects with S3 Versioning").
 ///
-/// A bucket that keeps versions makes one of every `put`, `copy` and `complete`, named in the ref they return, and
-/// [`ObjectStore::delete`] leaves a mark. Headers [`LOCK_MODE`](crate::LOCK_MODE), [`LOCK_UNTIL`](crate::LOCK_UNTIL) and
-/// [`LOCK_HOLD`](crate::LOCK_HOLD) among an object's attributes are the version's lock from the moment on at which it is
-/// there. An id is `null` or one that this store could have given; any other is `Invalid`, and a version that is not
-/// there is `NotFound`.
+/// If a bucket keeps versions, every `put`, `copy` and `complete` makes a version, whose id is in the returned ref, and
+/// [`ObjectStore::delete`] makes a delete marker. The headers [`LOCK_MODE`](crate::LOCK_MODE),
+/// [`LOCK_UNTIL`](crate::LOCK_UNTIL) and [`LOCK_HOLD`](crate::LOCK_HOLD) among an object's attributes lock the version
+/// from its creation on. A version id is `null` or has the form of this store's ids; any other id is `Invalid`, and a
+/// missing version is `NotFound`.
 #[async_trait::async_trait]
 pub trait Versions: Send + Sync {
-    /// Whether versions are kept.
+    /// Returns whether the bucket keeps versions.
     async fn state(&self) -> Result<Versioning>;
 
-    /// From now on keeps versions or does not; never again [`Versioning::Never`] (`Invalid`).
+    /// Enables or suspends versioning. [`Versioning::Never`] is `Invalid`: S3 cannot return to that state.
     async fn set_state(&self, state: Versioning) -> Result<()>;
 
-    /// Describes a version, or without an id the newest, which may be a deletion's mark.
+    /// Describes a version, or without an id the newest version, which may be a delete marker.
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version>;
 
-    /// Removes a version for good, whatever it is; one that is not there is no error. `Locked` if its lock forbids it.
-    /// Where the newest goes, the one before it takes its place.
+    /// Removes a version or delete marker permanently; a missing version is not an error. Returns `Locked` if an object
+    /// lock forbids the removal. If the newest version is removed, the previous version becomes the newest.
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted>;
 
-    /// Deletes a key: as [`ObjectStore::delete`], and says what that did.
+    /// Deletes a key like [`ObjectStore::delete`], and returns the effect.
     async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted>;
 
-    /// Versions by key, the newest of each first: at most `limit`, fewer only at the end.
+    /// Returns versions in order of their keys, the newest version of each key first: exactly `limit` entries, fewer only
+    /// at the end of the listing.
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>>;
 
-    /// A version's tags.
+    /// Returns a version's tags.
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags>;
 
     /// Replaces a version's tags.
     async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()>;
 
-    /// Replaces a version's retention. `Locked` if that would weaken what holds ([`Lock`](crate::Lock)).
+    /// Replaces a version's retention. Returns `Locked` if that would weaken the present lock ([`Lock`](crate::Lock)).
     async fn set_retention(
         &self,
         key: &ObjectKey,
@@ -178,35 +181,35 @@ pub trait Versions: Send + Sync {
         bypass_governance: bool,
     ) -> Result<()>;
 
-    /// Holds a version, or lets it go.
+    /// Sets or clears a version's legal hold.
     async fn set_legal_hold(&self, key: &ObjectKey, id: &str, is_held: bool) -> Result<()>;
 }
 
-/// How to remove a version.
+/// Options of the removal of a version.
 #[derive(Debug, Clone, Default)]
 pub struct Removal {
-    /// What must hold of the version; a mark has no tag.
+    /// The condition on the version. A delete marker has no etag, so it never meets [`Precondition::Matches`].
     pub precondition: Precondition,
-    /// Also what [`LockMode::Governance`](crate::LockMode::Governance) retains.
+    /// Also remove a version that is locked in mode [`LockMode::Governance`](crate::LockMode::Governance).
     pub bypass_governance: bool,
 }
 
-/// A page of versions.
+/// A request for a page of versions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListVersions {
-    /// Only keys that begin so.
+    /// Return only keys with this prefix.
     pub prefix: Bytes,
-    /// Fold keys that go on after the prefix and this byte into one common prefix.
+    /// Group keys that contain this byte after the prefix into one entry, a common prefix.
     pub delimiter: Option<u8>,
-    /// Only entries whose text (key or common prefix) is greater than this.
+    /// Return only entries whose text (key or common prefix) is greater than this.
     pub after: Option<Bytes>,
-    /// And the versions of the key `after` that are older than this one.
+    /// Also return the versions of the key `after` that are older than this version.
     pub after_version: Option<VersionId>,
-    /// At most this many entries.
+    /// Maximum number of entries.
     pub limit: usize,
 }
 
-/// [`ObjectStore::rename`] where a name is a key: a copy inside the store, and a removal.
+/// Implements [`ObjectStore::rename`] by a copy inside the store and a removal, for stores without an atomic rename.
 pub async fn rename_by_copy<S: ObjectStore + ?Sized>(
     store: &S,
     from: &ObjectRef,
@@ -220,50 +223,52 @@ pub async fn rename_by_copy<S: ObjectStore + ?Sized>(
     store.delete(&from.key, Precondition::Matches(from.etag.clone())).await
 }
 
-/// An object whose bytes come one after the other. Dropping it, or an error, gives them up; nothing shows.
+/// An object whose bytes are written in order. Dropping the writer, or an error, discards the bytes; no object becomes
+/// visible.
 #[async_trait::async_trait]
 pub trait ObjectWriter: Send + fmt::Debug {
-    /// Adds bytes. Returns when the store can take more.
+    /// Appends bytes. Returns when the store can take more.
     async fn write(&mut self, piece: Bytes) -> Result<()>;
 
-    /// Makes the object of what was written, as [`ObjectStore::put`] does.
+    /// Stores the written bytes as the object, like [`ObjectStore::put`].
     async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef>;
 }
 
-/// An object in parts. Calls may run at the same time; a part sent twice counts once, the last wins.
+/// A multipart upload. Calls may run concurrently; a part that is sent again replaces the earlier part of its number.
 ///
-/// Dropping it without `complete` or `abort` leaves garbage at the store, never a visible object.
+/// Dropping the upload without `complete` or `abort` leaves garbage in the store, never a visible object.
 #[async_trait::async_trait]
 pub trait Multipart: Send + Sync + fmt::Debug {
-    /// Stores part `number` (from 1 to 10,000; on S3 every part but the last has at least 5 MiB).
+    /// Stores part `number` (1 to 10,000; on S3 every part but the last has at least 5 MiB).
     async fn put_part(&self, number: u32, body: Payload) -> Result<()>;
 
-    /// Makes part `number` of a range of a stored object, inside the store.
+    /// Makes part `number` from a range of a stored object, inside the store.
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()>;
 
-    /// Joins the parts in order of their numbers. After `PreconditionFailed` the parts are still there, so that it
-    /// may be called again under another condition. After an error that is retryable it may have happened: called again
-    /// it then returns the object.
+    /// Joins the parts in order of their numbers. After `PreconditionFailed` the parts still exist, so that the caller can
+    /// repeat the call under another condition. After a retryable error the upload may have been completed: then a repeated
+    /// call returns the object.
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef>;
 
-    /// Gives up and frees the parts.
+    /// Aborts the upload and frees its parts.
     async fn abort(&self) -> Result<()>;
 }
 
-/// Uploads in parts that outlast who began them: an endpoint's clients send each part by a call of its own, and
-/// another process may go on where one ended.
+/// Multipart uploads by id. They survive the process that began them: an endpoint's clients send each part by a call of
+/// its own, and another process can continue the upload.
 ///
-/// Every call fails with `NotFound` for an upload that is not there: completed, aborted, never begun, or another key's.
+/// Every call fails with `NotFound` for an upload that was completed, aborted or never begun, or that belongs to another
+/// key.
 #[async_trait::async_trait]
 pub trait Uploads: Send + Sync {
-    /// Begins an object in parts; the upload's id.
+    /// Begins a multipart upload and returns its id.
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String>;
 
-    /// What was said when it was begun.
+    /// Describes an upload.
     async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload>;
 
-    /// Stores part `number`, from 1 to 10,000; one sent twice counts once, the last wins. A body that fails leaves what
-    /// was there. `note` is kept with the part.
+    /// Stores part `number` (1 to 10,000), replacing an earlier part of this number. If the body fails, the earlier part
+    /// stays. The text that `note` returns is stored with the part.
     async fn put_part(
         &self,
         key: &ObjectKey,
@@ -273,11 +278,11 @@ pub trait Uploads: Send + Sync {
         note: PartNote<'_>,
     ) -> Result<Part>;
 
-    /// The parts that are there, by number.
+    /// Returns the stored parts, by number.
     async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>>;
 
-    /// Makes the object of these of its parts, which are there, in this order; the others go. After
-    /// `PreconditionFailed` they are all still there.
+    /// Joins the chosen parts, which must be stored, in this order, and discards the other parts. After
+    /// `PreconditionFailed` all parts still exist.
     async fn complete(
         &self,
         key: &ObjectKey,
@@ -286,32 +291,33 @@ pub trait Uploads: Send + Sync {
         options: CompleteOptions,
     ) -> Result<ObjectRef>;
 
-    /// Gives up and frees the parts.
+    /// Aborts the upload and frees its parts.
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()>;
 
-    /// The uploads under way for keys that begin so, by key and then by when they were begun.
+    /// Returns the uploads in progress for keys with a prefix, in order of key and time of beginning.
     async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>>;
 }
 
-/// Says, when the body of a part was read to its end, what is to be kept with it; an error refuses the part.
+/// A function that is called when the body of a part was read completely. It returns a text to store with the part; an
+/// error refuses the part.
 pub type PartNote<'a> = Box<dyn FnOnce() -> Result<Option<String>> + Send + 'a>;
 
-/// How to complete an upload.
+/// Options of completing an upload.
 #[derive(Debug, Clone, Default)]
 pub struct CompleteOptions {
-    /// User metadata to add to what the upload was begun with.
+    /// User metadata to add to the metadata given when the upload was begun.
     pub user: BTreeMap<String, String>,
-    /// The etags that the parts must still have, in the order of their numbers. A part that was sent again meanwhile is
-    /// `Invalid`. Empty: the parts are taken as they are.
+    /// The etags that the parts must have, in the order of their numbers; a part that was replaced is `Invalid`. If empty,
+    /// the etags are not checked.
     pub etags: Vec<ETag>,
-    /// What to call the object, for a store whose etags say nothing of the bytes. Other stores call it as they do.
+    /// The etag to give the object, for stores whose own etags do not depend on the bytes. Other stores ignore it.
     pub etag: Option<ETag>,
-    /// What must hold at the key.
+    /// The condition at the key.
     pub precondition: Precondition,
 }
 
 impl CompleteOptions {
-    /// `Invalid` unless the chosen parts have the etags that they must have. A store asks under its upload's lock.
+    /// Returns `Invalid` unless the chosen parts have the required etags. Stores call this under the upload's lock.
     pub fn check<'e>(&self, found: impl Iterator<Item = &'e ETag>) -> Result<()> {
         match self.etags.is_empty() || self.etags.iter().eq(found) {
             true => Ok(()),
@@ -320,32 +326,33 @@ impl CompleteOptions {
     }
 }
 
-/// Small documents that belong to a bucket and are none of its objects, such as its access policy.
+/// Small documents that belong to a bucket but are not objects, such as its access policy.
 #[async_trait::async_trait]
 pub trait Settings: Send + Sync {
-    /// One of them.
+    /// Returns a document.
     async fn get(&self, name: &str) -> Result<Option<Bytes>>;
 
-    /// Replaces or removes one; who comes after the call sees it, and the loss of power does not undo it.
+    /// Replaces or removes a document. When the call returns, the change is visible to all readers and survives a power
+    /// failure.
     async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()>;
 }
 
-/// A place with buckets.
+/// A set of buckets.
 #[async_trait::async_trait]
 pub trait Buckets: Send + Sync + fmt::Debug {
     /// Opens a bucket that exists ([`StoreError::NoSuchBucket`](crate::StoreError::NoSuchBucket) otherwise).
     async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>>;
 
-    /// Makes a bucket; one that exists is an error.
+    /// Makes a bucket; an existing bucket is an error.
     async fn create(&self, name: &str) -> Result<()>;
 
     /// Removes an empty bucket.
     async fn delete(&self, name: &str) -> Result<()>;
 
-    /// The buckets' names, ascending.
+    /// Returns the buckets' names, ascending.
     async fn list(&self) -> Result<Vec<String>>;
 
-    /// When a bucket was made; where nobody knows, the beginning of time.
+    /// Returns when a bucket was made; the Unix epoch if that is unknown.
     async fn made_at(&self, _name: &str) -> Result<Timestamp> {
         Ok(Timestamp(0))
     }

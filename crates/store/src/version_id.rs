@@ -1,12 +1,13 @@
-//! What versions are called where Tenon names them: 26 digits of Crockford's base 32, of which the first holds three bits.
-//! The later write has the greater name.
+//! Version ids made by Tenon's own stores: 26 digits of Crockford's base 32, the first of which holds three bits. Ids
+//! begin with the modification time in milliseconds, followed by a 64-bit number of the write (the ULID layout), so
+//! that a later write has a greater id.
 
 use crate::{NULL_VERSION, Result, StoreError, Timestamp, Version, VersionId};
 
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const LENGTH: usize = 26;
 
-/// The name of what a write stored.
+/// Makes the id of the version that a write stored.
 pub fn new(write: u64, modified: Timestamp) -> VersionId {
     let millis = (modified.0.max(0) / 1_000_000) as u128;
     let number = millis << 80 | u128::from(write);
@@ -14,7 +15,7 @@ pub fn new(write: u64, modified: Timestamp) -> VersionId {
     (0..LENGTH).map(digit).collect::<String>().into()
 }
 
-/// The write that such a name says; `None` for a text that is none.
+/// Returns the number of the write from an id; `None` if the text is not an id of this form.
 pub fn write_of(text: &str) -> Option<u64> {
     if !is_one(text) {
         return None;
@@ -24,8 +25,9 @@ pub fn write_of(text: &str) -> Option<u64> {
     Some(number as u64)
 }
 
-/// What a listing that came up to the version `marker` has next of a key's versions, the newest first. The marker may be gone: then what
-/// is older follows, and what might be; so nothing is left out, and the one without a write in its name may come twice.
+/// Returns the versions of a key (newest first) that a listing has still to return after the version `marker`. If the
+/// marker was removed, all versions follow that are not known to be newer: no version is left out, but the version `null`,
+/// whose id contains no write number, may be returned twice.
 pub fn after(versions: Vec<Version>, marker: &str) -> impl Iterator<Item = Version> {
     let listed = versions.iter().position(|version| *version.id == *marker).or_else(|| {
         let write = write_of(marker)?;
@@ -34,12 +36,12 @@ pub fn after(versions: Vec<Version>, marker: &str) -> impl Iterator<Item = Versi
     versions.into_iter().skip(listed.map_or(0, |last| last + 1))
 }
 
-/// Whether a text can be such a name.
+/// Returns whether a text has the form of an id made here.
 pub fn is_one(text: &str) -> bool {
     text.len() == LENGTH && text.bytes().all(|byte| DIGITS.contains(&byte)) && text < "8"
 }
 
-/// `Invalid` for a text that no version was ever named by.
+/// Returns `Invalid` for a text that cannot be a version's id.
 pub fn check(text: &str) -> Result<()> {
     if is_one(text) || text == NULL_VERSION {
         return Ok(());

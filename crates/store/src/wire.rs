@@ -1,8 +1,8 @@
-//! Numbers, bytes and conditions as the logs of this crate write them: little-endian, every text after its length.
+//! Encoding of values in this crate's logs: numbers are little-endian, texts are preceded by their length.
 
 use crate::{ETag, ObjectKey, Precondition};
 
-/// CRC-32C over several pieces.
+/// A CRC-32C over several pieces.
 pub(crate) struct Crc(crc_fast::Digest);
 
 impl Default for Crc {
@@ -21,7 +21,7 @@ impl Crc {
     }
 }
 
-/// What is written to.
+/// An encoder that appends to a buffer.
 #[derive(Default)]
 pub(crate) struct Sink(pub(crate) Vec<u8>);
 
@@ -54,7 +54,7 @@ impl Sink {
     }
 }
 
-/// What is read from, up to what it does not make sense of: `None` then.
+/// A decoder. Every method returns `None` if the remaining bytes are too short or malformed.
 pub(crate) struct Source<'a>(pub(crate) &'a [u8]);
 
 impl Source<'_> {

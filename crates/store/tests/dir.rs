@@ -1,4 +1,4 @@
-//! The directory store.
+//! Tests of the directory store.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -62,7 +62,7 @@ async fn read(store: &dyn ObjectStore, name: impl AsRef<[u8]>) -> store::Result<
     Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat().into())
 }
 
-/// All texts of a listing, as text.
+/// Returns all keys and prefixes of a listing.
 async fn texts(store: &dyn ObjectStore, request: ListRequest) -> Vec<String> {
     let entries = Pages::of(store, request).all().await.unwrap();
     entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect()
@@ -99,7 +99,7 @@ async fn files_of_anybody_are_objects() {
     assert!(matches!(refused, Err(StoreError::Denied(_))));
 }
 
-/// Names that no key is given are no objects, whoever made them.
+/// Files whose names are no key's escape are not objects.
 #[tokio::test]
 async fn names_of_the_escape_made_by_hand_are_ignored() {
     let dir = TempDir::new().unwrap();
@@ -192,7 +192,7 @@ async fn an_object_steps_aside_for_a_directory() {
     assert!(matches!(store.put(&key("a"), "x".into(), taken).await, Err(StoreError::PreconditionFailed(_))));
 }
 
-/// Names of 254 and 255 bytes leave no room for the mark of an object beside a directory.
+/// Names of 254 and 255 bytes leave no room for the prefix of an object whose name a directory has too.
 #[tokio::test]
 async fn the_longest_names_can_be_beside_directories() {
     let dir = TempDir::new().unwrap();
@@ -216,7 +216,7 @@ async fn the_longest_names_can_be_beside_directories() {
     }
 }
 
-/// Two stores of one directory share no lock, as two processes: the file system decides.
+/// Two stores of one directory share no lock, like two processes: the file system decides.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_creator_wins_among_processes() {
     let dir = TempDir::new().unwrap();
@@ -328,7 +328,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the keys and the request, a directory lists what the model lists.
+    /// For any keys and any request, a directory returns the same listing as the model.
     #[test]
     fn listings_are_those_of_the_model(
         keys in proptest::collection::btree_set(some_key(), 0..40),
@@ -358,7 +358,7 @@ proptest! {
     }
 }
 
-/// Parts of any size, in any order, some sent twice: whichever lie in place, the object is their sequence.
+/// Parts of any size, sent in any order and some of them twice, are joined in order of their numbers.
 #[tokio::test]
 async fn parts_are_joined_wherever_they_were_written() {
     let dir = TempDir::new().unwrap();

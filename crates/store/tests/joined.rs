@@ -131,7 +131,8 @@ async fn what_goes_from_one_bucket_to_another_keeps_all_it_has() {
     assert_eq!(read(&store, "two-bucket/parts").await, b"ab12");
 }
 
-/// A file of one of several buckets that was removed while a program had it open gave EILSEQ: no bucket had a place for its bytes.
+/// Regression: removing a file in one of several buckets while a program had it open failed with EILSEQ, because no
+/// bucket was chosen for the copy of its bytes.
 #[tokio::test]
 async fn what_is_set_aside_lies_in_the_bucket_that_it_comes_from() {
     let store = JoinedStore::new(buckets(&["one-bucket", "two-bucket"]).await, None);

@@ -1,4 +1,4 @@
-//! Leases in a bucket: one at a time among machines that share nothing else, whoever dies.
+//! Tests of leases in a bucket: machines that share only the bucket exclude each other, even if one of them crashes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const BEGINNING: &[u8] = b"p/.tenon/leases/";
 
-/// A bucket, and as many machines as are asked for.
+/// A bucket, and the machines that share it.
 struct World {
     memory: MemoryStore,
     faults: Faults,
@@ -31,7 +31,7 @@ impl World {
         Arc::new(Leases::new(store, BEGINNING.to_vec(), Arc::new(Entropy::new(seed))))
     }
 
-    /// How many leases lie in the bucket.
+    /// Returns the number of leases in the bucket.
     async fn count(&self) -> usize {
         let request = ListRequest { prefix: BEGINNING.into(), limit: 100, ..ListRequest::default() };
         self.memory.list(request).await.unwrap().entries.len()
@@ -52,7 +52,7 @@ async fn one_machine_at_a_time_has_a_lease_and_none_is_left() {
                 inside.fetch_sub(1, Ordering::SeqCst);
                 done.fetch_add(1, Ordering::SeqCst);
             };
-            // In either order nobody waits for ever.
+            // No deadlock, although the tasks name the leases in different orders.
             let texts: [&[u8]; 2] = if number % 2 == 0 { [b"one", b"other"] } else { [b"other", b"one"] };
             leases.holding(&texts, work).await.unwrap().unwrap();
         })
@@ -96,7 +96,7 @@ async fn who_is_long_at_work_keeps_the_lease_and_who_waits_gives_up() {
 async fn renewals_that_fail_do_no_harm_before_the_lease_lapses() {
     let world = World::new();
     let (busy, other) = (world.machine(), world.machine());
-    // The second renewal is lost.
+    // The second renewal fails.
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).after(2).times(1));
     let working = tokio::spawn(async move {
         busy.holding(&[b"text"], sleep(Duration::from_secs(30))).await.unwrap().unwrap();
@@ -109,7 +109,8 @@ async fn renewals_that_fail_do_no_harm_before_the_lease_lapses() {
     working.await.unwrap();
 }
 
-/// Its next renewal finds that the tag is another, and it must not delete what may be somebody else's.
+/// After a lost response, the next renewal finds another etag. The lease may belong to another machine, so its holder must
+/// not delete it.
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_renewal_was_not_heard_of_is_left_to_lapse() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The crate seen from outside: every implementation of the seams against `store::conformance`.
+//! Integration tests of the crate, including the conformance tests of every implementation.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The memory store.
+//! Tests of the memory store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn limits_of_s3_are_enforced() {
     assert_eq!(store.object_count(), 0);
 }
 
-/// A level of one folded directory of 200,000 keys costs seeks, not a walk: a thousand such listings are quick.
+/// Listing a level with one directory of 200,000 keys seeks over these keys, so that a thousand listings are quick.
 #[tokio::test]
 async fn folded_prefixes_are_skipped() {
     let store = MemoryStore::new(Arc::new(SystemClock));

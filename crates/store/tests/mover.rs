@@ -1,4 +1,4 @@
-//! Renames that return at once, and the objects that follow.
+//! Tests of the mover: renames return at once, and the objects are moved later.
 
 mod arriving;
 mod unheard;
@@ -36,7 +36,7 @@ fn options() -> MoverOptions {
     }
 }
 
-/// A bucket that takes its time and can fail, with a mover in front of it.
+/// A bucket with latency and fault injection, with a mover in front of it.
 struct World {
     memory: MemoryStore,
     faults: Faults,
@@ -55,7 +55,7 @@ impl World {
         Self { memory, faults, trace, dir, mover }
     }
 
-    /// Ends the process as a crash does, with requests on their way, and begins another with the journal as it was.
+    /// Simulates a crash with requests in flight, and opens a new mover with a copy of the journal.
     fn reopen(&mut self) {
         self.faults.set_down(true);
         self.faults = Faults::new();
@@ -97,7 +97,7 @@ async fn read(store: &dyn ObjectStore, name: &str) -> Result<String> {
     Ok(String::from_utf8(bytes).unwrap())
 }
 
-/// Every key with its bytes.
+/// Returns all keys with their bytes.
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() }).all().await.unwrap() {
@@ -176,7 +176,7 @@ async fn what_is_renamed_again_moves_once() {
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
-/// After failures the next attempt is half a minute away, and what was renamed in that time waited for it.
+/// Regression: after a failed move the next attempt is half a minute away, and later renames waited for it.
 #[tokio::test(start_paused = true)]
 async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
     let world = World::new();
@@ -185,7 +185,7 @@ async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
     world.rename(&stuck, "stuck.moved", Precondition::Absent).await.unwrap();
     tokio::time::sleep(Duration::from_secs(95)).await;
     let tries = world.trace.counts().of(Operation::Copy);
-    // Who only waits does not have the bucket asked the more.
+    // Waiting alone does not cause additional attempts.
     let arrived = tokio::time::timeout(Duration::from_secs(10), world.mover.arrived()).await;
     assert!(arrived.is_err() && world.trace.counts().of(Operation::Copy) == tries);
     world.rename(&next, "next.moved", Precondition::Absent).await.unwrap();
@@ -193,8 +193,8 @@ async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
     assert_eq!(contents(&world.memory).await, expected(&[("stuck", "one"), ("next.moved", "two")]));
 }
 
-/// What was to be replaced came along with its directory and was there first: what was to replace it went to `lost+found`
-/// (world 4700 of both sides).
+/// Regression: an object that a rename was to replace moved with its directory and arrived first, so that the renamed
+/// object went to `lost+found` (world 4700 of both sides).
 #[tokio::test(start_paused = true)]
 async fn what_is_replaced_does_not_come_along_with_its_directory() {
     let world = World::new();
@@ -210,7 +210,7 @@ async fn what_is_replaced_does_not_come_along_with_its_directory() {
     assert_eq!(contents(&*world.mover).await, after);
 }
 
-/// Who renames over a file sees the new one at once, and the old one is gone.
+/// After a rename over an object, readers see the new object at once, and the old object is removed.
 #[tokio::test(start_paused = true)]
 async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
     let world = World::new();
@@ -227,7 +227,8 @@ async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
     assert_eq!(contents(&world.memory).await, both);
 }
 
-/// A path too long for `lost+found` was kept under its own key: ours replaced another client's object without a copy.
+/// Regression: if a path was too long for `lost+found`, the kept key was the object's own key, so that our object replaced
+/// another client's object without a copy.
 #[tokio::test(start_paused = true)]
 async fn s450_an_object_stays_where_it_was_renamed_from_for_want_of_another_name() {
     let (dir, memory) = (TempDir::new().unwrap(), MemoryStore::new(Arc::new(SystemClock)));
@@ -246,7 +247,7 @@ async fn s450_an_object_stays_where_it_was_renamed_from_for_want_of_another_name
     assert_eq!(contents(&memory).await, expected(&[("b", "ours")]));
 }
 
-/// Another client replaces an object that was renamed and has not moved yet: the new bytes have the old name.
+/// If another client replaces an object that was renamed but not moved yet, its new object keeps the old name.
 #[tokio::test(start_paused = true)]
 async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
     let world = World::new();
@@ -257,8 +258,8 @@ async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
     assert_eq!(contents(&*world.mover).await, expected(&[("a", "theirs")]));
 }
 
-/// The same of one that was to replace another: a rename that comes to nothing takes nothing. What was to be replaced was
-/// deleted, after which nobody had either.
+/// Regression: if another client deleted the source of a rename over an object, the target was deleted too, and both
+/// were lost.
 #[tokio::test(start_paused = true)]
 async fn s80_what_was_to_be_replaced_stays_when_somebody_deletes_what_was_to_replace_it() {
     let world = World::new();
@@ -273,8 +274,8 @@ async fn s80_what_was_to_be_replaced_stays_when_somebody_deletes_what_was_to_rep
     assert_eq!(contents(&world.memory).await, expected(&[("f", "old")]));
 }
 
-/// Where tags are sums of bytes, a copy over an equal object has the tag of what it replaced. When nobody heard that its
-/// source was deleted, it was taken for what was to be replaced, and deleted: both were gone.
+/// Regression: if etags are hashes of the bytes, a copy over an equal object has the etag of the replaced object. When the
+/// response to the deletion of its source was lost, the copy was taken for the replaced object and deleted: both were lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_replaced_its_equal_is_not_taken_for_it() {
     let server = servers::shared_minio();
@@ -295,8 +296,8 @@ async fn what_replaced_its_equal_is_not_taken_for_it() {
     assert_eq!(contents(&bucket).await, expected(&[("f", "same")]));
 }
 
-/// What had arrived and could then not be deleted had two tags for ever, one here and one in the bucket (world 1010 of both
-/// sides).
+/// Regression: an object that had arrived and could then not be deleted kept another etag here than in the bucket
+/// (world 1010 of both sides).
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
     let world = World::new();
@@ -319,7 +320,7 @@ async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
     assert_eq!(*told.lock().unwrap(), [key("b")]);
 }
 
-/// Listings whose answers take their time: what they saw is old by then.
+/// A layer that delays the results of listings, so that they are stale.
 #[derive(Debug, Clone)]
 struct LateLists;
 
@@ -333,8 +334,8 @@ impl Layer for LateLists {
     }
 }
 
-/// Who listed the bucket before an object went and heard of it after that took it for one that lies there (world 2383 of
-/// both sides).
+/// Regression: a listing that began before an object was moved and ended after that showed the object at its old key
+/// (world 2383 of both sides).
 #[tokio::test(start_paused = true)]
 async fn what_leaves_while_it_is_listed_does_not_show_where_it_was() {
     let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
@@ -356,7 +357,7 @@ async fn what_leaves_while_it_is_listed_does_not_show_where_it_was() {
     assert_eq!(list("d/a", None).await, []);
     assert_eq!(mover.moving().renames, 0);
     let (new, old) = (put(&*mover, "f/new", "new").await, put(&*mover, "f/old", "old").await);
-    // Who began to list before a rename finds one of the two (world 6120 of both sides).
+    // A listing that began before a rename returns one of the two objects (world 6120 of both sides).
     mover.rename_tree(b"g/", b"h/", || Ok::<_, StoreError>(())).await.unwrap();
     let (at_old, to) = (Precondition::Matches(old.etag), key("f/old"));
     let renamed = async {
@@ -389,7 +390,7 @@ async fn a_new_object_waits_for_the_one_that_leaves_its_place() {
     assert_eq!(contents(&world.memory).await, all);
 }
 
-/// Somebody who goes on storing at the old place of a directory kept it on its way for ever.
+/// Regression: a client that kept storing objects below the old name of a directory kept its move from completing.
 #[tokio::test(start_paused = true)]
 async fn who_goes_on_storing_at_the_old_place_makes_new_objects_there() {
     let world = World::new();
@@ -438,7 +439,8 @@ impl NamingError for Uncertain {
     }
 }
 
-/// The object stayed where it was, though its new name may survive (world of files 3207099).
+/// Regression: after an uncertain error of naming, the object was not moved, although its new name may have been stored
+/// (world of files 3207099).
 #[tokio::test]
 async fn what_may_have_been_named_moves() {
     let mut world = World::new();
@@ -477,7 +479,7 @@ async fn nothing_moves_before_what_must_be_safe_is() {
     assert_eq!(contents(&world.memory).await, expected(&[("b", "one")]));
 }
 
-/// A keeper that knows no object and hears nothing, and for whom moves are safe at any time.
+/// Returns a keeper that knows no object, ignores notifications and allows moves at any time.
 fn keeper() -> Keeper {
     Keeper {
         make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
@@ -489,7 +491,7 @@ fn keeper() -> Keeper {
     }
 }
 
-/// Notes what it hears.
+/// Returns a judge that keeps our object at the key, and records its outcomes.
 fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
     Judge {
         way: Arc::new(|overtaken| Way::TheirsTo(key(format!("kept/{}", overtaken.key)))),
@@ -501,7 +503,7 @@ fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
     }
 }
 
-/// A store that takes no deletions: each attempt kept the bytes once more.
+/// Regression: while the bucket refused deletions, each attempt made another copy of the conflicting object.
 #[tokio::test(start_paused = true)]
 async fn what_met_another_object_is_settled_once() {
     let world = World::new();
@@ -525,12 +527,12 @@ async fn what_met_another_object_is_settled_once() {
     assert_eq!(noted, [false, true, false, true], "before theirs goes, and when all is done");
 }
 
-/// Names of which some are below others, before and after `/` in a listing.
+/// Names, some of which are below others, and which sort before and after `/`.
 const NAMES: [&str; 14] =
     ["a", "a-", "a/x", "a/y", "a/s/x", "a/s/z", "b", "b/x", "b/s/x", "b/s/t/u", "c", "c/x", "c/y/z", "d/s/x"];
 const TREES: [&str; 8] = ["a/", "a/s/", "b/", "b/s/", "c/", "c/y/", "d/", "e/"];
 
-/// What a bucket with instant renames would have.
+/// The expected contents of a bucket with instant renames.
 #[derive(Default, Clone)]
 struct Model(BTreeMap<String, (String, ETag)>);
 
@@ -596,7 +598,7 @@ async fn world_of(seed: u64) {
                 for (name, (body, etag)) in &mut model.0 {
                     let found = world.mover.head(&key(name)).await;
                     let found = found.unwrap_or_else(|error| panic!("{place}: '{name}' ({body}): {error}"));
-                    // The one that is known for as long as the process lives.
+                    // An etag known to the mover is valid only for the lifetime of the process.
                     *etag = found.object.etag;
                 }
             }
@@ -668,7 +670,7 @@ async fn who_waits_for_an_arrival_finds_it_in_the_bucket_and_nothing_at_the_old_
     assert_eq!(read(&world.memory, "c").await.unwrap(), "one");
 }
 
-/// Who renames and waits tries again with what is there then: that is no conflict.
+/// A caller that waits for a rename can retry it with the present object, so a rename without effect is not a conflict.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_rename_that_came_to_nothing_has_no_conflict() {
     for is_shared in [false, true] {

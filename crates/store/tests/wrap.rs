@@ -1,4 +1,4 @@
-//! The wrappers.
+//! Tests of the wrappers.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -30,7 +30,7 @@ async fn read(store: &dyn ObjectStore, name: &str) -> store::Result<Bytes> {
     Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat().into())
 }
 
-/// Layers that do nothing change nothing, also around a shared store.
+/// Layers without rules do not change the store's behaviour, also around a shared store.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_layers_conform() {
     let fresh = || async {

@@ -1,4 +1,4 @@
-//! The write-back log in front of a bucket.
+//! Tests of the write-back log in front of a bucket.
 
 mod early;
 mod trouble;
@@ -41,7 +41,7 @@ fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     ObjectKey::try_from(text.as_ref()).unwrap()
 }
 
-/// A bucket that can fail, with a log in front of it.
+/// A bucket with fault injection, with a log in front of it.
 struct World {
     memory: MemoryStore,
     faults: Faults,
@@ -61,14 +61,14 @@ impl World {
         Self { memory, faults, trace, dir, options, writeback }
     }
 
-    /// Ends the process as a crash does, with requests on their way, and begins another with the log as it was.
+    /// Simulates a crash with requests in flight, and opens a new store with a copy of the log.
     fn reopen(&mut self) {
         self.faults.set_down(true);
         self.faults = Faults::new();
         let dir = TempDir::new().unwrap();
         for entry in std::fs::read_dir(self.dir.path()).unwrap() {
             let path = entry.unwrap().path();
-            // One that was not needed any more may be gone.
+            // A segment that is no longer needed may be removed meanwhile.
             std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).ok();
         }
         self.writeback = open(dir.path(), &self.memory, &self.faults, &self.trace, &self.options);
@@ -98,7 +98,7 @@ async fn read(store: &dyn ObjectStore, name: &str) -> Result<Bytes> {
     Ok(object.body.try_collect::<Vec<_>>().await?.concat().into())
 }
 
-/// Every key with its bytes.
+/// Returns all keys with their bytes.
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, Bytes> {
     let mut found = BTreeMap::new();
     let mut pages = Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() });
@@ -181,8 +181,8 @@ async fn s153_who_loses_to_another_client_finds_his_bytes() {
     assert_eq!(contents(&*world.writeback).await, BTreeMap::from(expected));
 }
 
-/// The tag that was given for our bytes then named theirs: a reader who had ours open was handed a mixture of the two, and
-/// a mount, which saw the same tag, went on showing our length.
+/// Regression: after a lost conflict, the etag of our bytes referred to the other client's bytes. A reader of our object got
+/// a mixture of both, and a mount, which saw the same etag, kept showing our length.
 #[tokio::test]
 async fn s153_a_tag_of_bytes_that_lost_names_no_others() {
     let world = World::new(options(LATER));
@@ -196,8 +196,8 @@ async fn s153_a_tag_of_bytes_that_lost_names_no_others() {
     assert!(matches!(read, Err(StoreError::PreconditionFailed(_))), "{:?}", read.err());
 }
 
-/// A PUT or DELETE that asks for nothing went over whatever another client had made of the key while it waited, for hours
-/// in an outage: the other's newer object was gone.
+/// Regression: a PUT or DELETE without a precondition, which may wait for hours in an outage, overwrote newer changes of
+/// another client.
 #[tokio::test]
 async fn s153_what_waits_without_a_condition_does_not_undo_what_another_client_made_meanwhile() {
     for was_there in [false, true] {
@@ -239,7 +239,7 @@ async fn s153_what_another_client_stored_and_deleted_again_hinders_nothing() {
     assert_eq!(contents(&world.memory).await, BTreeMap::from([("shared/new".to_owned(), "ours".into())]));
 }
 
-/// A directory that two made was kept in `lost+found` as an empty file (world 1968 of both sides).
+/// Regression: a directory that two clients made was kept in `lost+found` as an empty file (world 1968 of both sides).
 #[tokio::test]
 async fn s153_what_only_says_that_there_is_a_directory_is_not_kept() {
     let world = World::new(options(LATER));
@@ -255,7 +255,8 @@ async fn s153_what_only_says_that_there_is_a_directory_is_not_kept() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["dir/", "empty", "lost/empty"]);
 }
 
-/// It was tried again for ever: the log was never empty, and an unmount never in order.
+/// Regression: if another client removed the source of a waiting copy, the copy was retried for ever, so that the log never
+/// became empty and unmounting always reported changes left.
 #[tokio::test]
 async fn s153_a_change_goes_though_another_client_took_what_it_is_made_of() {
     let world = World::new(options(LATER));
@@ -290,7 +291,7 @@ async fn changes_of_shared_keys_go_over_what_was_there() {
     assert_eq!(contents(&world.memory).await, BTreeMap::from([("shared/put".to_owned(), "new".into())]));
 }
 
-/// The second deletion found no put among what waited, and took the first for one that had nothing to do.
+/// Regression: the second deletion found no waiting put, and cancelled the first deletion as unnecessary.
 #[tokio::test]
 async fn what_is_deleted_twice_is_deleted() {
     let world = World::new(WritebackOptions { keys_are_used_once: true, ..options(LATER) });
@@ -362,8 +363,8 @@ async fn s119_a_full_log_that_nothing_leaves_is_an_error_after_a_while() {
     world.put("b", "x", Precondition::None).await.unwrap();
 }
 
-/// A change went up before its record was safe. The power took the record, an older one of the key was left, and the
-/// bucket's newer object was then taken for somebody else's (world of files 300).
+/// Regression: a change was uploaded before its record was synced. After a power failure only an older record of the key
+/// was left, and the bucket's newer object was taken for another client's (world of files 300).
 #[tokio::test]
 async fn s154_the_bucket_never_has_what_the_log_can_lose() {
     let world = World::new(options(Duration::ZERO));
@@ -373,7 +374,7 @@ async fn s154_the_bucket_never_has_what_the_log_can_lose() {
     assert!(world.writeback.synced().iter().any(|(_, synced)| *synced >= end));
 }
 
-/// How much of the log survived the loss of power when an object was stored in the bucket.
+/// A layer that records how much of the log was synced when an object was stored in the bucket.
 #[derive(Debug, Clone, Default)]
 struct SyncedAtPut {
     writeback: Arc<OnceLock<Weak<Writeback>>>,
@@ -392,8 +393,8 @@ impl Layer for SyncedAtPut {
     }
 }
 
-/// A copy that waited was deleted again, and its source overwritten. The bucket had the new one before the log was synced:
-/// after the loss of power the copy waited once more, and what it was made of was gone (world of files 31190).
+/// Regression: a waiting copy was deleted, and its source overwritten. The bucket got the new source before the log was
+/// synced. After a power failure the copy waited again, but its source was gone (world of files 31190).
 #[tokio::test]
 async fn s154_an_object_goes_after_the_records_that_let_go_of_it() {
     let memory = MemoryStore::new(Arc::new(SystemClock));
@@ -414,8 +415,9 @@ async fn s154_an_object_goes_after_the_records_that_let_go_of_it() {
     assert!(seen.bytes.lock().unwrap().iter().all(|synced| *synced >= end));
 }
 
-/// New headers are a copy of an object onto itself. It went up, and the process ended before it could say so: what the
-/// waiting change was made of was gone, and it could neither be read nor copied (world of files 7312).
+/// Regression: new headers are stored by a copy of an object onto itself. The copy was made, but the process crashed before
+/// it recorded that. The source of the waiting change was gone, so that it could neither be read nor copied (world of files
+/// 7312).
 #[tokio::test]
 async fn s152_a_change_that_replaced_what_it_is_made_of_can_be_read() {
     let mut world = World::new(options(LATER));
@@ -434,7 +436,8 @@ async fn s152_a_change_that_replaced_what_it_is_made_of_can_be_read() {
     assert_eq!(read(&world.memory, "b").await.unwrap(), "body");
 }
 
-/// Each attempt that failed began the minute anew: writers hung for as long as the bucket was away.
+/// Regression: each failed attempt restarted the timeout of a minute, so that writers hung as long as the bucket was
+/// unreachable.
 #[tokio::test(start_paused = true)]
 async fn s119_attempts_that_fail_do_not_keep_a_writer_waiting() {
     let patience = Duration::from_secs(60);
@@ -447,8 +450,8 @@ async fn s119_attempts_that_fail_do_not_keep_a_writer_waiting() {
     assert_eq!(began.elapsed().as_secs(), 60);
 }
 
-/// Each change that failed cost a wait of up to thirty seconds of its own, and for as long nothing went up though the
-/// bucket was back.
+/// Regression: each failed change caused a pause of up to thirty seconds, during which nothing was uploaded although the
+/// bucket was reachable again.
 #[tokio::test(start_paused = true)]
 async fn s122_changes_go_up_soon_after_the_bucket_is_back() {
     let world = World::new(options(Duration::ZERO));
@@ -466,8 +469,8 @@ async fn s122_changes_go_up_soon_after_the_bucket_is_back() {
     assert_eq!(contents(&world.memory).await.len(), 40);
 }
 
-/// An object whose attributes are on their way up is read once the attempt has ended, well or not: on several threads the
-/// reader could hear of the end just before it, and then wait for the next attempt's.
+/// A reader of an object whose attributes are being uploaded waits for the end of the attempt, successful or not.
+/// Regression: with several threads the reader could be notified just before the end, and then waited for the next attempt.
 #[tokio::test(start_paused = true)]
 async fn s122_a_reader_does_not_wait_for_the_bucket_to_be_back() {
     let world = World::new(options(Duration::ZERO));
@@ -488,8 +491,8 @@ async fn s122_a_reader_does_not_wait_for_the_bucket_to_be_back() {
     assert_eq!(read(&*world.writeback, "file").await.unwrap(), "text");
 }
 
-/// Tags that were set on a copy, or replaced by one, while it waited were lost when it went up: it was copied inside the bucket
-/// with the tags of its source.
+/// Regression: tags that were set on a waiting copy, or replaced by it, were lost on upload, because the object was copied
+/// inside the bucket with the tags of its source.
 #[tokio::test]
 async fn s552_tags_of_a_copy_that_waits_go_up_with_it() {
     let world = World::new(options(LATER));
@@ -510,7 +513,7 @@ async fn s552_tags_of_a_copy_that_waits_go_up_with_it() {
     assert_eq!((stored("kept").await, stored("replaced").await), (tags("source"), tags("copy")));
 }
 
-/// A rename of two objects over each other: each is made of what the other would replace.
+/// Two objects are exchanged: the source of each waiting copy is the object that the other would replace.
 #[tokio::test]
 async fn changes_that_wait_for_each_other_go_up_all_the_same() {
     let world = World::new(options(LATER));
@@ -530,8 +533,8 @@ async fn changes_that_wait_for_each_other_go_up_all_the_same() {
     assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
 }
 
-/// The same, and the oldest change is a deletion of what one of them is made of: it was tried again and again without a
-/// pause, and nothing else ran any more (world of files 5937).
+/// Regression: two objects are exchanged, and the oldest change is a deletion of the source of one copy. The deletion was
+/// retried without a pause, so that nothing else ran (world of files 5937).
 #[tokio::test]
 async fn a_deletion_waits_for_changes_that_wait_for_each_other() {
     let world = World::new(options(LATER));
@@ -560,7 +563,7 @@ async fn a_deletion_waits_for_changes_that_wait_for_each_other() {
     assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
 }
 
-/// On one thread: a request that a dead process left behind cannot be served after the next one's.
+/// Runs on one thread, so that a request of a crashed process is not served after requests of the next process.
 #[tokio::test]
 async fn any_changes_with_crashes_are_seen_and_go_up() {
     any_changes(true).await;
@@ -571,7 +574,8 @@ async fn any_changes_on_many_threads_are_seen_and_go_up() {
     any_changes(false).await;
 }
 
-/// Any changes, with a bucket that comes and goes: what is seen is what was done, and in the end the bucket has it.
+/// Makes random changes while the bucket is up and down. Readers must always see the model's contents, and in the end the
+/// bucket must have them.
 async fn any_changes(with_crashes: bool) {
     for seed in 0..seeds() {
         let delay = [Duration::ZERO, Duration::from_millis(1), LATER][seed as usize % 3];
@@ -639,13 +643,13 @@ async fn any_changes(with_crashes: bool) {
     }
 }
 
-/// More for a long night.
+/// Returns the number of seeds; `TENON_SEEDS` sets more for long runs.
 #[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
 fn seeds() -> u64 {
     std::env::var("TENON_SEEDS").map_or(60, |count| count.parse().unwrap())
 }
 
-/// Long bodies told by their length and their beginning.
+/// Compares contents; shows bodies by length and beginning only.
 fn assert_same(found: &BTreeMap<String, Bytes>, model: &BTreeMap<String, Bytes>, seed: u64, step: usize) {
     let told = |all: &BTreeMap<String, Bytes>| -> Vec<String> {
         let short = |body: &Bytes| String::from_utf8_lossy(&body[..body.len().min(8)]).into_owned();
@@ -654,7 +658,7 @@ fn assert_same(found: &BTreeMap<String, Bytes>, model: &BTreeMap<String, Bytes>,
     assert!(found == model, "seed {seed}, step {step}: {:?} is not {:?}", told(found), told(model));
 }
 
-/// A call that may need the bucket, which may be down.
+/// Runs a call with the bucket up, because the call may need the bucket.
 async fn settled<T>(world: &World, call: impl Future<Output = Result<T>>) -> Result<T> {
     world.faults.set_down(false);
     let outcome = call.await;
@@ -664,7 +668,7 @@ async fn settled<T>(world: &World, call: impl Future<Output = Result<T>>) -> Res
     outcome
 }
 
-/// The power goes at any moment: what is left of the log is its beginning, and what was synced is in it.
+/// A power failure at any time leaves a prefix of the log, which contains everything that was synced.
 #[tokio::test]
 async fn s154_a_log_that_lost_its_end_has_everything_before() {
     let world = World::new(options(LATER));

@@ -1,4 +1,4 @@
-//! Headers and tags travel with an object.
+//! Cases about headers and tags of objects.
 
 use super::world::{Outcome, Refusal, World, key, refused, same};
 use crate::{Attributes, GetOptions, ObjectMeta, PutOptions, Result, Tags};

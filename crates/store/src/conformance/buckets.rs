@@ -1,11 +1,11 @@
-//! The suite for [`Buckets`].
+//! Cases for [`Buckets`].
 
 use super::world::{Outcome, holds, same};
 use super::{Case, Failures, cases, run_each};
 use crate::{Buckets, ObjectKey, Precondition, PutOptions, Result, StoreError};
 use std::sync::Arc;
 
-/// Runs every case on buckets of its own: none exists at the beginning.
+/// Runs every case on an empty set of buckets of its own.
 pub async fn run_buckets<Factory, Making>(factory: Factory) -> Result<usize, Failures>
 where
     Factory: Fn() -> Making,

@@ -1,4 +1,4 @@
-//! Copies inside the store.
+//! Cases about copies inside the store.
 
 use super::attributes::text_map;
 use super::world::{Outcome, Refusal, World, foreign_etag, holds, key, refused, same};
@@ -91,7 +91,7 @@ pub(super) async fn copy_keeps_tags(world: World) -> Outcome {
     )
 }
 
-/// Tags that were set behind a copy landed on an object that had been put there meanwhile.
+/// Regression: tags were set after a copy, so that an object stored meanwhile got them.
 pub(super) async fn copy_replaces_tags(world: World) -> Outcome {
     if !world.capabilities.tags || !world.capabilities.copies_tags {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Keys are exact bytes: each is put, read, listed and deleted as it stands, or refused as a key.
+//! Cases about keys: the store uses each key byte for byte in all calls, or refuses it with `InvalidKey`.
 
 use super::world::{Failure, Outcome, Refusal, World, key, level, refused, same};
 use crate::{KEY_BYTES_MAX, ObjectKey, Payload};
@@ -82,7 +82,7 @@ pub(super) async fn bytes_that_are_not_utf8(world: World) -> Outcome {
     exactly(&world, [b"\xff".as_slice(), b"a\x80/b", b"\xc3", b"\xed\xa0\x80", b"\xff/\xfe"]).await
 }
 
-/// Names an implementation may have taken for its own files, and those of the escape in [`crate::names`].
+/// Keys that look like an implementation's own files, or like the escapes of [`crate::names`].
 pub(super) async fn names_of_our_own(world: World) -> Outcome {
     let names = [
         ".tenon-store",
@@ -127,7 +127,7 @@ pub(super) async fn empty_markers(world: World) -> Outcome {
     same(world.all_keys().await?, [])
 }
 
-/// Stores every key with a body of its own, finds each again, lists them all and removes them one by one.
+/// Stores an object with a unique body at each key, reads and lists all keys, and removes them one by one.
 async fn exactly<const N: usize>(world: &World, names: [&[u8]; N]) -> Outcome {
     let (refused_keys, kept): (Vec<_>, Vec<_>) =
         names.into_iter().map(key).partition(|key| (world.capabilities.refuses)(key));

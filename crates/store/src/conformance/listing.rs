@@ -1,4 +1,4 @@
-//! Listings: order, folding, where they begin, pages.
+//! Cases about listings: order, grouping by delimiter, start position, pages.
 
 use super::world::{Outcome, World, everything, holds, level, same};
 use crate::{ListEntry, ListRequest};
@@ -13,7 +13,7 @@ pub(super) async fn nothing(world: World) -> Outcome {
     same(world.store.list(from("b", everything())).await?, Default::default())
 }
 
-/// `a-b` sorts before `a/`, and `a0` after it: a directory is not its name.
+/// `a-b` sorts before `a/`, and `a0` after it: a directory sorts by its name with `/`.
 pub(super) async fn byte_order(world: World) -> Outcome {
     let names = ["Z", "a", "a!", "a-b", "a/b", "a/b/c", "a/b0", "a/c", "a0", "a0/x", "b", "ä"];
     let names = world.possible(names);
@@ -83,7 +83,7 @@ pub(super) async fn start_after_while_folding(world: World) -> Outcome {
     same(world.texts(from("b/1", level("b/"))).await?, ["b/2"])
 }
 
-/// A common prefix is returned only if it is greater than `start_after` as text, though keys that fold into it are.
+/// A common prefix is returned only if its text is greater than `start_after`, even if some of its keys are greater.
 pub(super) async fn start_after_inside_a_folded_prefix(world: World) -> Outcome {
     world.fill(["a", "b/1", "b/2", "b/3/x", "c"]).await?;
     same(world.texts(from("b/1", level(""))).await?, ["c"])?;
@@ -135,7 +135,7 @@ pub(super) async fn another_delimiter(world: World) -> Outcome {
     same(world.texts(below).await?, ["a-c/d-"])
 }
 
-/// What is there during the whole listing is returned exactly once.
+/// A key that exists during the whole listing is returned exactly once.
 pub(super) async fn changes_between_pages(world: World) -> Outcome {
     let names: Vec<String> = (0..12).map(|n| format!("k{n:02}")).collect();
     world.fill(&names).await?;

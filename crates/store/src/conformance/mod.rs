@@ -1,16 +1,17 @@
-//! One suite for every implementation of the seams: what callers may rely on, one behaviour per case.
+//! The conformance tests of [`ObjectStore`] and [`Buckets`](crate::Buckets): the behaviour that callers may rely on, one
+//! behaviour per case.
 //!
 //! ```text
 //! conformance::run(|| async { Ok(fresh_store()) }, Capabilities::ALL).await.unwrap();
 //! ```
 //!
-//! Each case gets a fresh, empty store from the factory, so cases may use any key. What a server cannot do is
-//! told by [`Capabilities`]; then the suite asserts that the store *says* so (`Unsupported` or `InvalidKey`),
-//! because a condition that is silently ignored is worse than one that is refused.
+//! Each case gets a new, empty store from the factory, so that cases may use any key. [`Capabilities`] describe what a
+//! server supports. If it lacks a capability, the suite asserts that the store returns an error (`Unsupported` or
+//! `InvalidKey`), because silently ignoring a condition is worse than refusing it.
 //!
-//! Decided here, where S3 leaves room: a condition on a key that is not there fails with `PreconditionFailed`,
-//! for `put` and `delete` alike; completing an upload of no parts is `Invalid`; a range that begins at the end
-//! is `InvalidRange`, also for an empty object.
+//! The suite decides cases that S3 leaves open: requiring an etag of a missing key fails with `PreconditionFailed`, for
+//! `put` and `delete` alike; completing an upload without parts is `Invalid`; a range that begins at the end is
+//! `InvalidRange`, also for an empty object.
 
 mod attributes;
 mod buckets;
@@ -36,45 +37,45 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A case that takes longer has failed: the slowest known server needs a tenth of it.
+/// Time limit of a case: ten times what the slowest known server needs.
 const CASE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What an implementation can do beyond the least.
+/// Optional abilities of an implementation.
 #[derive(Debug, Clone, Copy)]
 pub struct Capabilities {
-    /// Keys it answers `InvalidKey` for.
+    /// Returns whether the store refuses a key with `InvalidKey`.
     pub refuses: fn(&ObjectKey) -> bool,
-    /// Keys whose names listings get wrong, though the objects are there.
+    /// Returns whether listings contain a key wrongly, although the object exists.
     pub lists_wrongly: fn(&ObjectKey) -> bool,
-    /// Keeps an object `a` beside objects `a/...`; a store that does not may refuse or hide one of them.
+    /// The store can hold an object `a` and objects `a/...` at the same time. Other stores may refuse or hide one of them.
     pub object_beside_directory: bool,
-    /// Stores an object while the last one beside it goes; a server that keeps objects as files and removes a
-    /// directory with its last one may fail to.
+    /// The store can store an object while the last other object of its directory is removed. A server that keeps objects as
+    /// files and removes empty directories may fail.
     pub steady_neighbours: bool,
-    /// Pages through listings folded at something else than `/`.
+    /// Pages of listings are correct for delimiters other than `/`.
     pub any_delimiter: bool,
-    /// Honours `Precondition::Matches` at `put`.
+    /// The store honours `Precondition::Matches` of `put`.
     pub put_matches: bool,
-    /// Honours preconditions at `delete`.
+    /// The store honours preconditions of `delete`.
     pub conditional_delete: bool,
-    /// Honours preconditions at the target of `copy`.
+    /// The store honours preconditions at the target of `copy`.
     pub conditional_copy: bool,
-    /// Honours preconditions at `Multipart::complete`.
+    /// The store honours preconditions of `Multipart::complete`.
     pub conditional_complete: bool,
-    /// Has object tags.
+    /// The store has object tags.
     pub tags: bool,
-    /// Has tags that are not ASCII.
+    /// The store has tags that are not ASCII.
     pub unicode_tags: bool,
-    /// Keeps tags at `copy`.
+    /// The store's `copy` preserves tags.
     pub copies_tags: bool,
-    /// Keeps user metadata that is not ASCII.
+    /// The store has user metadata that is not ASCII.
     pub unicode_metadata: bool,
-    /// The smallest size of every part but the last, in bytes.
+    /// Minimum size of every part but the last, in bytes.
     pub part_bytes_min: usize,
 }
 
 impl Capabilities {
-    /// Everything, and any key; parts of at least 5 MiB.
+    /// All abilities and any key; parts of at least 5 MiB.
     pub const ALL: Self = Self {
         refuses: |_| false,
         lists_wrongly: |_| false,
@@ -93,11 +94,11 @@ impl Capabilities {
     };
 }
 
-/// The cases that failed, by name; its `Debug` is one line per case.
+/// The failed cases, by name. `Debug` prints one line per case.
 pub struct Failures(Vec<(&'static str, Failure)>);
 
 impl Failures {
-    /// The names of the cases that failed.
+    /// Returns the names of the failed cases.
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|(name, _)| *name).collect()
     }
@@ -118,7 +119,7 @@ impl fmt::Debug for Failures {
 
 impl std::error::Error for Failures {}
 
-/// Runs every case on a store of its own; the number of cases passed, or all that failed.
+/// Runs every case on a store of its own. Returns the number of passed cases, or all failed cases.
 pub async fn run<Factory, Making>(factory: Factory, capabilities: Capabilities) -> Result<usize, Failures>
 where
     Factory: Fn() -> Making,
@@ -127,7 +128,7 @@ where
     run_each(object_cases(), factory, |store| World { store, capabilities }).await
 }
 
-/// Runs every case on a world of its own, made of what the factory makes.
+/// Runs every case on a store of its own from the factory.
 async fn run_each<Made, World, Factory, Making>(
     cases: Vec<Case<World>>,
     factory: Factory,
@@ -148,13 +149,13 @@ where
     verdict(results)
 }
 
-/// A behaviour: its name and the code that checks it.
+/// A case: its name and the code that checks it.
 struct Case<World> {
     name: &'static str,
     run: fn(World) -> BoxFuture<'static, Outcome>,
 }
 
-/// Lists async functions as cases under their own names.
+/// Makes cases of async functions, under the functions' names.
 macro_rules! cases {
     ($($module:ident :: { $($case:ident),+ $(,)? })+) => {
         vec![$($(Case {
@@ -207,7 +208,7 @@ fn object_cases() -> Vec<Case<World>> {
     }
 }
 
-/// Lets a case run to its end, its panic or the time limit.
+/// Runs a case until it ends, panics or reaches the time limit.
 async fn finish(case: BoxFuture<'static, Outcome>) -> Outcome {
     match tokio::time::timeout(CASE_TIMEOUT, tokio::spawn(case)).await {
         Ok(Ok(outcome)) => outcome,

@@ -1,4 +1,4 @@
-//! Objects in parts.
+//! Cases about multipart uploads.
 
 use super::attributes::text_map;
 use super::world::{Outcome, Refusal, World, foreign_etag, holds, key, pattern, refused, same};
@@ -153,7 +153,7 @@ async fn begin(world: &World) -> Result<Arc<dyn Multipart>> {
     world.store.multipart(&key("big"), Attributes::default(), Tags::new()).await
 }
 
-/// An upload with one part `parts`.
+/// Begins an upload with one part, whose body is `parts`.
 async fn begin_with_part(world: &World) -> Result<Arc<dyn Multipart>> {
     let upload = begin(world).await?;
     upload.put_part(1, "parts".into()).await?;

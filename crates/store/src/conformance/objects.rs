@@ -1,4 +1,4 @@
-//! Bytes go in and come out, whole or in part.
+//! Cases about reading objects, whole and by range.
 
 use super::world::{Outcome, Refusal, World, foreign_etag, holds, key, pattern, refused, same};
 use crate::{GetOptions, Payload};

@@ -1,4 +1,4 @@
-//! Many callers at once.
+//! Cases about concurrent callers.
 
 use super::world::{Failure, Outcome, World, everything, holds, key, pattern, same, when};
 use crate::{ETag, ObjectRef, Precondition, Result, StoreError};
@@ -28,7 +28,7 @@ pub(super) async fn one_replacer_wins(world: World) -> Outcome {
     Ok(())
 }
 
-/// 100 writers of one key: one of their bodies is there, whole, with its own etag.
+/// After 100 concurrent writes of one key, the object has the body and etag of one of them.
 pub(super) async fn writers_of_one_key(world: World) -> Outcome {
     let mut writers = JoinSet::new();
     for seed in 0..100 {
@@ -48,7 +48,7 @@ pub(super) async fn writers_of_one_key(world: World) -> Outcome {
     same(world.all_keys().await?, [key("shared")])
 }
 
-/// Readers while the key is overwritten again and again: every read is one body, whole, with its own etag.
+/// While a key is overwritten repeatedly, every read returns the body and etag of one write.
 pub(super) async fn readers_see_whole_objects(world: World) -> Outcome {
     let body = |seed: u64| pattern(seed, 400_000 + seed as usize);
     world.put("moving", body(0)).await?;
@@ -73,7 +73,7 @@ pub(super) async fn readers_see_whole_objects(world: World) -> Outcome {
     same(world.read("moving").await?.len(), body(19).len())
 }
 
-/// Directories come and go with their last object; a creator next door must not notice.
+/// Directories are removed with their last object. Writers that create objects in such a directory must not fail.
 pub(super) async fn creating_and_deleting_neighbours(world: World) -> Outcome {
     let mut workers = JoinSet::new();
     for worker in 0..8 {
@@ -86,7 +86,7 @@ pub(super) async fn creating_and_deleting_neighbours(world: World) -> Outcome {
                     _ => {}
                 }
             }
-            // Where a step failed, the object may still be there.
+            // If a step failed, the object may still exist.
             world.delete(&name).await.ok();
             Ok::<(), StoreError>(())
         });
@@ -104,7 +104,7 @@ async fn come_and_go(world: &World, name: &str) -> Result<()> {
     world.delete(name).await
 }
 
-/// Many conditional writers of one key: the body of the only one that succeeds.
+/// Runs many conditional writes of a key, of which exactly one must succeed. Returns its body.
 async fn one_wins(world: &World, name: &str, precondition: &Precondition) -> Outcome<Bytes> {
     let mut writers = JoinSet::new();
     for seed in 0..WRITERS {

@@ -1,4 +1,4 @@
-//! Uploads that outlast a call, and settings.
+//! Cases about multipart uploads by id, and settings.
 
 use super::attributes::text_map;
 use super::world::{Outcome, Refusal, World, holds, key, pattern, refused, same};
@@ -74,7 +74,7 @@ pub(super) async fn a_part_sent_again(world: World) -> Outcome {
     same(world.read("big").await?, "again!")
 }
 
-/// A part that was sent again between the look at the parts and the completion became part of the object all the same.
+/// Regression: a part that was replaced between listing the parts and the completion became part of the object.
 pub(super) async fn a_part_sent_again_meanwhile(world: World) -> Outcome {
     let uploads = of(&world)?;
     let id = begin(&world, "big").await?;

@@ -1,4 +1,4 @@
-//! Versions and their locks.
+//! Cases about versions and their locks.
 
 use super::world::{Outcome, Refusal, World, holds, key, refused, same, when};
 use super::{Capabilities, Case, Failures, cases, run_each};
@@ -191,7 +191,8 @@ pub(super) async fn listed_page_by_page(world: World) -> Outcome {
     Ok(())
 }
 
-/// Who lists a page, removes what is in it, and lists what comes after, as clients empty a bucket, left the rest of a key behind.
+/// Regression: a client that empties a bucket lists a page, removes its versions and lists the next page. The remaining
+/// versions of the last key were left out.
 pub(super) async fn listed_while_removed(world: World) -> Outcome {
     let versions = of(&world)?;
     world.put("a", "before versions").await?;
@@ -303,7 +304,7 @@ pub(super) async fn a_lock_comes_with_the_bytes(world: World) -> Outcome {
     locked(versions.remove(&key("a"), &id, Removal::default()).await)
 }
 
-/// In the year 2096.
+/// Returns a time in the year 2096.
 fn far() -> Timestamp {
     Timestamp::from_secs(4_000_000_000, 0)
 }
@@ -339,7 +340,7 @@ fn locked<T>(result: Result<T>) -> Outcome {
     holds(matches!(result, Err(StoreError::Locked(_))), "a lock was overlooked")
 }
 
-/// A version's key, its id, and whether it is the newest.
+/// A version's key, its id, and whether it is the newest version.
 type Shown = (String, String, bool);
 
 fn owned((name, id, is_newest): (&str, String, bool)) -> Shown {

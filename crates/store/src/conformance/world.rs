@@ -1,4 +1,4 @@
-//! What a case works with: a store, short forms of its calls, and checks that say where they failed.
+//! The context of cases: a store, shorthands of its calls, and checks that report the line of a failure.
 
 use super::Capabilities;
 use crate::{
@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// How a case ends.
+/// The result of a case.
 pub type Outcome<T = ()> = std::result::Result<T, Failure>;
 
-/// What a case found instead of what it expected, and the line that looked.
+/// A failed check: what was found instead of what was expected, and the line of the check.
 #[derive(Debug)]
 pub struct Failure {
     at: &'static Location<'static>,
@@ -58,13 +58,13 @@ pub(super) fn same<T: PartialEq<U> + fmt::Debug, U: fmt::Debug>(found: T, expect
     Err(Failure::new(format!("found {found:.300?}, expected {expected:.300?}")))
 }
 
-/// Fails with `what` unless it holds.
+/// Fails with `what` unless the condition holds.
 #[track_caller]
 pub(super) fn holds(condition: bool, what: &str) -> Outcome {
     if condition { Ok(()) } else { Err(Failure::new(what.to_owned())) }
 }
 
-/// The kinds of refusal that cases ask for.
+/// The kinds of errors that cases expect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     NotFound,
@@ -75,7 +75,7 @@ pub(super) enum Refusal {
     Unsupported,
 }
 
-/// Fails unless the call was refused just so.
+/// Fails unless the call returned this kind of error.
 #[track_caller]
 pub(super) fn refused<T>(result: Result<T>, expected: Refusal) -> Outcome {
     let error = match result {
@@ -97,7 +97,7 @@ pub(super) fn refused<T>(result: Result<T>, expected: Refusal) -> Outcome {
     Err(Failure::new(format!("found {error:?}, expected {expected:?}")))
 }
 
-/// A key from text known to be one.
+/// Makes a key of a valid text.
 pub(super) fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     match ObjectKey::try_from(text.as_ref()) {
         Ok(key) => key,
@@ -105,7 +105,7 @@ pub(super) fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     }
 }
 
-/// `len` bytes that differ by `seed` and by position.
+/// Returns `len` bytes that depend on `seed` and position.
 pub(super) fn pattern(seed: u64, len: usize) -> Bytes {
     let entropy = crate::Entropy::new(seed);
     let mut bytes = Vec::with_capacity(len + 8);
@@ -116,22 +116,22 @@ pub(super) fn pattern(seed: u64, len: usize) -> Bytes {
     bytes.into()
 }
 
-/// The options of a write under a condition.
+/// Returns the options of a write under a precondition.
 pub(super) fn when(precondition: Precondition) -> PutOptions {
     PutOptions { precondition, ..PutOptions::default() }
 }
 
-/// A tag no object ever had.
+/// Returns an etag that no object ever had.
 pub(super) fn foreign_etag() -> ETag {
     ETag::new("\"0123456789abcdef0123456789abcdef\"")
 }
 
-/// A store of the case's own and what it can do.
+/// The store of a case, and its capabilities.
 #[derive(Debug, Clone)]
 pub struct World {
     /// The store, empty at the beginning.
     pub store: Arc<dyn ObjectStore>,
-    /// What it can do.
+    /// The store's capabilities.
     pub capabilities: Capabilities,
 }
 
@@ -149,7 +149,7 @@ impl World {
         self.store.put(&key(name), body.into(), when(precondition)).await
     }
 
-    /// The names or listed texts that a store has which cannot keep an object beside a directory: those without others
+    /// Filters names or listed texts: for a store that cannot hold both `a` and `a/...`, drops the names that have other names
     /// below them.
     pub(super) fn possible<N: AsRef<[u8]> + Copy>(&self, names: impl AsRef<[N]>) -> Vec<N> {
         let names = names.as_ref();
@@ -181,7 +181,7 @@ impl World {
         self.store.delete(&key(name), Precondition::None).await
     }
 
-    /// The whole body.
+    /// Reads the whole body of an object.
     pub(super) async fn read(&self, name: impl AsRef<[u8]>) -> Result<Bytes> {
         self.get(name, GetOptions::default()).await
     }
@@ -196,21 +196,21 @@ impl World {
         Ok(pieces.concat().into())
     }
 
-    /// All texts of a listing, page by page.
+    /// Returns all texts of a listing, page by page.
     pub(super) async fn texts(&self, request: ListRequest) -> Outcome<Vec<String>> {
         let pages = self.pages(request).await?;
         let entries = pages.iter().flat_map(|page| &page.entries);
         Ok(entries.map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect())
     }
 
-    /// All keys, exactly.
+    /// Returns all keys.
     pub(super) async fn all_keys(&self) -> Outcome<Vec<ObjectKey>> {
         let pages = self.pages(everything()).await?;
         let entries = pages.into_iter().flat_map(|page| page.entries);
         Ok(entries.filter_map(|entry| Some(entry.into_object()?.0.key)).collect())
     }
 
-    /// All pages of a listing; fails on a page that is too long or a listing that does not advance.
+    /// Returns all pages of a listing. Fails on a page that is too long, or if the listing does not advance.
     pub(super) async fn pages(&self, request: ListRequest) -> Outcome<Vec<ListPage>> {
         let mut pages: Vec<ListPage> = Vec::new();
         let mut token = request.token.clone();
@@ -229,12 +229,12 @@ impl World {
     }
 }
 
-/// A listing of every key.
+/// Returns a request for all keys.
 pub(super) fn everything() -> ListRequest {
     ListRequest { limit: 1000, ..ListRequest::default() }
 }
 
-/// A listing of one level below `prefix`.
+/// Returns a request for one level below `prefix`.
 pub(super) fn level(prefix: &str) -> ListRequest {
     ListRequest { prefix: Bytes::copy_from_slice(prefix.as_bytes()), delimiter: Some(b'/'), ..everything() }
 }

@@ -1,4 +1,4 @@
-//! Overwriting, conditions and removal: what makes an etag an identity.
+//! Cases about overwriting, preconditions and removal, which make an etag an identity.
 
 use super::world::{Outcome, Refusal, World, foreign_etag, holds, key, pattern, refused, same};
 use crate::{Attributes, GetOptions, ObjectWriter, Precondition, PutOptions, Result, Tags};
@@ -80,7 +80,7 @@ pub(super) async fn delete_if_matches(world: World) -> Outcome {
     refused(world.store.delete(&key("a"), old).await, Refusal::Precondition)
 }
 
-/// A writer that was given these bytes in pieces, if the store has such.
+/// Makes a writer and writes these bytes to it in pieces, if the store supports writers.
 async fn written(
     world: &World,
     len_bytes: Option<u64>,
@@ -98,7 +98,7 @@ pub(super) async fn bytes_as_they_come(world: World) -> Outcome {
     let long = pattern(1, (9 << 20) + 5);
     for (bytes, piece_bytes) in [(0, 1), (10, 3), (100_000, 9_999), (1 << 20, 1 << 16), (long.len(), 70_001)]
     {
-        // As long as was said, longer, shorter, and as nobody knew.
+        // The announced length is right, too short, too long, or missing.
         for said in [Some(bytes), Some(bytes / 2), Some(bytes + 5_000_000), None] {
             let bytes = &long[..bytes];
             let Some(writer) = written(&world, said.map(|len| len as u64), bytes, piece_bytes).await? else {

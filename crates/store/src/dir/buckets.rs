@@ -1,4 +1,4 @@
-//! Buckets as the directories of one directory.
+//! Buckets as the subdirectories of a local directory.
 
 use super::staging::DIR_MODE;
 use super::tree::open_child;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A directory whose sub-directories with a bucket's name are the buckets.
+/// A directory in which every subdirectory with a valid bucket name is a bucket.
 #[derive(Clone)]
 pub struct DirBuckets(Arc<Shared>);
 
@@ -21,7 +21,7 @@ struct Shared {
     options: DirOptions,
     clock: Arc<dyn Clock>,
     entropy: Arc<Entropy>,
-    /// One store per bucket, since conditions are atomic within one.
+    /// One store per bucket, because preconditions are atomic only within one store.
     opened: Mutex<BTreeMap<String, DirStore>>,
 }
 
@@ -85,7 +85,8 @@ impl Shared {
         }
     }
 
-    /// Removes a bucket that was found empty; what appears meanwhile keeps its directory, and the bucket.
+    /// Removes a bucket that was found empty. An object that was stored meanwhile keeps its directory, so that the removal
+    /// fails.
     fn delete(&self, name: &str) -> Result<()> {
         let bucket =
             open_child(self.tree.root(), name.as_bytes()).map_err(|error| errno::about(&name, error))?;

@@ -1,7 +1,7 @@
-//! How a staged file becomes an object and how an object goes: the only places that change the tree.
+//! Committing staged files as objects, and deleting objects. Only this module changes the tree.
 //!
-//! Directories come and go with their objects while others work next door, so every step is taken relative to
-//! an open directory and repeated from the root if that directory has gone meanwhile.
+//! Directories are made and removed along with their objects while other writers work in the same directories. So every
+//! step is relative to an open directory and is repeated from the root if that directory was removed meanwhile.
 
 use super::place::{Place, beside, is_beside_inside, path};
 use super::record::{Found, Record, modified, size_bytes};
@@ -13,19 +13,19 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, fstat, fsync, mkdirat, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// A writer gives up after its directories went this many times between two of its system calls.
+/// Attempts of a write. An attempt fails if another writer removes a directory between two of its system calls.
 const ATTEMPTS: usize = 1000;
 
-/// What a step that meets others can come to.
+/// The result of a step that other writers can disturb.
 enum Step<T> {
     Done(T),
-    /// Somebody changed the directories on the way: begin again at the root.
+    /// Another writer changed the directories on the path: begin again at the root.
     Again,
 }
 
 impl Shared {
-    /// Makes `staged` the object `key`, with the record's headers and tags and an etag of its own, which says of how many
-    /// parts it was made.
+    /// Makes `staged` the object `key`, with the record's headers and tags and a new etag, which contains the number of
+    /// parts.
     pub(super) fn commit(
         &self,
         key: &ObjectKey,
@@ -36,7 +36,7 @@ impl Shared {
     ) -> Result<ObjectRef> {
         let failed = |error| errno::failed(key, error);
         let stat = fstat(staged.file()).map_err(failed)?;
-        // 32 hexadecimal digits alone would be taken for an MD5 by programs that compare.
+        // The suffix keeps programs that verify etags from taking 32 hexadecimal digits for an MD5.
         record.etag = format!("{:016x}{:016x}-{parts}", self.entropy.next_u64(), self.entropy.next_u64());
         record.modified = modified(&stat);
         record.size_bytes = size_bytes(&stat);
@@ -59,7 +59,7 @@ impl Shared {
         Err(StoreError::Unavailable(format!("the directories on the way to '{key}' keep changing")))
     }
 
-    /// Removes the object and the directories that it leaves empty.
+    /// Removes the object, and the directories that become empty.
     pub(super) fn delete(&self, key: &ObjectKey, precondition: &Precondition) -> Result<()> {
         self.staging()?;
         let place = Place::of(key);
@@ -90,14 +90,14 @@ impl Shared {
         found.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// Opens the very bytes that the ref names.
+    /// Opens the object's file; fails with `PreconditionFailed` unless it has the ref's etag.
     pub(super) fn find_exactly(&self, object: &ObjectRef) -> Result<Found> {
         let found = self.find(&object.key)?;
         check(&object.key, Some(&found), &Precondition::Matches(object.etag.clone()))?;
         Ok(found)
     }
 
-    /// Brings a file or directory to the medium, as far as asked for.
+    /// Flushes a file or directory to the disk, if the store's options ask for that.
     pub(super) fn flush(&self, file: impl AsFd, key: &ObjectKey) -> Result<()> {
         match self.durability {
             Durability::Flush => fsync(file).map_err(|error| errno::failed(key, error)),
@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// Brings both names that an object can have to the medium.
+    /// Flushes the directories of both names that an object can have.
     fn flush_names(&self, dir: BorrowedFd<'_>, name: &[u8], key: &ObjectKey) -> Result<()> {
         if is_beside_inside(name)
             && let Ok(inside) = open_child(dir, name)
@@ -115,7 +115,7 @@ impl Shared {
         self.flush(dir, key)
     }
 
-    /// Opens a directory, making what is missing on the way to it.
+    /// Opens a directory, making the missing directories on the path.
     fn make_dirs(&self, dirs: &[Vec<u8>], key: &ObjectKey) -> Result<Step<OwnedFd>> {
         match self.tree.open_dir(dirs) {
             Ok(dir) => return Ok(Step::Done(dir)),
@@ -132,7 +132,7 @@ impl Shared {
         Ok(Step::Done(at))
     }
 
-    /// Opens the directory `name` in `dir` or makes it; an object that has the name steps aside.
+    /// Opens the directory `name` in `dir` or makes it. An object with this name is renamed to its alternate name.
     fn make_dir(
         &self,
         dir: BorrowedFd<'_>,
@@ -159,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// Renames the object `name` to its name beside a directory.
+    /// Renames the object `name` to its alternate name, so that a directory can have the plain name.
     fn step_aside(&self, dir: BorrowedFd<'_>, above: &[Vec<u8>], name: &[u8], key: &ObjectKey) -> Result<()> {
         let failed = |error| errno::failed(key, error);
         let _held = self.locks.hold(&path(above, name));
@@ -213,9 +213,9 @@ fn put_in_place(
     }
 }
 
-/// Removes an object's file under both names it can have; whether one was there.
+/// Removes an object's file under both names that it can have. Returns whether a file was removed.
 ///
-/// The name beside goes first: while the plain one exists it is the object.
+/// The alternate name is removed first: a file with the plain name takes precedence as the object.
 fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> Result<bool, Errno> {
     let mut removed = false;
     for name in [beside(name).as_slice(), name] {

@@ -1,4 +1,4 @@
-//! Copies inside the directory: by the kernel, sharing blocks where the file system can.
+//! Copies inside the directory, done by the kernel, which shares blocks if the file system can.
 
 use super::Shared;
 use super::record::{Found, Record, modified, size_bytes};
@@ -26,7 +26,7 @@ impl Shared {
     }
 }
 
-/// Copies a range of an object's file, which must be the same file still when it is done.
+/// Copies a range of an object's file. Fails with `PreconditionFailed` if the file was changed during the copy.
 pub(super) fn copy_from(
     source: &Found,
     range: Range<u64>,

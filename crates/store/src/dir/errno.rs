@@ -1,10 +1,10 @@
-//! What the kernel's errors mean for a caller.
+//! Conversion of the kernel's errors to store errors.
 
 use crate::{ObjectKey, StoreError};
 use rustix::io::Errno;
 use std::fmt;
 
-/// The error of a call about `key`.
+/// Converts the error of a call about `key`.
 pub(super) fn failed(key: &ObjectKey, error: Errno) -> StoreError {
     match error {
         Errno::NAMETOOLONG => StoreError::InvalidKey {
@@ -15,7 +15,7 @@ pub(super) fn failed(key: &ObjectKey, error: Errno) -> StoreError {
     }
 }
 
-/// The error of a call about anything else.
+/// Converts the error of a call about anything else, such as a path.
 pub(super) fn about(subject: &dyn fmt::Display, error: Errno) -> StoreError {
     let text = format!("'{subject}': {error}");
     match error {

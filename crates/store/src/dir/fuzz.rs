@@ -1,8 +1,8 @@
-//! The record of a file, as somebody else may have written it.
+//! Fuzz target: decoding the record of a file, which another program may have written.
 
 use super::record::Record;
 
-/// A record that is read is written as one that is read as the same.
+/// Checks that a decoded record survives encoding and decoding.
 pub fn file_record(bytes: &[u8]) {
     if let Some(record) = Record::decode(bytes) {
         assert_eq!(Record::decode(&record.encode()).as_ref(), Some(&record));

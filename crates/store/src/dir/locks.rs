@@ -1,12 +1,12 @@
-//! One writer per key at a time.
+//! Locks that admit one writer per key.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Enough that writers of different keys rarely meet.
+/// Enough locks that writers of different keys rarely share one.
 const SHARDS: usize = 64;
 
-/// Locks by path, shared by hash. Held for a few system calls, never two at once by one thread.
+/// Mutexes selected by the hash of a path. A thread holds at most one, for a few system calls.
 pub(super) struct PathLocks([Mutex<()>; SHARDS]);
 
 impl PathLocks {
@@ -14,7 +14,7 @@ impl PathLocks {
         Self(std::array::from_fn(|_| Mutex::new(())))
     }
 
-    /// Waits until nobody else holds the path.
+    /// Locks a path.
     pub(super) fn hold(&self, path: &[u8]) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);

@@ -1,18 +1,18 @@
-//! Objects in a local directory, which may have been filled by anybody.
+//! Objects in a local directory, which may contain files of other programs.
 //!
 //! Owns the mapping of keys to files ([`names`](crate::names): ordinary keys are ordinary paths), the record in
-//! the extended attribute `user.tenon` of each file it wrote, and the directory `.tenon-store` in the root for
-//! what is not yet an object. A file nobody prepared is an object too: its etag is derived from its inode, size
-//! and modification time, and so is the etag of a file that was changed in place after it was stored.
+//! the extended attribute `user.tenon` of each file that the store wrote, and the directory `.tenon-store` in the root
+//! for files that are being written. A file of another program is an object too: its etag is derived from its inode, size
+//! and modification time, as is the etag of a file that was changed in place after it was stored.
 //!
-//! Refuses: symbolic links and special files, which are neither followed nor listed; file systems without
-//! extended attributes, unless opened to read only; versions. A directory without any file in it has no key and
-//! is not listed; the directories of the last object removed go with it. A file whose path is too long for a
+//! Not supported: symbolic links and special files, which are neither followed nor listed; file systems without
+//! extended attributes, unless opened read-only; versions. A directory without any file in it has no key and
+//! is not listed. Removing the last object of a directory removes the directory. A file whose path is too long for a
 //! key is not an object.
 //!
-//! Invariants: an object appears, changes and goes by one rename or unlink, so readers see old bytes or new;
-//! with [`Durability::Flush`] it is on the medium when the call returns; conditions are atomic among the callers
-//! of one process, `Absent` also among processes.
+//! Invariants: an object is created, replaced and removed by one rename or unlink, so that readers see the old bytes or
+//! the new; with [`Durability::Flush`] the change is on the disk when the call returns; preconditions are atomic among
+//! the callers of one process, `Absent` also among processes.
 
 mod buckets;
 mod commit;
@@ -46,33 +46,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
 
-/// What a successful write has survived.
+/// The failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Loss of power: file and directory are flushed.
+    /// A power failure: file and directory are flushed.
     #[default]
     Flush,
-    /// The end of the process only: for caches and measurements.
+    /// The end of the process, but not a power failure: for caches and measurements.
     None,
 }
 
-/// How to open a directory.
+/// Options of opening a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirOptions {
-    /// What a write survives.
+    /// The failures that a write survives.
     pub durability: Durability,
-    /// Write nothing at all, not even our own directory.
+    /// Never write, and do not make the directory `.tenon-store`.
     pub read_only: bool,
 }
 
-/// A bucket in a local directory. Clones share it.
+/// A bucket in a local directory. Clones share their state.
 #[derive(Clone)]
 pub struct DirStore(Arc<Shared>);
 
 struct Shared {
     path: PathBuf,
     tree: Tree,
-    /// `None` if opened to read only.
+    /// `None` if opened read-only.
     staging: Option<Arc<Staging>>,
     locks: PathLocks,
     snapshots: Snapshots,
@@ -82,9 +82,9 @@ struct Shared {
 }
 
 impl DirStore {
-    /// Opens a directory that exists. Blocks for a few system calls.
+    /// Opens an existing directory. Blocks for a few system calls.
     ///
-    /// Errors: `NoSuchBucket` without such a directory, `Unsupported` if its file system has no extended
+    /// Errors: `NoSuchBucket` if there is no such directory, `Unsupported` if its file system has no extended
     /// attributes, `Denied` without permission.
     pub fn open(
         path: &Path,
@@ -102,7 +102,7 @@ impl DirStore {
         Ok(Self(Arc::new(Shared { path, tree, staging, locks, snapshots, durability, clock, entropy })))
     }
 
-    /// Runs file work where it may block.
+    /// Runs blocking file operations on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Shared>) -> Result<T> + Send + 'static,
@@ -112,7 +112,7 @@ impl DirStore {
     }
 }
 
-/// Runs file work on a thread that may block.
+/// Runs blocking file operations on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let ended = tokio::task::spawn_blocking(work).await;
     ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was given up: {error}"))))
@@ -193,7 +193,7 @@ impl Shared {
         self.flush(&found.file, key)
     }
 
-    /// Where writes begin; refuses them if there is no such place.
+    /// Returns the staging directory; `Denied` if the store is open read-only.
     fn staging(&self) -> Result<&Arc<Staging>> {
         let read_only = || StoreError::Denied(format!("'{}' is open to read only", self.path.display()));
         self.staging.as_ref().ok_or_else(read_only)

@@ -1,21 +1,21 @@
-//! Where a key's file is.
+//! The paths of keys' files.
 
 use crate::ObjectKey;
 use crate::names::{self, NAME_BYTES_MAX, key_to_path};
 
-/// Our own directory in the root; the names of no key lead into it.
+/// The store's own directory in the root. No key's path leads into it.
 pub(super) const OWN_DIR: &[u8] = b".tenon-store";
 
-/// The directory of keys that begin with the name of our own: `names` gives out no such name.
+/// The directory of keys that begin with the name of the store's own directory. `names` never returns this name.
 pub(super) const OWN_DIR_AS_KEY: &[u8] = b"%+.tenon-store";
 
-/// The file that stands for a key ending in `/`, inside its directory: the escape of an empty name.
+/// The file of a key that ends in `/`, inside its directory: the escape of an empty name.
 pub(super) const MARKER: &[u8] = b"%!";
 
-/// The file of an object beside a directory whose name leaves no room for the mark: inside that directory.
+/// The alternate name of an object, inside the directory that has its plain name, if that name is too long to be prefixed.
 pub(super) const BESIDE_INSIDE: &[u8] = b"%=";
 
-/// A file's directories from the root, and its plain name.
+/// The path of a key's file: the directories from the root, and the plain name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) dirs: Vec<Vec<u8>>,
@@ -32,8 +32,8 @@ impl Place {
         Self { dirs, name }
     }
 
-    /// The directories of the keys that begin with `prefix`, which is empty or ends in `/`; `None` if no key
-    /// can be so long.
+    /// Returns the directories of the keys that begin with `prefix`, which is empty or ends in `/`; `None` if `prefix` is
+    /// longer than a key can be.
     pub(super) fn of_level(prefix: &[u8]) -> Option<Vec<Vec<u8>>> {
         if prefix.is_empty() {
             return Some(Vec::new());
@@ -41,28 +41,28 @@ impl Place {
         ObjectKey::try_from(prefix).ok().map(|marker| Self::of(&marker).dirs)
     }
 
-    /// The plain path from the root, by which the key is locked.
+    /// Returns the plain path from the root, by which the key is locked.
     pub(super) fn path(&self) -> Vec<u8> {
         path(&self.dirs, &self.name)
     }
 
-    /// The path taken where a directory has the plain name.
+    /// Returns the path that the file has while a directory has the plain name.
     pub(super) fn beside_path(&self) -> Vec<u8> {
         path(&self.dirs, &beside(&self.name))
     }
 }
 
-/// Where the object `name` is while a directory has its name.
+/// Returns the name of the object `name` while a directory has its plain name.
 pub(super) fn beside(name: &[u8]) -> Vec<u8> {
     if is_beside_inside(name) { [name, BESIDE_INSIDE].join(&b'/') } else { names::beside(name) }
 }
 
-/// Whether an object of this name is beside its directory only by being inside.
+/// Returns whether the alternate name of an object is inside the directory that has its plain name.
 pub(super) fn is_beside_inside(name: &[u8]) -> bool {
     name.len() + BESIDE_INSIDE.len() > NAME_BYTES_MAX
 }
 
-/// Names joined to a path from the root.
+/// Joins names to a path from the root.
 pub(super) fn path(dirs: &[Vec<u8>], name: &[u8]) -> Vec<u8> {
     let mut joined = dirs.join(&b'/');
     if !dirs.is_empty() {

@@ -1,4 +1,4 @@
-//! Reading: the file stays open as long as its body, so a reader gets the bytes it began with or an error.
+//! Reading objects. The file stays open as long as the body, so that a reader gets the bytes of one version or an error.
 
 use super::record::{modified, size_bytes};
 use super::{Shared, blocking, errno};
@@ -12,8 +12,7 @@ use rustix::fs::{Stat, fstat};
 use rustix::io::{Errno, pread};
 use std::ops::Range;
 
-/// Small enough to stay in the processor's cache on its way, large enough to make the hand-over between threads
-/// cheap.
+/// Size of a read: small enough for the processor's cache, large enough to make the hand-over between threads cheap.
 const CHUNK_BYTES: u64 = 512 * 1024;
 
 impl Shared {
@@ -37,7 +36,7 @@ impl Shared {
     }
 }
 
-/// What is still to be read of an open file.
+/// The remaining range of an open file.
 struct Body {
     key: ObjectKey,
     file: OwnedFd,
@@ -66,7 +65,7 @@ impl Body {
         Ok(chunk.into())
     }
 
-    /// Somebody who writes to the file in place has changed what was read, or not: nobody can know.
+    /// Returns an error if the file was changed in place since it was opened, because the bytes read may be a mixture.
     fn check_unchanged(&self) -> Result<()> {
         let now = fstat(&self.file).map_err(|error| errno::failed(&self.key, error))?;
         let same = size_bytes(&now) == size_bytes(&self.stat) && modified(&now) == modified(&self.stat);
@@ -78,7 +77,7 @@ impl Body {
     }
 }
 
-/// The first chunk, then the others, each read when it is asked for.
+/// Streams the first chunk and then the remaining chunks, each of which is read when it is requested.
 fn stream_of(first: Bytes, body: Body) -> BoxStream<'static, Result<Bytes>> {
     let first = stream::iter((!first.is_empty()).then_some(Ok(first)));
     if body.range.is_empty() {

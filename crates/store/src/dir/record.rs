@@ -1,10 +1,10 @@
-//! What the store remembers of an object: one extended attribute of its file.
+//! The stored metadata of an object: an extended attribute of its file.
 //!
 //! Format, version 1: the version's byte, then the fields in the order of [`Record`]; integers little-endian,
-//! text with its length in two bytes before it, maps with their count in two bytes, absent text as the empty.
+//! text after its length in two bytes, maps after their count in two bytes, missing text as empty text.
 //!
-//! Invariant: the etag counts only while the file has the size and modification time of the record; who changes
-//! a file in place gives it another identity.
+//! Invariant: the etag is valid only while the file has the size and modification time in the record. Changing a file
+//! in place changes its etag.
 
 use super::errno;
 use crate::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp};
@@ -18,16 +18,16 @@ pub(super) const ATTRIBUTE: &str = "user.tenon";
 
 const VERSION: u8 = 1;
 
-/// Holds every record that ext4 can.
+/// Buffer for most records, including every record that ext4 can store.
 const USUAL_BYTES: usize = 4096;
 
-/// The most the kernel allows (`XATTR_SIZE_MAX`).
+/// The kernel's limit (`XATTR_SIZE_MAX`).
 const MOST_BYTES: usize = 65_536;
 
-/// The part of an object's description that its file's own attributes do not hold.
+/// The part of an object's description that its inode does not hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Empty if the file was only described, not written, by a store.
+    /// Empty if a store set tags on the file but did not write its bytes.
     pub(super) etag: String,
     /// The file's modification time when it was stored.
     pub(super) modified: Timestamp,
@@ -37,7 +37,7 @@ pub(super) struct Record {
     pub(super) tags: Tags,
 }
 
-/// An object's file, open, and what is known of it.
+/// An object's open file and its metadata.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) file: OwnedFd,
@@ -46,7 +46,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Describes an open file; a record that cannot be read is as good as none.
+    /// Describes an open file; an unreadable record counts as a missing one.
     pub(super) fn new(file: OwnedFd, stat: Stat) -> Self {
         let record = Record::read(&file).unwrap_or_default();
         Self { file, stat, record }
@@ -77,7 +77,7 @@ impl Found {
     }
 }
 
-/// When the file's bytes were last changed.
+/// Returns the file's modification time.
 pub(super) fn modified(stat: &Stat) -> Timestamp {
     Timestamp::from_secs(stat.st_mtime, stat.st_mtime_nsec as u32)
 }
@@ -86,13 +86,13 @@ pub(super) fn size_bytes(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// The identity of a file that no store wrote, or that was changed since.
+/// Returns the etag of a file that was not written by a store, or that was changed since.
 pub(super) fn etag_of(stat: &Stat) -> ETag {
     ETag::new(&format!("{:x}-{:x}-{:x}", stat.st_ino, stat.st_size, modified(stat).0))
 }
 
 impl Record {
-    /// The record of a file, if it has one.
+    /// Returns the record of a file, if it has a valid one.
     pub(super) fn read(file: impl AsFd) -> Option<Self> {
         let mut usual = [0; USUAL_BYTES];
         match fgetxattr(file.as_fd(), ATTRIBUTE, &mut usual) {
@@ -106,7 +106,7 @@ impl Record {
         }
     }
 
-    /// Keeps the record with the file; one that does not fit is `Invalid`.
+    /// Stores the record with the file; a record that does not fit is `Invalid`.
     pub(super) fn write(&self, file: impl AsFd, key: &ObjectKey) -> Result<()> {
         let bytes = self.encode();
         let too_large = || {
@@ -118,7 +118,7 @@ impl Record {
         match fsetxattr(file, ATTRIBUTE, &bytes, XattrFlags::empty()) {
             Ok(()) => Ok(()),
             Err(Errno::TOOBIG | Errno::RANGE) => Err(too_large()),
-            // ext4 says so of a record larger than its block, long before the medium is full.
+            // ext4 returns NOSPC for a record larger than its block, although the disk is not full.
             Err(Errno::NOSPC) if bytes.len() > USUAL_BYTES - 256 => Err(too_large()),
             Err(error) => Err(errno::failed(key, error)),
         }
@@ -158,7 +158,7 @@ impl Record {
     }
 }
 
-/// A length beyond two bytes is cut to their most; such a record exceeds what the kernel keeps, and is refused.
+/// Appends a length in two bytes. A greater length is capped: the record is then above the kernel's limit and is refused.
 fn put_len(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(&u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
 }

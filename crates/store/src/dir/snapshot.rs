@@ -1,12 +1,12 @@
 //! The sorted names of a directory, kept between the pages of a listing.
 //!
-//! A *level* is the keys that share a beginning up to a `/`: one directory, and the directories in which names
-//! too long for it go on. Its names are held as *texts*: what follows the beginning in an object's key, or in
-//! the keys of a directory with the `/` that ends its name; so a directory sorts where its keys do.
+//! A *level* contains the keys that share a prefix up to a `/`: one directory, and the directories in which overlong
+//! names continue. The names of a level are held as *texts*: an object's key without the prefix, or a directory's name
+//! with a final `/`, so that a directory sorts where its keys do.
 //!
-//! Invariants: a snapshot has at most so many names as [`LIMITS`] says, and so have all that are kept;
-//! one is used again only while the directories it was read from have the modification time they had, and only if that
-//! time was settled when they were read.
+//! Invariants: the number of names in a snapshot, and in all cached snapshots, is bounded by [`LIMITS`]. A cached
+//! snapshot is used only while its directories have the modification times that they had when they were read, and it is
+//! cached only if these times were old enough ([`SETTLED_AFTER`]).
 
 use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place, beside, is_beside_inside};
 use super::record::modified;
@@ -21,36 +21,37 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much of the directories is remembered: about 20 bytes and its length for each name.
+/// Limits of the cache. A name takes about 20 bytes and its length.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// The most names of one snapshot; a larger directory is read once per so many names.
+    /// Maximum names of one snapshot; a larger directory is read again for each window of this many names.
     window_names: usize,
-    /// The most names of all snapshots that are kept.
+    /// Maximum names of all cached snapshots.
     cached_names: usize,
 }
 
 const LIMITS: Limits = Limits { window_names: 100_000, cached_names: 200_000 };
 
-/// What an empty snapshot counts for, so that their number is bounded too.
+/// The cost of a snapshot in addition to its names, so that the number of empty snapshots is bounded too.
 const SNAPSHOT_COST: usize = 64;
 
-/// A directory changed less than this before it was read may change again without a new modification time.
+/// Age from which a modification time is reliable: a directory changed more recently may change again without a new
+/// modification time.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Some consecutive texts of a level.
+/// A range of consecutive texts of a level.
 pub(super) struct Snapshot {
     texts: Texts,
-    /// Every text from here (inclusive) …
+    /// The beginning of the range, inclusive.
     from: Vec<u8>,
-    /// … to here (inclusive) is in it; to the level's end if `None`.
+    /// The end of the range, inclusive; `None` for the level's end.
     to: Option<Vec<u8>>,
     stamps: Vec<Stamp>,
 }
 
-/// A directory that was read, and its state before.
+/// The state of a directory before it was read.
 #[derive(PartialEq)]
 struct Stamp {
     /// Path from the root.
@@ -60,22 +61,22 @@ struct Stamp {
 }
 
 impl Snapshot {
-    /// The number of texts.
+    /// Returns the number of texts.
     pub(super) fn len(&self) -> usize {
         self.texts.spans.len()
     }
 
-    /// The text at an index below [`Snapshot::len`].
+    /// Returns the text at an index below [`Snapshot::len`].
     pub(super) fn text(&self, at: usize) -> &[u8] {
         self.texts.get(self.texts.spans[at])
     }
 
-    /// The index of the first text that is not below `bound`.
+    /// Returns the index of the first text that is not below `bound`.
     pub(super) fn seek(&self, bound: &[u8]) -> usize {
         self.texts.spans.partition_point(|&span| self.texts.get(span) < bound)
     }
 
-    /// Where the level goes on after this snapshot, if it does.
+    /// Returns the beginning of the next window of the level, if there is one.
     pub(super) fn next_from(&self) -> Option<Vec<u8>> {
         self.to.as_ref().map(|last| [last.as_slice(), b"\0"].concat())
     }
@@ -121,7 +122,7 @@ impl Texts {
         self.spans.dedup_by(|a, b| get(a) == get(b));
     }
 
-    /// Keeps the first texts only, in a new buffer without gaps.
+    /// Keeps only the first `len` texts, in a new buffer without gaps.
     fn cut(&mut self, len: usize) {
         let mut kept = Self::default();
         self.spans.iter().take(len).for_each(|&span| kept.push([self.get(span), b""]));
@@ -129,7 +130,7 @@ impl Texts {
     }
 }
 
-/// The snapshots that are kept, by the beginning of their keys.
+/// The cached snapshots, by the prefix of their level.
 pub(super) struct Snapshots {
     kept: Mutex<Kept>,
     limits: Limits,
@@ -155,7 +156,7 @@ impl Snapshots {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The texts of the level `prefix` from `from` on; `None` if there is no such directory.
+    /// Returns the texts of the level `prefix` from `from` on; `None` if there is no such directory.
     pub(super) fn window(
         &self,
         tree: &Tree,
@@ -199,7 +200,7 @@ impl Snapshots {
 }
 
 impl Kept {
-    /// Forgets the longest unused down to a cost well below the most, so that the search for them is rare.
+    /// Evicts the least recently used snapshots, down to a cost well below the limit, so that evictions are rare.
     fn evict(&mut self, to_cost: usize) {
         let mut by_use: Vec<_> = self.by_prefix.iter().map(|(key, (used, _))| (*used, key.clone())).collect();
         by_use.sort_unstable();
@@ -244,7 +245,7 @@ struct Reading<'a> {
     prefix: &'a [u8],
     from: &'a [u8],
     names_max: usize,
-    /// Texts above it are known not to fit.
+    /// The last text that fits into the window, once more texts were found than fit.
     to: Option<Vec<u8>>,
     texts: Texts,
     stamps: Vec<Stamp>,
@@ -289,7 +290,7 @@ impl<'a> Reading<'a> {
         self.prefix.is_empty() && name == OWN_DIR_AS_KEY
     }
 
-    /// The text of a file or directory, in two pieces; `None` for what is no object's or not ours.
+    /// Returns the text of a file or directory; `None` for a name that belongs to no key.
     fn text<'n>(&self, inside: &KeyPrefix, name: &'n [u8], kind: FileType) -> Option<Text<'n>> {
         let text = text_of(self.prefix, inside, name, kind)?;
         (self.prefix.len() + text.len() <= KEY_BYTES_MAX).then_some(text)
@@ -323,7 +324,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// What follows a level's beginning: usually the name itself.
+/// A key without its level's prefix: usually the file name itself.
 enum Text<'n> {
     Object(&'n [u8]),
     Directory(&'n [u8]),
@@ -352,7 +353,7 @@ fn is_above(pieces: [&[u8]; 2], bound: &[u8]) -> bool {
     pieces.into_iter().flatten().cmp(bound).is_gt()
 }
 
-/// The text that a name in the directory `inside` of the level `prefix` stands for.
+/// Returns the text of a name in the directory `inside` of the level `prefix`.
 fn text_of<'n>(prefix: &[u8], inside: &KeyPrefix, name: &'n [u8], kind: FileType) -> Option<Text<'n>> {
     let at_root = prefix.is_empty() && inside.as_bytes().is_empty();
     match kind {
@@ -368,12 +369,13 @@ fn text_of<'n>(prefix: &[u8], inside: &KeyPrefix, name: &'n [u8], kind: FileType
     }
 }
 
-/// Whether a name is its own text: nothing about it is escaped.
+/// Returns whether a name is not escaped, so that it is its own text.
 fn is_plain(prefix: &[u8], inside: &KeyPrefix, name: &[u8]) -> bool {
     name[0] != b'%' && inside.as_bytes().len() == prefix.len()
 }
 
-/// Only the name that a key would be given stands for it: what else somebody made there is no object.
+/// Decodes a file name. Returns `None` if the decoded key would have another name: then another program made the file,
+/// and it is not an object.
 fn object_text(prefix: &[u8], inside: &KeyPrefix, name: &[u8]) -> Option<Text<'static>> {
     let plain = names::plain(name).unwrap_or(name);
     let key = inside.child_key(name).ok()?;
@@ -391,7 +393,7 @@ fn directory_text(prefix: &[u8], inside: &KeyPrefix, name: &[u8]) -> Option<Text
     is_its_name.then(|| Text::Decoded(further.as_bytes()[prefix.len()..].to_vec()))
 }
 
-/// Calls `each` for the names in a directory, in no order, until it says stop.
+/// Calls `each` for the names in a directory, unordered, until `each` returns `false`.
 fn for_each(dir: BorrowedFd<'_>, mut each: impl FnMut(&[u8], FileType) -> bool) -> Result<(), Errno> {
     let mut buffer = Box::<[u8]>::new_uninit_slice(READ_BUFFER_BYTES);
     let buffer: &mut [MaybeUninit<u8>] = &mut buffer;
@@ -416,7 +418,7 @@ fn for_each(dir: BorrowedFd<'_>, mut each: impl FnMut(&[u8], FileType) -> bool) 
     Ok(())
 }
 
-/// Whether any object lies in the level or below it; a directory that may not be read may have some.
+/// Returns whether the level or a level below it has objects; an unreadable directory counts as having some.
 pub(super) fn has_objects(dir: BorrowedFd<'_>, inside: &KeyPrefix) -> Result<bool, Errno> {
     let mut found = false;
     let mut below = Vec::new();
@@ -450,7 +452,7 @@ mod tests {
     use std::fs;
     use tempfile::TempDir;
 
-    /// So late that every directory is settled.
+    /// A clock in the future, for which all modification times are old enough.
     #[derive(Debug)]
     struct Tomorrow;
 

@@ -1,4 +1,4 @@
-//! What is not yet an object: files being written, under our own directory in the root.
+//! Files that are being written and are not objects yet, in the store's own directory in the root.
 
 use super::errno;
 use super::place::{BESIDE_INSIDE, OWN_DIR};
@@ -19,19 +19,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What was abandoned so long ago belongs to no process that still runs.
+/// Age from which a staged file is removed: no running process writes so long.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// The kernel takes at most this many pieces at once (`IOV_MAX`).
+/// The kernel's limit of pieces per write (`IOV_MAX`).
 const PIECES_MAX: usize = 1024;
 
-/// The kernel copies less than 2 GiB at once.
+/// Maximum bytes per call of `copy_file_range`; the kernel's limit is just below 2 GiB.
 const COPY_BYTES_MAX: usize = 1 << 30;
 
-/// What a copy through memory holds at a time.
+/// Buffer of a copy through memory.
 const BUFFER_BYTES: usize = 512 * 1024;
 
-/// Readable by all, as far as the process's mask allows: these are the user's own files.
+/// Mode of objects' files, reduced by the process's umask like that of any other file.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 pub(super) const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
 
@@ -42,7 +42,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Makes the directory, removes what was abandoned there and tries what writes will need.
+    /// Makes the directory, removes abandoned files, and checks that the file system supports extended attributes.
     pub(super) fn open(tree: &Tree, path: &Path, clock: &dyn Clock, entropy: Arc<Entropy>) -> Result<Self> {
         let about = |error| errno::about(&path.display(), error);
         match mkdirat(tree.root(), OWN_DIR, DIR_MODE) {
@@ -62,14 +62,14 @@ impl Staging {
         Ok(staging)
     }
 
-    /// A new file for what will be the object `key`.
+    /// Makes a file that is to become the object `key`.
     pub(super) fn create(self: &Arc<Self>, key: &ObjectKey) -> Result<Staged> {
         let name = self.unique();
         let file = self.create_file(&name).map_err(|error| errno::failed(key, error))?;
         Ok(Staged { staging: self.clone(), name: Some(name), file, key: key.clone() })
     }
 
-    /// Replaces the file `name` in `dir` by a directory that holds it as [`BESIDE_INSIDE`], at once.
+    /// Atomically replaces the file `name` in `dir` by a directory that contains the file as [`BESIDE_INSIDE`].
     pub(super) fn put_inside(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
         let own = self.unique();
         mkdirat(&self.dir, &own, DIR_MODE)?;
@@ -80,7 +80,7 @@ impl Staging {
         exchanged
     }
 
-    /// Removes what has a name here: a file, or a directory left by [`Staging::put_inside`].
+    /// Removes a staged file, or a directory left by [`Staging::put_inside`].
     fn remove(&self, name: &[u8]) {
         if unlinkat(&self.dir, name, AtFlags::empty()) == Err(Errno::ISDIR) {
             unlinkat(&self.dir, [name, BESIDE_INSIDE].join(&b'/'), AtFlags::empty()).ok();
@@ -88,7 +88,7 @@ impl Staging {
         }
     }
 
-    /// A name nobody else has: 128 bits in hexadecimal.
+    /// Makes a unique name: 128 random bits in hexadecimal.
     pub(super) fn unique(&self) -> String {
         format!("{:016x}{:016x}", self.entropy.next_u64(), self.entropy.next_u64())
     }
@@ -128,10 +128,10 @@ impl Staging {
     }
 }
 
-/// A file being written; removed unless it becomes an object.
+/// A file that is being written. Dropping it removes the file, unless it became an object.
 pub(super) struct Staged {
     staging: Arc<Staging>,
-    /// `None` once it is an object.
+    /// The name in the staging directory; `None` once the file is an object.
     name: Option<String>,
     file: OwnedFd,
     key: ObjectKey,
@@ -142,22 +142,22 @@ impl Staged {
         self.file.as_fd()
     }
 
-    /// Writes the pieces from an offset on.
+    /// Writes the payload at an offset.
     pub(super) fn write(&self, at: u64, body: &Payload) -> Result<()> {
         write_all(self.file(), at, body.pieces()).map_err(|error| errno::failed(&self.key, error))
     }
 
-    /// Writes a range of another file from an offset on, sharing its blocks where the file system can.
+    /// Copies a range of another file to an offset, sharing its blocks if the file system can.
     pub(super) fn copy(&self, at: u64, from: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
         copy_range(from, range, self.file(), at).map_err(|error| errno::failed(&self.key, error))
     }
 
-    /// Forgets what lies beyond a length.
+    /// Truncates the file to a length.
     pub(super) fn truncate(&self, len: u64) -> Result<()> {
         ftruncate(&self.file, len).map_err(|error| errno::failed(&self.key, error))
     }
 
-    /// Gives the file its name in `dir`, replacing what has it.
+    /// Renames the file to `name` in `dir`, replacing an existing file.
     pub(super) fn rename(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
         let Some(own) = &self.name else { return Err(Errno::NOENT) };
         renameat(&self.staging.dir, own, dir, name)?;
@@ -165,7 +165,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Gives the file its name in `dir`; `EXIST` if anything has it, atomically among processes.
+    /// Renames the file to `name` in `dir`; fails with `EXIST` if the name exists. Atomic among processes.
     pub(super) fn rename_new(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
         let Some(own) = &self.name else { return Err(Errno::NOENT) };
         match renameat_with(&self.staging.dir, own, dir, name, RenameFlags::NOREPLACE) {
@@ -173,8 +173,8 @@ impl Staged {
                 self.name = None;
                 Ok(())
             }
-            // The file system lacks the flag: a second name is refused just as atomically, the first goes when
-            // `self` does.
+            // The file system lacks the flag. A hard link fails as atomically if the name exists; dropping `self`
+            // removes the first name.
             Err(Errno::INVAL) => linkat(&self.staging.dir, own, dir, name, AtFlags::empty()),
             Err(error) => Err(error),
         }
@@ -208,7 +208,7 @@ fn write_all(file: BorrowedFd<'_>, mut at: u64, pieces: &[Bytes]) -> Result<(), 
     Ok(())
 }
 
-/// Copies a range to an offset; a source that ends early is an error.
+/// Copies a range to an offset; a source that is too short is an error.
 fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
     let (mut source, mut target) = (range.start, at);
     while source < range.end {
@@ -225,7 +225,7 @@ fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u
     Ok(())
 }
 
-/// Copies through memory, for file systems that cannot by themselves.
+/// Copies through memory, for file systems that do not support `copy_file_range`.
 fn copy_by_hand(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
     let mut copied = 0;
     while range.start + copied < range.end {

@@ -1,4 +1,4 @@
-//! The directories under the root: opened without following links, made on demand, removed when empty.
+//! The directories under the root: opened without following links, and removed when empty.
 
 use super::errno;
 use super::place::{Place, beside};
@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Opens whatever has the name without waiting for the other end of a pipe.
+/// Flags for files. `NONBLOCK` keeps the opening of a pipe from waiting for its other end.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 const DIRECTORY: OFlags =
@@ -35,7 +35,7 @@ impl Tree {
         self.root.as_fd()
     }
 
-    /// Opens a directory by the names from the root.
+    /// Opens a directory by its path from the root.
     pub(super) fn open_dir(&self, dirs: &[Vec<u8>]) -> Result<OwnedFd, Errno> {
         if dirs.is_empty() {
             return openat(&self.root, ".", DIRECTORY, Mode::empty());
@@ -51,7 +51,7 @@ impl Tree {
         }
     }
 
-    /// Removes the directory and those above it as far as they are empty; never the root.
+    /// Removes the directory and its parents as long as they are empty; never the root.
     pub(super) fn prune(&self, dirs: &[Vec<u8>]) {
         for depth in (1..=dirs.len()).rev() {
             match unlinkat(&self.root, dirs[..depth].join(&b'/'), AtFlags::REMOVEDIR) {
@@ -62,13 +62,13 @@ impl Tree {
     }
 }
 
-/// What has a name in a directory.
+/// The type of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Nothing,
     File,
     Directory,
-    /// A link or a special file: not ours to touch.
+    /// A link or a special file, which the store leaves alone.
     Foreign,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn kind(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Kind, Errno> {
     })
 }
 
-/// Describes a file; `None` for whatever is not there or not a regular file.
+/// Describes a regular file; `None` if the path is missing or anything else.
 pub(super) fn stat_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Stat>, Errno> {
     let regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     Ok(stat(dir, path)?.filter(regular))
@@ -108,7 +108,7 @@ pub(super) fn find_in(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Found>,
     }
 }
 
-/// Opens a file; `None` for whatever is not there or not a regular file.
+/// Opens a regular file; `None` if the path is missing or anything else.
 pub(super) fn open_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Found>, Errno> {
     let file = match openat2(dir, path, READ, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Ok(file) => file,

@@ -1,7 +1,7 @@
-//! An object in parts.
+//! Multipart uploads.
 //!
-//! Most uploads have parts of one size, so parts are written where they will lie in the object, and completing
-//! it moves no byte. Parts that turn out otherwise are in files of their own and are copied by the kernel.
+//! Most uploads have parts of equal size, so a part is written to its final offset in the object, and completing the
+//! upload moves no byte. A part with another size gets a file of its own, which the kernel copies on completion.
 
 use super::copy::copy_from;
 use super::record::Record;
@@ -30,36 +30,37 @@ impl Shared {
     }
 }
 
-/// Dropped without being completed, it removes its parts.
+/// A multipart upload. Dropping it without completing it removes the parts.
 pub(super) struct DirUpload(Arc<Upload>);
 
 struct Upload {
     store: Arc<Shared>,
     key: ObjectKey,
     record: Record,
-    /// `None` once it was completed or aborted.
+    /// `None` once the upload was completed or aborted.
     sent: Mutex<Option<Sent>>,
 }
 
-/// What has been sent.
+/// The parts that were sent.
 #[derive(Default)]
 struct Sent {
-    /// Begun with the first part that is not empty.
+    /// The file that becomes the object, made for the first part that is not empty.
     whole: Option<Whole>,
     parts: BTreeMap<u32, Part>,
 }
 
-/// The file that becomes the object: a slot for every part number, of the size of the first part sent.
+/// The file that becomes the object. It has a slot for every part number, of the size of the first part sent.
 struct Whole {
     file: Arc<Staged>,
     slot_bytes: u64,
-    /// The slots ever given out. None is given twice: a writer given up long ago may still be writing.
+    /// The part numbers whose slots were assigned. A slot is never assigned twice, because an abandoned writer may still be
+    /// writing to it.
     given: BTreeSet<u32>,
 }
 
 struct Part {
     len: u64,
-    /// `None` if it lies in its slot.
+    /// The part's own file; `None` if the part is in its slot.
     own: Option<Staged>,
 }
 
@@ -85,7 +86,7 @@ impl Upload {
         self.send(number, len, |file, at| copy_from(&source, range, file, at, &from.key))
     }
 
-    /// Writes a part to its slot, or to a file of its own if it has none.
+    /// Writes a part to its slot, or to a file of its own if it gets no slot.
     fn send(&self, number: u32, len: u64, write: impl FnOnce(&Staged, u64) -> Result<()>) -> Result<()> {
         part_number::check(number)?;
         let own = match self.slot(number, len)? {
@@ -103,7 +104,7 @@ impl Upload {
         Ok(())
     }
 
-    /// The slot of a part, if the part fits into it and is the first to have it.
+    /// Assigns the slot of a part and returns its file and offset, if the part fits and the slot was not assigned before.
     fn slot(&self, number: u32, len: u64) -> Result<Option<(Arc<Staged>, u64)>> {
         let mut sent = self.sent();
         let sent = sent.as_mut().ok_or_else(ended)?;
@@ -121,7 +122,7 @@ impl Upload {
         Ok(fits.then(|| (whole.file.clone(), whole.slot(number))))
     }
 
-    /// Makes the object of the parts; if that is refused they are all still there.
+    /// Joins the parts to the object. After an error all parts still exist.
     fn complete(&self, precondition: &Precondition) -> Result<ObjectRef> {
         let mut sent = self.sent().take().ok_or_else(ended)?;
         let stored = self.join_and_commit(&mut sent, precondition);
@@ -137,7 +138,7 @@ impl Upload {
         }
         let ((in_place, len), parts) = (sent.in_place(), sent.parts.len());
         let rest_is_apart = sent.parts.values().skip(in_place).all(|part| part.own.is_some());
-        // Whoever else holds the file may still be writing to it.
+        // Another owner of the file may still be writing to it: then the parts are copied to a new file.
         let whole = sent.whole.as_mut().and_then(|whole| Arc::get_mut(&mut whole.file));
         if let Some(whole) = whole.filter(|_| in_place > 0 && rest_is_apart) {
             whole.truncate(len)?;
@@ -151,7 +152,7 @@ impl Upload {
 }
 
 impl Sent {
-    /// How many parts from the first on lie where they belong, and their length together.
+    /// Returns how many parts, from the first on, are at their final offset, and their total length.
     fn in_place(&self) -> (usize, u64) {
         let Some(whole) = &self.whole else { return (0, 0) };
         let (mut count, mut len) = (0, 0);
@@ -164,7 +165,7 @@ impl Sent {
         (count, len)
     }
 
-    /// Copies all parts, wherever they are, to another file.
+    /// Copies all parts to another file.
     fn copy_to(&self, joined: &Staged) -> Result<()> {
         let mut at = 0;
         for (number, part) in &self.parts {
@@ -182,7 +183,7 @@ impl Sent {
     }
 }
 
-/// Writes parts that have files of their own behind one another.
+/// Appends parts that have files of their own to the file that becomes the object, from offset `at` on.
 fn append<'p>(whole: &Staged, mut at: u64, parts: impl Iterator<Item = &'p Part>) -> Result<()> {
     for part in parts {
         if let Some(own) = &part.own {

@@ -1,6 +1,6 @@
-//! A page of keys: a walk through the levels in byte order, begun where the page begins.
+//! Listing a page of keys: a walk through the levels in byte order, from the page's beginning.
 //!
-//! Only the levels on the way to the page are read, and only the entries returned are looked at.
+//! Only the levels on the path to the page are read, and only the files of returned entries are opened.
 
 use super::place::Place;
 use super::record::{Found, etag_of, modified, size_bytes};
@@ -27,14 +27,14 @@ struct Walk<'a> {
     /// The levels from the one of the scan's prefix down to the current one.
     levels: Vec<Level>,
     entries: Vec<ListEntry>,
-    /// The last common prefix met.
+    /// The common prefix that was found last.
     folded: Option<Vec<u8>>,
 }
 
 /// A level being walked.
 struct Level {
     prefix: Vec<u8>,
-    /// Opened for the first entry that is looked at.
+    /// The level's directory, opened for the first entry that is described.
     dir: Option<OwnedFd>,
     snapshot: Arc<Snapshot>,
     /// The index of the next text.
@@ -63,7 +63,7 @@ impl Walk<'_> {
         Ok(ListPage { entries: self.entries, next: None })
     }
 
-    /// The next key, or directory with its `/`, in order.
+    /// Returns the next key, or directory with its `/`, in order.
     fn next(&mut self) -> Result<Option<Vec<u8>>, Errno> {
         while let Some(level) = self.levels.last_mut() {
             if level.at < level.snapshot.len() {
@@ -91,7 +91,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What the listing shows of a text; descends into directories that it does not fold.
+    /// Returns the entry that the listing shows for a text, if any. Descends into directories unless they are grouped into a
+    /// common prefix.
     fn visit(&mut self, text: Vec<u8>) -> Result<Option<ListEntry>, Errno> {
         let is_dir = text.ends_with(b"/") && !self.is_marker(&text);
         if let Some(folded) = self.scan.fold(&text) {
@@ -110,12 +111,12 @@ impl Walk<'_> {
         if self.scan.is_after(&text) { self.object(text) } else { Ok(None) }
     }
 
-    /// Whether the text is the key of the current level's own marker.
+    /// Returns whether the text is the key of the current level's own marker.
     fn is_marker(&self, text: &[u8]) -> bool {
         self.levels.last().is_some_and(|level| level.prefix == text)
     }
 
-    /// Begins a level at the first text that the scan can want.
+    /// Enters a level at the first text that the scan can return.
     fn enter(&mut self, prefix: Vec<u8>) -> Result<(), Errno> {
         let Some(from) = self.first_text(&prefix) else { return Ok(()) };
         if let Some(snapshot) = self.window(&prefix, &from)? {
@@ -125,7 +126,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The first text of a level that the scan can want; `None` if it lies before the scan's beginning.
+    /// Returns the first text of a level that the scan can return; `None` if the whole level lies before the scan's start
+    /// position.
     fn first_text(&self, prefix: &[u8]) -> Option<Vec<u8>> {
         let wanted = self.scan.prefix.strip_prefix(prefix).unwrap_or_default();
         let Some(after) = self.scan.after.as_deref().filter(|after| *after > prefix) else {
@@ -143,7 +145,7 @@ impl Walk<'_> {
         self.store.snapshots.window(&self.store.tree, &*self.store.clock, prefix, from)
     }
 
-    /// Describes an object; `None` if it has gone meanwhile.
+    /// Describes an object; `None` if it was removed meanwhile.
     fn object(&mut self, key: Vec<u8>) -> Result<Option<ListEntry>, Errno> {
         let Ok(key) = ObjectKey::new(key) else { return Ok(None) };
         match self.find(&key) {
@@ -156,7 +158,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Describes a file that may not be read, as far as its directory tells.
+    /// Describes a file without permission to read it, by its inode alone.
     fn unreadable(&self, key: ObjectKey) -> Result<Option<ListEntry>, Errno> {
         let place = Place::of(&key);
         for path in [place.path(), place.beside_path()] {

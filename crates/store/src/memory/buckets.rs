@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Buckets of [`MemoryStore`]s; none exists at the beginning.
+/// A set of [`MemoryStore`]s, empty at the beginning.
 #[derive(Debug)]
 pub struct MemoryBuckets {
     buckets: Mutex<BTreeMap<String, MemoryStore>>,
@@ -15,12 +15,12 @@ pub struct MemoryBuckets {
 }
 
 impl MemoryBuckets {
-    /// No buckets yet; each will have the limits of S3.
+    /// Makes an empty set, whose buckets will have the limits of S3.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self::with_limits(clock, MemoryLimits::default())
     }
 
-    /// No buckets yet; each will have these limits.
+    /// Makes an empty set, whose buckets will have these limits.
     pub fn with_limits(clock: Arc<dyn Clock>, limits: MemoryLimits) -> Self {
         Self { buckets: Mutex::default(), clock, limits }
     }

@@ -1,4 +1,4 @@
-//! A page of keys from the ordered map: seeks over what is folded, never walks through it.
+//! Listing a page of keys of the ordered map. Seeks over keys that are grouped into a common prefix.
 
 use super::Stored;
 use crate::listing::{Scan, successor, token_after};
@@ -33,7 +33,7 @@ pub(super) fn page(objects: &BTreeMap<ObjectKey, Stored>, scan: &Scan) -> ListPa
     ListPage { entries, next: None }
 }
 
-/// Where the first key of the scan can be.
+/// Returns the bound of the first key that the scan can return.
 fn first_bound(scan: &Scan) -> Option<Bound<Vec<u8>>> {
     match &scan.after {
         Some(after) if **after >= *scan.prefix => Some(Bound::Excluded(after.to_vec())),

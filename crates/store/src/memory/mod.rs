@@ -1,10 +1,10 @@
-//! Objects in memory: the model of a store, and the store of tests.
+//! Objects in memory: a store for tests, and the reference model of a store.
 //!
-//! Owns ordered keys behind one lock. Stricter than the servers it stands for: it enforces S3's limits on parts,
-//! metadata, tags and pages, and gives every write a new etag, also for the same bytes.
+//! Owns an ordered map behind one lock. The store is stricter than servers: it enforces S3's limits on parts,
+//! metadata, tags and pages, and gives every write a new etag, also for equal bytes.
 //!
-//! Refuses: anything that waits. Invariants: an etag is never given twice by one store; a stored
-//! object never changes but by being replaced (tags excepted).
+//! Calls never wait. Invariants: a store never uses an etag twice; a stored object changes only by being replaced, except
+//! for its tags and locks.
 
 mod buckets;
 mod listing;
@@ -27,16 +27,16 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use upload::MemoryUpload;
 use versions::{Naming, Objects};
 
-/// What the store refuses; the default is what S3 refuses.
+/// Limits of a store; the defaults are S3's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// The least size of every part but the last, in bytes.
+    /// Minimum size of every part but the last, in bytes.
     pub part_bytes_min: u64,
-    /// The most bytes of user metadata, names and values together.
+    /// Maximum bytes of user metadata, names and values together.
     pub user_metadata_bytes_max: usize,
-    /// The most tags of an object.
+    /// Maximum number of tags of an object.
     pub tags_max: usize,
-    /// The most entries of one page.
+    /// Maximum number of entries of a page.
     pub page_entries_max: usize,
 }
 
@@ -46,7 +46,7 @@ impl Default for MemoryLimits {
     }
 }
 
-/// A bucket in memory. Clones share it.
+/// A bucket in memory. Clones share their state.
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Shared>);
 
@@ -58,10 +58,10 @@ struct Shared {
     beside: uploads::Beside,
 }
 
-/// One object. Small: a million of them must fit.
+/// An object. Kept small, because a store may have a million objects.
 #[derive(Clone)]
 struct Stored {
-    /// The number of the write, which is the etag.
+    /// The number of the write, from which the etag is derived.
     write: u64,
     modified: Timestamp,
     naming: Naming,
@@ -69,7 +69,7 @@ struct Stored {
     description: Option<Arc<Description>>,
 }
 
-/// What most objects lack.
+/// Attributes and tags, which most objects lack.
 #[derive(Clone, Default, PartialEq)]
 struct Description {
     attributes: Attributes,
@@ -77,23 +77,23 @@ struct Description {
 }
 
 impl MemoryStore {
-    /// An empty bucket with the limits of S3.
+    /// Makes an empty bucket with the limits of S3.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self::with_limits(clock, MemoryLimits::default())
     }
 
-    /// An empty bucket with other limits.
+    /// Makes an empty bucket with other limits.
     pub fn with_limits(clock: Arc<dyn Clock>, limits: MemoryLimits) -> Self {
         let (objects, last_write, beside) = Default::default();
         Self(Arc::new(Shared { objects, last_write, clock, limits, beside }))
     }
 
-    /// The number of objects.
+    /// Returns the number of objects.
     pub fn object_count(&self) -> usize {
         self.0.read().current.len()
     }
 
-    /// Whether there is nothing in it, no older version either.
+    /// Returns whether the bucket has neither objects nor older versions.
     fn is_empty(&self) -> bool {
         self.0.read().is_empty()
     }
@@ -212,7 +212,7 @@ impl Shared {
         found.cloned().ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// The very bytes the ref names.
+    /// Returns the object with the ref's etag, or `PreconditionFailed`.
     fn find_exactly(&self, object: &ObjectRef) -> Result<Stored> {
         let stored = self.find(&object.key, object.version.as_ref())?;
         if stored.etag() != object.etag {
@@ -221,7 +221,7 @@ impl Shared {
         Ok(stored)
     }
 
-    /// The one place where an object comes to be.
+    /// Stores an object. All writes of objects go through this function.
     fn store(
         &self,
         key: &ObjectKey,
@@ -239,7 +239,7 @@ impl Shared {
         Ok(object)
     }
 
-    /// The one place where an object goes, but for its versions.
+    /// Deletes a key. All deletions but the removal of versions go through this function.
     fn delete(&self, key: &ObjectKey, precondition: &Precondition) -> Result<Deleted> {
         let modified = self.clock.now();
         let mut objects = self.write();
@@ -273,7 +273,7 @@ impl Shared {
     }
 }
 
-/// Not of the form of an MD5, which programs compare with what they sent.
+/// Makes an etag, which does not look like an MD5, because programs compare MD5s with the bytes that they sent.
 fn etag_of(write: u64) -> ETag {
     ETag::new(&format!("{write:016x}-1"))
 }
@@ -311,7 +311,7 @@ fn check(key: &ObjectKey, found: Option<&Stored>, precondition: &Precondition) -
     if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
 }
 
-/// The part of a body that a range asks for, without copying.
+/// Returns a range of a body without copying.
 fn slice(key: &ObjectKey, body: &Payload, range: Range<u64>) -> Result<Payload> {
     let range = byte_range::within(key, range, body.len())?;
     Ok(body.slice(range))

@@ -1,4 +1,4 @@
-//! An object in parts, in memory.
+//! Multipart uploads in memory.
 
 use super::{Description, Shared, slice};
 use crate::part_number;
@@ -13,9 +13,9 @@ pub(super) struct MemoryUpload {
     store: Arc<Shared>,
     key: ObjectKey,
     description: Option<Arc<Description>>,
-    /// `None` once it was completed or aborted.
+    /// `None` once the upload was completed or aborted.
     parts: Mutex<Option<BTreeMap<u32, Payload>>>,
-    /// Who did not hear of it completes it once more.
+    /// The result of the completion, for a caller that repeats the call because it did not get the result.
     completed: OnceLock<ObjectRef>,
 }
 

@@ -1,4 +1,4 @@
-//! Uploads that outlast a call, and a bucket's settings, in memory.
+//! Multipart uploads by id, and a bucket's settings, in memory.
 
 use super::{Description, MemoryStore, etag_of};
 use crate::part_number;
@@ -12,7 +12,7 @@ use futures_util::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a bucket has beside its objects.
+/// A bucket's state other than its objects.
 #[derive(Default)]
 pub(super) struct Beside {
     uploads: Mutex<BTreeMap<(ObjectKey, String), Begun>>,

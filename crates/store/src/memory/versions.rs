@@ -1,4 +1,4 @@
-//! What was overwritten and deleted in a bucket in memory.
+//! Versions of objects in memory.
 
 use super::{Description, MemoryStore, Shared, Stored, check};
 use crate::listing::{PAGE_ENTRIES_MAX, Scan, successor};
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A bucket's keys. What is newest and no deletion's mark is in `current`, the rest in `older`, newest first.
+/// A bucket's objects. `current` has the newest version of each key, unless that is a delete marker. `older` has all other
+/// versions and delete markers, newest first.
 #[derive(Default)]
 pub(super) struct Objects {
     pub(super) current: BTreeMap<ObjectKey, Stored>,
@@ -19,20 +20,20 @@ pub(super) struct Objects {
     state: Versioning,
 }
 
-/// A version that is not current: an object that was, or a mark.
+/// An older version, or a delete marker.
 enum Kept {
     Object(Stored),
     Mark { write: u64, modified: Timestamp, naming: Naming },
 }
 
-/// How a version is named.
+/// The kind of a version's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Naming {
-    /// Not at all: the bucket never kept versions.
+    /// No id: the bucket never kept versions.
     Unnamed,
-    /// As `null`.
+    /// The id `null`.
     Null,
-    /// By an id of its own.
+    /// A unique id.
     Own,
 }
 
@@ -102,7 +103,7 @@ impl Stored {
 }
 
 impl Objects {
-    /// How what is stored now is named.
+    /// Returns the kind of id for new versions.
     pub(super) fn naming(&self) -> Naming {
         match self.state {
             Versioning::Never => Naming::Unnamed,
@@ -115,7 +116,7 @@ impl Objects {
         self.current.is_empty() && self.older.is_empty()
     }
 
-    /// An object that was newest or is.
+    /// Returns a version of an object, the newest or an older version.
     pub(super) fn find(&self, key: &ObjectKey, wanted: &str) -> Option<&Stored> {
         let newest = self.current.get(key).filter(|stored| stored.is(wanted));
         newest.or_else(|| self.older.get(key)?.iter().find(|kept| kept.is(wanted))?.object())
@@ -132,13 +133,13 @@ impl Objects {
         newest.or(older).ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
-    /// Makes an object the newest.
+    /// Inserts an object as the newest version.
     pub(super) fn insert(&mut self, key: &ObjectKey, stored: Stored) {
         self.make_room(key);
         self.current.insert(key.clone(), stored);
     }
 
-    /// Deletes a key as far as the bucket deletes.
+    /// Deletes a key: adds a delete marker, or removes the object if the bucket never kept versions.
     pub(super) fn mark(&mut self, key: &ObjectKey, write: u64, modified: Timestamp) -> Deleted {
         self.make_room(key);
         let naming = self.naming();
@@ -149,7 +150,7 @@ impl Objects {
         Deleted { version: naming.id(write, modified), is_marker: true }
     }
 
-    /// Lets what is newest go, or become older.
+    /// Removes the newest version, or makes it an older version if the bucket keeps it.
     fn make_room(&mut self, key: &ObjectKey) {
         if self.state == Versioning::Suspended
             && let Some(older) = self.older.get_mut(key)
@@ -203,7 +204,7 @@ impl Objects {
         Ok(deleted(is_marker))
     }
 
-    /// What was stored before the newest, and is no mark, becomes current where nothing is.
+    /// Makes the newest older version current if the key has no current version and it is not a delete marker.
     fn promote(&mut self, key: &ObjectKey) {
         let Some(older) = self.older.get_mut(key) else { return };
         if !self.current.contains_key(key)
@@ -217,7 +218,7 @@ impl Objects {
         }
     }
 
-    /// All of a key, newest first.
+    /// Returns all versions of a key, newest first.
     fn of(&self, key: &ObjectKey) -> Vec<Version> {
         let current = self.current.get(key);
         let older = self.older.get(key).into_iter().flatten().enumerate();
@@ -226,7 +227,7 @@ impl Objects {
         newest.into_iter().chain(older).collect()
     }
 
-    /// The first key of a range, current or not.
+    /// Returns the first key from a bound on that has any version.
     fn first(&self, from: Bound<&[u8]>) -> Option<&ObjectKey> {
         let range = (from, Bound::Unbounded);
         let current = self.current.range::<[u8], _>(range).next().map(|(key, _)| key);

@@ -1,7 +1,7 @@
-//! The body of an object on its way: whole, in order, from one version of the object, or an error.
+//! The body of a GET: complete, in order and from one version of the object, or an error.
 //!
-//! A connection that breaks, stalls or trickles is replaced by a request for the rest of the same object, within the limits
-//! of a call; a body that gets on has them anew. Bytes whose sum the server told are counted up on the way.
+//! A connection that breaks, stalls or is too slow is replaced by a request for the rest of the same object, within the
+//! retry limits of a call; progress resets these limits. If the server sent a checksum, it is verified.
 
 use super::failure::Failure;
 use super::get::{Opened, Source};
@@ -15,7 +15,7 @@ use futures_util::stream::{self, BoxStream};
 use hyper::body::Incoming;
 use std::ops::Range;
 
-/// Bytes that come, and what is left of them.
+/// A body being received, and the range that is still missing.
 pub(super) struct Body {
     source: Source,
     etag: ETag,
@@ -27,7 +27,7 @@ pub(super) struct Body {
     sum: Option<Sum>,
 }
 
-/// What the bytes must add up to, and what they do so far.
+/// The expected checksum of the body, and the checksum of the bytes received so far.
 struct Sum {
     told: String,
     found: Crc64,
@@ -46,13 +46,13 @@ impl Body {
         }
     }
 
-    /// Hands pieces on as they come; the last one only if the sum is right.
+    /// Streams pieces as they arrive, the last piece only if the checksum is correct.
     pub(super) fn stream(self) -> BoxStream<'static, Result<Bytes>> {
         stream::try_unfold(self, |mut body| async move { Ok(body.next().await?.map(|piece| (piece, body))) })
             .boxed()
     }
 
-    /// Hands nothing on before all of it has come and the sum is right.
+    /// Receives the whole body and returns it if the checksum is correct.
     pub(super) async fn verified(mut self) -> Result<BoxStream<'static, Result<Bytes>>, Failure> {
         let mut pieces = Vec::new();
         while let Some(piece) = self.next().await? {
@@ -71,7 +71,7 @@ impl Body {
         Ok(None)
     }
 
-    /// Asks for the rest once more.
+    /// Requests the rest of the object again.
     async fn reopen(&mut self, failure: Failure) -> Result<(), Failure> {
         self.incoming = None;
         self.retry.waited(self.pace.waited());

@@ -1,4 +1,4 @@
-//! Buckets of a server.
+//! The buckets of a server.
 
 use super::call::Call;
 use super::client::Client;
@@ -12,7 +12,7 @@ use crate::{Buckets, Clock, Entropy, ObjectStore, Payload, Result, StoreError};
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
-/// Attempts of the first request to a server: who mistypes an endpoint wants to know at once.
+/// Attempts of the first request to a server: few, so that a mistyped endpoint is reported soon.
 const FIRST_ATTEMPTS_MAX: u32 = 3;
 
 /// A server with buckets.
@@ -22,27 +22,27 @@ pub struct S3Buckets {
 }
 
 impl S3Buckets {
-    /// A client of a server; sends nothing yet.
+    /// Makes a client of a server, without sending a request.
     pub fn new(config: S3Config, clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Result<Self, ConfigError> {
         Ok(Self { client: Arc::new(Client::new(config, clock, entropy)?) })
     }
 
-    /// The requests sent so far through this client and the stores it opened.
+    /// Returns the counts of the requests sent through this client and the stores that it opened.
     pub fn requests(&self) -> Arc<RequestCounts> {
         self.client.counts.clone()
     }
 
-    /// Gets credentials now, before the first request needs them: who finds none hears why.
+    /// Gets credentials now instead of with the first request, to report missing credentials early.
     pub async fn sign_in(&self) -> Result<(), CredentialsError> {
         self.client.sign_in().await
     }
 
-    /// A bucket whose existence is not checked; sends nothing.
+    /// Returns a store for a bucket without checking whether it exists; sends no request.
     pub fn store(&self, name: &str) -> Result<S3Store> {
         Ok(S3Store { client: self.client.clone(), bucket: checked(name)? })
     }
 
-    /// [`Buckets::open`] for who wants the store's own type.
+    /// Opens a bucket like [`Buckets::open`], but returns the concrete type.
     pub async fn open_store(&self, name: &str) -> Result<S3Store> {
         let store = self.store(name)?;
         let call = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, store.bucket.clone());
@@ -60,8 +60,8 @@ impl S3Buckets {
         }
     }
 
-    /// Says why a bucket cannot be opened. Answers to HEAD have no body, so the first page of a listing is
-    /// asked for: its error document has the reason, and only S3 servers have one.
+    /// Finds out why a bucket cannot be opened. Responses to HEAD have no body, so this requests the first page of a
+    /// listing: its error document contains the reason, and only S3 servers send such a document.
     async fn diagnose(&self, store: &S3Store, head: Option<Failure>) -> Result<()> {
         let call = Call::bucket_call(RequestKind::List, Method::GET, store.bucket.clone())
             .query("list-type", "2")
@@ -72,7 +72,7 @@ impl S3Buckets {
             .fetch_as(&call, &mut retry, |answer| xml::listing(&answer.body).map_err(|_| self.not_s3()));
         let failure = match (answered.await, head) {
             (Ok(_), _) => return Ok(()),
-            // The answer to HEAD names the region.
+            // The response to HEAD contains the region.
             (Err(_), Some(head)) if is_about_region(&head) => head,
             (Err(failure), _) if failure.code.is_empty() && is_answer(&failure) => self.not_s3(),
             (Err(failure), _) => failure,
@@ -93,7 +93,7 @@ impl S3Buckets {
     }
 }
 
-/// Whether no server answered at all. One that is just starting does, and gets the full time.
+/// Returns whether no server responded. A server that is starting does respond, and gets the full retry time.
 fn is_silence(failure: &Failure) -> bool {
     failure.code.is_empty() && matches!(failure.error, StoreError::Unavailable(_))
 }
@@ -106,13 +106,13 @@ fn is_about_region(failure: &Failure) -> bool {
     matches!(&failure.error, StoreError::Invalid(text) if text.contains("is in region"))
 }
 
-/// S3 servers number their answers.
+/// Returns whether a response has headers that only S3 servers send.
 fn speaks_s3(headers: &HeaderMap) -> bool {
     headers.contains_key("x-amz-request-id") || headers.contains_key("x-amz-bucket-region")
 }
 
-/// A name that can be in a path or a host. The server checks the rest: AWS has old buckets with names that no new
-/// one may have.
+/// Checks that a bucket name can be part of a path or host. The server checks the other rules: AWS has old buckets whose
+/// names today's rules forbid.
 fn checked(name: &str) -> Result<Arc<str>> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if !name.is_empty() && name.bytes().all(plain) && name != "." && name != ".." {

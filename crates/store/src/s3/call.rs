@@ -1,4 +1,4 @@
-//! One request as S3 sees it, before it is addressed and signed.
+//! An S3 request before it is addressed and signed.
 
 use super::counts::RequestKind;
 use crate::{ETag, ObjectKey, Payload, Precondition, Result, StoreError};
@@ -7,7 +7,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a request is about.
+/// The resource of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Service,
@@ -22,13 +22,13 @@ pub(super) struct Call {
     pub(super) method: Method,
     pub(super) bucket: Option<Arc<str>>,
     pub(super) target: Target,
-    /// Names and values, not yet encoded, in any order.
+    /// Query parameters, not yet encoded, in any order.
     pub(super) query: Vec<(&'static str, Cow<'static, str>)>,
     pub(super) headers: HeaderMap,
     pub(super) body: Payload,
-    /// The body's checksum header is computed by the client.
+    /// The body's CRC-64/NVME in base64, for its checksum header.
     pub(super) checksum: Option<String>,
-    /// The key a copy reads.
+    /// The source key of a copy.
     source: Option<ObjectKey>,
 }
 
@@ -51,7 +51,7 @@ impl Call {
         Self { bucket: Some(bucket), target: Target::Bucket, ..Self::service(kind, method) }
     }
 
-    /// S3's keys are UTF-8; others are refused before a server can misunderstand them.
+    /// Makes a request about an object. Refuses keys that are not UTF-8, which S3 requires.
     pub(super) fn object(
         kind: RequestKind,
         method: Method,
@@ -89,7 +89,7 @@ impl Call {
         self
     }
 
-    /// Asks the server to act only under a condition.
+    /// Adds a precondition's headers.
     pub(super) fn condition(self, precondition: &Precondition) -> Result<Self> {
         Ok(match precondition {
             Precondition::None => self,
@@ -105,12 +105,12 @@ impl Call {
         }
     }
 
-    /// The bucket's name for an error's text.
+    /// Returns the bucket's name, for error messages.
     pub(super) fn bucket(&self) -> &str {
         self.bucket.as_deref().unwrap_or_default()
     }
 
-    /// An error about the key, or another one where the call has none.
+    /// Makes an error about the call's key, or `otherwise` if the call has no key.
     pub(super) fn with_key(
         &self,
         error: impl Fn(ObjectKey) -> StoreError,
@@ -119,13 +119,13 @@ impl Call {
         self.key().map_or_else(otherwise, |key| error(key.clone()))
     }
 
-    /// Whether the server moves data before it answers.
+    /// Returns whether the server moves data before it responds.
     pub(super) fn is_slow(&self) -> bool {
         matches!(self.kind, RequestKind::Copy | RequestKind::PartCopy | RequestKind::Complete)
     }
 }
 
-/// A tag as `If-Match` wants it.
+/// Returns an etag as the value of `If-Match`.
 pub(super) fn etag_value(etag: &ETag) -> Result<HeaderValue> {
     HeaderValue::try_from(etag.quoted())
         .map_err(|_| StoreError::Invalid(format!("no header can hold the tag {etag}")))

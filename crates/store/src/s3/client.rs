@@ -1,4 +1,4 @@
-//! Sending calls: addressing, signing, waiting, trying again.
+//! Sending calls: addressing, signing, timeouts and retries.
 
 use super::call::{Call, Target};
 use super::config::{Addressing, ConfigError, Endpoint, S3Config};
@@ -26,18 +26,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest document a server may answer with, in bytes: a page of 1,000 keys of 1,024 bytes in percent
-/// form needs about 3.5 MB.
+/// Maximum length of a response document in bytes. A page of 1,000 keys of 1,024 bytes, percent-encoded, needs about
+/// 3.5 MB.
 const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 
 pub(super) const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-checksum-crc64nvme");
-/// So many bytes of a body may take one more [`Timeouts::answer`](super::Timeouts::answer) from where they are out of our
-/// sight to the server: 50 KB a second.
+/// Bytes of a body that extend the response timeout by one [`Timeouts::answer`](super::Timeouts::answer) (50 KB per
+/// second): the last bytes that the transport took may still be in buffers on the way to the server.
 const UNDERWAY_BYTES: u64 = 1 << 20;
 
 const REQUEST_PAYER: HeaderName = HeaderName::from_static("x-amz-request-payer");
 
-/// A connection pool to one server, and what all its calls share.
+/// A connection pool to a server, and the state that its calls share.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) config: S3Config,
@@ -56,7 +56,7 @@ pub(super) struct Client {
     sends_unsigned: bool,
 }
 
-/// An answer without error whose body is a document.
+/// A successful response with its whole body.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) headers: HeaderMap,
@@ -103,12 +103,12 @@ impl Client {
         Retry::new(policy, self.quota.clone(), self.entropy.clone())
     }
 
-    /// Sends a call until it is answered with a document.
+    /// Sends a call, with retries, and returns its response.
     pub(super) async fn fetch(&self, call: &Call) -> Result<Answer, Failure> {
         self.fetch_as(call, &mut self.retry(), Ok).await
     }
 
-    /// Sends a call until its answer makes sense to `read`.
+    /// Sends a call, with retries, until `read` can decode the response.
     pub(super) async fn fetch_as<T>(
         &self,
         call: &Call,
@@ -127,8 +127,8 @@ impl Client {
         }
     }
 
-    /// One attempt whose answer is a document. A document that is an error is one, whatever the status says:
-    /// copies and completions begin to answer before they know.
+    /// Makes one attempt and reads the whole response. An error document is an error even with status 200: servers begin to
+    /// respond to copies and completions before they know the result.
     async fn attempt_document(&self, call: &Call, retry: &mut Retry) -> Result<Answer, Failure> {
         let response = self.attempt(call, retry).await?;
         let (head, body) = response.into_parts();
@@ -140,13 +140,13 @@ impl Client {
         Ok(Answer { headers: head.headers, body })
     }
 
-    /// Gets the credentials that the next request needs.
+    /// Gets credentials for the next request.
     pub(super) async fn sign_in(&self) -> Result<(), CredentialsError> {
         self.keyring.current().await.map(drop)
     }
 
-    /// One attempt, up to the head of an answer that is no error; another one with new credentials if the server calls
-    /// these ended.
+    /// Makes one attempt, up to the head of a successful response. If the server reports that the credentials have expired,
+    /// repeats the attempt with new credentials.
     pub(super) async fn attempt(
         &self,
         call: &Call,
@@ -182,13 +182,13 @@ impl Client {
             return Ok(response);
         }
         let (head, body) = response.into_parts();
-        // Without a document the status has to say it all.
+        // Without a document, the error is derived from the status alone.
         let body = self.document(body).await.unwrap_or_default();
         Err(Failure::answered(call, head.status, &head.headers, &body))
     }
 
-    /// Waits for the head of the answer as long as the server takes our bytes; where it may need long for what it
-    /// does then, as long as it answers something else meanwhile.
+    /// Waits for the head of the response. The timeout restarts while the server accepts bytes of the request. After that,
+    /// slow operations may take longer, as long as the server responds to a HEAD of the bucket meanwhile.
     async fn answer(
         &self,
         call: &Call,
@@ -214,8 +214,8 @@ impl Client {
         }
     }
 
-    /// How long a server that is there may need for an answer: one that moves data itself as long as we are told, one that
-    /// was sent some longer the more of it may still be on its way, in buffers here and there.
+    /// Returns how long a reachable server may take to respond: `slow_answer` if the server moves data itself, otherwise
+    /// more for a longer body, because its last bytes may still be in buffers on the way.
     fn longest_answer(&self, call: &Call) -> Duration {
         let timeouts = &self.config.timeouts;
         let underway = timeouts.answer.mul_f64(call.body.len() as f64 / UNDERWAY_BYTES as f64);
@@ -223,7 +223,7 @@ impl Client {
         longest.min(timeouts.slow_answer)
     }
 
-    /// Whether the server answers a question that costs it nothing, whatever it says.
+    /// Sends a HEAD of the bucket, which is cheap for the server. Returns whether there was any response.
     async fn answers_at_all(&self, call: &Call, who: Option<&Credentials>) -> bool {
         let Some(bucket) = &call.bucket else { return false };
         let question = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, bucket.clone());
@@ -233,7 +233,7 @@ impl Client {
         answer.is_ok_and(|answered| answered.is_ok())
     }
 
-    /// A whole body that is a document, or the beginning of what somebody else sent.
+    /// Receives a whole response document. A body above the limit is an error.
     async fn document(&self, mut body: Incoming) -> Result<Bytes, Failure> {
         let (mut pieces, mut pace) = (BytesMut::new(), Pace::default());
         while let Some(frame) = self.frame(&mut body, &mut pace).await? {
@@ -249,7 +249,7 @@ impl Client {
         Ok(pieces.freeze())
     }
 
-    /// The next bytes of a body; `None` at its end.
+    /// Receives the next bytes of a body; `None` at its end.
     pub(super) async fn frame(&self, body: &mut Incoming, pace: &mut Pace) -> Result<Option<Bytes>, Failure> {
         let limit = self.config.timeouts.stall;
         loop {
@@ -258,7 +258,7 @@ impl Client {
             pace.waits(began.elapsed());
             match frame.map_err(|_| self.silent(limit))? {
                 None => return Ok(None),
-                // Trailers say nothing to us.
+                // Trailers are ignored.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Ok(Some(data)),
                     _ => {}
@@ -350,7 +350,7 @@ impl Client {
     }
 }
 
-/// Where a request goes. The text is the exact path, and `?` and the sorted query if there is one.
+/// The address of a request. `text` is the encoded path, followed by `?` and the sorted query if there is one.
 #[derive(Debug)]
 struct Address {
     authority: Authority,
@@ -375,7 +375,7 @@ impl Address {
     }
 }
 
-/// Appends `?name=value&...`, sorted as the signature wants it.
+/// Appends `?name=value&...`, sorted as the signature requires.
 fn push_query(out: &mut Vec<u8>, call: &Call) {
     let mut sorted: Vec<_> = call.query.iter().collect();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a client is told about its server.
+//! Configuration of an S3 client.
 
 use super::credentials::CredentialsSource;
 use super::retry::RetryPolicy;
@@ -8,39 +8,39 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The region of requests to servers that do not care, and of AWS's oldest endpoint.
+/// The default region: of AWS's oldest endpoint, and for servers that ignore the region.
 pub const DEFAULT_REGION: &str = "us-east-1";
 
-/// How a client reaches and treats its server.
+/// The configuration of a client.
 #[derive(Debug, Clone)]
 pub struct S3Config {
-    /// `http://` or `https://`, host, and possibly port and base path; `None` for AWS itself.
+    /// The URL: `http://` or `https://`, host, and optionally port and base path; `None` for AWS.
     pub endpoint: Option<String>,
-    /// The region requests are signed for.
+    /// The region that requests are signed for.
     pub region: String,
-    /// Where the bucket's name goes; `None`: in the path for an endpoint of one's own, in the host for AWS.
+    /// The place of the bucket's name; `None`: in the path if `endpoint` is set, in the host for AWS.
     pub addressing: Option<Addressing>,
-    /// Who signs.
+    /// The source of the credentials that sign requests.
     pub credentials: CredentialsSource,
-    /// Whether request bodies go without a SHA-256 in the signature.
+    /// Whether signatures omit the SHA-256 of request bodies.
     pub unsigned_payload: UnsignedPayload,
-    /// Whether PUTs and parts carry a CRC-64/NVME that the server verifies and keeps.
+    /// Whether PUTs and parts have a CRC-64/NVME, which the server verifies and stores.
     pub checksums: bool,
-    /// More certificates to trust, in a PEM file.
+    /// A PEM file of additional trusted certificates.
     pub ca_bundle: Option<PathBuf>,
-    /// How long to wait.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// How often to try again.
+    /// Limits of retries.
     pub retry: RetryPolicy,
-    /// Sent as `User-Agent`.
+    /// The `User-Agent` header.
     pub user_agent: String,
-    /// Whether we pay for requests to a requester-pays bucket.
+    /// Whether to accept the costs of requests to a requester-pays bucket.
     pub requester_pays: bool,
     /// `x-amz-server-side-encryption` of new objects: `AES256`, or `aws:kms`.
     pub encryption: Option<String>,
     /// The KMS key of new objects, with `aws:kms`.
     pub encryption_key: Option<String>,
-    /// The storage class of new objects that name none.
+    /// The storage class of new objects whose attributes have none.
     pub storage_class: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Default for S3Config {
     }
 }
 
-/// Where the bucket's name goes in a request.
+/// The place of the bucket's name in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addressing {
     /// `https://endpoint/bucket/key`.
@@ -74,10 +74,10 @@ pub enum Addressing {
     Host,
 }
 
-/// When request bodies go unsigned: hashing them costs more than everything else (0.56 CPU-s/GiB).
+/// When signatures omit the hash of the body. Hashing costs more CPU time than the rest of a request (0.56 CPU-s/GiB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnsignedPayload {
-    /// Where nobody on the way can change them: TLS, or a loopback address.
+    /// If the connection protects the body: TLS, or a loopback address.
     Auto,
     /// Always.
     Always,
@@ -85,17 +85,17 @@ pub enum UnsignedPayload {
     Never,
 }
 
-/// How long to wait for a server.
+/// Timeouts of requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// For a connection.
+    /// Time to establish a connection.
     pub connect: Duration,
-    /// For the head of an answer, from the last byte the server took of the request.
+    /// Time until the head of the response, from the last byte of the request that was sent.
     pub answer: Duration,
-    /// At most, from a server that answers something else meanwhile: to calls in which it moves data itself (copies,
-    /// joining parts), and to long bodies that may still be on their way.
+    /// Maximum time until the head of the response, as long as the server responds to other requests meanwhile. For calls
+    /// in which the server moves data itself (copies, joining parts), and for long bodies that may still be in buffers.
     pub slow_answer: Duration,
-    /// For bytes of a body; a trickle does not count (see `pace`).
+    /// Time without progress of a response body. A few bytes do not count as progress (see `pace`).
     pub stall: Duration,
 }
 
@@ -110,18 +110,18 @@ impl Default for Timeouts {
     }
 }
 
-/// A configuration that makes no sense. One line, no secret.
+/// An invalid configuration. The message is one line and contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The endpoint is no URL of a server.
+    /// The endpoint is not a server's URL.
     #[error("endpoint '{url}': {reason}")]
     Endpoint {
-        /// What was given.
+        /// The given URL.
         url: String,
-        /// What is wrong with it.
+        /// The error in the URL.
         reason: &'static str,
     },
-    /// A name or value cannot travel in a request.
+    /// A name or value cannot be sent in a request.
     #[error("{0}")]
     Value(String),
     /// The certificates cannot be used.
@@ -129,12 +129,12 @@ pub enum ConfigError {
     Certificates(String),
 }
 
-/// A server's address, taken apart.
+/// A server's address, split into its parts.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     pub(super) scheme: Scheme,
     pub(super) authority: Authority,
-    /// What every path begins with: empty, or `/base` without a slash at its end.
+    /// Prefix of every path: empty, or `/base` without a final slash.
     pub(super) base_path: String,
     is_aws: bool,
 }
@@ -144,7 +144,7 @@ impl Endpoint {
         Self::given_or_aws(config.endpoint.as_deref(), "s3", &config.region)
     }
 
-    /// The one that is given, or AWS's of a service in a region.
+    /// Parses a URL, or returns the endpoint of an AWS service in a region.
     pub(super) fn given_or_aws(url: Option<&str>, service: &str, region: &str) -> Result<Self, ConfigError> {
         let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
         match url {
@@ -180,12 +180,13 @@ impl Endpoint {
         self.scheme == Scheme::HTTPS
     }
 
-    /// Whether the server is AWS itself, whose abilities are known.
+    /// Returns whether the server is AWS itself, whose abilities are known.
     pub(super) fn is_aws(&self) -> bool {
         self.is_aws
     }
 
-    /// A bucket with a dot in its name has no certificate of its own, so it goes in the path.
+    /// Returns the place of a bucket's name. On AWS, a name with a dot goes in the path, because AWS's wildcard certificate
+    /// does not match it as part of the host.
     pub(super) fn addressing(&self, asked: Option<Addressing>, bucket: &str) -> Addressing {
         match asked {
             Some(addressing) => addressing,
@@ -194,7 +195,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether bodies go without a hash.
+    /// Returns whether signatures omit the hash of the body.
     pub(super) fn sends_unsigned(&self, asked: UnsignedPayload) -> bool {
         match asked {
             UnsignedPayload::Always => true,
@@ -210,7 +211,7 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// A URL for an error's text: what may be a password in it is left out.
+/// Returns a URL for an error message, without user name and password.
 fn without_login(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if scheme < at => format!("{}...{}", &url[..scheme + 3], &url[at..]),

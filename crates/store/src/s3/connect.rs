@@ -1,4 +1,5 @@
-//! Connections, of this client and of others: TCP as S3 wants it, TLS with the machine's certificates and the user's.
+//! HTTP connections for this client and for other crates: TCP options suitable for S3, TLS with the certificates of the
+//! machine and the user.
 
 use super::config::ConfigError;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -12,24 +13,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A client that keeps connections; `B` is the type of its requests' bodies.
+/// An HTTP client with a connection pool; `B` is the type of request bodies.
 pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
-/// An idle connection is given up after this: before servers do it (20 s and more), so that a request rarely meets
-/// one that is just being closed.
+/// Time after which an idle connection is closed. Shorter than servers' timeouts (20 s and more), so that a request
+/// rarely uses a connection that the server is closing.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// The probing of quiet connections by the kernel, for peers that vanished without a word: when it begins, how often it
-/// is repeated, and how long bytes that were sent may go without a sign that they came.
+/// TCP keepalive, which detects peers that vanished: the idle time before the first probe, the interval of probes, and
+/// the maximum time that sent bytes may stay unacknowledged.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const UNHEARD_MAX: Duration = Duration::from_secs(20);
 
-/// The largest read and write buffer of a connection, in bytes.
+/// Maximum read and write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
-/// A client of servers behind `http` and, where `is_tls`, `https`: it trusts the machine's certificates and those in the PEM file
-/// `ca_bundle`, and gives up a connection that is not there after `connect_within`.
+/// Makes a client for `http` URLs and, if `is_tls`, for `https` URLs. It trusts the machine's certificates and the
+/// certificates in the PEM file `ca_bundle`, and fails if connecting takes longer than `connect_within`.
 pub fn http_client<B>(
     connect_within: Duration,
     ca_bundle: Option<&Path>,
@@ -56,10 +57,11 @@ where
         .build(connector))
 }
 
-/// Whom TLS connections of other clients trust: the machine's certificates and those in the PEM file `ca_bundle`.
+/// Makes a TLS configuration for other clients, which trusts the machine's certificates and the certificates in the PEM
+/// file `ca_bundle`.
 ///
 /// # Errors
-/// If there are none, or the file is not one of certificates.
+/// If there is no trusted certificate, or the file does not contain certificates.
 pub fn tls_config(ca_bundle: Option<&Path>) -> Result<ClientConfig, ConfigError> {
     tls(ca_bundle, true)
 }
@@ -99,7 +101,7 @@ fn unusable(path: &Path, error: &dyn std::fmt::Display) -> ConfigError {
     ConfigError::Certificates(format!("{}: {error}", path.display()))
 }
 
-/// The innermost cause: the outer ones say that something went wrong.
+/// Returns the innermost cause of an error, which contains the actual reason.
 pub fn innermost(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

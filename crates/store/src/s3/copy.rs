@@ -1,10 +1,10 @@
 //! Copies inside the store.
 //!
-//! The condition at the target is checked by a HEAD before and sent along: the newest servers honour it, others
-//! ignore it, and to them a change between the two requests goes unnoticed.
+//! The precondition at the target is checked by a HEAD before the copy and is also sent with the copy. Recent servers
+//! honour it. Other servers ignore it, so that a change between the two requests goes unnoticed.
 //!
-//! A copy whose answer was lost may be refused when it is asked for again: it met its own outcome at the target, or, onto
-//! itself, in place of its source. It is recognised by what is there then.
+//! If the response to a copy was lost, the retry may be refused because the first attempt already changed the target (or
+//! the source, for a copy onto itself). Then the object at the target shows whether the first attempt took effect.
 
 use super::S3Store;
 use super::call::{Call, etag_value};
@@ -17,7 +17,7 @@ use crate::{CopyOptions, ETag, ObjectKey, ObjectRef, ObjectStore as _, Precondit
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 
-/// The largest object CopyObject copies, in bytes (S3 API reference, CopyObject).
+/// Maximum size of an object for CopyObject, in bytes (S3 API reference, CopyObject).
 const WHOLE_BYTES_MAX: u64 = 5 << 30;
 
 const SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
@@ -41,13 +41,13 @@ impl S3Store {
             && let Some(source) = self.large(from, options.size_bytes).await?
         {
             match self.copy_in_parts(from, to, &options, source).await {
-                // Not every server, nor every user, copies parts.
+                // Some servers do not implement part copies, and some users have no permission for them.
                 Err(StoreError::Invalid(_) | StoreError::Unsupported(_) | StoreError::Denied(_)) => {}
                 copied => return copied,
             }
         }
         let options = match from.key == *to && options.attributes.is_none() {
-            // S3 takes no change of the tags alone for a copy onto itself.
+            // S3 refuses a copy onto itself that changes only the tags: send the attributes too.
             true => self.describing_as_it_is(from, options).await?,
             false => self.copying_all(from, options).await?,
         };
@@ -99,8 +99,8 @@ impl S3Store {
         }
     }
 
-    /// The object at the target, if it is what a copy would have made: it has the headers asked for, or its source's tag,
-    /// which means the same bytes.
+    /// Returns the object at the target if the copy may have made it: it has the requested user metadata, or the source's
+    /// etag, which means equal bytes.
     async fn recognise_copy(
         &self,
         from: &ObjectRef,
@@ -115,7 +115,7 @@ impl S3Store {
         Ok(is_ours.then_some(found.object))
     }
 
-    /// S3 refuses to copy an object onto itself without a change.
+    /// Copies an object onto itself without a change, which S3 refuses: only checks that the object has the ref's etag.
     async fn copy_onto_itself(&self, from: &ObjectRef) -> Result<ObjectRef> {
         let meta = self.head_object(&from.key).await?;
         if meta.object.etag != from.etag {
@@ -124,7 +124,7 @@ impl S3Store {
         Ok(meta.object)
     }
 
-    /// Names the source of a copy; it must still have the ref's tag.
+    /// Adds the source of a copy, under the condition that it still has the ref's etag.
     pub(super) fn copying(&self, call: Call, from: &ObjectRef) -> Result<Call> {
         let mut source = Vec::with_capacity(128);
         source.push(b'/');
@@ -139,7 +139,7 @@ impl S3Store {
         Ok(call.header(SOURCE, source).header(SOURCE_IF_MATCH, etag_value(&from.etag)?).copying(&from.key))
     }
 
-    /// Fails unless the condition holds at the key just now.
+    /// Fails unless the object at the key meets the precondition at present.
     pub(super) async fn check(&self, key: &ObjectKey, precondition: &Precondition) -> Result<()> {
         if *precondition == Precondition::None {
             return Ok(());
@@ -177,7 +177,7 @@ mod tests {
         buckets.open_store("bucket").await.unwrap()
     }
 
-    /// The servers verify the checksum that every PUT and part carries: bytes that changed on the way are refused.
+    /// The servers verify the checksum of every PUT and part, and refuse bytes that were changed in transit.
     #[tokio::test]
     async fn bytes_that_changed_on_the_way_are_refused() {
         for server in [servers::minio(), servers::versitygw()] {

@@ -1,10 +1,10 @@
-//! Copies of large objects inside the store, several parts at the same time.
+//! Copies of large objects inside the store, in concurrent parts.
 //!
-//! One request copies at the pace of one stream, and nothing above 5 GiB. Parts keep neither headers nor tags, so both are
-//! read first.
+//! A single CopyObject request has the throughput of one stream and a limit of 5 GiB. Part copies do not copy headers and
+//! tags, so both are read first.
 //!
-//! Invariants: a client copies at most [`PARTS_AT_ONCE`] parts at a time, however many objects they are of; of a copy that
-//! fails, or that nobody waits for any more, the parts are freed.
+//! Invariants: a client copies at most [`PARTS_AT_ONCE`] parts at a time over all objects; the parts of a failed or
+//! cancelled copy are freed.
 
 use super::S3Store;
 use super::multipart::S3Multipart;
@@ -15,20 +15,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
 
-/// What is smaller one request copies as fast, in bytes.
+/// Minimum size of a copy in parts, in bytes: smaller objects are copied as fast by one request.
 const LARGE_BYTES_MIN: u64 = 64 << 20;
-/// The smallest part, in bytes: each is a request.
+/// Minimum size of a part, in bytes, because each part is a request.
 const PART_BYTES_MIN: u64 = 16 << 20;
-/// The most parts an object can have.
+/// Maximum number of parts of an object.
 const PARTS_MAX: u64 = 10_000;
-/// Parts that a client copies at the same time.
+/// Maximum part copies of a client in flight.
 const PARTS_AT_ONCE: usize = 16;
 
-/// What the copies of one client share.
+/// State that the copies of a client share.
 #[derive(Debug)]
 pub(super) struct PartCopies {
     turns: Semaphore,
-    /// Whether the client has seen a large object: most buckets have none, and sources need not be asked for their size.
+    /// Whether the client has seen a large object. In buckets without large objects, the size of a copy's source need not be
+    /// requested.
     has_seen_large: AtomicBool,
 }
 
@@ -39,14 +40,14 @@ impl Default for PartCopies {
 }
 
 impl PartCopies {
-    /// There is an object of so many bytes.
+    /// Notes the size of an object in the bucket.
     pub(super) fn saw(&self, size_bytes: u64) {
         if size_bytes >= LARGE_BYTES_MIN {
             self.has_seen_large.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether an object may be large.
+    /// Returns whether an object may be large.
     fn may_be_large(&self, size_bytes: Option<u64>) -> bool {
         let is_large = size_bytes.map(|size_bytes| size_bytes >= LARGE_BYTES_MIN);
         is_large.unwrap_or_else(|| self.has_seen_large.load(Ordering::Relaxed))
@@ -54,7 +55,7 @@ impl PartCopies {
 }
 
 impl S3Store {
-    /// What is to be known of the source of a copy if it is large; `None` also if it is not there, or another one.
+    /// Describes the source of a copy if it is large; `None` if it is not, or if it is missing or was replaced.
     pub(super) async fn large(
         &self,
         from: &ObjectRef,
@@ -95,7 +96,7 @@ impl S3Store {
         let mut unfinished = Unfinished { upload: upload.clone(), is_over: false };
         let joined = async {
             self.copy_all_parts(&upload, from, parts(source.size_bytes, part_bytes)).await?;
-            // It took a while, and not every server looks itself.
+            // The target may have changed meanwhile, and some servers ignore the precondition of a completion.
             self.check(to, &options.precondition).await?;
             upload.complete(options.precondition.clone()).await
         };
@@ -107,7 +108,7 @@ impl S3Store {
         joined
     }
 
-    /// None is under way any more when it returns: what is stored after an abort stays.
+    /// Copies all parts. After an error, waits for the copies in flight: parts stored after the abort would not be freed.
     async fn copy_all_parts(
         &self,
         upload: &S3Multipart,
@@ -130,14 +131,14 @@ impl S3Store {
     }
 }
 
-/// An upload that is aborted unless it has been completed.
+/// A guard that aborts its upload when it is dropped, unless the upload is over.
 struct Unfinished {
     upload: Arc<S3Multipart>,
     is_over: bool,
 }
 
 impl Drop for Unfinished {
-    /// Nobody waits for the copy any more.
+    /// Aborts the upload of a cancelled copy.
     fn drop(&mut self) {
         if !self.is_over
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -147,14 +148,14 @@ impl Drop for Unfinished {
     }
 }
 
-/// The first error counts; parts that cannot be freed are garbage.
+/// Aborts an upload. A failure is only logged, so that the caller returns the copy's own error.
 async fn free(upload: Arc<S3Multipart>) {
     if let Err(error) = upload.abort().await {
         tracing::warn!(%error, "the parts of a copy are left in the bucket");
     }
 }
 
-/// Numbers and ranges of parts of equal size.
+/// Returns the numbers and ranges of parts of equal size.
 fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u32, Range<u64>)> {
     let starts = (0..size_bytes.div_ceil(part_bytes)).map(move |index| index * part_bytes);
     (1..).zip(starts.map(move |start| start..(start + part_bytes).min(size_bytes)))

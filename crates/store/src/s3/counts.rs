@@ -1,11 +1,11 @@
-//! How many requests went over the wire, by kind: requests cost money and time, so their number is tested.
+//! Counts of sent requests by kind. Requests cost money and time, so tests check their number.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! request_kinds {
     ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
-        /// The kinds of requests, one for each S3 operation that is used.
+        /// A kind of request, one for each S3 operation in use.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum RequestKind {
             $($(#[$doc])* $kind,)*
@@ -15,7 +15,7 @@ macro_rules! request_kinds {
             /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
 
-            /// The name in logs and reports.
+            /// Returns the name in logs and reports.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)*
@@ -64,7 +64,7 @@ request_kinds! {
     ListBuckets = "LIST-BUCKETS",
 }
 
-/// Counts of HTTP requests sent by one client since its beginning, retries included.
+/// Counts of the HTTP requests that a client has sent, including retries.
 #[derive(Default)]
 pub struct RequestCounts {
     sent: [AtomicU64; RequestKind::ALL.len()],
@@ -72,22 +72,22 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// Requests of one kind.
+    /// Returns the number of requests of a kind.
     pub fn of(&self, kind: RequestKind) -> u64 {
         self.sent[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Requests of all kinds.
+    /// Returns the number of requests of all kinds.
     pub fn total(&self) -> u64 {
         self.sent.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// How many of them were repetitions of a request that had failed.
+    /// Returns the number of requests that were retries.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// All counts, in the order of [`RequestKind::ALL`].
+    /// Returns all counts, in the order of [`RequestKind::ALL`].
     pub fn snapshot(&self) -> Vec<(RequestKind, u64)> {
         RequestKind::ALL.iter().map(|&kind| (kind, self.of(kind))).collect()
     }

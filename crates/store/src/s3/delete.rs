@@ -1,7 +1,7 @@
 //! Removing objects.
 //!
-//! Few servers honour a condition on DELETE, so it is checked by a HEAD before, and sent along for those that do;
-//! to the others a change between the two requests goes unnoticed.
+//! Few servers honour a precondition of DELETE. So it is checked by a HEAD before, and is also sent with the DELETE. On
+//! servers that ignore it, a change between the two requests goes unnoticed.
 
 use super::S3Store;
 use super::counts::RequestKind;
@@ -15,7 +15,7 @@ impl S3Store {
         let mut call = self.call(RequestKind::Delete, Method::DELETE, key)?;
         match &precondition {
             Precondition::None => {}
-            // Nothing is left to remove if this holds.
+            // If the precondition holds, there is no object to remove.
             Precondition::Absent => return self.check(key, &precondition).await,
             Precondition::Matches(_) => {
                 if !self.client.endpoint.is_aws() {
@@ -32,7 +32,7 @@ impl S3Store {
                 error => Err(error),
             },
             Err(failure) if is_refused_condition(&failure, &precondition) => {
-                // An earlier attempt may have removed it.
+                // An earlier attempt may have removed the object.
                 if retry.was_ambiguous() && self.check(key, &Precondition::Absent).await.is_ok() {
                     return Ok(());
                 }

@@ -1,26 +1,26 @@
-//! The elements of an XML document and their texts, in one pass over it and without copies where a text has no escapes.
+//! A streaming XML reader: elements and their texts in one pass, without copying texts that contain no escapes.
 //!
-//! Refuses: to check what it does not need. A document that it reads need not be well-formed in its attributes, document type
-//! and the prefixes of its names, which are all skipped; elements that do not close and entities nobody knows are errors.
+//! The reader does not check attributes, the document type and namespace prefixes, which it skips. Elements that are not
+//! closed and unknown entities are errors.
 
 use super::failure::Failure;
 use std::borrow::Cow;
 
-/// From one `<` to its `>`.
+/// A piece of markup, from a `<` to its `>`.
 enum Markup<'d> {
-    /// With the element's local name.
+    /// A start tag, with the element's local name.
     Start(&'d str),
     End(&'d str),
-    /// Starts and ends.
+    /// An empty-element tag.
     Empty(&'d str),
-    /// Text in which nothing is escaped.
+    /// A CDATA section, whose text contains no escapes.
     Verbatim(&'d str),
-    /// Comments, instructions, the document's type.
+    /// A comment, a processing instruction or a document type.
     Other,
 }
 
-/// Calls `visit` at the end of every element, with the names that lead to it (root, child, leaf) and its text; returns the root's
-/// name. Text around child elements is nobody's.
+/// Calls `visit` at the end of every element, with the path of names from the root to the element, and its text. Returns
+/// the root's name. Text around child elements is ignored.
 pub(super) fn read(
     body: &[u8],
     visit: impl FnMut(&[&str], &str) -> Result<(), Failure>,
@@ -41,11 +41,11 @@ pub(super) fn read(
     reader.root.map(str::to_owned).ok_or_else(|| Failure::nonsense("an answer without XML"))
 }
 
-/// Where in the document it is.
+/// The state of the reader.
 struct Reader<'d, V> {
     visit: V,
     path: Vec<&'d str>,
-    /// What came since the last tag.
+    /// The text since the last tag.
     text: Cow<'d, str>,
     root: Option<&'d str>,
 }
@@ -88,7 +88,7 @@ fn cut_short() -> Failure {
     Failure::nonsense("XML that ends in the middle")
 }
 
-/// The text up to the next markup, and what begins there; `None` if there is no more.
+/// Returns the text up to the next markup, and the rest from there; `None` if there is no more markup.
 fn text(rest: &str) -> Result<Option<(Cow<'_, str>, &str)>, Failure> {
     let special = |byte| matches!(byte, b'<' | b'&' | b'\r');
     let Some(plain) = rest.bytes().position(special) else { return Ok(None) };
@@ -99,7 +99,7 @@ fn text(rest: &str) -> Result<Option<(Cow<'_, str>, &str)>, Failure> {
     Ok(Some((unescaped(&rest[..end])?, &rest[end..])))
 }
 
-/// The markup at the beginning, and what is behind it; `None` if it does not end.
+/// Parses the markup at the beginning, and returns it and the rest; `None` if the markup does not end.
 fn markup(rest: &str) -> Option<(Markup<'_>, &str)> {
     match rest.as_bytes().get(1)? {
         b'/' => tag(&rest[2..]).map(|(tag, rest)| (Markup::End(tag.name), rest)),
@@ -122,7 +122,7 @@ fn declaration(rest: &str) -> Option<(Markup<'_>, &str)> {
     }
 }
 
-/// What is behind a document's type and the declarations in it.
+/// Returns the rest behind a document type and the declarations in it.
 fn document_type(text: &str) -> Option<&str> {
     let mut depth = 0;
     let end = text.bytes().position(|byte| {
@@ -136,15 +136,15 @@ fn document_type(text: &str) -> Option<&str> {
     Some(&text[end? + 1..])
 }
 
-/// What counts of a tag.
+/// The relevant parts of a tag.
 struct Tag<'d> {
-    /// Without its prefix.
+    /// The name without its prefix.
     name: &'d str,
-    /// By a `/` before its `>`.
+    /// Whether the tag ends in `/>`.
     is_closed: bool,
 }
 
-/// A tag without what it begins with, and what is behind it. Most are a name and nothing else.
+/// Parses a tag from its name on, and returns it and the rest. The fast path is for tags without attributes.
 fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
     let plain = text.bytes().position(|byte| !byte.is_ascii_alphanumeric())?;
     if text.as_bytes()[plain] == b'>' {
@@ -158,7 +158,7 @@ fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
     Some((Tag { name, is_closed }, behind))
 }
 
-/// Up to the `>`; values of attributes may have one, too.
+/// Returns the length up to the closing `>`, skipping `>` in attribute values.
 fn tag_len(text: &str) -> Option<usize> {
     let mut quote = None;
     text.bytes().position(|byte| {
@@ -178,7 +178,7 @@ fn unescaped(text: &str) -> Result<Cow<'_, str>, Failure> {
     Ok(Cow::Owned(unescaped.into_owned()))
 }
 
-/// Lines end as XML has it, whatever the document has.
+/// Normalises line ends to `\n`, as XML requires.
 fn with_line_ends(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| byte == b'\r') {
         return Cow::Borrowed(text);
@@ -203,7 +203,7 @@ mod tests {
         Ok(visits)
     }
 
-    /// What a library makes of it that knows all of XML.
+    /// Reads the document by a complete XML library.
     fn visits_by_library(document: &str) -> Option<Visits> {
         let mut reader = quick_xml::Reader::from_str(document);
         reader.config_mut().expand_empty_elements = true;
@@ -284,7 +284,7 @@ mod tests {
     ];
 
     proptest! {
-        /// What the library reads is read as the library does.
+        /// A document that the library can read gives the same result.
         #[test]
         fn documents_are_read_as_a_library_reads_them(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
             let document = format!("<a>{}</a>", pieces.concat());

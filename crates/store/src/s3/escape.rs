@@ -1,24 +1,24 @@
-//! Text forms on the wire: percent encoding, base64, hexadecimal, and RFC 2047 words for metadata.
+//! Encodings in requests and responses: percent encoding, base64, hexadecimal, and RFC 2047 words for metadata.
 //!
-//! Percent encoding is SigV4's: everything but `A-Z a-z 0-9 - . _ ~` (and `/` in a path) as `%XX`, each byte by
-//! itself, so that a path means the same to the signature, the server and us.
+//! Percent encoding follows SigV4: every byte but `A-Z a-z 0-9 - . _ ~` (and `/` in a path) becomes `%XX`, so that the
+//! signature, the server and this client agree on the path.
 
 use std::borrow::Cow;
 
 const HEX_UPPER: &[u8; 16] = b"0123456789ABCDEF";
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Appends a key as part of a path: `/` stays.
+/// Appends a key as part of a path; keeps `/`.
 pub(super) fn push_path(out: &mut Vec<u8>, key: &[u8]) {
     push_percent(out, key, |byte| byte == b'/');
 }
 
-/// Appends a name or value of a query.
+/// Appends an encoded name or value of a query.
 pub(super) fn push_query(out: &mut Vec<u8>, text: &[u8]) {
     push_percent(out, text, |_| false);
 }
 
-/// A name or value of a query, or of a tagging header.
+/// Encodes a name or value of a query, or of a tagging header.
 pub(super) fn query(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     push_query(&mut out, text.as_bytes());
@@ -36,7 +36,7 @@ fn push_percent(out: &mut Vec<u8>, text: &[u8], also: impl Fn(u8) -> bool) {
     }
 }
 
-/// Undoes the `encoding-type=url` of listings: `%XX`, and `+` for a space. What is no escape stays.
+/// Decodes the `encoding-type=url` of listings: `%XX`, and `+` for a space. Invalid escapes are kept.
 pub(super) fn url_decode(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -57,7 +57,7 @@ fn hex_pair(pair: &[u8]) -> Option<u8> {
     Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8)
 }
 
-/// Standard base64 with padding (RFC 4648).
+/// Encodes in standard base64 with padding (RFC 4648).
 pub(super) fn base64(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
@@ -85,8 +85,8 @@ fn base64_decode(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A metadata value as a header can carry it. Printable ASCII goes as it is; everything else, and whatever would
-/// be read as such a word, as one RFC 2047 word in base64 of UTF-8: the form S3 itself uses for metadata.
+/// Encodes a metadata value for a header. Printable ASCII stays unchanged. Any other text, and text that looks like an
+/// RFC 2047 word, becomes one RFC 2047 word in base64 of UTF-8, the form that S3 itself uses for metadata.
 pub(super) fn metadata_value(text: &str) -> Cow<'_, str> {
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let edges = text.starts_with(' ') || text.ends_with(' ');
@@ -96,7 +96,7 @@ pub(super) fn metadata_value(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("=?UTF-8?B?{}?=", base64(text.as_bytes())))
 }
 
-/// Undoes [`metadata_value`], and what other writers do: several words, quoted-printable ones, raw UTF-8.
+/// Decodes [`metadata_value`], and the forms of other writers: several words, quoted-printable words, raw UTF-8.
 pub(super) fn metadata_text(header: &[u8]) -> String {
     let raw = String::from_utf8_lossy(header).into_owned();
     let mut out = String::new();
@@ -109,7 +109,7 @@ pub(super) fn metadata_text(header: &[u8]) -> String {
             after_word = false;
             continue;
         };
-        // White space between two words belongs to neither.
+        // White space between two words is not part of the text (RFC 2047).
         if !(after_word && rest[..start].trim().is_empty()) {
             out.push_str(&rest[..start]);
         }
@@ -121,7 +121,7 @@ pub(super) fn metadata_text(header: &[u8]) -> String {
     out
 }
 
-/// The text of the word `=?UTF-8?B?...?=` at the beginning, and the word's length.
+/// Decodes the word `=?UTF-8?B?...?=` at the beginning, and returns its text and length.
 fn decode_word(text: &str) -> Option<(String, usize)> {
     let inner = text.strip_prefix("=?")?;
     let mut parts = inner.splitn(3, '?');

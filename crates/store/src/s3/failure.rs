@@ -1,7 +1,7 @@
-//! Failed attempts: what S3's codes and the transport's errors mean to a caller.
+//! Failed attempts: conversion of S3's error codes and transport errors to store errors.
 //!
-//! No text holds a secret: of an error document only code and message are taken, never the fields in which
-//! servers repeat what was signed.
+//! No message contains a secret: from an error document only code and message are used, never the fields in which
+//! servers repeat the signed request.
 
 use super::call::{Call, Target};
 use super::counts::RequestKind;
@@ -13,22 +13,22 @@ use http::{HeaderMap, Method, StatusCode};
 use std::error::Error;
 use std::time::Duration;
 
-/// The longest piece of a server's message in an error's text, in characters.
+/// Maximum length of a server's text in an error message, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: StoreError,
-    /// S3's code, empty where there is none.
+    /// S3's error code; empty if there is none.
     pub(super) code: String,
-    /// The request may have taken effect.
+    /// Whether the request may have taken effect.
     pub(super) ambiguous: bool,
-    /// The refusal may be about a moment, not about the request.
+    /// Whether the refusal may be transient although the error code says otherwise.
     pub(super) doubtful: bool,
-    /// How long the server asks to wait.
+    /// The pause that the server requested.
     pub(super) retry_after: Option<Duration>,
-    /// What it may say about the credentials.
+    /// Set if the credentials may have expired.
     pub(super) doubt: Option<Doubt>,
 }
 
@@ -52,22 +52,22 @@ impl From<Failure> for StoreError {
 }
 
 impl Failure {
-    /// The server did not answer, or not fully; it may have done what was asked.
+    /// Makes a failure for a missing or incomplete response. The request may have taken effect.
     pub(super) fn silence(text: impl Into<String>) -> Self {
         Self { ambiguous: true, ..StoreError::Unavailable(text.into()).into() }
     }
 
-    /// The answer makes no sense.
+    /// Makes a failure for a malformed response.
     pub(super) fn nonsense(text: impl Into<String>) -> Self {
         Self { ambiguous: true, ..StoreError::Corrupt(text.into()).into() }
     }
 
-    /// No connection: the server never saw the request.
+    /// Makes a failure of connecting: the server did not receive the request.
     pub(super) fn unreached(text: String) -> Self {
         StoreError::Unavailable(text).into()
     }
 
-    /// An answer that is an error: status and headers, and the body, which HEAD's answers do not have.
+    /// Makes a failure from an error response. The body is empty for HEAD.
     pub(super) fn answered(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let fault = Fault::of(status, headers, body);
         let error = fault.to_error(call, status, headers);
@@ -84,7 +84,7 @@ impl Failure {
     }
 }
 
-/// S3's code and message.
+/// The contents of an error response.
 #[derive(Debug)]
 struct Fault {
     code: String,
@@ -96,7 +96,7 @@ impl Fault {
     fn of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let document = xml::error(body).unwrap_or_default();
-        // MinIO names the code of an answer without a body in a header.
+        // MinIO sends the code in a header if the response has no body.
         let code = document.code.or_else(|| header("x-minio-error-code")).unwrap_or_default();
         let message = document.message.or_else(|| header("x-minio-error-desc"));
         let message = message.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().to_owned());
@@ -122,7 +122,7 @@ impl Fault {
             "PreconditionFailed" => precondition_failed(call, text),
             "ConditionalRequestConflict" | "OperationAborted" => conflict(call, text),
             "InvalidRange" => call.with_key(StoreError::InvalidRange, || StoreError::Invalid(text)),
-            // versitygw's word for a path it cannot make sense of.
+            // The code of versitygw for an invalid path.
             "400" if call.key().is_some() => invalid_key(call, text),
             code if is_key_refused(code) => invalid_key(call, text),
             "RequestTimeTooSkewed" => StoreError::Denied(format!(
@@ -164,7 +164,7 @@ impl Fault {
         }
     }
 
-    /// Whether the server says that the credentials have ended or that it knows of no such session, or may mean that.
+    /// Returns whether the server reports expired credentials or an unknown session, or may mean that.
     fn doubt(&self, call: &Call, status: StatusCode) -> Option<Doubt> {
         match self.code.as_str() {
             "ExpiredToken"
@@ -179,8 +179,8 @@ impl Fault {
         }
     }
 
-    /// Servers over a file system trip over the removal of a directory while they make an object in it, and blame
-    /// the caller: MinIO's permissions, versitygw the key.
+    /// Returns whether a refusal may be due to a race in the server. If a directory is removed while a server on a file
+    /// system makes an object in it, MinIO reports missing permissions, versitygw a bad key.
     fn is_doubtful(&self, call: &Call, headers: &HeaderMap) -> bool {
         let minio = headers.get(SERVER).is_some_and(|server| server == "MinIO");
         let writes = call.method != Method::GET && call.method != Method::HEAD && call.key().is_some();
@@ -214,7 +214,8 @@ impl Fault {
         }
     }
 
-    /// Servers name a bucket's region in many answers; these are about it. (HEAD's have no code.)
+    /// Returns whether an error is about the bucket's region. Servers send the region with other errors too. Responses to
+    /// HEAD have no code.
     fn is_about_region(&self) -> bool {
         matches!(
             self.code.as_str(),
@@ -234,7 +235,7 @@ impl Fault {
     }
 }
 
-/// Servers' codes for keys they cannot hold.
+/// Returns whether a code means that the server cannot store the key.
 fn is_key_refused(code: &str) -> bool {
     matches!(
         code,
@@ -266,7 +267,8 @@ fn precondition_failed(call: &Call, text: String) -> StoreError {
     call.with_key(StoreError::PreconditionFailed, || StoreError::Invalid(text))
 }
 
-/// Two writers at once. A PUT may be sent again; the parts of a multipart upload are lost (S3 API reference).
+/// Makes the error for concurrent writers. A PUT may be retried, but a completed upload's parts are lost (S3 API
+/// reference).
 fn conflict(call: &Call, text: String) -> StoreError {
     match call.kind {
         RequestKind::Complete => precondition_failed(call, text),
@@ -283,7 +285,7 @@ fn invalid_key(call: &Call, reason: String) -> StoreError {
     StoreError::InvalidKey { key, reason }
 }
 
-/// A transport's error with its causes, on one line.
+/// Formats a transport error and its causes on one line.
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -297,7 +299,7 @@ pub(super) fn chain(error: &dyn Error) -> String {
     one_line(&text)
 }
 
-/// A server's text made harmless for a log line.
+/// Makes a server's text safe for a log line: one line, without control characters, of limited length.
 pub(super) fn one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS_MAX).collect()

@@ -1,4 +1,4 @@
-//! What servers, files and programs tell the S3 client.
+//! Fuzz targets: input that the S3 client gets from servers, files and programs.
 
 use super::config::Endpoint;
 use super::credentials;
@@ -7,7 +7,7 @@ use crate::ObjectKey;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
-/// Documents of servers. What is read is no larger than what was sent.
+/// Parses documents of servers, and checks that the result is not larger than the document.
 pub fn answers(body: &[u8]) {
     if let Some(error) = xml::error(body) {
         let all = [error.code, error.message, error.region].into_iter().flatten();
@@ -27,7 +27,7 @@ pub fn answers(body: &[u8]) {
     credentials::fuzz_documents(body);
 }
 
-/// Headers of servers, a line each, and what was put into them.
+/// Parses headers of servers, one per line, and checks that encoded metadata and queries survive decoding.
 pub fn headers(bytes: &[u8]) {
     let mut all = HeaderMap::new();
     for line in bytes.split(|byte| *byte == b'\n') {
@@ -47,7 +47,7 @@ pub fn headers(bytes: &[u8]) {
     assert!(escape::url_decode(bytes).len() <= bytes.len());
 }
 
-/// Files of the AWS tools, what programs and agents answer, URLs.
+/// Parses files of the AWS tools, output of credential programs and agents, and URLs.
 pub fn credentials(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     credentials::fuzz_files(&text);

@@ -1,4 +1,4 @@
-//! Reading: HEAD and GET. What becomes of the body is in `body`.
+//! HEAD and GET. The module `body` receives the body.
 
 use super::body::Body;
 use super::client::{CHECKSUM, Client};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
-/// Whole objects up to this length are handed on when all of their bytes have come and have the sum that the server
-/// keeps; others have to be asked for again if they end with another.
+/// Maximum size of objects that are returned only after all bytes were received and the server's checksum was verified.
+/// Larger objects are streamed, and a wrong checksum at the end is an error.
 const VERIFIED_BYTES_MAX: u64 = 8 << 20;
 
 impl S3Store {
@@ -58,7 +58,7 @@ impl S3Store {
         }
     }
 
-    /// An empty range has no form on the wire; the conditions hold all the same.
+    /// Reads an empty range, which HTTP cannot express, by a HEAD. The conditions are checked all the same.
     async fn get_nothing(&self, key: &ObjectKey, options: &GetOptions, start: u64) -> Result<Object> {
         let meta = self.head_object(key).await?;
         if options.if_match.as_ref().is_some_and(|etag| *etag != meta.object.etag) {
@@ -71,8 +71,7 @@ impl S3Store {
     }
 }
 
-/// A range as the header holds it. Servers compute with signed numbers, so one that ends beyond any object is left
-/// open.
+/// Formats a range for its header. Servers use signed numbers, so a range with a huge end is left open.
 fn range_text(range: &Range<u64>) -> String {
     if range.end > i64::MAX as u64 {
         return format!("bytes={}-", range.start);
@@ -80,7 +79,7 @@ fn range_text(range: &Range<u64>) -> String {
     format!("bytes={}-{}", range.start, range.end - 1)
 }
 
-/// What a body is read from, again if need be.
+/// The object that a body is read from; it can be opened again for the rest of a body.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     store: S3Store,
@@ -88,18 +87,18 @@ pub(super) struct Source {
     version: Option<VersionId>,
 }
 
-/// An answer that is about to give these bytes of the object.
+/// A response whose body contains the given range of the object.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) meta: ObjectMeta,
     pub(super) body: Incoming,
     pub(super) range: Range<u64>,
-    /// The sum of the bytes, where they are the whole object and the server keeps it.
+    /// The server's checksum of the object; `None` for a range, or if the server has none.
     pub(super) crc64nvme: Option<String>,
 }
 
 impl Source {
-    /// Sends the request until it is answered as it should be.
+    /// Sends the request, with retries, until there is a correct response.
     pub(super) async fn open(
         &self,
         range: Option<Range<u64>>,
@@ -129,7 +128,7 @@ impl Source {
         }
     }
 
-    /// Checks that the answer is what was asked for.
+    /// Checks that the response matches the request.
     fn opened(
         &self,
         response: Response<Incoming>,
@@ -143,14 +142,14 @@ impl Source {
         }
         let range = match (asked, headers::content_range(&head.headers)) {
             (None, _) if head.status == StatusCode::OK => 0..meta.size_bytes,
-            // A range that is the whole object needs no other answer than the whole object.
+            // The server may return the whole object for a range that covers it.
             (Some(asked), None) if asked.start == 0 && asked.end >= meta.size_bytes => 0..meta.size_bytes,
             (Some(asked), Some(got)) if got.first == asked.start && got.last < asked.end => {
                 got.first..got.last + 1
             }
             _ => return Err(Failure::nonsense(format!("'{}' in another range than asked for", self.key))),
         };
-        // The end may lie before the one asked for only where the object ends.
+        // The response may end early only at the object's end.
         if asked.is_some_and(|asked| range.end < asked.end.min(meta.size_bytes)) {
             return Err(Failure::nonsense(format!("'{}' in a shorter range than asked for", self.key)));
         }

@@ -1,7 +1,7 @@
-//! Objects' descriptions in headers.
+//! Encoding and decoding of object descriptions in headers.
 //!
-//! User metadata is printable ASCII on the wire; other text travels as one RFC 2047 word, as S3 itself shows it, and
-//! comes back exactly (see [`escape::metadata_value`]).
+//! Header values of user metadata are printable ASCII. Other text is sent as one RFC 2047 word, the form that S3 itself
+//! uses, and is decoded exactly (see [`escape::metadata_value`]).
 
 use super::call::Call;
 use super::client::Client;
@@ -19,11 +19,11 @@ const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class")
 const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
 const TAG_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
-/// How an object is encrypted.
+/// The header of an object's server-side encryption.
 pub(super) const ENCRYPTION: &str = "x-amz-server-side-encryption";
 const ENCRYPTION_KEY: &str = "x-amz-server-side-encryption-aws-kms-key-id";
 
-/// The descriptive headers S3 keeps, beside `Content-Type`; the last two say how it encrypts an object.
+/// The descriptive headers that S3 stores, in addition to `Content-Type`. The last two are about encryption.
 const SYSTEM: [&str; 8] = [
     "cache-control",
     "content-disposition",
@@ -35,20 +35,20 @@ const SYSTEM: [&str; 8] = [
     ENCRYPTION_KEY,
 ];
 
-/// Where a website sends who asks for the object.
+/// The redirect target of an object on a website.
 pub(super) const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
 
-/// The storage class of what was given none.
+/// The default storage class.
 pub(super) const USUAL_CLASS: &str = "STANDARD";
 
-/// Encryption that S3 does without being asked to.
+/// The default encryption of S3.
 const USUAL_ENCRYPTION: &str = "AES256";
 
-/// What S3 and its relatives say of an object that was stored without a type.
+/// Content types that S3-compatible servers return for objects stored without a type.
 const TYPES_OF_NOTHING: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
 
 impl Client {
-    /// Adds everything a new object gets from its writer and from the configuration.
+    /// Adds the headers of a new object: attributes, tags, and the configuration's encryption and storage class.
     pub(super) fn describe(&self, call: Call, attributes: &Attributes, tags: &Tags) -> Result<Call> {
         let call = self.describe_as(call, attributes)?;
         if tags.is_empty() { Ok(call) } else { tag_as(call, tags) }
@@ -56,7 +56,7 @@ impl Client {
 
     /// Adds attributes and the configuration's encryption and storage class.
     pub(super) fn describe_as(&self, call: Call, attributes: &Attributes) -> Result<Call> {
-        // An object keeps its own encryption.
+        // An object's own encryption overrides the configuration's.
         let is_protected = attributes.system.contains_key(ENCRYPTION);
         let mut call = if is_protected { call } else { self.protect(call)? };
         if let Some(text) = &attributes.content_type {
@@ -99,12 +99,12 @@ fn user_name(name: &str) -> Result<HeaderName> {
     })
 }
 
-/// Adds tags, of which there may be none.
+/// Adds the header of the tags, also for an empty set.
 pub(super) fn tag_as(call: Call, tags: &Tags) -> Result<Call> {
     Ok(call.header(TAGGING, value("tags", &tagging(tags))?))
 }
 
-/// Tags as the query string S3 wants.
+/// Encodes tags as a query string, as S3 requires.
 pub(super) fn tagging(tags: &Tags) -> String {
     let pairs = tags.iter().map(|(name, value)| format!("{}={}", escape::query(name), escape::query(value)));
     pairs.collect::<Vec<_>>().join("&")
@@ -115,7 +115,7 @@ pub(super) fn value(what: &str, text: &str) -> Result<HeaderValue> {
         .map_err(|_| StoreError::Invalid(format!("no header can hold this {what}: {text:?}")))
 }
 
-/// What an answer to HEAD or GET says of the whole object.
+/// Reads the object's description from a response to HEAD or GET.
 pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<ObjectMeta, Failure> {
     let size_bytes = match content_range(headers) {
         Some(range) => range.whole_bytes,
@@ -123,7 +123,7 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
             content_length(headers).ok_or_else(|| Failure::nonsense("an object without Content-Length"))?
         }
     };
-    // An object without tags has no such header, nor has one whose tags this user may not read.
+    // The header is missing if the object has no tags, or if this user may not read them.
     let tag_count = text(headers, &TAG_COUNT).and_then(|count| count.parse().ok()).unwrap_or(0);
     Ok(ObjectMeta {
         object: object_ref(key, headers)?,
@@ -133,7 +133,7 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
     })
 }
 
-/// The identity of the object an answer is about.
+/// Reads the object's identity from a response.
 pub(super) fn object_ref(key: &ObjectKey, headers: &HeaderMap) -> Result<ObjectRef, Failure> {
     let etag = text(headers, &ETAG).ok_or_else(|| Failure::nonsense("an object without ETag"))?;
     Ok(ObjectRef {
@@ -144,7 +144,7 @@ pub(super) fn object_ref(key: &ObjectKey, headers: &HeaderMap) -> Result<ObjectR
     })
 }
 
-/// The version; a bucket without versions has none or calls it `null`.
+/// Reads the version; a bucket without versions sends none or `null`.
 pub(super) fn version(headers: &HeaderMap) -> Option<VersionId> {
     text(headers, &VERSION_ID).filter(|id| !id.is_empty() && *id != "null").map(Into::into)
 }
@@ -197,7 +197,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// `Tue, 15 Nov 1994 08:12:31 GMT`, in whole seconds.
+/// Parses a date like `Tue, 15 Nov 1994 08:12:31 GMT`.
 fn http_date(text: &str) -> Option<Timestamp> {
     let moment = jiff::fmt::rfc2822::parse(text).ok()?;
     Some(Timestamp::from_secs(moment.timestamp().as_second(), 0))

@@ -9,7 +9,7 @@ use crate::{ETag, ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Result
 use bytes::Bytes;
 use http::Method;
 
-/// The most entries S3 puts on a page.
+/// Maximum entries of an S3 page.
 const PAGE_ENTRIES_MAX: usize = 1000;
 
 impl S3Store {
@@ -28,9 +28,9 @@ impl S3Store {
         Ok(page.await?)
     }
 
-    /// `None` where no key can be.
+    /// Makes the request; `None` if no key can have the prefix.
     fn list_call(&self, request: &ListRequest) -> Result<Option<Call>> {
-        // S3's keys are UTF-8, so none begins with anything else.
+        // S3's keys are UTF-8, so no key has a prefix that is not.
         let Ok(prefix) = String::from_utf8(request.prefix.to_vec()) else { return Ok(None) };
         let limit = request.limit.clamp(1, PAGE_ENTRIES_MAX);
         let mut call = Call::bucket_call(RequestKind::List, Method::GET, self.bucket.clone())
@@ -53,14 +53,14 @@ impl S3Store {
     }
 }
 
-/// What of `bytes` is UTF-8, up to its first byte that is not: whatever lies between is filtered.
+/// Returns the UTF-8 text up to the first invalid byte. Entries between that text and `bytes` are filtered later.
 fn greatest_text_up_to(bytes: &[u8]) -> String {
     let valid = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     valid.to_owned()
 }
 
-/// Objects and prefixes in one order. S3 lets a prefix through if a key in it lies after `start_after`, even if the
-/// prefix does not; the seam does not.
+/// Merges objects and prefixes in order. S3 returns a prefix if one of its keys lies after `start_after`, even if the
+/// prefix itself does not; [`ListRequest::start_after`] excludes such prefixes.
 fn page(listing: Listing, request: &ListRequest) -> Result<ListPage, Failure> {
     let mut entries = Vec::with_capacity(listing.objects.len() + listing.prefixes.len());
     for object in listing.objects {

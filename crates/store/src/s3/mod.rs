@@ -1,14 +1,14 @@
-//! S3-compatible servers: a thin client of our own.
+//! A client of S3-compatible servers.
 //!
-//! Owns addressing, signing, the wire forms of S3's operations, timeouts, retries, and what servers' errors mean.
-//! Every request is counted ([`RequestCounts`]).
+//! Owns addressing, signing, the encoding of S3's operations, timeouts, retries, and the conversion of servers' errors.
+//! Counts every request ([`RequestCounts`]).
 //!
-//! Refuses: to normalise a key (paths are built byte by byte), to read the environment or the clock by itself, to
-//! put a secret in a log or an error, to copy a payload.
+//! The client never normalises a key (paths are built byte by byte), reads the environment or the clock by itself,
+//! writes a secret to a log or an error, or copies a payload.
 //!
 //! Invariants: a body that is shorter than announced is an error or is resumed from the same object, never a short
 //! stream; a request is repeated only within the limits of [`RetryPolicy`]; a repeated conditional write that
-//! meets its own object succeeds.
+//! finds the object of its first attempt succeeds.
 
 mod body;
 mod buckets;
@@ -58,7 +58,7 @@ use client::Client;
 use http::Method;
 use std::sync::Arc;
 
-/// A bucket of an S3-compatible server; cheap to clone.
+/// A bucket of an S3-compatible server. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct S3Store {
     client: Arc<Client>,
@@ -66,7 +66,7 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    /// The requests sent so far through the client this store came from.
+    /// Returns the counts of the requests sent through this store's client.
     pub fn requests(&self) -> Arc<RequestCounts> {
         self.client.counts.clone()
     }

@@ -1,8 +1,8 @@
-//! Objects in parts.
+//! Multipart uploads.
 //!
-//! A completion whose answer was lost is recognised by its upload: the id is ours alone, so an upload that is gone
-//! after we asked to complete it was completed, and one that is still there was not. Whether another client has replaced the
-//! object since is found out by reading it back: the bytes of every part that was sent have the checksum that they had.
+//! If the response to a completion was lost, the upload itself shows the result: only this client knows its id, so a
+//! missing upload was completed, and an existing upload was not. Another client may have replaced the object since. So the
+//! object is read back and compared with the checksums of the parts that were sent.
 
 use super::S3Store;
 use super::call::Call;
@@ -27,10 +27,10 @@ const CHECKSUM_ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-a
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 const SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 
-/// The part numbers S3 allows.
+/// The part numbers that S3 allows.
 const NUMBERS: std::ops::RangeInclusive<u32> = 1..=10_000;
 
-/// An upload in parts on its way.
+/// A multipart upload in progress.
 #[derive(Debug)]
 pub(super) struct S3Multipart {
     store: S3Store,
@@ -38,10 +38,10 @@ pub(super) struct S3Multipart {
     /// User metadata of the object.
     user: BTreeMap<String, String>,
     id: String,
-    /// The server was told that parts have checksums; then it wants them again at the end.
+    /// Whether the upload was begun with a checksum algorithm. The completion must then list the parts' checksums.
     declared: bool,
     aborted: AtomicBool,
-    /// A completion may have happened whose answer was lost.
+    /// Whether a completion may have taken effect without a response.
     in_doubt: AtomicBool,
     parts: Mutex<BTreeMap<u32, Part>>,
 }
@@ -49,7 +49,7 @@ pub(super) struct S3Multipart {
 #[derive(Debug, Clone)]
 struct Part {
     etag: String,
-    /// Checksum of the bytes that were sent; `None`: the part is a copy.
+    /// The checksum of the sent bytes; `None` for a part copy.
     sum: Option<String>,
     size_bytes: u64,
 }
@@ -64,8 +64,8 @@ impl S3Store {
         self.check_distinct(key).await?;
         let call = self.call(RequestKind::Multipart, Method::POST, key)?.query("uploads", "");
         let mut call = self.client.describe(call, attributes, tags)?;
-        // AWS wants to know beforehand that parts will have checksums. Others must not be told: they then miss
-        // them from copied parts, for which they compute none.
+        // AWS requires the checksum algorithm at the beginning. Other servers would then require checksums of part
+        // copies too, although they do not compute them.
         let declared = self.client.config.checksums && self.client.endpoint.is_aws();
         if declared {
             call = call
@@ -124,7 +124,7 @@ impl Multipart for S3Multipart {
         if parts.is_empty() {
             return Err(StoreError::Invalid("an upload of no parts".to_owned()));
         }
-        // versitygw calls it a success if only some object has the key.
+        // versitygw would report success for an aborted upload if the key has an object.
         if self.aborted.load(Ordering::Relaxed) {
             return Err(StoreError::Invalid("an upload that was aborted".to_owned()));
         }
@@ -159,7 +159,7 @@ impl Multipart for S3Multipart {
 }
 
 impl S3Multipart {
-    /// After a completion that failed, at least one attempt of which may have taken effect.
+    /// Finds out whether a failed completion took effect, and returns its object.
     async fn recognise(
         &self,
         failure: Failure,
@@ -174,7 +174,7 @@ impl S3Multipart {
         match self.store.get_object(&self.key, GetOptions::default()).await {
             Ok(found) => {
                 let object = found.meta.object.clone();
-                // It was completed, and may have been replaced since.
+                // The upload was completed, but the object may have been replaced since.
                 self.is_ours(found, parts).await?.then_some(object)
             }
             Err(StoreError::NotFound(_)) => None,
@@ -183,7 +183,7 @@ impl S3Multipart {
         .ok_or_else(|| StoreError::PreconditionFailed(self.key.clone()))
     }
 
-    /// Whether an object is what this upload made. An object of the same length need not be.
+    /// Returns whether this upload made the object: compares length, user metadata and the checksums of the sent parts.
     async fn is_ours(&self, found: Object, parts: &BTreeMap<u32, Part>) -> Result<bool> {
         if found.meta.size_bytes != size_of(parts) || found.meta.attributes.user != self.user {
             return Ok(false);
@@ -247,7 +247,7 @@ fn size_of(parts: &BTreeMap<u32, Part>) -> u64 {
     parts.values().map(|part| part.size_bytes).sum()
 }
 
-/// The parts as a completion lists them, with their checksums where the server was told of them.
+/// Returns the parts for the completion, with checksums if the upload was begun with an algorithm.
 fn done(parts: &BTreeMap<u32, Part>, declared: bool) -> Vec<DonePart> {
     let done = |(&number, part): (&u32, &Part)| DonePart {
         number,

@@ -1,8 +1,8 @@
-//! Keys that are no clean paths, on servers that clean them.
+//! Detection of servers that normalise keys such as `a//b`.
 //!
-//! A server over a file system may take `/a`, `a//b` or `a/../b` for another key, and a write would hit an object that
-//! nobody named. So before the first write to such a key the server is tried once with a name of our own; from
-//! then on keys of that kind are refused if it mixed them up. AWS does not and is not tried.
+//! A server on a file system may treat `/a`, `a//b` or `a/../b` as another key, so that a write would change the wrong
+//! object. So before the first write to such a key, a probe with a random name checks how the server treats keys of this
+//! kind. If the server normalises them, such keys are refused. AWS does not normalise keys and is not probed.
 
 use super::S3Store;
 use super::counts::RequestKind;
@@ -10,7 +10,7 @@ use crate::{ObjectKey, Payload, Result, StoreError};
 use http::Method;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// In what way a key is no clean path.
+/// A kind of key that is not a clean path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Oddity {
     LeadingSlash,
@@ -18,7 +18,7 @@ enum Oddity {
     Dots,
 }
 
-/// What is known of a server, one bit for "tried" and one for "mixes up" by oddity.
+/// Results of the probes: for each kind, a bit for "probed" and a bit for "normalises".
 #[derive(Debug, Default)]
 pub(super) struct OddKeys(AtomicU8);
 
@@ -35,7 +35,7 @@ impl OddKeys {
 }
 
 impl S3Store {
-    /// Refuses a key that the server would take for another one. Costs nothing for clean paths.
+    /// Refuses a key that the server would confuse with another key. Costs nothing for clean paths.
     pub(super) async fn check_distinct(&self, key: &ObjectKey) -> Result<()> {
         if self.client.endpoint.is_aws() {
             return Ok(());
@@ -64,20 +64,20 @@ impl S3Store {
         let put = self.call(RequestKind::Put, Method::PUT, &odd)?.body(Payload::from("x"));
         let mixes_up = match self.client.fetch(&put).await.map_err(StoreError::from) {
             Ok(_) => self.head_object(&clean).await.is_ok(),
-            // A server that refuses such keys does not mix them up.
+            // A server that refuses such keys does not normalise them.
             Err(StoreError::InvalidKey { .. }) => false,
             Err(error) => return Err(error),
         };
         self.client.odd_keys.learn(oddity, mixes_up);
         let found = if mixes_up { clean } else { odd };
         let remove = self.call(RequestKind::Delete, Method::DELETE, &found)?;
-        // The key may not have been made at all.
+        // Best effort: the key may not exist.
         let _ = self.client.fetch(&remove).await;
         Ok(mixes_up)
     }
 }
 
-/// The ways in which a key is no clean path.
+/// Returns the ways in which a key is not a clean path.
 fn oddities(key: &[u8]) -> impl Iterator<Item = Oddity> {
     let has = |part: &[u8]| key.split(|byte| *byte == b'/').any(|found| found == part);
     let leading = key.starts_with(b"/").then_some(Oddity::LeadingSlash);

@@ -1,15 +1,15 @@
-//! Whether the bytes of a body come fast enough to be waited for.
+//! Minimum throughput of a response body.
 //!
-//! A connection can be alive and all but useless: one byte every few seconds never looks like silence. So a body counts
-//! as silent when, in the time that it may be silent, less than [`PROGRESS_BYTES`] came. Only waiting counts: a reader
-//! who takes his time says nothing about the server.
+//! A connection that delivers one byte every few seconds never hits a plain timeout. So a body counts as stalled if less
+//! than [`PROGRESS_BYTES`] arrive within the stall timeout. Only time spent waiting for the server counts, so that a slow
+//! reader does not cause a timeout.
 
 use std::time::Duration;
 
-/// Less than this in one [`Timeouts::stall`](super::Timeouts::stall) is as good as nothing, in bytes: 200 a second.
+/// Minimum bytes per [`Timeouts::stall`](super::Timeouts::stall), about 200 per second by default.
 const PROGRESS_BYTES: u64 = 4 << 10;
 
-/// What came of a body since it last got on.
+/// The waiting time and received bytes of a body since its last progress.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     waited: Duration,
@@ -17,17 +17,17 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// How long it was waited since the body last got on.
+    /// Returns the waiting time since the last progress.
     pub(super) fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// It was waited so long.
+    /// Adds waiting time.
     pub(super) fn waits(&mut self, so_long: Duration) {
         self.waited += so_long;
     }
 
-    /// Some bytes came; whether the body got on by them.
+    /// Adds received bytes. If they make up the minimum, starts over and returns `true`.
     pub(super) fn came(&mut self, bytes: u64) -> bool {
         self.bytes += bytes;
         let gets_on = self.bytes >= PROGRESS_BYTES;

@@ -1,9 +1,9 @@
 //! Writing whole objects.
 //!
-//! A conditional PUT whose answer was lost is sent again and then meets its own object, which looks like somebody
-//! else's. It is recognised by reading it back: same size, same headers, same bytes. Two writers who
-//! store the same bytes with the same headers under the same condition at the same moment, of whom one loses the
-//! answer, may both be told that they succeeded; who needs one winner stores something of his own.
+//! If the response to a conditional PUT was lost, the retry may be refused because of the object that the first attempt
+//! stored. So the object is read back: with equal size, user metadata and bytes, the PUT succeeded. If two clients
+//! concurrently store equal bytes and metadata under the same condition and one response is lost, both may
+//! report success. A caller that needs a single winner must store unique bytes or metadata.
 
 use super::S3Store;
 use super::counts::RequestKind;
@@ -46,7 +46,7 @@ impl S3Store {
         }
     }
 
-    /// The object at the key, if it is what a PUT would have made.
+    /// Returns the object at the key if it equals the object of this PUT.
     async fn recognise(
         &self,
         key: &ObjectKey,
@@ -68,8 +68,8 @@ impl S3Store {
     }
 }
 
-/// Whether the failure says that the condition does not hold. A key that is not there has no tag to match, which S3
-/// calls "not found".
+/// Returns whether a failure means that the precondition is not met. If an etag is required but the key is missing, S3
+/// reports "not found".
 pub(super) fn is_refused_condition(failure: &Failure, precondition: &Precondition) -> bool {
     match failure.error {
         StoreError::PreconditionFailed(_) => true,
@@ -101,14 +101,14 @@ async fn same_bytes(
     Ok(true)
 }
 
-/// The checksum S3 recommends, as its header holds it.
+/// Computes the checksum that S3 recommends, in base64 as in its header.
 pub(super) fn crc64nvme(body: &Payload) -> String {
     let mut sum = Crc64::default();
     body.pieces().iter().for_each(|piece| sum.add(piece));
     sum.text()
 }
 
-/// The same, while bytes come.
+/// An incremental [`crc64nvme`].
 pub(super) struct Crc64(crc_fast::Digest);
 
 impl Default for Crc64 {

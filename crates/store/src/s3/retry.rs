@@ -1,8 +1,8 @@
-//! Trying again: how often, how long, and not all at once.
+//! Retries of failed requests, with exponential backoff, jitter and a retry budget.
 //!
-//! A call is tried again for as long as its time lasts, the last time just when it ends. A quota that all calls of a
-//! client share keeps them from asking a server in trouble ten times as often as one that is well: once it is used up,
-//! each waits the longest pause. Success earns it back.
+//! A call is retried until its time budget is used up; the last attempt is made exactly at its end. All calls of a client
+//! share a retry quota, which protects an overloaded server from a multiple of the usual load: once the quota is used up,
+//! calls wait for the maximum pause between attempts. Successful calls refill the quota.
 
 use super::failure::Failure;
 use crate::{Entropy, StoreError, retry_budget};
@@ -11,18 +11,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Limits of one client.
+/// Limits of a client's retries.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryPolicy {
-    /// Attempts of one call, the first included, however much time is left.
+    /// Maximum attempts of a call, including the first, even if time is left.
     pub attempts_max: u32,
-    /// No attempt begins later than this after the call's first.
+    /// Time from a call's first attempt after which no attempt begins.
     pub budget: Duration,
-    /// Upper bound of the first pause; it doubles with each further one.
+    /// Upper bound of the first pause; it doubles for each further pause.
     pub pause_first: Duration,
     /// Upper bound of every pause.
     pub pause_max: Duration,
-    /// Retries all calls share; when they are used up, retries are rare until successes earn new ones.
+    /// Number of retries that all calls share. When they are used up, calls wait for `pause_max` between attempts until
+    /// successful calls refill the quota.
     pub quota: u32,
 }
 
@@ -38,10 +39,10 @@ impl Default for RetryPolicy {
     }
 }
 
-/// How often a doubtful refusal is asked for again.
+/// Maximum retries of a refusal that may be transient.
 const DOUBTS_MAX: u32 = 6;
 
-/// What the calls of one client share.
+/// The retry quota that the calls of a client share.
 #[derive(Debug)]
 pub(super) struct RetryQuota(AtomicU32);
 
@@ -56,7 +57,7 @@ impl RetryQuota {
     }
 
     fn give(&self, count: u32, full: u32) {
-        // An update that always gives a value cannot fail.
+        // Cannot fail, because the closure always returns a value.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             Some(left.saturating_add(count).min(full))
         });
@@ -80,13 +81,13 @@ impl Retry {
         Self { policy, quota, entropy, began: None, failed: 0, doubts: 0, ambiguous: false }
     }
 
-    /// Whether an attempt that failed may have taken effect all the same.
+    /// Returns whether a failed attempt may have taken effect.
     pub(super) fn was_ambiguous(&self) -> bool {
         self.ambiguous
     }
 
-    /// Before an attempt: whether it repeats one that failed. The first starts the clock, at the time that earlier calls of the
-    /// same operation have left.
+    /// Must be called before each attempt. Returns whether it is a retry. The first attempt starts the time budget, minus the
+    /// time that earlier calls of the same operation spent ([`retry_budget`]).
     pub(super) fn attempt(&mut self) -> bool {
         self.began.get_or_insert_with(|| {
             let now = Instant::now();
@@ -95,13 +96,13 @@ impl Retry {
         self.failed + self.doubts > 0
     }
 
-    /// Before a failure of what no attempt began: the clock has run for so long already.
+    /// Starts the time budget in the past, for a failure after `so_long` of waiting that no call of [`Self::attempt`] preceded.
     pub(super) fn waited(&mut self, so_long: Duration) {
         let now = Instant::now();
         self.began.get_or_insert(now.checked_sub(so_long).unwrap_or(now));
     }
 
-    /// After success: earns quota.
+    /// Must be called after a success. Refills the quota.
     pub(super) fn succeeded(&self) {
         retry_budget::set_spent(Duration::ZERO);
         if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {
@@ -109,7 +110,7 @@ impl Retry {
         }
     }
 
-    /// After some bytes of a body arrived: what comes next has the full limits again.
+    /// Must be called after progress of a body. Resets attempts and time budget.
     pub(super) fn progressed(&mut self) {
         if self.failed > 0 {
             self.succeeded();
@@ -118,7 +119,7 @@ impl Retry {
         self.began = None;
     }
 
-    /// After a failure: waits for the next attempt, or gives the failure back.
+    /// Must be called after a failure. Waits before the next attempt, or returns the failure if the limits are reached.
     pub(super) async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
         self.ambiguous |= failure.ambiguous;
         if !failure.error.is_retryable() {
@@ -137,7 +138,7 @@ impl Retry {
         Ok(())
     }
 
-    /// A refusal stands, unless it may have been about a moment: then it is asked for a few times more.
+    /// Returns a refusal, unless it may be transient: then waits before the next attempt, a few times.
     async fn after_refusal(&mut self, failure: Failure) -> Result<(), Failure> {
         if !failure.doubtful || self.doubts >= DOUBTS_MAX {
             return Err(failure);
@@ -148,8 +149,8 @@ impl Retry {
         Ok(())
     }
 
-    /// Full jitter, but not less than the server asked for, up to the longest pause: a MinIO that is just starting
-    /// asks for a minute and is there in a second.
+    /// Returns a pause with full jitter, but at least the pause that the server requested. Both are capped by `pause_max`,
+    /// because a starting MinIO requests a minute and is ready in a second.
     fn pause(&self, asked: Option<Duration>) -> Duration {
         let bound =
             self.policy.pause_first.saturating_mul(1 << (self.failed - 1).min(16)).min(self.policy.pause_max);
@@ -159,7 +160,7 @@ impl Retry {
 }
 
 impl Failure {
-    /// The same, saying how often it was tried.
+    /// Adds the number of attempts to the error message.
     fn tried(mut self, attempts: u32) -> Self {
         let text = match &mut self.error {
             StoreError::Throttled(text) | StoreError::Unavailable(text) | StoreError::Corrupt(text) => text,
@@ -184,7 +185,7 @@ mod tests {
         Retry::new(policy, Arc::new(RetryQuota::new(&policy)), Arc::new(Entropy::new(7)))
     }
 
-    /// A close that made two requests took twice `--retry-timeout` to fail.
+    /// Regression: a `close` that made two requests took twice `--retry-timeout` to fail.
     #[tokio::test(start_paused = true)]
     async fn s451_calls_of_one_operation_share_the_budget() {
         let policy = RetryPolicy::default();
@@ -220,8 +221,8 @@ mod tests {
         assert_eq!(attempts_of(policy, down).await.0, 3);
     }
 
-    /// Ten attempts were over after eight seconds where the server refused at once, whatever `--retry-timeout` said: a
-    /// restart of the server of ten seconds was an error.
+    /// Regression: if the server refused connections at once, ten attempts took only eight seconds, regardless of
+    /// `--retry-timeout`. So a server restart of ten seconds caused errors.
     #[tokio::test(start_paused = true)]
     async fn s110_the_last_attempt_is_made_when_the_time_is_over() {
         for secs in [0, 3, 30, 600] {
@@ -248,8 +249,8 @@ mod tests {
         assert_eq!(attempts_of(RetryPolicy::default(), denied).await.0, 1);
     }
 
-    /// A quota that was used up made errors of calls whose time was not over: under load, an outage much shorter than
-    /// `--retry-timeout` was seen by programs.
+    /// Regression: calls failed before their time was over if the quota was used up. So under load, an outage much shorter
+    /// than `--retry-timeout` caused errors.
     #[tokio::test(start_paused = true)]
     async fn a_quota_that_is_used_up_makes_retries_rare_until_success_refills_it() {
         let policy = RetryPolicy { quota: 2, ..RetryPolicy::default() };

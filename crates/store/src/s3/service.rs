@@ -1,4 +1,4 @@
-//! Calls to other services of AWS, which are signed as those to S3 are.
+//! Signed calls to other AWS services.
 
 use super::config::{ConfigError, Endpoint};
 use super::connect::{HttpClient, http_client, innermost};
@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a connection may take.
+/// Time to establish a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The longest answer, in bytes: ten messages of SQS have 10 MiB at most, escaped perhaps twice that.
+/// Maximum length of a response, in bytes: ten SQS messages have at most 10 MiB, with escapes about twice that.
 const ANSWER_BYTES_MAX: usize = 24 << 20;
-/// How much of an error is shown.
+/// Maximum length of an error response in a message, in bytes.
 const SHOWN_BYTES_MAX: usize = 300;
 
-/// A service at an address.
+/// A client of an AWS service.
 #[derive(Debug)]
 pub struct AwsService {
     root: Uri,
@@ -31,25 +31,25 @@ pub struct AwsService {
     clock: Arc<dyn Clock>,
 }
 
-/// A call that came to nothing.
+/// The error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum AwsServiceError {
-    /// It may go well later.
+    /// The call may succeed later.
     #[error("{0}")]
     Unavailable(String),
-    /// The service will not do it, however often it is asked.
+    /// The service refused the call permanently.
     #[error("{0}")]
     Refused(String),
-    /// There is nobody to sign.
+    /// There are no credentials to sign the call.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
 
 impl AwsService {
-    /// The service of this name (as signatures have it) at the host of a URL.
+    /// Makes a client of a service at the host of a URL; `name` is the service's name in signatures.
     ///
     /// # Errors
-    /// If the URL is none, or if there is nothing to trust.
+    /// If the URL is invalid, or if there are no trusted certificates.
     pub fn new(
         name: &'static str,
         url: &str,
@@ -81,10 +81,10 @@ impl AwsService {
         })
     }
 
-    /// Posts a document, and waits at most so long for the whole answer.
+    /// Posts a document and waits up to `within` for the whole response.
     ///
     /// # Errors
-    /// If there is no answer, or if it is none of success.
+    /// If there is no response, or if its status is not a success.
     pub async fn post(
         &self,
         headers: &[(&'static str, &'static str)],

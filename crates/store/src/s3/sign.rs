@@ -8,10 +8,10 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Stands for the payload's hash where the transport protects the payload.
+/// Replaces the payload's hash if the transport protects the payload.
 pub(super) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
-/// SHA-256 of no bytes.
+/// SHA-256 of an empty payload.
 pub(super) const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 pub(super) const X_AMZ_CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
@@ -20,14 +20,14 @@ pub(super) const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-a
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Signs for one region of one service, keeping the key derived for the current day.
+/// Signs requests to a service in a region. Caches the signing key of the current day.
 pub(super) struct Signer {
     region: Box<str>,
     service: &'static str,
     derived: Mutex<Option<Arc<Derived>>>,
 }
 
-/// The signing key of one day and one secret.
+/// The signing key of a day and a secret.
 struct Derived {
     day: String,
     access_key: String,
@@ -35,13 +35,13 @@ struct Derived {
     key: hmac::Key,
 }
 
-/// What is signed beside the headers. Path and query are as they go on the wire: encoded, the query sorted.
+/// The signed parts of a request other than its headers. Path and query are as sent: encoded, the query sorted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signable<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a [u8],
     pub(super) query: &'a [u8],
-    /// Hash of the payload in hexadecimal, or [`UNSIGNED_PAYLOAD`].
+    /// The payload's hash in hexadecimal, or [`UNSIGNED_PAYLOAD`].
     pub(super) payload: &'a str,
 }
 
@@ -50,8 +50,7 @@ impl Signer {
         Self { region: region.into(), service, derived: Mutex::new(None) }
     }
 
-    /// Adds date, payload hash, session token and signature to `headers`, which hold `host` already. Signs all
-    /// headers that are there.
+    /// Adds date, payload hash, session token and signature to `headers`, which must contain `host`. Signs all headers.
     pub(super) fn sign(
         &self,
         what: Signable<'_>,
@@ -108,14 +107,14 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// SHA-256 in hexadecimal of bytes in pieces.
+/// Computes the SHA-256 of several pieces, in hexadecimal.
 pub(super) fn sha256_hex<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     pieces.into_iter().for_each(|piece| context.update(piece));
     hex(context.finish().as_ref())
 }
 
-/// The canonical request, and the names of the headers in it.
+/// Returns the canonical request and the list of signed headers.
 fn canonical_request(what: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, String) {
     let mut sorted: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     sorted.sort_unstable();
@@ -144,7 +143,7 @@ fn canonical_request(what: Signable<'_>, headers: &HeaderMap) -> (Vec<u8>, Strin
     (out, names)
 }
 
-/// The canonical form of a header's value has no two spaces in a row.
+/// Appends a header's value in canonical form: sequences of spaces become one space.
 fn push_collapsed(out: &mut Vec<u8>, value: &[u8]) {
     let mut before = 0;
     for &byte in value {
@@ -162,7 +161,7 @@ fn derive(secret: &str, day: &str, region: &str, service: &str) -> hmac::Key {
     })
 }
 
-/// `20130524T000000Z`.
+/// Formats a time like `20130524T000000Z`.
 fn basic_date(now: Timestamp) -> String {
     let moment = jiff::Timestamp::from_second(now.secs()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let at = moment.to_zoned(jiff::tz::TimeZone::UTC).datetime();
@@ -170,7 +169,7 @@ fn basic_date(now: Timestamp) -> String {
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", at.hour(), at.minute(), at.second())
 }
 
-/// A header value of text that is known to be printable.
+/// Makes a header value of text that is known to be printable.
 fn ascii(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
@@ -225,7 +224,7 @@ mod tests {
         assert_eq!(list, "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
     }
 
-    /// A provider may give another secret for the same access key.
+    /// A provider may return a new secret for the same access key.
     #[test]
     fn the_key_follows_the_day_and_the_secret() {
         let who = Credentials::new("A", "B", None).unwrap();

@@ -11,7 +11,7 @@ impl S3Store {
         let call = self.call(RequestKind::GetTags, Method::GET, key)?.query("tagging", "");
         let mut retry = self.client.retry();
         match self.client.fetch_as(&call, &mut retry, |answer| xml::tags(&answer.body)).await {
-            // Some servers have an error for an object without tags.
+            // Some servers return an error for an object without tags.
             Err(failure) if failure.code == "NoSuchTagSet" => Ok(Tags::new()),
             answered => Ok(answered?),
         }
@@ -21,7 +21,7 @@ impl S3Store {
         self.check_distinct(key).await?;
         let body = Payload::from(xml::tagging(tags));
         let mut call = self.call(RequestKind::PutTags, Method::PUT, key)?.query("tagging", "").body(body);
-        // S3 wants every document it is given to carry a checksum.
+        // S3 requires a checksum with every request document.
         call.checksum = Some(super::put::crc64nvme(&call.body));
         self.client.fetch(&call).await?;
         Ok(())

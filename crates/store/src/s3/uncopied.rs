@@ -1,34 +1,34 @@
-//! What S3 does not copy.
+//! Attributes that S3's CopyObject does not copy.
 //!
-//! CopyObject takes user metadata and the descriptive headers along, but gives the copy the bucket's own storage class and
-//! encryption, and no redirect (S3 API reference, CopyObject). A copy here keeps them: its source is looked at first, but
-//! only by a client that has ever seen an object with any of them, since most buckets have none.
+//! CopyObject copies user metadata and the descriptive headers, but the copy gets the bucket's default storage class and
+//! encryption, and no redirect (S3 API reference, CopyObject). This client preserves these attributes. It requests them
+//! from the source first, but only if it has ever seen an object with such attributes, since most buckets have none.
 
 use super::S3Store;
 use super::headers::{ENCRYPTION, WEBSITE_REDIRECT};
 use crate::{Attributes, CopyOptions, ObjectRef, Result, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the client has seen an object of which a copy is not all.
+/// Whether the client has seen an object with attributes that CopyObject does not copy.
 #[derive(Debug, Default)]
 pub(super) struct Uncopied(AtomicBool);
 
 impl Uncopied {
-    /// An object has these headers.
+    /// Notes the attributes of an object.
     pub(super) fn saw(&self, attributes: &Attributes) {
         if is_any_in(attributes) {
             self.saw_some();
         }
     }
 
-    /// An object has something of the kind.
+    /// Notes that an object has such attributes.
     pub(super) fn saw_some(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl S3Store {
-    /// The options of a copy to another key that is like its source.
+    /// Returns the options of a copy to another key that preserves all attributes of the source.
     pub(super) async fn copying_all(&self, from: &ObjectRef, options: CopyOptions) -> Result<CopyOptions> {
         if options.attributes.is_some() || !self.client.uncopied.0.load(Ordering::Relaxed) {
             return Ok(options);

@@ -1,4 +1,4 @@
-//! A payload as the body of a request.
+//! The body of a request.
 
 use crate::Payload;
 use bytes::Bytes;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-/// The longest frame, in bytes: the transport takes the next one when it has room, which is how we see that
-/// the server still reads.
+/// Maximum length of a frame, in bytes. The transport takes the next frame when it has room, which shows that the server
+/// still reads.
 const FRAME_BYTES_MAX: usize = 256 << 10;
 
-/// How many bytes the transport has taken, seen from outside.
+/// The number of bytes that the transport has taken, shared with the caller.
 pub(super) type Progress = Arc<AtomicU64>;
 
-/// The pieces of a payload in order, none copied.
+/// A request body of a payload's pieces, without copying.
 #[derive(Debug)]
 pub(super) struct Upload {
     pieces: VecDeque<Bytes>,

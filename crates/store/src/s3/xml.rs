@@ -1,4 +1,4 @@
-//! The XML documents of S3, read as a stream of elements and written by hand.
+//! Parsing and writing of S3's XML documents.
 
 use super::elements::read;
 use super::escape;
@@ -9,7 +9,7 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use std::collections::BTreeMap;
 
-/// An error document, as far as it is there.
+/// An error document; missing elements are `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ErrorDocument {
     pub(super) code: Option<String>,
@@ -17,7 +17,7 @@ pub(super) struct ErrorDocument {
     pub(super) region: Option<String>,
 }
 
-/// An object of a listing.
+/// An object in a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListedObject {
     pub(super) key: Vec<u8>,
@@ -32,22 +32,22 @@ pub(super) struct Listing {
     pub(super) objects: Vec<ListedObject>,
     pub(super) prefixes: Vec<Vec<u8>>,
     pub(super) next: Option<String>,
-    /// Some object has a storage class of its own.
+    /// Whether any object has a storage class other than the default.
     pub(super) has_classes: bool,
 }
 
-/// Buckets and, where there are more, the token of the next page.
+/// A page of buckets, and the token of the next page if there is one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct BucketList {
     pub(super) names: Vec<String>,
     pub(super) next: Option<String>,
 }
 
-/// An error document, or nothing if it is none.
+/// Parses an error document; `None` if the body is not one.
 pub(super) fn error(body: &[u8]) -> Option<ErrorDocument> {
     let mut document = ErrorDocument::default();
     let read = read(body, |path, text| {
-        // Some servers wrap it in <ErrorResponse>.
+        // Some servers wrap the error in <ErrorResponse>.
         match path {
             ["Error", "Code"] | ["ErrorResponse", "Error", "Code"] => document.code = Some(text.to_owned()),
             ["Error", "Message"] | ["ErrorResponse", "Error", "Message"] => {
@@ -105,17 +105,17 @@ fn decode(text: &mut Vec<u8>) {
     }
 }
 
-/// The upload's id.
+/// Parses the response to CreateMultipartUpload and returns the upload's id.
 pub(super) fn initiated(body: &[u8]) -> Result<String, Failure> {
     one(body, "InitiateMultipartUploadResult", "UploadId")
 }
 
-/// The tag of an object or part made by a copy or a completion.
+/// Parses the response to a copy or completion and returns the etag of the object or part.
 pub(super) fn made(body: &[u8], root: &str) -> Result<String, Failure> {
     one(body, root, "ETag")
 }
 
-/// The text of the only element that matters.
+/// Returns the text of the element `element` of the root.
 fn one(body: &[u8], root: &str, element: &str) -> Result<String, Failure> {
     let mut found = None;
     let actual = read(body, |path, text| {
@@ -164,7 +164,7 @@ pub(super) fn buckets(body: &[u8]) -> Result<BucketList, Failure> {
     Ok(list)
 }
 
-/// A part in the order to complete.
+/// A part in a completion request.
 #[derive(Debug, Clone)]
 pub(super) struct DonePart {
     pub(super) number: u32,
@@ -223,15 +223,15 @@ fn number(text: &str) -> Result<u64, Failure> {
     text.trim().parse().map_err(|_| Failure::nonsense(format!("'{text}' instead of a number")))
 }
 
-/// An ISO 8601 moment, in whole seconds like the one in headers: what a listing and a HEAD say must be equal.
+/// Parses an ISO 8601 time, truncated to whole seconds, so that a listing and a HEAD return equal times.
 pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let moment = usual_moment(text.as_bytes()).or_else(|| text.parse().ok())?;
     Some(Timestamp::from_secs(moment.as_second(), 0))
 }
 
-/// A moment as S3 writes it, `2026-01-02T03:04:05.678Z`. The library, which knows all forms, takes a tenth of the time that an
-/// object of a listing does.
+/// Parses the usual form of S3's times, `2026-01-02T03:04:05.678Z`. The general parser of the library would take a tenth of
+/// the time of parsing a listing.
 fn usual_moment(text: &[u8]) -> Option<jiff::Timestamp> {
     if text.len() != 24 || [4, 7, 10, 13, 16, 19, 23].map(|at| text[at]) != *b"--T::.Z" {
         return None;
@@ -326,7 +326,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever is nearly a usual moment is what the library says.
+        /// Times that look like the usual form are parsed like the library parses them.
         #[test]
         fn moments_are_read_as_a_library_reads_them(
             text in "[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]\\.[0-9]{3}Z",

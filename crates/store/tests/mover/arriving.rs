@@ -1,4 +1,4 @@
-//! What happens to objects at the moment at which they arrive.
+//! Tests of objects that are changed just as they arrive at their new keys.
 
 use super::{World, contents, expected, key, options, put};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use store::writeback::{Writeback, WritebackOptions};
 use store::{Entropy, ObjectStore as _, Precondition, StoreError, SystemClock};
 use tempfile::TempDir;
 
-/// Who deleted an object as it arrived deleted what somebody had stored at its old place since (world 4320 of both sides).
+/// Regression: deleting an object just as it arrived deleted an object that another client had stored at the old key
+/// since (world 4320 of both sides).
 #[tokio::test(start_paused = true)]
 async fn what_is_deleted_as_it_arrives_is_deleted_there() {
     for wait in 0..40 {
@@ -32,8 +33,9 @@ async fn what_is_deleted_as_it_arrives_is_deleted_there() {
     }
 }
 
-/// What had replaced another, and was only not known to have arrived, could not be deleted there; it was said to be gone, as
-/// what it had replaced was to go, and showed again when that turned out to be gone already (world 9966 of both sides).
+/// Regression: an object had replaced another, but its arrival was not known yet, and deleting it failed. It was reported
+/// as deleted, because the replaced object was to be deleted, and became visible again when that object was found to be
+/// gone already (world 9966 of both sides).
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_deleted_where_it_arrived_still_shows() {
     let world = World::new();
@@ -51,8 +53,8 @@ async fn what_could_not_be_deleted_where_it_arrived_still_shows() {
     assert_eq!(contents(&world.memory).await, expected(&[]));
 }
 
-/// The journal said that a move was done before the write-back log below was synced, which had the copy and the deletion: after the
-/// loss of power the object was at its old key, and nothing knew that it had been renamed (world of files 444).
+/// Regression: the journal recorded a move as done before the write-back log below, which had the copy and the deletion,
+/// was synced. After a power failure the object was at its old key, and the rename was forgotten (world of files 444).
 #[tokio::test(start_paused = true)]
 async fn a_move_is_done_once_the_log_below_keeps_it() {
     let dir = TempDir::new().unwrap();

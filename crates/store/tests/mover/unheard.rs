@@ -1,4 +1,4 @@
-//! Copies whose answer was lost: the mover knows them when it meets them.
+//! Tests of copies whose response was lost: the mover recognises such a copy as its own.
 
 use super::{World, contents, expected, keeper, key, put};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use store::mover::Keeper;
 use store::wrap::{Fault, Operation, Rule};
 use store::{ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions};
 
-/// Renames an object, which is copied to its new key; the answer to that is lost.
+/// Renames an object; the response to the copy to its new key is lost.
 async fn rename_unheard(world: &World, from: &ObjectRef, to: &str, at_target: Precondition) -> ObjectRef {
     world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
     let renamed = world.rename(from, to, at_target).await.unwrap();
@@ -14,7 +14,7 @@ async fn rename_unheard(world: &World, from: &ObjectRef, to: &str, at_target: Pr
     renamed
 }
 
-/// A copy whose answer was lost stayed where nothing was renamed to any more (world 497 of both sides).
+/// Regression: a copy whose response was lost stayed after its object was renamed again (world 497 of both sides).
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
     let world = World::new();
@@ -27,8 +27,8 @@ async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
-/// A copy whose answer was lost was taken for somebody else's when another object was renamed to its place: the newer one
-/// went to lost and found (world of files 2010891).
+/// Regression: a copy whose response was lost was taken for another client's object when another object was renamed to its
+/// key, so that the newer object went to `lost+found` (world of files 2010891).
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_is_not_taken_for_somebody_elses() {
     let mut world = World::new();
@@ -47,8 +47,8 @@ async fn a_copy_that_nobody_heard_of_is_not_taken_for_somebody_elses() {
     }
 }
 
-/// An object's directory was renamed, and the answer to the object's copy was lost. The copy does not show, also once its key
-/// is free again.
+/// The directory of an object is renamed, and the response to the object's copy is lost. The copy is not visible, even when
+/// its key is free again.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
     let world = World::new();
@@ -66,7 +66,7 @@ async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
     assert_eq!(contents(&world.memory).await, expected(&[("c", "two")]));
 }
 
-/// A copy that is to be deleted hid the marker of the directory that it lies in.
+/// Regression: a copy that was to be deleted hid the marker of its directory.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_hides_nothing_but_itself() {
     let world = World::new();
@@ -81,12 +81,12 @@ async fn a_copy_that_nobody_heard_of_hides_nothing_but_itself() {
     assert_eq!(contents(&world.memory).await, expected(&shown));
 }
 
-/// While the mover compared what had arrived with an older copy of it, it showed that copy, which has another tag: its file
-/// was taken for another client's and lost its mode (world of files 2010510).
+/// Regression: while the mover compared an arrived object with an older copy of it, it showed the copy, which has another
+/// etag. The file was taken for another client's and lost its mode (world of files 2010510).
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_does_not_show_where_its_object_has_arrived() {
     let world = World::new();
-    // As a volume does, which knows its objects by their headers.
+    // Like a volume, which recognises its objects by their headers.
     world.mover.kept_by(Keeper { knows: Box::new(|_, _| true), ..keeper() });
     let a = world.put("a", "one").await;
     let b = rename_unheard(&world, &a, "b", Precondition::Absent).await;
@@ -101,8 +101,8 @@ async fn a_copy_that_nobody_heard_of_does_not_show_where_its_object_has_arrived(
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
-/// Somebody else replaced an object while it was compared with its copy, and who wrote to the new name was told that
-/// this one had changed (world 1070 of both sides).
+/// Regression: another client replaced an object while it was compared with its copy, and a writer of the new name got
+/// an error about the old name (world 1070 of both sides).
 #[tokio::test(start_paused = true)]
 async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
     let world = World::new();
@@ -119,8 +119,8 @@ async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
     assert_eq!(contents(&world.memory).await, expected(&[("a", "theirs"), ("b", "newer")]));
 }
 
-/// An object was renamed over another, its copy failed, and it was renamed on: what it was to replace met the next file of
-/// its name (world of files 3111879).
+/// Regression: an object was renamed over another, its copy failed, and it was renamed again: the object that it should have
+/// replaced conflicted with the next file of this name (world of files 3111879).
 #[tokio::test(start_paused = true)]
 async fn what_was_to_be_replaced_goes_before_something_new_is_stored_there() {
     let mut world = World::new();
@@ -145,7 +145,8 @@ async fn what_was_to_be_replaced_goes_before_something_new_is_stored_there() {
     }
 }
 
-/// An object was renamed, which nobody heard of, and renamed back: the copy stayed (world of files 3428280).
+/// Regression: an object was renamed, the response to its copy was lost, and it was renamed back: the copy stayed (world of
+/// files 3428280).
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_goes_when_its_object_is_renamed_back() {
     let world = World::new();

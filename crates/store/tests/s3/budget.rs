@@ -1,4 +1,4 @@
-//! Every call to every server that does not answer as it should: an error of the stated kind within the stated time.
+//! Every call to every kind of faulty server returns the expected error within the time budget.
 
 use super::misbehaving::{begun, part};
 use super::scripted::{Scripted, Step, answer, error, silence};
@@ -11,12 +11,12 @@ use store::{
 };
 use tokio::time::Instant;
 
-/// How long calls are repeated, and how long one attempt waits for an answer or for bytes.
+/// The time budget of calls, and the timeout of an attempt for a response or for bytes of a body.
 const BUDGET: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_millis(200);
-/// The last attempt begins when the budget ends; who may be slow is asked once more whether he is there at all.
+/// Maximum duration of a call: the last attempt begins when the budget ends, and a slow operation adds one HEAD request.
 const LONGEST: Duration = Duration::from_millis(500 + 2 * 200);
-/// What a busy machine may add.
+/// Allowance for a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 
 #[derive(Debug, Clone, Copy)]
@@ -58,11 +58,11 @@ const CALLS: [Call; 16] = [
     Call::Abort,
 ];
 
-/// What a server does, how it answers, and of which calls that is an error.
+/// A description of a server, its response, and a predicate for the calls that must fail.
 type BadServer = (&'static str, Step, fn(Call) -> bool);
 
-/// What a server does, and of which calls it is an error: an answer without body ends where its head does. A body of
-/// which a byte came now and then used to keep its reader for ever: each byte began the time anew.
+/// Returns the faulty servers. A fault in the body does not affect calls whose response has no body. Regression: a trickling
+/// body kept its reader waiting for ever, because each byte restarted the timeout.
 fn servers() -> Vec<BadServer> {
     let some = || answer("200 OK", &[("etag", "\"e\""), ("content-length", "100000")], "");
     let every: fn(Call) -> bool = |_| true;
@@ -90,7 +90,7 @@ fn half_a_head() -> Step {
 fn config(server: &Scripted) -> S3Config {
     let pause = Duration::from_millis(1);
     S3Config {
-        // Who moves data may be slow, but not because nobody is there.
+        // An operation that moves data may be slow, but only if the server responds to other requests.
         timeouts: Timeouts {
             answer: ANSWER,
             stall: ANSWER,
@@ -140,7 +140,7 @@ async fn make(call: Call, store: &S3Store, upload: Option<&dyn Multipart>) -> Re
     }
 }
 
-/// One call, and how long it took.
+/// Runs a call and returns its result and duration.
 async fn outcome(call: Call, step: Step) -> (Result<()>, Duration) {
     let needs_upload = matches!(call, Call::PutPart | Call::CopyPart | Call::Complete | Call::Abort);
     let before = if needs_upload { vec![begun(), part()] } else { vec![] };
@@ -160,11 +160,11 @@ async fn outcome(call: Call, step: Step) -> (Result<()>, Duration) {
 #[tokio::test(flavor = "multi_thread")]
 async fn s120_every_call_ends_in_time_whatever_the_server_does() {
     for (what, step, is_error) in servers() {
-        // Those of all servers at once would take the time of what goes before a call, too.
+        // Running the cases of all servers concurrently would slow down the preparations and distort the durations.
         let cases = CALLS.map(|call| (call, tokio::spawn(outcome(call, step.clone()))));
         for (call, case) in cases {
             let (done, took) = case.await.unwrap();
-            // A completion whose answer is lost asks twice more what became of it, a deletion once.
+            // After a lost response, a completion sends two more requests to find out the result, a deletion one.
             let calls = match call {
                 Call::Complete => 2,
                 _ => 1,
@@ -178,7 +178,7 @@ async fn s120_every_call_ends_in_time_whatever_the_server_does() {
     }
 }
 
-/// A frozen server (SIGSTOP, a hung disk): its kernel takes connections and bytes, nobody answers.
+/// A frozen server (SIGSTOP, a hung disk): its kernel accepts connections and bytes, but there is no response.
 #[tokio::test(flavor = "multi_thread")]
 async fn s120_a_server_that_never_takes_the_connection_is_given_up_in_time() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -194,7 +194,7 @@ async fn s120_a_server_that_never_takes_the_connection_is_given_up_in_time() {
     }
 }
 
-/// A copy may take minutes: it is waited for as long as the server answers anything at all.
+/// A copy may take minutes: the client waits as long as the server responds to other requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_answer_is_waited_for_while_the_server_answers_something_else() {
     let copied = "<CopyObjectResult><ETag>\"e\"</ETag></CopyObjectResult>";
@@ -208,11 +208,11 @@ async fn a_slow_answer_is_waited_for_while_the_server_answers_something_else() {
 }
 
 fn with_sum(body: &str) -> Step {
-    // Of "123456789", from the catalogue of parametrised CRC algorithms.
+    // The CRC-64/NVME of "123456789", from the catalogue of parametrised CRC algorithms.
     answer("200 OK", &[("etag", "\"e\""), ("x-amz-checksum-crc64nvme", "rosUhgp5mIg=")], body)
 }
 
-/// The client asked no server for the sum that it keeps: a byte that changed on the way was handed to readers.
+/// Regression: the client did not request the server's checksum, so that readers got bytes that were changed in transit.
 #[tokio::test]
 async fn s115_s121_bytes_that_changed_on_the_way_are_asked_for_again() {
     let server = Scripted::start([with_sum("123456780"), with_sum("123456789")]).await;

@@ -1,4 +1,4 @@
-//! Where credentials come from: real servers and programs on this machine, asked as AWS's are.
+//! Tests of credential providers against local servers and programs that behave like AWS's.
 
 use super::scripted::{Scripted, Seen, Step, answer, error, silence};
 use super::{config, fresh_bucket};
@@ -12,7 +12,7 @@ use store::{
 };
 use tokio::time::Instant;
 
-/// A clock that stands until it is set.
+/// A clock that changes only when it is set.
 #[derive(Debug)]
 struct Hand(AtomicI64);
 
@@ -35,7 +35,7 @@ impl Hand {
     }
 }
 
-/// A home with AWS files, and the environment of a program in it.
+/// A home directory with AWS files, and environment variables.
 struct Home {
     dir: tempfile::TempDir,
     vars: Vec<(String, String)>,
@@ -72,7 +72,7 @@ impl Home {
         self.search(profile).unwrap().credentials
     }
 
-    /// What asking for credentials fails with.
+    /// Returns the error of getting credentials.
     async fn refused(&self, profile: Option<&str>) -> String {
         let asked = client(S3Config::default(), self.source(profile), Hand::new()).sign_in().await;
         let text = asked.unwrap_err().to_string();
@@ -93,7 +93,7 @@ fn nothing_listed() -> Step {
     answer("200 OK", &[], "<ListBucketResult></ListBucketResult>")
 }
 
-/// Credentials as agents give them, with an end so many seconds after the start.
+/// Returns the response of an agent, with credentials that expire `ends` seconds after the start.
 fn given(access_key: &str, ends: i64) -> Step {
     let ends = moment(START + ends);
     answer(
@@ -105,7 +105,7 @@ fn given(access_key: &str, ends: i64) -> Step {
     )
 }
 
-/// The moment as ISO 8601: only hours of one day are needed.
+/// Formats a time as ISO 8601; supports only the day of the start.
 fn moment(secs: i64) -> String {
     let left = secs - START;
     assert!((0..86_400).contains(&left));
@@ -123,7 +123,7 @@ fn sts_answer(action: &str, access_key: &str) -> Step {
     )
 }
 
-/// The access keys that signed, in lower case.
+/// Returns the access keys of signed requests, in lower case.
 fn signers(seen: &[Seen]) -> Vec<String> {
     let key = |seen: &Seen| {
         let credential = seen.head.split_once("credential=").unwrap().1;
@@ -249,7 +249,7 @@ async fn an_instance_is_asked_within_a_session() {
     assert!(seen[1..].iter().all(|seen| seen.head.contains("x-aws-ec2-metadata-token: hush-session\r\n")));
 }
 
-/// Nobody should wait long on a machine of one's own for an instance's service that is not there.
+/// On a machine that is not an EC2 instance, the search for the metadata service must end soon.
 #[tokio::test]
 async fn where_no_instance_is_the_answer_comes_soon_and_says_what_was_looked_at() {
     let silent = Scripted::start([silence().then_stall()]).await;
@@ -302,7 +302,7 @@ async fn a_login_of_sso_gives_a_roles_credentials() {
     assert!(refused.contains("401") && refused.contains("aws sso login --profile new"), "{refused}");
 }
 
-/// As `aws sso login` calls its files: SHA-1 of the session's name or of the start URL.
+/// Returns the name that `aws sso login` gives its cache file: the SHA-1 of the session's name or of the start URL.
 fn cache_file(session: &str) -> String {
     let script = "printf %s \"$1\" | sha1sum";
     let sum = std::process::Command::new("sh").args(["-c", script, "sh", session]).output().unwrap();
@@ -342,7 +342,8 @@ async fn a_program_prints_credentials() {
     }
 }
 
-/// Before the end one request begins the renewal, and nobody waits for it; after the end everybody does, for the same one.
+/// Before the expiry, one request begins a renewal and no request waits for it. After the expiry, all requests wait for the
+/// same renewal.
 #[tokio::test]
 async fn credentials_are_renewed_in_time_and_once() {
     let slow = Duration::from_millis(200);
@@ -415,7 +416,7 @@ async fn a_session_that_a_server_calls_ended_is_renewed_and_the_request_sent_onc
     assert_eq!((s3.seen().len(), agent.seen().len()), (5, 3));
 }
 
-/// Answers to HEAD say nothing but 403, which most often is about the object: providers are not asked for each.
+/// A response to HEAD has only the status 403, which usually is about the object, so not every 403 causes a renewal.
 #[tokio::test]
 async fn a_head_that_is_refused_renews_once_in_a_while() {
     let agent = Scripted::start([given("ONE", 3600)]).await;

@@ -1,4 +1,4 @@
-//! Copies of large objects: in parts, several at the same time.
+//! Tests of copies of large objects in concurrent parts.
 
 use super::scripted::{Scripted, Step, answer, error};
 use super::{client_of, config, fresh_bucket};
@@ -16,7 +16,7 @@ fn key(text: &str) -> ObjectKey {
     ObjectKey::try_from(text).unwrap()
 }
 
-/// A rename of 1 GiB took as long as one stream in the store needs, where other clients copy parts at the same time.
+/// Regression: a rename of 1 GiB took as long as one stream in the store, while other clients copy parts concurrently.
 #[tokio::test(flavor = "multi_thread")]
 async fn s225_a_large_object_is_copied_in_parts_with_all_that_it_has() {
     for server in [servers::shared_minio(), servers::shared_versitygw()] {
@@ -61,7 +61,7 @@ async fn s225_a_large_object_is_copied_in_parts_with_all_that_it_has() {
     }
 }
 
-/// The bucket says of an object that it is large, and begins an upload of no tags.
+/// Returns the responses that describe a large object without tags and begin an upload.
 fn begins() -> [Step; 3] {
     let length = LARGE_BYTES.to_string();
     let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", &length)], "");
@@ -109,7 +109,7 @@ async fn a_copy_nobody_waits_for_any_more_leaves_no_parts() {
     }
 }
 
-/// Google's XML API takes parts, but copies none.
+/// Google's XML API supports multipart uploads, but not part copies.
 #[tokio::test]
 async fn a_server_that_copies_no_parts_copies_the_whole() {
     let no_such_call = error("501 Not Implemented", "NotImplemented");

@@ -1,4 +1,4 @@
-//! A server that breaks off, stalls, throttles, lies or loses its answers.
+//! Tests with a server that closes connections, stalls, throttles, returns wrong data or loses responses.
 
 use super::scripted::{Scripted, Step, answer, error, silence};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ fn whole() -> Step {
     answer("200 OK", &[("etag", "\"e\"")], TEN)
 }
 
-/// Announces ten bytes and sends five.
+/// Returns a response that announces ten bytes and sends five.
 fn half() -> Step {
     answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "01234")
 }
@@ -66,7 +66,7 @@ async fn a_body_is_not_resumed_from_another_object() {
     assert!(matches!(read(&server.store()).await, Err(StoreError::PreconditionFailed(_))));
 }
 
-/// Each attempt ends too early: an error, never a short stream.
+/// If the body of each attempt ends too early, the result is an error, never a short stream.
 #[tokio::test]
 async fn a_body_that_never_ends_well_is_an_error() {
     let nothing = answer(
@@ -208,7 +208,7 @@ async fn a_completion_whose_answer_was_lost_is_recognised() {
     let refused = error("412 Precondition Failed", "PreconditionFailed");
     let (result, _) = complete([silence(), refused.clone(), gone(), found(TEN)]).await;
     assert_eq!(result.unwrap(), ETag::new("e-1"));
-    // Another client replaced the object since: one of equal length was taken for ours, and its bytes were cached as ours.
+    // Regression: another client's object of equal length was taken for ours, and its bytes were cached as ours.
     for theirs in ["9876543210", "short"] {
         let (result, _) = complete([silence(), gone(), gone(), found(theirs)]).await;
         assert!(matches!(result, Err(StoreError::PreconditionFailed(_))), "{result:?}");
@@ -219,8 +219,8 @@ async fn a_completion_whose_answer_was_lost_is_recognised() {
     assert!(matches!(result, Err(StoreError::Invalid(_))));
 }
 
-/// An fsync failed when the answer to its completion was lost for as long as it was asked for. Every later one was told
-/// that there is no such upload, though the object was there.
+/// Regression: an fsync failed because all responses to its completion were lost. Every later fsync failed with "no such
+/// upload", although the object existed.
 #[tokio::test]
 async fn a_completion_that_was_given_up_is_recognised_later() {
     let gone = || error("404 Not Found", "NoSuchUpload");
@@ -243,8 +243,8 @@ async fn a_delete_whose_answer_was_lost_is_recognised() {
     server.store().delete(&key(), Precondition::Matches(ETag::new("e"))).await.unwrap();
 }
 
-/// An export of attributes copies an object onto itself. Where that gave it another tag and the answer was lost, the
-/// second attempt was refused, and readers heard that somebody else had replaced their file.
+/// Regression: an export of attributes copies an object onto itself. If that changed its etag and the response was lost,
+/// the second attempt was refused, and readers got the error that another client had replaced their file.
 #[tokio::test]
 async fn a_copy_whose_answer_was_lost_is_recognised() {
     let refused = || error("412 Precondition Failed", "PreconditionFailed");
@@ -315,8 +315,8 @@ async fn a_bucket_elsewhere_says_where() {
     assert!(text.contains("bucket 'bucket' is in region eu-west-1: set the region to eu-west-1"), "{text}");
 }
 
-/// S3 gives a copy the bucket's own storage class, encryption and no redirect: whoever knows that there are others here
-/// looks at the source first, and nobody else does.
+/// S3 gives a copy the bucket's default storage class and encryption, and no redirect. A client that has seen objects with
+/// such attributes requests the source's attributes first; other clients do not.
 #[tokio::test]
 async fn a_copy_keeps_what_the_server_does_not_copy() {
     let plain = [("etag", "\"e\"")];

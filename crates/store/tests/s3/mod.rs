@@ -1,4 +1,4 @@
-//! The S3 client against real servers: MinIO and versitygw, started by the tests.
+//! Tests of the S3 client against real servers, MinIO and versitygw, which the tests start.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -36,8 +36,8 @@ async fn versitygw_buckets_conform() {
     buckets_conform(servers::versitygw).await;
 }
 
-/// MinIO keeps an object in a directory of its name: what lies below an object is there, but listings do not show it.
-/// It gets lost when it pages through a listing folded at `-`.
+/// MinIO stores an object in a directory of its name, so listings do not show the objects below an object's key. Its pages
+/// of a listing with the delimiter `-` are wrong.
 const MINIO: Capabilities = Capabilities {
     refuses: minio_refuses,
     object_beside_directory: false,
@@ -46,9 +46,9 @@ const MINIO: Capabilities = Capabilities {
     ..Capabilities::ALL
 };
 
-/// versitygw keeps an object in a file of its name, and answers a PUT beside one that is just being deleted with 404 or
-/// `ExistingObjectIsDirectory` now and then (boto3 sees it too). It ignores `encoding-type` and puts what XML cannot
-/// hold into listings as U+FFFD.
+/// versitygw stores an object in a file of its name. A PUT next to an object that is being deleted sometimes fails with 404
+/// or `ExistingObjectIsDirectory` (also for boto3). versitygw ignores `encoding-type` and replaces characters that XML
+/// cannot hold in listings by U+FFFD.
 const VERSITYGW: Capabilities = Capabilities {
     refuses: versitygw_refuses,
     lists_wrongly: no_xml,
@@ -61,12 +61,12 @@ fn minio_refuses(key: &ObjectKey) -> bool {
     no_clean_path(key) || not_utf8(key)
 }
 
-/// An object whose key ends with a slash cannot hold bytes, and the suite gives it some.
+/// An object whose key ends with a slash cannot hold bytes, which the suite requires.
 fn versitygw_refuses(key: &ObjectKey) -> bool {
     no_clean_path(key) || not_utf8(key) || key.as_bytes().ends_with(b"/")
 }
 
-/// Is no path in a file system, or not the shortest one.
+/// Returns whether a key is not a normalised path of a file system.
 fn no_clean_path(key: &ObjectKey) -> bool {
     let bytes = key.as_bytes();
     let odd = |part: &[u8]| part == b"." || part == b".." || part.len() > 255;
@@ -78,7 +78,7 @@ fn not_utf8(key: &ObjectKey) -> bool {
     std::str::from_utf8(key.as_bytes()).is_err()
 }
 
-/// Holds a character that XML 1.0 cannot.
+/// Returns whether a key contains a character that XML 1.0 cannot hold.
 fn no_xml(key: &ObjectKey) -> bool {
     let text = String::from_utf8_lossy(key.as_bytes()).into_owned();
     text.chars()
@@ -91,7 +91,7 @@ async fn conforms(server: &'static S3Server, capabilities: Capabilities) {
     conformance::run(fresh, capabilities).await.unwrap();
 }
 
-/// A server for every case: the suite begins without any bucket.
+/// Runs the suite with a server for every case, because each case begins without buckets.
 async fn buckets_conform(start: fn() -> S3Server) {
     let running = Mutex::new(Vec::new());
     let fresh = || async {

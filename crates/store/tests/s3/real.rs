@@ -1,4 +1,4 @@
-//! What only real servers show: requests per operation, wrong settings, a server that dies and comes back.
+//! Tests that need real servers: requests per operation, wrong settings, a server that crashes and restarts.
 
 use super::{client_of, config, fresh_bucket};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ async fn read(store: &dyn ObjectStore, key: &ObjectKey, options: GetOptions) -> 
     Ok(pieces.concat())
 }
 
-/// The kinds of requests an operation sent.
+/// Counts the requests of an operation by kind.
 struct Meter<'a>(&'a RequestCounts, Vec<(RequestKind, u64)>);
 
 impl<'a> Meter<'a> {
@@ -34,7 +34,7 @@ impl<'a> Meter<'a> {
         Self(counts, counts.snapshot())
     }
 
-    /// Since the last call.
+    /// Returns the requests since the last call.
     fn sent(&mut self) -> Vec<(RequestKind, u64)> {
         let now = self.0.snapshot();
         let since = now.iter().zip(&self.1).map(|(now, before)| (now.0, now.1 - before.1));
@@ -44,7 +44,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Requests cost money and time: one operation, one request, wherever S3 has one for it.
+/// Requests cost money and time, so an operation sends a single request if S3 has one for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_per_operation() {
     use RequestKind::{
@@ -85,7 +85,7 @@ async fn requests_per_operation() {
     }
 }
 
-/// Keys that would be mixed up are found out once, not with every write.
+/// The server is probed once for keys that it may normalise, not with every write.
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_keys_are_tried_once() {
     let buckets = client_of(config(servers::shared_versitygw()));
@@ -198,7 +198,7 @@ async fn a_server_that_is_away_for_a_moment_is_waited_for() {
     reader.await.unwrap().unwrap();
 }
 
-/// The servers keep the sums of what we store: a byte that changes between them and us is no data.
+/// The servers store the checksums of our objects, so that the client detects bytes that were changed in transit.
 #[tokio::test(flavor = "multi_thread")]
 async fn s121_bytes_that_change_on_the_way_are_no_data() {
     for server in [servers::shared_minio(), servers::shared_versitygw()] {

@@ -1,4 +1,4 @@
-//! A server that answers as it is told: badly.
+//! A fake server that plays scripted responses.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use store::{Entropy, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the server does with one request.
+/// The server's reaction to a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     after: Duration,
@@ -24,7 +24,7 @@ enum End {
     Trickle,
 }
 
-/// An answer with this status line, these headers and this body; its length is told right.
+/// Makes a response with this status line, these headers, this body and the correct length.
 pub(crate) fn answer(status: &str, headers: &[(&str, &str)], body: &str) -> Step {
     let length = body.len().to_string();
     let mut all = headers.to_vec();
@@ -36,54 +36,54 @@ pub(crate) fn answer(status: &str, headers: &[(&str, &str)], body: &str) -> Step
     Step::raw(&format!("HTTP/1.1 {status}\r\n{lines}\r\n{body}"))
 }
 
-/// An S3 error document.
+/// Makes a response with an S3 error document.
 pub(crate) fn error(status: &str, code: &str) -> Step {
     answer(status, &[], &format!("<Error><Code>{code}</Code><Message>so it is</Message></Error>"))
 }
 
-/// The connection ends without an answer.
+/// Closes the connection without a response.
 pub(crate) fn silence() -> Step {
     Step::raw("")
 }
 
 impl Step {
-    /// These bytes, whatever they mean.
+    /// Sends these bytes.
     pub(crate) fn raw(text: &str) -> Self {
         Self { after: Duration::ZERO, bytes: text.as_bytes().to_vec(), end: End::Close }
     }
 
-    /// The same, but late.
+    /// Adds a delay before the response.
     pub(crate) fn after(self, after: Duration) -> Self {
         Self { after, ..self }
     }
 
-    /// Afterwards the connection breaks off.
+    /// Resets the connection afterwards.
     pub(crate) fn then_reset(self) -> Self {
         Self { end: End::Reset, ..self }
     }
 
-    /// Afterwards nothing comes any more.
+    /// Keeps the connection open afterwards, without sending anything.
     pub(crate) fn then_stall(self) -> Self {
         Self { end: End::Stall, ..self }
     }
 
-    /// Afterwards a byte comes now and then.
+    /// Sends single bytes at intervals afterwards.
     pub(crate) fn then_trickle(self) -> Self {
         Self { end: End::Trickle, ..self }
     }
 }
 
-/// So often a trickle has a byte.
+/// The interval of the bytes of a trickle.
 const TRICKLE_EVERY: Duration = Duration::from_millis(20);
 
-/// A request as it came: its head in lower case, and its body.
+/// A received request: its head in lower case, and its body.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-/// A running server; it ends with the test's runtime.
+/// A running server, which ends with the test's runtime.
 #[derive(Debug)]
 pub(crate) struct Scripted {
     endpoint: String,
@@ -106,7 +106,7 @@ impl Scripted {
         Self { endpoint, seen }
     }
 
-    /// Its URL.
+    /// Returns the server's URL.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
@@ -131,17 +131,17 @@ impl Scripted {
         S3Buckets::new(self.config(), Arc::new(SystemClock), Arc::new(Entropy::new(7))).unwrap()
     }
 
-    /// The bucket `b`, without asking the server for it.
+    /// Returns a store for the bucket `bucket`, without sending a request.
     pub(crate) fn store(&self) -> S3Store {
         self.buckets().store("bucket").unwrap()
     }
 
-    /// The requests so far.
+    /// Returns the requests received so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// The request lines so far, without the protocol.
+    /// Returns the request lines received so far, without the protocol.
     pub(crate) fn lines(&self) -> Vec<String> {
         let line = |seen: &Seen| seen.head.lines().next().unwrap_or_default().replace(" http/1.1", "");
         self.seen().iter().map(line).collect()
@@ -157,7 +157,7 @@ async fn serve(mut stream: TcpStream, script: Arc<Mutex<VecDeque<Step>>>, record
     };
     let Some(step) = step else { return };
     tokio::time::sleep(step.after).await;
-    // The client may have gone already.
+    // The client may have closed the connection.
     let _ = stream.write_all(&step.bytes).await;
     match step.end {
         End::Close => drop(stream.shutdown().await),

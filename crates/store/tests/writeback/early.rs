@@ -1,4 +1,4 @@
-//! Objects in parts that go up while they are written, and what goes up before the log is synced.
+//! Tests of uploads that begin while the object is written, and of uploads before the log is synced.
 
 use super::{LATER, World, contents, key, options, read};
 use bytes::Bytes;
@@ -26,14 +26,15 @@ async fn begin(world: &World) -> Arc<dyn Multipart> {
     world.writeback.multipart(&key("long"), Attributes::default(), Tags::new()).await.unwrap()
 }
 
-/// Waits until the bucket has been asked for something so often.
+/// Waits until the bucket has received this many calls of an operation.
 async fn until(world: &World, operation: Operation, count: u64) {
     while world.trace.counts().of(operation) < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// A file of 10 GB was written to the log first and went up after its close, so that it took twice as long until the bucket had it.
+/// Regression: a file of 10 GB was written to the log first and uploaded after it was closed, which doubled the time until
+/// the bucket had it.
 #[tokio::test]
 async fn s541_parts_go_up_while_later_ones_are_written() {
     let world = World::new(early());
@@ -52,7 +53,8 @@ async fn s541_parts_go_up_while_later_ones_are_written() {
     assert_eq!(read(&world.memory, "long").await.unwrap(), whole(3));
 }
 
-/// The log has every byte: a part that the bucket did not take costs the upload, and the object goes up anew.
+/// The log has every byte: if the upload of a part fails, the early upload is aborted and the object is uploaded from the
+/// log.
 #[tokio::test(start_paused = true)]
 async fn a_part_that_fails_early_costs_the_early_upload_alone() {
     for operation in [Operation::BeginMultipart, Operation::PutPart, Operation::Complete] {
@@ -69,7 +71,7 @@ async fn a_part_that_fails_early_costs_the_early_upload_alone() {
     }
 }
 
-/// Later parts held all memory while earlier ones, before them in the queue, waited for some: neither went up.
+/// Regression: later parts held all memory while earlier parts in the queue waited for memory, so that none was uploaded.
 #[tokio::test]
 async fn parts_go_up_with_memory_for_one() {
     let world = World::new(WritebackOptions { memory_bytes: PART_BYTES as u64, ..early() });
@@ -83,7 +85,7 @@ async fn parts_go_up_with_memory_for_one() {
     assert_eq!(read(&world.memory, "long").await.unwrap(), whole(12));
 }
 
-/// A process that ends leaves parts in the bucket and the object in its log.
+/// A crash leaves parts in the bucket and the object in the log.
 #[tokio::test]
 async fn an_object_whose_early_upload_was_cut_off_goes_up_from_the_log() {
     let mut world = World::new(early());
@@ -98,7 +100,7 @@ async fn an_object_whose_early_upload_was_cut_off_goes_up_from_the_log() {
     assert_eq!(read(&world.memory, "long").await.unwrap(), whole(3));
 }
 
-/// Parts that nobody will complete are not left in the bucket, which bills them.
+/// Parts of abandoned uploads are removed from the bucket, because they cost money.
 #[tokio::test]
 async fn s541_an_early_upload_that_nobody_needs_is_aborted() {
     let world = World::new(early());
@@ -119,7 +121,7 @@ async fn s541_an_early_upload_that_nobody_needs_is_aborted() {
     assert_eq!(contents(&world.memory).await.len(), 0);
 }
 
-/// A part that is given again replaces the one that may be on its way.
+/// A part that is written again replaces the earlier part, whose upload may be in flight.
 #[tokio::test]
 async fn a_part_that_is_given_twice_counts_as_it_was_given_last() {
     let world = World::new(early());
@@ -136,7 +138,7 @@ async fn a_part_that_is_given_twice_counts_as_it_was_given_last() {
     assert_eq!(read(&world.memory, "long").await.unwrap(), expected);
 }
 
-/// A world in whose log something stays: the log is kept as it is.
+/// Returns a world whose log has a blocked change, so that the log is not removed.
 async fn with_something_held() -> World {
     let world = World::new(options(LATER));
     let denied = Fault::Before(|| StoreError::Denied("by a policy".into()));
@@ -149,9 +151,9 @@ fn is_anything_synced(world: &World) -> bool {
     world.writeback.synced().iter().any(|(_, bytes)| *bytes > 0)
 }
 
-/// Every object that went up was synced into the log before, so that each byte was written twice to one disk: the durable rate
-/// was half of that without write-back. A new object needs no record: after the loss of power the bucket has it, and the
-/// log nothing that says otherwise.
+/// Regression: every object was synced to the log before its upload, so that each byte was written twice to one disk and the
+/// durable throughput was half of that without write-back. A new object needs no synced record: after a power failure the
+/// bucket has the object, and the log has nothing that contradicts it.
 #[tokio::test]
 async fn s542_a_new_object_goes_up_without_a_sync_of_the_log() {
     let world = with_something_held().await;
@@ -163,8 +165,8 @@ async fn s542_a_new_object_goes_up_without_a_sync_of_the_log() {
     assert!(!is_anything_synced(&world));
 }
 
-/// What replaces or deletes an object goes up after a sync of the log, and so does a new object of a key whose earlier changes
-/// the log could bring back: after the loss of power they would go up over it, or be kept as a conflict.
+/// A change that replaces or deletes an object is uploaded after a sync of the log, as is a new object at a key with earlier
+/// changes in the log. Otherwise these could reappear after a power failure and overwrite the object or cause a conflict.
 #[tokio::test]
 async fn s542_what_the_log_could_contradict_goes_up_after_a_sync() {
     for step in ["replaced before it goes up", "deleted before it goes up", "deleted by others"] {

@@ -1,4 +1,4 @@
-//! Damage of the log, changes that the bucket refuses, and other clients whose objects look like ours.
+//! Tests of damaged logs, of changes that the bucket refuses, and of other clients' objects that look like ours.
 
 use super::{LATER, World, contents, key, open, options, read};
 use bytes::Bytes;
@@ -14,8 +14,8 @@ use store::{
 };
 use tokio::time::Instant;
 
-/// One byte of a synced segment was flipped while the bucket was away: 97 of 100 changes that `sync` had acknowledged were
-/// cut off the disk with one line of warning.
+/// Regression: after one byte of a synced segment was flipped while the bucket was unreachable, 97 of 100 changes that
+/// `sync` had acknowledged were truncated, with a single warning.
 #[tokio::test]
 async fn s445_damage_of_the_log_costs_what_it_hit_and_is_reported() {
     let mut world = World::new(options(LATER));
@@ -36,7 +36,7 @@ async fn s445_damage_of_the_log_costs_what_it_hit_and_is_reported() {
     assert_eq!((damage.ranges, &damage.keys[..]), (1, &[key("003")][..]));
     world.writeback.drained().await;
     assert_eq!(contents(&world.memory).await.len(), 99);
-    // The damaged segment is kept when nothing in it is needed any more.
+    // The damaged segment is kept even when none of its records is needed.
     world.reopen();
     world.put("more", "x", Precondition::None).await.unwrap();
     world.writeback.drained().await;
@@ -46,7 +46,7 @@ async fn s445_damage_of_the_log_costs_what_it_hit_and_is_reported() {
     assert_eq!(world.writeback.damage().files, 1);
 }
 
-/// An object whose bytes are in a damaged record of their own does not go up with zeros: the bucket keeps what it has.
+/// If the record of an object's bytes is damaged, the object is not uploaded with zeros, and the bucket's object stays.
 #[tokio::test]
 async fn s445_an_object_that_lost_bytes_to_damage_does_not_go_up() {
     let mut world = World::new(options(LATER));
@@ -76,7 +76,8 @@ async fn s445_an_object_that_lost_bytes_to_damage_does_not_go_up() {
     assert!(found["large"] == "old" && found["other"].len() == 100_000);
 }
 
-/// Twenty changes that the bucket denied for good were tried again before all others, for ever: none of fifty good ones went up.
+/// Regression: twenty changes that the bucket denied permanently were always retried first, so that none of fifty other
+/// changes was uploaded.
 #[tokio::test(start_paused = true)]
 async fn s448_changes_that_the_bucket_refuses_stop_no_others() {
     let world = World::new(options(Duration::ZERO));
@@ -95,7 +96,7 @@ async fn s448_changes_that_the_bucket_refuses_stop_no_others() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(contents(&world.memory).await.len(), 50);
     assert_eq!((world.writeback.backlog().changes, world.writeback.backlog().refused), (20, 20));
-    // The policy is put right.
+    // The policy is corrected.
     world.faults.clear();
     world.writeback.drained().await;
     assert_eq!(contents(&world.memory).await.len(), 70);
@@ -118,7 +119,7 @@ async fn s448_what_the_bucket_refuses_for_long_is_kept_in_lost_and_found() {
     assert_eq!(contents(&*world.writeback).await, BTreeMap::from(expected));
 }
 
-/// Under inode naming names refer to the key, and its bytes are read from the log: they stay there.
+/// With inode naming, names refer to the key, and its bytes are read from the log. So a refused change stays in the log.
 #[tokio::test(start_paused = true)]
 async fn s448_a_key_that_is_used_once_waits_for_ever() {
     let world = World::new(WritebackOptions { keys_are_used_once: true, ..options(Duration::ZERO) });
@@ -130,8 +131,8 @@ async fn s448_a_key_that_is_used_once_waits_for_ever() {
     assert_eq!(read(&*world.writeback, "content").await.unwrap(), "ours");
 }
 
-/// Another client's object of the same length was taken for ours: our bytes were dropped, nothing was in `lost+found`, and the
-/// tag that was given for ours named theirs.
+/// Regression: another client's object of equal length was taken for ours. Our bytes were dropped without a copy in
+/// `lost+found`, and the etag of our object referred to theirs.
 #[tokio::test]
 async fn s449_an_object_of_equal_length_and_metadata_is_not_taken_for_ours() {
     for body in ["OURS!", ""] {
@@ -148,13 +149,13 @@ async fn s449_an_object_of_equal_length_and_metadata_is_not_taken_for_ours() {
     }
 }
 
-/// An object that looked like an earlier change of ours was replaced by the newer one: theirs was gone.
+/// Regression: another client's object that looked like an earlier change of ours was replaced by our newer change and lost.
 #[tokio::test(start_paused = true)]
 async fn s449_an_object_that_looks_like_an_earlier_change_of_ours_is_not_replaced() {
     let world = World::new(options(Duration::ZERO));
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).always());
     let first = world.put("file", "first", Precondition::Absent).await.unwrap();
-    // It is tried, and does not get there.
+    // The change is tried and fails.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.put("file", "second", Precondition::Matches(first.etag)).await.unwrap();
     world.memory.put(&key("file"), "their".into(), PutOptions::default()).await.unwrap();
@@ -165,7 +166,8 @@ async fn s449_an_object_that_looks_like_an_earlier_change_of_ours_is_not_replace
     assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
 }
 
-/// A path too long for `lost+found` was stored over theirs, while the log said that the bucket's object stays.
+/// Regression: if a path was too long for `lost+found`, our object replaced theirs, while the message said that the bucket's
+/// object stays.
 #[tokio::test(start_paused = true)]
 async fn s450_ours_never_replaces_theirs_for_want_of_another_name() {
     let world = World::new(WritebackOptions { lost: Arc::new(|key, _| key.clone()), ..options(LATER) });
@@ -177,7 +179,7 @@ async fn s450_ours_never_replaces_theirs_for_want_of_another_name() {
     assert_eq!(read(&*world.writeback, "file").await.unwrap(), "ours");
 }
 
-/// With the policy `file-wins` theirs was copied onto itself and then replaced.
+/// Regression: with the policy `file-wins`, their object was copied onto itself and then replaced.
 #[tokio::test(start_paused = true)]
 async fn s450_theirs_is_not_replaced_without_a_copy() {
     let world = World::new(options(LATER));
@@ -193,7 +195,8 @@ async fn s450_theirs_is_not_replaced_without_a_copy() {
     assert_eq!(world.writeback.backlog().refused, 1);
 }
 
-/// An object longer than the log's disk got ENOSPC, and an empty file was left, while the log had long gone up.
+/// Regression: an object longer than the log's disk failed with ENOSPC and left an empty file, although the log had been
+/// uploaded long before.
 #[tokio::test]
 async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
     let disk = servers::SmallDisk::with_room_for(30 << 20);
@@ -213,8 +216,8 @@ async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
     assert_eq!(contents(&memory).await.len(), 2);
 }
 
-/// A GET of an object whose new attributes waited answered NotFound once another client had replaced the object (world of both
-/// sides 2006722).
+/// Regression: a GET of an object with waiting new attributes returned NotFound after another client had replaced the object
+/// (world of both sides 2006722).
 #[tokio::test]
 async fn what_others_stored_under_new_attributes_that_wait_is_read() {
     let world = World::new(options(LATER));

@@ -1,5 +1,4 @@
-//! One request to who gives credentials: one attempt with a time limit. Trying again is left to the calls that need the
-//! credentials.
+//! HTTP requests to credential providers: one attempt with a time limit. Calls that need the credentials retry.
 
 use super::CredentialsError;
 use crate::s3::connect;
@@ -15,44 +14,44 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest answer that is read, in bytes: a session token has some kilobytes at most.
+/// Maximum length of a response in bytes; a session token has a few kilobytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// What providers need of the world.
+/// The context of providers.
 #[derive(Debug)]
 pub(in crate::s3) struct World {
-    /// More certificates to trust, in a PEM file.
+    /// A PEM file of additional trusted certificates.
     pub(in crate::s3) ca_bundle: Option<PathBuf>,
     pub(in crate::s3) clock: Arc<dyn Clock>,
 }
 
-/// What is asked.
+/// A request to a provider.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// For a connection, and for the whole.
+    /// Time limits of connecting and of the whole exchange.
     pub(super) within: (Duration, Duration),
 }
 
-/// Why there is no answer.
+/// The error of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) reason: String,
     pub(super) may_pass: bool,
-    /// The answer's status; `None` without one.
+    /// The status of the response; `None` without a response.
     pub(super) status: Option<StatusCode>,
 }
 
 impl Trouble {
-    /// What no second attempt changes.
+    /// Makes a permanent error.
     pub(super) fn lasting(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), may_pass: false, status: None }
     }
 
-    /// What a second attempt may change.
+    /// Makes a transient error.
     pub(super) fn passing(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), may_pass: true, status: None }
     }
@@ -66,7 +65,7 @@ impl Trouble {
     }
 }
 
-/// A document whose text makes no sense.
+/// Converts the reason why a document is malformed.
 impl From<String> for Trouble {
     fn from(reason: String) -> Self {
         Self::lasting(reason)
@@ -79,7 +78,7 @@ impl Question {
         Ok(Self { method: Method::GET, uri, headers: HeaderMap::new(), body: Bytes::new(), within })
     }
 
-    /// Adds a header that is never shown.
+    /// Adds a header whose value is never shown.
     pub(super) fn secret(mut self, name: &'static str, value: &str) -> Result<Self, Trouble> {
         let mut value = HeaderValue::from_str(value)
             .map_err(|_| Trouble::lasting("a token with characters that no header can hold"))?;
@@ -88,7 +87,7 @@ impl Question {
         Ok(self)
     }
 
-    /// Sends it; the body of an answer without error.
+    /// Sends the request and returns the body of a successful response.
     pub(super) async fn send(self, world: &World) -> Result<Bytes, Trouble> {
         let (server, within) = (server_of(&self.uri), self.within.1);
         let asking = tokio::time::timeout(within, self.exchange(world));
@@ -114,7 +113,7 @@ impl Question {
     }
 }
 
-/// An answer that is an error. Of its document only code and message are told.
+/// Makes the error of an unsuccessful response, with only code and message of its document.
 fn refusal(server: &str, status: StatusCode, body: &[u8]) -> Trouble {
     let told = xml::error(body).map(|document| (document.code, document.message));
     let told = told.or_else(|| {
@@ -139,7 +138,7 @@ fn refusal(server: &str, status: StatusCode, body: &[u8]) -> Trouble {
     }
 }
 
-/// Scheme, host and port: the rest may hold what is nobody's business.
+/// Returns scheme, host and port of a URL, for messages: the other parts may be secret.
 pub(super) fn server_of(uri: &Uri) -> String {
     let port = uri.port().map_or(String::new(), |port| format!(":{port}"));
     format!("{}://{}{port}", uri.scheme_str().unwrap_or("http"), uri.host().unwrap_or_default())

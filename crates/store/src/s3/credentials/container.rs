@@ -1,4 +1,4 @@
-//! Credentials of a container: an agent beside it gives them (ECS, EKS Pod Identity, Greengrass).
+//! Credentials of a container, from the agent of ECS, EKS Pod Identity or Greengrass.
 
 use super::ask::{self, Question, Trouble, World};
 use super::{CredentialsError, Lease, Secret, document, web_identity};
@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The agent of ECS, to which relative URIs go.
+/// The agent of ECS, the base of relative URIs.
 const ECS: &str = "http://169.254.170.2";
 
-/// The agents of ECS and EKS, which may be asked in clear.
+/// The agents of ECS and EKS, for which plain HTTP is allowed.
 const AGENTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
 
 const WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
@@ -24,18 +24,19 @@ pub(super) struct Container {
 
 #[derive(Debug)]
 pub(super) enum Token {
-    /// In a file that somebody keeps fresh.
+    /// A file that another program keeps up to date.
     File(PathBuf),
     Text(Secret),
 }
 
 impl Container {
-    /// At a path of ECS's agent.
+    /// Makes a provider at a path of ECS's agent.
     pub(super) fn relative(path: &str, token: Option<Token>) -> Result<Self, CredentialsError> {
         Self::at("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", &format!("{ECS}{path}"), token)
     }
 
-    /// At a URL: whoever sets the variable must not be able to lead the token to another machine in clear.
+    /// Makes a provider at a URL. Refuses plain HTTP to other machines, so that the variable cannot make this client send the
+    /// token unencrypted.
     pub(super) fn full(url: &str, token: Option<Token>) -> Result<Self, CredentialsError> {
         Self::at("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, token)
     }
@@ -81,7 +82,7 @@ fn is_near(host: &str) -> bool {
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whoever knows the path can ask as well, so that it is not shown.
+/// Omits the path, which may be all that is needed to get the credentials.
 impl fmt::Debug for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Container").field("server", &ask::server_of(&self.url)).finish_non_exhaustive()

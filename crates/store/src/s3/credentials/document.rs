@@ -1,11 +1,12 @@
-//! The documents in which providers give credentials: JSON of one shape with different names, and the XML of STS.
+//! Parsing of the documents with which providers return credentials: JSON with provider-specific field names, and the XML
+//! of STS.
 
 use super::{Credentials, Lease};
 use crate::Timestamp;
 use crate::s3::{elements, xml};
 use serde_json::Value;
 
-/// How a document calls its fields.
+/// The field names of a JSON document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Names {
     pub(super) access_key: &'static str,
@@ -14,7 +15,7 @@ pub(super) struct Names {
     pub(super) ends: &'static str,
 }
 
-/// Of `credential_process` (AWS SDKs and Tools Reference Guide, "Process credential provider").
+/// The names of `credential_process` (AWS SDKs and Tools Reference Guide, "Process credential provider").
 pub(super) const PROCESS: Names = Names {
     access_key: "AccessKeyId",
     secret_key: "SecretAccessKey",
@@ -22,10 +23,10 @@ pub(super) const PROCESS: Names = Names {
     ends: "Expiration",
 };
 
-/// Of containers and instances.
+/// The names of containers and instances.
 pub(super) const METADATA: Names = Names { token: "Token", ..PROCESS };
 
-/// Of the SSO portal (GetRoleCredentials), inside `roleCredentials`.
+/// The names of the SSO portal (GetRoleCredentials), inside `roleCredentials`.
 pub(super) const SSO: Names = Names {
     access_key: "accessKeyId",
     secret_key: "secretAccessKey",
@@ -33,12 +34,12 @@ pub(super) const SSO: Names = Names {
     ends: "expiration",
 };
 
-/// JSON, or what is wrong with it; the text itself is never repeated.
+/// Parses JSON. The error never repeats the text.
 pub(super) fn json(text: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(text).map_err(|error| format!("no JSON: {error}"))
 }
 
-/// The credentials in an object.
+/// Reads the credentials in a JSON object.
 pub(super) fn lease(object: &Value, names: Names) -> Result<Lease, String> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let must = |name: &str| text(name).ok_or_else(|| format!("an answer without {name}"));
@@ -47,7 +48,7 @@ pub(super) fn lease(object: &Value, names: Names) -> Result<Lease, String> {
     Ok(Lease { credentials, ends: ends(object.get(names.ends), names.ends)? })
 }
 
-/// A moment as text (ISO 8601) or in milliseconds since 1970; nothing, empty or null: they do not end.
+/// Reads an expiry time: ISO 8601 text, or milliseconds since 1970. Missing, empty or null means no expiry.
 fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> {
     let unclear = || format!("an answer whose {name} is no moment");
     match value {
@@ -61,7 +62,7 @@ fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> 
     }
 }
 
-/// The credentials in an answer of STS to `action`.
+/// Reads the credentials in STS's response to `action`.
 pub(super) fn sts(body: &[u8], action: &str) -> Result<Lease, String> {
     let (mut access, mut secret, mut token, mut ends) = (None, None, None, None);
     let place = [&format!("{action}Response"), &format!("{action}Result"), "Credentials"];

@@ -1,11 +1,11 @@
-//! What files, programs and agents say about credentials: nothing of it is repeated in an error.
+//! Fuzz targets: files and documents with credentials, which errors must not repeat.
 
 use super::profile::{self, Section};
 use super::{document, process, sso};
 use crate::s3::Search;
 use std::collections::BTreeMap;
 
-/// Files of the AWS tools: what is read is written as a file that is read as the same, and a search in it ends.
+/// Parses files of the AWS tools, and checks that the sections survive writing and parsing, and that a search ends.
 pub(crate) fn files(text: &str) {
     let sections = profile::parse(text);
     let written: String = sections.iter().map(|(section, settings)| written(section, settings)).collect();
@@ -39,7 +39,7 @@ fn written(section: &Section, settings: &profile::Settings) -> String {
     heading + &lines.collect::<String>()
 }
 
-/// Whether writing needs no quotes, which the files do not have for everything.
+/// Returns whether a section can be written without quotes, which the format does not allow everywhere.
 fn is_plain(section: &Section, settings: &profile::Settings) -> bool {
     let (Section::Profile(heading) | Section::SsoSession(heading)) = section;
     let is_word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -49,7 +49,7 @@ fn is_plain(section: &Section, settings: &profile::Settings) -> bool {
             .all(|(name, value)| is_word(name) && value.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
-/// Documents of every kind that gives credentials.
+/// Parses a document as each kind of provider does.
 pub(crate) fn documents(body: &[u8]) {
     drop((process::read(body), sso::read(body), document::sts(body, "AssumeRole")));
     if let Ok(object) = document::json(body) {

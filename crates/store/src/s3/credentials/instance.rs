@@ -1,5 +1,5 @@
-//! Credentials of a machine: the instance metadata service, by sessions only (EC2 User Guide, "Use the Instance Metadata
-//! Service": IMDSv2). Requests without a session are what a fooled program can be made to send; they are never sent.
+//! Credentials of a machine, from the instance metadata service, by sessions only (EC2 User Guide, "Use the Instance
+//! Metadata Service": IMDSv2). Requests without a session, which server-side request forgery could use, are never sent.
 
 use super::ask::{Question, Trouble, World};
 use super::{CredentialsError, Lease, document};
@@ -10,15 +10,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Where it is, by IPv4 and IPv6.
+/// The service's URLs by IPv4 and IPv6.
 pub(super) const IPV4: &str = "http://169.254.169.254";
 pub(super) const IPV6: &str = "http://[fd00:ec2::254]";
 
-/// It is on the machine: what it does not answer at once it does not answer. Beyond a router (a container's bridge) the
-/// session's answer may not come because of its hop limit.
+/// Time limits; short, because the service is on the machine itself. Behind a router (a container's bridge), the
+/// response with the session may be lost because of its hop limit.
 const WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
-/// How long a session may last: it is used for one question.
+/// Lifetime of a session, which is used for one lookup only.
 const SESSION_SECS: &str = "60";
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -26,9 +26,9 @@ const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 #[derive(Debug)]
 pub(super) struct Instance {
     endpoint: Endpoint,
-    /// The places looked at before, where it is asked because nobody else is there.
+    /// The places searched before, if this provider is the last resort: then an absent service means "no credentials".
     last_of: Option<String>,
-    /// Whether it has given any: then its silence is a moment's.
+    /// Whether the service has returned credentials before: then its absence counts as a transient error.
     has_given: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ impl Instance {
     }
 }
 
-/// Whether no such service is there, or it gives no role to this machine.
+/// Returns whether there is no such service, or no role for this machine.
 fn is_absent(trouble: &Trouble) -> bool {
     matches!(trouble.status, None | Some(StatusCode::NOT_FOUND | StatusCode::FORBIDDEN))
 }
@@ -88,7 +88,7 @@ fn text(bytes: bytes::Bytes) -> Result<String, Trouble> {
     String::from_utf8(bytes.into()).map_err(|_| Trouble::lasting("an answer that is no text"))
 }
 
-/// The credentials in its answer, which may be an error with status 200.
+/// Reads the credentials in a response, which may be an error with status 200.
 fn read(answer: &[u8]) -> Result<Lease, Trouble> {
     let answer = document::json(answer)?;
     match answer.get("Code").and_then(Value::as_str) {

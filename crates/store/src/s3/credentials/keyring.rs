@@ -1,7 +1,8 @@
-//! The credentials in use, renewed in time.
+//! A cache of credentials that renews them before they expire.
 //!
-//! Invariants: at most one renewal runs at a time; nobody waits for one while what is held is still good; what a server
-//! calls ended is not used again. A renewal runs as a task of its own, so that it survives the request that began it.
+//! Invariants: at most one renewal runs at a time; no caller waits for a renewal while the cached credentials are valid;
+//! credentials that a server reports as expired are not used again. A renewal runs in a task of its own, so that it
+//! survives the request that began it.
 
 use super::ask::World;
 use super::provider::Provider;
@@ -12,30 +13,30 @@ use futures_util::future::{BoxFuture, Shared};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Renewal begins so long before the end, or in the last quarter of what is left if that is later; jitter adds up to
-/// half of it, so that a fleet started at once does not ask at once. Instances and containers have new credentials at
-/// least five minutes before the old ones end.
+/// Time before the expiry at which a renewal begins, or a quarter of the remaining lifetime if that is shorter. Jitter
+/// adds up to half of it, so that machines started together do not renew together. Instances and containers offer new
+/// credentials at least five minutes before the old credentials expire.
 const AHEAD: Duration = Duration::from_secs(5 * 60);
 const AHEAD_SHARE: u32 = 4;
 
-/// After a renewal that failed while the old credentials are good, the next begins after this.
+/// Delay of the next renewal after a failed renewal, while the old credentials are valid.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// So long a provider's failure answers everybody: many calls may need credentials at once.
+/// Time for which a provider's failure is cached: many calls may need credentials at once.
 const FAILURE_STANDS: Duration = Duration::from_secs(1);
 
-/// How a server's answer says that credentials have ended.
+/// How certain it is from a server's response that credentials have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::s3) enum Doubt {
-    /// In words.
+    /// The error code says so.
     Told,
-    /// Perhaps: answers to HEAD have no words, and a refusal may have other reasons.
+    /// A refusal may have other reasons: responses to HEAD have no error code.
     Guessed,
 }
 
 impl Doubt {
-    /// Credentials younger than this are not given up: new ones would be no better, and providers are not asked for
-    /// every refusal.
+    /// Returns the age below which credentials are kept: newly renewed credentials would be no better, and the provider must
+    /// not be called for every refusal.
     fn age_min(self) -> Duration {
         match self {
             Self::Told => Duration::from_secs(1),
@@ -46,7 +47,7 @@ impl Doubt {
 
 type Renewal = Shared<BoxFuture<'static, Result<Arc<Credentials>, CredentialsError>>>;
 
-/// Who signs, now.
+/// The credentials of a client, cached and renewed if they come from a provider.
 #[derive(Debug)]
 pub(in crate::s3) struct Keyring {
     source: CredentialsSource,
@@ -80,7 +81,7 @@ impl Keyring {
         Self { source, held: Arc::new(Held { world, entropy, state: Mutex::default() }) }
     }
 
-    /// The credentials to sign with now; `None` for anonymous requests.
+    /// Returns the current credentials, renewed if necessary; `None` for anonymous requests.
     pub(in crate::s3) async fn current(&self) -> Result<Option<Arc<Credentials>>, CredentialsError> {
         match &self.source {
             CredentialsSource::Anonymous => Ok(None),
@@ -89,7 +90,7 @@ impl Keyring {
         }
     }
 
-    /// Takes note that a server calls these ended; whether others may be had.
+    /// Reports that a server considers credentials expired. Returns whether [`Self::current`] may return other credentials.
     pub(in crate::s3) fn ended(&self, used: &Arc<Credentials>, doubt: Doubt) -> bool {
         if !matches!(self.source, CredentialsSource::Provider(_)) {
             return false;
@@ -134,7 +135,7 @@ impl Held {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The renewal that runs, or a new one.
+    /// Returns the running renewal, or begins one.
     fn renew(self: &Arc<Self>, provider: &Arc<Provider>, state: &mut State) -> Renewal {
         if let Some(running) = state.renewal.as_ref().filter(|running| running.peek().is_none()) {
             return running.clone();
@@ -172,7 +173,7 @@ impl Held {
         }
     }
 
-    /// What was given, if it has not ended already.
+    /// Checks that new credentials have not expired, and computes when to renew them.
     fn good(&self, lease: Lease, provider: &Provider, now: Timestamp) -> Result<Good, CredentialsError> {
         let renew_at = match lease.ends {
             Some(ends) if ends <= now => {

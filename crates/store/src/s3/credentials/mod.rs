@@ -1,12 +1,12 @@
-//! Who signs the requests, and where that is found.
+//! Credentials for signing requests: their sources, and the search for them.
 //!
-//! [`Search`] reads what there is (the environment comes as a function: only the cli reads it; the files of the AWS
-//! tools) and says who can give credentials: a [`Provider`]. A [`Keyring`](keyring::Keyring) asks it, keeps what it
-//! gave, and asks again in time. The order and the meaning of the settings are those of the AWS SDKs and Tools
-//! Reference Guide, "Standardized credential providers".
+//! [`Search`] reads the environment (passed as a function, because only the cli reads it) and the files of the AWS tools,
+//! and returns a [`Provider`]. A [`Keyring`](keyring::Keyring) gets credentials from the provider, caches them and renews
+//! them before they expire. Order and meaning of the settings follow the AWS SDKs and Tools Reference Guide,
+//! "Standardized credential providers".
 //!
-//! Refuses: to show a secret (not in `Debug`, not in an error, not in a command line), to ask anybody before the
-//! first request, to read the clock.
+//! This module never shows a secret (in `Debug`, an error or a command line), calls no provider before the first request,
+//! and does not read the machine's clock directly.
 
 mod ask;
 mod container;
@@ -34,7 +34,7 @@ use crate::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 
-/// An access key and its secret, and the token of a temporary session.
+/// An access key, its secret key, and the session token of temporary credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     access_key: String,
@@ -42,66 +42,66 @@ pub struct Credentials {
     session_token: Option<String>,
 }
 
-/// Why credentials could not be had. Every text is one line and holds no secret.
+/// The reason why there are no credentials. Every message is one line and contains no secret.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum CredentialsError {
-    /// No place has any; holds the places.
+    /// No credentials were found; contains the places searched.
     #[error(
         "no credentials: looked at {0}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ask for anonymous access"
     )]
     Missing(String),
-    /// A place has one half only, or something that is no credential.
+    /// Incomplete or malformed credentials or settings.
     #[error("{place}: {reason}")]
     Malformed {
         /// The file or variable.
         place: String,
-        /// What is wrong with it.
+        /// The error in the file or variable.
         reason: String,
     },
-    /// A profile that was asked for is in no file.
+    /// No file contains the requested profile.
     #[error("no profile '{name}' in {files}")]
     NoSuchProfile {
         /// The profile's name.
         name: String,
-        /// The files looked at.
+        /// The files searched.
         files: String,
     },
-    /// Who should give credentials does not.
+    /// A provider returned no credentials.
     #[error("no credentials from {provider}: {reason}")]
     Failed {
-        /// Who it is.
+        /// The provider.
         provider: String,
-        /// What is wrong, and what to do about it.
+        /// The reason, and what to do about it.
         reason: String,
-        /// Whether it may be otherwise a moment later.
+        /// Whether the error may be transient.
         may_pass: bool,
     },
 }
 
-/// Where a client's credentials come from.
+/// The source of a client's credentials.
 #[derive(Debug, Clone)]
 pub enum CredentialsSource {
     /// Requests are not signed.
     Anonymous,
-    /// The same for the client's whole life.
+    /// Fixed credentials, which are never renewed.
     Fixed(Arc<Credentials>),
-    /// Asked for when the first request is sent, and again before they end.
+    /// Credentials from a provider, requested for the first request and renewed before they expire.
     Provider(Arc<Provider>),
 }
 
-/// Credentials, and when they end by themselves.
+/// Credentials and their expiry time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lease {
     credentials: Credentials,
     ends: Option<Timestamp>,
 }
 
-/// A text that is never shown.
+/// A text that is never shown in messages.
 #[derive(Clone, PartialEq, Eq)]
 struct Secret(String);
 
 impl Credentials {
-    /// Credentials of these parts; they must be printable ASCII, as they travel in headers.
+    /// Makes credentials of their parts, which must be printable ASCII, because they are sent in headers.
     pub fn new(
         access_key: &str,
         secret_key: &str,
@@ -125,7 +125,7 @@ impl Credentials {
         })
     }
 
-    /// Credentials of two halves that must come together.
+    /// Makes credentials of optional parts; an access key without a secret key, or the reverse, is an error.
     fn pair(
         place: &str,
         access_key: Option<String>,
@@ -143,7 +143,7 @@ impl Credentials {
         }
     }
 
-    /// The public half.
+    /// Returns the access key, which is not secret.
     pub fn access_key(&self) -> &str {
         &self.access_key
     }
@@ -162,7 +162,7 @@ impl CredentialsError {
         Self::Malformed { place: place.to_owned(), reason: reason.to_owned() }
     }
 
-    /// Whether it may be otherwise a moment later.
+    /// Returns whether the error may be transient.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Failed { may_pass: true, .. })
     }

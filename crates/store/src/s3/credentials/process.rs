@@ -1,6 +1,6 @@
 //! A program that prints credentials: `credential_process` of a profile.
 //!
-//! Its command line and what it says on standard error may hold secrets, so that neither is repeated.
+//! Its command line and its standard error may contain secrets, so messages repeat neither.
 
 use super::ask::{Trouble, World};
 use super::{CredentialsError, Lease, document};
@@ -10,10 +10,10 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
-/// So long it may take: it may ask somebody.
+/// Time limit of the program, which may need to ask the user or a server.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The longest output, in bytes.
+/// Maximum length of the output, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 256 << 10;
 
 pub(super) struct Process {
@@ -53,7 +53,7 @@ impl Process {
     }
 }
 
-/// The credentials in what it printed.
+/// Reads the credentials in the program's output.
 pub(super) fn read(output: &[u8]) -> Result<Lease, String> {
     let object = document::json(output)?;
     if object.get("Version").and_then(Value::as_i64) != Some(1) {

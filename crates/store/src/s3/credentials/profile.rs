@@ -1,16 +1,16 @@
-//! `~/.aws/credentials` and `~/.aws/config`: INI files of the AWS tools.
+//! Parsing of `~/.aws/credentials` and `~/.aws/config`, the INI files of the AWS tools.
 
 use super::CredentialsError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The longest file that is read, in bytes.
+/// Maximum length of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The settings of one section, by lower-case name.
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// What a section of a file is about.
+/// The heading of a section.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
     /// `[name]` or `[profile name]`.
@@ -19,7 +19,7 @@ pub(super) enum Section {
     SsoSession(String),
 }
 
-/// All sections of the files; what the first file sets wins.
+/// All sections of the files. If both files have a setting, the first file wins.
 #[derive(Debug)]
 pub(super) struct Profiles {
     files: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub(super) struct Profiles {
 }
 
 impl Profiles {
-    /// Reads the files; one that cannot be read counts as empty.
+    /// Reads the files; an unreadable file counts as empty.
     pub(super) fn read(files: Vec<PathBuf>) -> Self {
         let mut sections = BTreeMap::<Section, Settings>::new();
         for text in files.iter().filter_map(|file| read_text(file)) {
@@ -41,7 +41,7 @@ impl Profiles {
         Self { files, sections }
     }
 
-    /// The named profile, which must exist, or the default one, which need not.
+    /// Returns the named profile, which must exist, or the default profile, which may be missing.
     pub(super) fn get(&self, name: Option<&str>) -> Result<Settings, CredentialsError> {
         let section = Section::Profile(name.unwrap_or("default").to_owned());
         match (self.sections.get(&section), name) {
@@ -57,7 +57,7 @@ impl Profiles {
         self.sections.get(&Section::SsoSession(name.to_owned()))
     }
 
-    /// The place, for an error's text.
+    /// Describes the location of a profile, for messages.
     pub(super) fn describe(&self, name: Option<&str>) -> String {
         format!("profile '{}' in {}", name.unwrap_or("default"), self.file_names())
     }
@@ -68,7 +68,7 @@ impl Profiles {
     }
 }
 
-/// A file's text, if it can be read and is not far too long.
+/// Reads a file, unless it is unreadable or too long.
 fn read_text(file: &Path) -> Option<String> {
     let len = std::fs::metadata(file).ok()?.len();
     if len > FILE_BYTES_MAX {
@@ -77,8 +77,8 @@ fn read_text(file: &Path) -> Option<String> {
     std::fs::read_to_string(file).ok()
 }
 
-/// The settings of every section; where a name comes twice, the last one counts. Nested settings (indented lines) are
-/// others' business.
+/// Parses the settings of every section; for a repeated name, the last value counts. Nested settings (indented lines) are
+/// ignored.
 pub(super) fn parse(text: &str) -> BTreeMap<Section, Settings> {
     let mut sections = BTreeMap::<Section, Settings>::new();
     let mut section = None;
@@ -96,14 +96,14 @@ pub(super) fn parse(text: &str) -> BTreeMap<Section, Settings> {
     sections
 }
 
-/// A comment after a value needs white space before it; a key may hold '#'.
+/// Removes a comment after a value. The comment must follow white space, because keys may contain '#'.
 fn without_comment(value: &str) -> &str {
     let mut blanks = value.match_indices([' ', '\t']);
     let comment = blanks.find(|(at, _)| value[at + 1..].starts_with(['#', ';']));
     comment.map_or(value, |(at, _)| &value[..at])
 }
 
-/// What a section's heading means; `None` for sections that are others' business (`services x`).
+/// Parses a section's heading; `None` for other kinds of sections (`services x`).
 fn heading(text: &str) -> Option<Section> {
     let text = text.trim();
     let unquoted = |name: &str| name.trim().trim_matches(['"', '\'']).to_owned();

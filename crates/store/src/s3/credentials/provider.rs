@@ -1,4 +1,4 @@
-//! Who can give credentials: a closed set.
+//! The providers of credentials.
 
 use super::ask::World;
 use super::container::Container;
@@ -9,7 +9,7 @@ use super::sso::Sso;
 use super::web_identity::WebIdentity;
 use super::{Credentials, CredentialsError, Lease};
 
-/// Who gives credentials when asked, made by [`Search`](super::Search).
+/// A provider of credentials, made by [`Search`](super::Search).
 #[derive(Debug)]
 pub struct Provider(pub(super) Kind);
 
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 }
 
 impl Provider {
-    /// Asks for credentials, once.
+    /// Gets credentials, in one attempt.
     pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
         match &self.0 {
             Kind::Fixed(credentials) => Ok(Lease { credentials: credentials.clone(), ends: None }),

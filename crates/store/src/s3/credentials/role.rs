@@ -1,4 +1,4 @@
-//! Roles: credentials of STS's AssumeRole for others that are had already (AWS Security Token Service API Reference).
+//! Credentials of a role, which STS's AssumeRole returns for other credentials (AWS Security Token Service API Reference).
 
 use super::ask::{Question, Trouble, World};
 use super::provider::Provider;
@@ -13,16 +13,16 @@ use std::time::Duration;
 
 const VERSION: &str = "2011-06-15";
 
-/// For a connection to STS, and for its answer.
+/// Time limits of connecting to STS and of the whole exchange.
 const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
 
-/// The session's name where nobody names one.
+/// The default session name.
 pub(super) const SESSION_NAME: &str = "tenon";
 
-/// A role, and who assumes it.
+/// A role, and the source of the credentials that assume it.
 #[derive(Debug)]
 pub(super) struct Role {
-    /// The profile that says so.
+    /// The profile that configures the role.
     pub(super) profile: String,
     pub(super) arn: String,
     pub(super) source: Box<Provider>,
@@ -40,14 +40,14 @@ pub(super) struct Sts {
 }
 
 impl Sts {
-    /// AWS's of the region, if no endpoint is given.
+    /// Makes a client of the given endpoint, or of AWS's endpoint in the region.
     pub(super) fn new(endpoint: Option<&str>, region: &str) -> Result<Self, CredentialsError> {
         let endpoint = Endpoint::given_or_aws(endpoint, "sts", region)
             .map_err(|error| CredentialsError::malformed("STS", &error.to_string()))?;
         Ok(Self { endpoint, region: region.to_owned() })
     }
 
-    /// Sends a form, signed if somebody is there to do so.
+    /// Sends a form, signed if there are credentials.
     pub(super) async fn ask(
         &self,
         action: &str,
@@ -89,7 +89,7 @@ fn form(action: &str, fields: &[(&str, &str)]) -> String {
 
 impl Role {
     pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
-        // A role's source may be a role.
+        // The source of a role may itself be a role.
         let source = Box::pin(self.source.lease(world)).await?;
         let duration = self.duration_secs.map(|secs| secs.to_string());
         let mut fields = vec![("RoleArn", self.arn.as_str()), ("RoleSessionName", &self.session_name)];

@@ -1,4 +1,4 @@
-//! Looking for who gives credentials, and for the settings beside them.
+//! The search for credentials, region and endpoint in the environment and the files of the AWS tools.
 
 use super::container::{self, Container};
 use super::instance::{self, Instance};
@@ -14,22 +14,22 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where to look for credentials and settings.
+/// The input of a search.
 pub struct Search<'a> {
-    /// Given by the user outright; wins over everything.
+    /// Credentials given by the user; they override all other sources.
     pub explicit: Option<Credentials>,
-    /// A profile named by the user; then the environment's keys and web identity are not looked at.
+    /// A profile named by the user. If set, keys and web identity in the environment are ignored.
     pub profile: Option<String>,
-    /// The region named by the user, which is where STS is asked.
+    /// The region named by the user, also used for STS.
     pub region: Option<String>,
     /// Reads an environment variable.
     pub env: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Who signs.
+    /// The source of credentials.
     pub credentials: CredentialsSource,
     /// The region, if the environment or the profile names one.
     pub region: Option<String>,
@@ -44,7 +44,7 @@ impl fmt::Debug for Search<'_> {
 }
 
 impl Search<'_> {
-    /// Looks in every place. Files are read at once; they are small and this happens once. Nobody is asked yet.
+    /// Searches all places. Reads files synchronously, because they are small and this happens once. Calls no provider.
     pub fn run(self) -> Result<Found, CredentialsError> {
         let named = self.profile.clone().or_else(|| self.var("AWS_PROFILE"));
         let profiles = Profiles::read(self.files());
@@ -83,13 +83,13 @@ impl Search<'_> {
         self.var("HOME").map(PathBuf::from).unwrap_or_default().join(".aws")
     }
 
-    /// A variable that is set to something.
+    /// Returns a variable that is set and not empty.
     fn var(&self, name: &str) -> Option<String> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 }
 
-/// The places in their order: environment, web identity, profile, container, instance.
+/// The search order: environment, web identity, profile, container, instance.
 struct Chain<'a> {
     search: &'a Search<'a>,
     profiles: &'a Profiles,
@@ -127,7 +127,7 @@ impl Chain<'_> {
         Ok(Some(WebIdentity { token_file, arn, session_name, sts }))
     }
 
-    /// Who gives credentials beside the program: a container's agent, the machine's.
+    /// Returns the container's agent, or the instance metadata service.
     fn of_machine(&self, named: Option<&str>) -> Result<Kind, CredentialsError> {
         if let Some(container) = self.container()? {
             return Ok(Kind::Container(container));
@@ -167,8 +167,8 @@ impl Chain<'_> {
         Ok(Instance::new(endpoint, last_of))
     }
 
-    /// Who gives the credentials of a profile; `None` if it names nobody. `above` are the profiles whose roles this one is
-    /// the source of.
+    /// Returns the provider of a profile; `None` if the profile has no credentials. `above` are the profiles whose roles use
+    /// this profile as their source.
     fn of_profile(&self, name: &str, above: &mut Vec<String>) -> Result<Option<Kind>, CredentialsError> {
         let settings = self.settings(name, above)?;
         let keys = || {
@@ -179,7 +179,7 @@ impl Chain<'_> {
                 settings.get("aws_session_token").cloned(),
             )
         };
-        // A profile that is its own source, and any other source, gives its keys, and not its role once more.
+        // A source profile (which may be the role's own profile) provides its keys, not its role.
         if !above.is_empty()
             && let Some(credentials) = keys()?
         {
@@ -199,13 +199,13 @@ impl Chain<'_> {
             .map(|command| Kind::Process(Process { profile: name.to_owned(), command: command.clone() })))
     }
 
-    /// The settings of the profile asked for, which may be nowhere, or of a source, which may not.
+    /// Returns a profile's settings. Only the default profile may be missing, and only if it is not a role's source.
     fn settings(&self, name: &str, above: &[String]) -> Result<Settings, CredentialsError> {
         let may_lack = above.is_empty() && name == "default";
         self.profiles.get(Some(name)).or_else(|error| if may_lack { Ok(Settings::new()) } else { Err(error) })
     }
 
-    /// The credentials of a profile with a `role_arn`.
+    /// Returns the provider of a profile with a `role_arn`.
     fn role_of(
         &self,
         name: &str,
@@ -284,7 +284,7 @@ impl Chain<'_> {
         }
     }
 
-    /// The SSO of a profile that has an account and a role there.
+    /// Returns the SSO provider of a profile that has an SSO account and role.
     fn sso(&self, name: &str, settings: &Settings) -> Result<Option<Sso>, CredentialsError> {
         let text =
             |settings: &Settings, key: &str| settings.get(key).filter(|text| !text.is_empty()).cloned();
@@ -332,7 +332,7 @@ mod tests {
         Search { explicit: None, profile: profile.map(str::to_owned), region: None, env: &env }.run()
     }
 
-    /// A search in these files; the default profile, or a named one.
+    /// Runs a search in these files, for the default profile or a named profile.
     fn in_files(
         credentials: &str,
         config: &str,

@@ -1,5 +1,5 @@
-//! IAM Identity Center: a token that `aws sso login` leaves in its cache, given to the portal for a role's credentials
-//! (AWS SDKs and Tools Reference Guide, "IAM Identity Center credential provider").
+//! Credentials of IAM Identity Center: the portal exchanges a token, which `aws sso login` stores in its cache, for a
+//! role's credentials (AWS SDKs and Tools Reference Guide, "IAM Identity Center credential provider").
 
 use super::ask::{Question, Trouble, World};
 use super::{CredentialsError, Lease, Secret, document};
@@ -17,7 +17,7 @@ const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_sec
 #[derive(Debug)]
 pub(super) struct Sso {
     pub(super) profile: String,
-    /// What the cache's file is called after: the session's name, or the start URL of a profile without one.
+    /// The session's name, or the start URL if the profile has no session. Determines the name of the cache file.
     pub(super) session: String,
     /// `~/.aws/sso/cache`.
     pub(super) cache: PathBuf,
@@ -57,7 +57,7 @@ impl Sso {
         Ok(token)
     }
 
-    /// The portal knows better than the cache whether the token still counts.
+    /// Adds advice to the error if the portal refused the token, which can happen before the expiry time in the cache.
     fn refused(&self, trouble: Trouble) -> Trouble {
         match trouble.status {
             Some(http::StatusCode::UNAUTHORIZED) => {
@@ -75,13 +75,13 @@ impl Sso {
     }
 }
 
-/// The name of the cache's file: SHA-1 in hexadecimal.
+/// Returns the name of the cache file: the SHA-1 of the session in hexadecimal.
 fn file_name(session: &str) -> String {
     let sum = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, session.as_bytes());
     format!("{}.json", crate::hex(sum.as_ref()))
 }
 
-/// The token in a file of the cache, and when it ends.
+/// Reads the token in a cache file, and its expiry time.
 pub(super) fn read(text: &[u8]) -> Result<(Secret, Timestamp), String> {
     let object = document::json(text).map_err(|error| format!("the cached login: {error}"))?;
     let field = |name: &str| object.get(name).and_then(Value::as_str);

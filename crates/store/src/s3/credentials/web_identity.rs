@@ -1,5 +1,5 @@
-//! Web identity: a token in a file that somebody else keeps fresh, given to STS's AssumeRoleWithWebIdentity for a role's
-//! credentials (as in pods of Kubernetes).
+//! Credentials of a web identity, as in pods of Kubernetes: STS's AssumeRoleWithWebIdentity exchanges a token, in a file
+//! that another program keeps up to date, for a role's credentials.
 
 use super::ask::{Trouble, World};
 use super::role::Sts;
@@ -7,7 +7,7 @@ use super::{CredentialsError, Lease};
 use std::fmt;
 use std::path::PathBuf;
 
-/// The longest token, in bytes (STS takes 20,000 characters).
+/// Maximum length of a token, in bytes (STS takes 20,000 characters).
 const TOKEN_BYTES_MAX: usize = 20_000;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl WebIdentity {
     }
 }
 
-/// A token that somebody keeps in a file, fresh.
+/// Reads a token from a file.
 pub(super) async fn read_token(file: &std::path::Path) -> Result<String, Trouble> {
     let text = tokio::fs::read_to_string(file).await;
     let text = text.map_err(|error| Trouble::passing(format!("cannot read {}: {error}", file.display())))?;
