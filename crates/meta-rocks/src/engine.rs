@@ -1,8 +1,8 @@
 //! The engine: opening, and the seam.
 
-use crate::apply::Applier;
+use crate::applier::Applier;
+use crate::engine_dir::{Files, Mark};
 use crate::error::OpenError;
-use crate::files::{Files, Mark};
 use crate::journal::{Journal, Records};
 use crate::options::RocksOptions;
 use crate::snapshot::Snapshot;

@@ -24,10 +24,10 @@
 //! Invariants: `synced <= head`, also across a crash; the record of the head is as new as every other record; log records
 //! up to the cut may be gone at any time and are never read.
 
-mod apply;
+mod applier;
 mod engine;
+mod engine_dir;
 mod error;
-mod files;
 mod group;
 mod journal;
 mod open_databases;

@@ -3,7 +3,7 @@
 //! Invariants: `synced <= head`; after a sync that failed every further sync and every further commit fails, since the
 //! kernel may have dropped the bytes although the next flush succeeds: nothing built on them could ever be durable.
 
-use crate::files::Mark;
+use crate::engine_dir::Mark;
 use crate::tables::Tables;
 use meta::{EngineError, Seqno};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! The persistent form: golden bytes, round trips, hostile bytes.
 
-use crate::ops;
+use crate::strategies;
 use meta::codec::{
     DecodeError, HeadRecord, InodeRecord, decode_dentry, decode_extent, decode_head, decode_inode,
     decode_log_record, decode_number, decode_op, decode_quota, encode_dentry, encode_extent, encode_head,
@@ -232,12 +232,12 @@ fn merges_commute() {
 
 prop_compose! {
     fn inode()(
-        kind in ops::kind(),
+        kind in strategies::kind(),
         numbers in any::<[u32; 5]>(),
         size_bytes in any::<u64>(),
         times in any::<[i64; 5]>(),
         home in prop::option::of((any::<u64>(), prop::collection::vec(1..=b'.' - 1, 1..255))),
-        extents in prop::collection::vec((any::<[u64; 3]>(), ops::stored()), 0..9),
+        extents in prop::collection::vec((any::<[u64; 3]>(), strategies::stored()), 0..9),
         target in prop::option::of(prop::collection::vec(any::<u8>(), 0..300)),
         exact in any::<bool>(),
     ) -> Inode {
@@ -272,7 +272,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn ops_come_back(op in ops::op(), now in any::<i64>(), uid in any::<u32>()) {
+    fn ops_come_back(op in strategies::op(), now in any::<i64>(), uid in any::<u32>()) {
         prop_assert_eq!(decode_op(&encode_op(&op)).unwrap(), op.clone());
         let ctx = Ctx { now: Timestamp(now), at: Moment { mount: now as u64, nanos: uid.into() }, uid, gid: !uid };
         prop_assert_eq!(decode_log_record(&encode_log_record(&ctx, &op)).unwrap(), (ctx, op));
@@ -285,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn extents_come_back([offset, len, object_offset] in any::<[u64; 3]>(), object in ops::stored()) {
+    fn extents_come_back([offset, len, object_offset] in any::<[u64; 3]>(), object in strategies::stored()) {
         let extent = Extent { offset, len, object, object_offset };
         prop_assert_eq!(decode_extent(offset, &encode_extent(&extent)).unwrap(), extent);
     }
@@ -303,7 +303,7 @@ proptest! {
 
     /// Damage that a disk or a bug would do: still no panic, also where nearly everything is right.
     #[test]
-    fn damaged_records_are_decoded_or_refused(op in ops::op(), inode in inode(), at in any::<usize>(), byte in any::<u8>()) {
+    fn damaged_records_are_decoded_or_refused(op in strategies::op(), inode in inode(), at in any::<usize>(), byte in any::<u8>()) {
         for record in [encode_op(&op), encode_inode(&inode)] {
             let mut damaged = record.clone();
             damaged[at % record.len()] = byte;

@@ -1,7 +1,7 @@
 //! Ops at the same time: they end as if one had come after the other, in the order of the log.
 
-use crate::ops;
 use crate::properties::{CTX, engine, outcome, replayed, table};
+use crate::strategies;
 use meta::{
     AttrChanges, BatchRecord, Commit, CommitError, Condition, Ctx, Engine, EngineError, FsError, Ino,
     KeyRange, Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow, Rows,
@@ -108,7 +108,7 @@ impl<F: Fn(usize) + Send + Sync> Engine for Before<F> {
 fn prepared(setup: &[(Ctx, Op)]) -> Arc<MemoryEngine> {
     let engine = engine();
     let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
-    for op in ops::prelude() {
+    for op in strategies::prelude() {
         namespace.commit(&CTX, &op).unwrap();
     }
     for (ctx, op) in setup {
@@ -160,9 +160,9 @@ proptest! {
     /// Whatever happens between any two steps of an op, it ends as if it had come before or after.
     #[test]
     fn an_op_is_one_moment(
-        setup in ops::sequence(12),
-        interrupted in ops::sequence(2),
-        meanwhile in ops::sequence(4),
+        setup in strategies::sequence(12),
+        interrupted in strategies::sequence(2),
+        meanwhile in strategies::sequence(4),
         at in 0..12usize,
     ) {
         interrupt(&setup, &interrupted[0], &meanwhile, at);
@@ -249,7 +249,7 @@ fn threads_keep_the_invariants() {
         let namespace = Namespace::new(Before::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
         for _ in 0..4 {
             let sequences: Vec<_> =
-                (0..4).map(|_| ops::sequence(200).new_tree(&mut runner).unwrap().current()).collect();
+                (0..4).map(|_| strategies::sequence(200).new_tree(&mut runner).unwrap().current()).collect();
             thread::scope(|scope| {
                 for sequence in sequences {
                     let namespace = &namespace;

@@ -1,6 +1,6 @@
 //! A namespace in memory and short ways to say things.
 
-use crate::ops;
+use crate::strategies;
 use meta::{
     Applied, Ctx, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, RenameHow, invariants,
 };
@@ -9,7 +9,7 @@ use store::Timestamp;
 
 pub(crate) fn ctx(now: i64) -> Ctx {
     let now = Timestamp(now);
-    Ctx { now, at: ops::at(now), uid: 1000, gid: 100 }
+    Ctx { now, at: strategies::at(now), uid: 1000, gid: 100 }
 }
 
 pub(crate) fn name(text: &str) -> Name {

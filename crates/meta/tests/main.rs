@@ -5,11 +5,11 @@
 mod acl;
 mod codec;
 mod concurrent;
-mod content;
 mod engines;
+mod extents;
 mod fixture;
-mod ops;
 mod properties;
 mod quotas;
 mod reference;
 mod rules;
+mod strategies;

@@ -1,7 +1,7 @@
 //! Random op sequences: against the naive file system, in batches, and replayed.
 
-use crate::ops;
 use crate::reference::{Changed, Node, Reference, without_fingerprint};
+use crate::strategies;
 use meta::{
     Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, Reader, Seqno,
     invariants, namespace,
@@ -78,11 +78,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn ops_mean_what_the_rules_say(sequence in ops::sequence(60)) {
+    fn ops_mean_what_the_rules_say(sequence in strategies::sequence(60)) {
         let engine = engine();
         let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
         let mut reference = Reference::new(namespace.inode(Ino::ROOT).unwrap());
-        let prelude = ops::prelude().into_iter().map(|op| (CTX, op));
+        let prelude = strategies::prelude().into_iter().map(|op| (CTX, op));
         for (ctx, op) in &prelude.chain(sequence).collect::<Vec<_>>() {
             let head = engine.head();
             let result = namespace.commit(ctx, op);
@@ -96,14 +96,14 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_equals_its_ops_one_by_one(sequence in ops::sequence(60), size in 1..30usize) {
+    fn a_batch_equals_its_ops_one_by_one(sequence in strategies::sequence(60), size in 1..30usize) {
         let (one, many) = (engine(), engine());
         let one_by_one = Namespace::new(one.clone(), &CTX).unwrap();
         let in_batches = Namespace::new(many.clone(), &CTX).unwrap();
-        let ops: Vec<Op> = ops::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
+        let ops: Vec<Op> = strategies::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
         for (at, batch) in ops.chunks(size).enumerate() {
             let now = Timestamp(1_000 + at as i64);
-            let ctx = Ctx { now, at: ops::at(now), ..CTX };
+            let ctx = Ctx { now, at: strategies::at(now), ..CTX };
             let expected: Vec<_> = batch.iter().map(|op| one_by_one.commit(&ctx, op)).collect();
             prop_assert_eq!(in_batches.commit_all(&ctx, batch).unwrap(), expected);
         }

@@ -1,7 +1,7 @@
 //! Quotas: what they count is what there is, whatever happens, and what has no room does not happen.
 
 use crate::fixture::{Fixture, name};
-use crate::ops;
+use crate::strategies;
 use meta::{
     AttrChanges, CommitError, Condition, Ctx, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment,
     Namespace, Op, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
@@ -164,10 +164,10 @@ proptest! {
 
     /// Whatever is done, the invariants hold after every step, and one says that each quota counts what there is.
     #[test]
-    fn usage_is_exact(steps in ops::sequence(60), of_root: bool, trees in proptest::collection::vec(2..8u64, 0..3)) {
+    fn usage_is_exact(steps in strategies::sequence(60), of_root: bool, trees in proptest::collection::vec(2..8u64, 0..3)) {
         let engine = Arc::new(MemoryEngine::default());
         let fs = Namespace::new(engine.clone(), &CTX).unwrap();
-        for op in ops::prelude() {
+        for op in strategies::prelude() {
             fs.commit(&CTX, &op).unwrap();
         }
         let (before, after) = steps.split_at(steps.len() / 2);

@@ -1,7 +1,7 @@
 //! A naive file system, written from the rules and not from the code: what ops mean, without tables, transactions or
 //! records. Slow and plain on purpose.
 
-use crate::ops;
+use crate::strategies;
 use meta::{
     Applied, AttrChanges, Content, Ctx, Extent, Fingerprint, FsError, Ino, Inode, Kind, Name, Observed, Op,
     RenameHow, Stored, Summary, XattrHow,
@@ -541,7 +541,7 @@ fn name_content(
     node.extents = content;
     let inode = &mut node.inode;
     inode.size_bytes = size_bytes;
-    inode.observed_at = ops::at(now);
+    inode.observed_at = strategies::at(now);
     if let Some(mtime) = mtime {
         inode.mtime = mtime;
         inode.ctime = inode.ctime.max(mtime);
@@ -579,6 +579,6 @@ fn blank(ino: Ino, kind: Kind, now: Timestamp) -> Inode {
         content: Content::EMPTY,
         target: None,
         exact: true,
-        observed_at: ops::at(now),
+        observed_at: strategies::at(now),
     }
 }

@@ -1,7 +1,7 @@
 //! The rules of each op, one by one.
 
 use crate::fixture::{Fixture, name};
-use crate::ops::at;
+use crate::strategies::at;
 use meta::{
     AttrChanges, Commit, Content, Engine, Extent, FsError, Ino, Kind, Moment, Observed, Op, RenameHow,
     Stored, schema,

@@ -1,6 +1,6 @@
 //! Dentry records: version, kind, inode number.
 
-use super::wire::{kind_from, kind_number};
+use super::primitives::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
 use crate::Dentry;
 

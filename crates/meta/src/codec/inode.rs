@@ -9,8 +9,8 @@
 //! Bit 7 of the flags: in place of the observed time, the number of the mount that observed and the nanoseconds since that
 //! mount began. Records without the bit have a wall-clock time there, which is not read: it orders nothing.
 
+use super::primitives::{kind_from, kind_number};
 use super::stored::{read_extent, read_stored, write_extent, write_stored};
-use super::wire::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
 use crate::engine::Value;
 use crate::{Content, Extent, Fingerprint, Ino, Inode, Moment, Summary};

@@ -12,9 +12,9 @@ mod inode;
 mod log;
 mod number;
 mod op;
+mod primitives;
 mod quota;
 mod stored;
-mod wire;
 
 pub use dentry::{decode_dentry, encode_dentry};
 pub use head::{HeadRecord, decode_head, encode_head};
@@ -25,8 +25,8 @@ pub use op::{decode_op, encode_op};
 pub use quota::{decode_quota, encode_quota};
 
 pub(crate) use inode::merge_inode;
+pub(crate) use primitives::{Sink, Source};
 pub(crate) use quota::merge_quota;
-pub(crate) use wire::{Sink, Source};
 
 /// Why bytes are not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,8 @@
 //! Ops: a version byte, a tag, the fields in the order of their declaration.
 
+use super::primitives::{kind_from, kind_number};
 use super::quota::{read_limits, write_limits};
 use super::stored::{read_etag, read_extent, read_stored, write_etag, write_extent, write_stored};
-use super::wire::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
 use crate::{AttrChanges, Extent, Ino, Moment, Name, Observed, Op, RenameHow, XattrHow};
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Attributes that change.
 
-use super::{content, records, xattr};
+use super::{extents, records, xattr};
 use crate::{Applied, AttrChanges, Ctx, FsError, Ino, Inode, Kind, Txn};
 use store::Timestamp;
 
@@ -31,7 +31,7 @@ pub(super) fn set(
             Kind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::Invalid("only a file's size can be set")),
         }
-        released = content::resize(txn, &mut inode, size_bytes)?;
+        released = extents::resize(txn, &mut inode, size_bytes)?;
         inode.mtime = changes.mtime.unwrap_or(ctx.now);
     }
     if changes.mode.is_some() {

@@ -4,7 +4,7 @@ use super::create::{add, blank};
 use super::records::{
     self, entry, links_of, load_entry, put_entry, require_dir, require_free, require_unused,
 };
-use super::{content, export, unlink, xattr};
+use super::{export, extents, unlink, xattr};
 use crate::{
     Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, Txn,
     schema,
@@ -44,7 +44,7 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
     if says_more(&before, seen) {
         learn(&mut inode, seen);
         let size_bytes = inode.size_bytes;
-        released = content::replace(txn, &mut inode, whole(seen, size_bytes), size_bytes)?;
+        released = extents::replace(txn, &mut inode, whole(seen, size_bytes), size_bytes)?;
         if !has_same_bytes(&before, seen) {
             // The attributes are those of the other object.
             export::forget(txn, ino)?;

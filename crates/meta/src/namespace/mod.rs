@@ -5,9 +5,9 @@
 
 mod apply;
 mod attr;
-mod content;
 mod create;
 mod export;
+mod extents;
 mod foreign;
 mod publish;
 mod quota;

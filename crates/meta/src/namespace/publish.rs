@@ -1,6 +1,6 @@
 //! Stored bytes become a file's content.
 
-use super::{content, records};
+use super::{extents, records};
 use crate::inode::{extents_fit, ranges_hold};
 use crate::{Applied, Ctx, Extent, FsError, Ino, Inode, Kind, Txn};
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub(super) fn publish(
         return Err(FsError::IsDirectory);
     }
     let mut inode = changed(ctx, &before, new.mtime);
-    let released = content::replace(txn, &mut inode, new.content.to_vec(), new.size_bytes)?;
+    let released = extents::replace(txn, &mut inode, new.content.to_vec(), new.size_bytes)?;
     save(txn, &before, inode, released)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn splice(
         return Err(FsError::Invalid("extents that overlap, are empty or reach beyond what they replace"));
     }
     let mut inode = changed(ctx, &before, new.mtime);
-    let released = content::splice(txn, &mut inode, ranges, new.content, new.size_bytes)?;
+    let released = extents::splice(txn, &mut inode, ranges, new.content, new.size_bytes)?;
     save(txn, &before, inode, released)
 }
 
@@ -73,7 +73,7 @@ fn save(
     txn: &mut impl Txn,
     before: &Inode,
     inode: Inode,
-    released: content::Released,
+    released: extents::Released,
 ) -> Result<Applied, FsError> {
     records::save(txn, Some(before), &inode)?;
     Ok(Applied { inode: Some(inode), released, ..Applied::default() })

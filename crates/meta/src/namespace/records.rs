@@ -1,6 +1,6 @@
 //! Records as ops see them: typed reads and writes through a [`Txn`].
 
-use super::{content, export, quota};
+use super::{export, extents, quota};
 use crate::codec::{decode_dentry, decode_extent, decode_inode, encode_dentry, encode_inode, encode_number};
 use crate::engine::{KeyRange, Value};
 use crate::{Dentry, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
@@ -30,7 +30,7 @@ fn complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode, FsErro
     Ok(record.summed(extents.collect::<Result<_, _>>()?))
 }
 
-/// Writes an inode over what it was before, `None` for a new one. Rows of its extents are not among it: see [`content`].
+/// Writes an inode over what it was before, `None` for a new one. Rows of its extents are not among it: see [`extents`].
 pub(super) fn save(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) -> Result<(), FsError> {
     quota::charge(txn, before, Some(after))?;
     if before.is_none() && after.is_dir() {
@@ -52,8 +52,8 @@ pub(super) fn group_for_entries(dir: &Inode) -> Option<u32> {
 }
 
 /// Removes an inode with everything that belongs to it. The op must depend on the inode. Returns the objects that were its own.
-pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<content::Released, FsError> {
-    let released = content::erase(txn, inode)?;
+pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<extents::Released, FsError> {
+    let released = extents::erase(txn, inode)?;
     delete_range(txn, &schema::xattrs(inode.ino))?;
     export::forget(txn, inode.ino)?;
     quota::charge(txn, Some(inode), None)?;
