@@ -1,4 +1,4 @@
-//! A namespace in memory and short ways to say things.
+//! A namespace in memory, with short forms of common ops.
 
 use crate::strategies;
 use meta::{
@@ -16,7 +16,7 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// A namespace whose time moves by one with every op.
+/// A namespace whose clock advances by one with every op.
 pub(crate) struct Fixture {
     pub(crate) engine: Arc<MemoryEngine>,
     pub(crate) namespace: Namespace,
@@ -34,7 +34,7 @@ impl Fixture {
         Timestamp(self.now.get())
     }
 
-    /// Applies an op and checks every invariant afterwards.
+    /// Applies an op and then checks all invariants.
     pub(crate) fn apply(&self, op: Op) -> Result<Applied, FsError> {
         self.now.set(self.now.get() + 1);
         let head = self.engine.head();

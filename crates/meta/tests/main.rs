@@ -1,4 +1,4 @@
-//! Tests of the namespace as its users see it.
+//! Tests of the namespace through its public interface.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
