@@ -29,7 +29,7 @@ pub struct Summary {
     pub extents: u64,
     /// Sum of their lengths, in bytes.
     pub data_bytes: u64,
-    /// Number of extents in the object at the path key.
+    /// Number of extents in the object at the path key (see [`Stored::key`]).
     pub at_path: u64,
     /// The object that [`Content::object`] returns.
     pub object: Stored,
@@ -40,7 +40,8 @@ pub struct Summary {
     pub has_counted_uses: bool,
 }
 
-/// A 128-bit identifier of a content, computed from its extents and length.
+/// A 128-bit identifier of a content: a hash of its extents and length, or after a change of a part, a hash of the previous
+/// fingerprint and the change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; Self::BYTES]);
 

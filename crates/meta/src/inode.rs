@@ -54,8 +54,8 @@ pub struct Inode {
     pub ctime: Timestamp,
     /// Time of creation.
     pub btime: Timestamp,
-    /// The primary name, directory and name: path naming derives the object key from it. At first it is the name the inode was
-    /// created with. `None` for the root and for orphans.
+    /// The primary name, as directory and name, from which path naming derives the object key. At first it is the name with which
+    /// the inode was created. `None` for the root and for orphans.
     pub home: Option<(Ino, Name)>,
     /// Where the content is stored.
     pub content: Content,

@@ -24,7 +24,7 @@ pub struct Ctx {
 /// [`FsError::NotDirectory`](crate::FsError::NotDirectory) if a parent is not a directory. The variants list further errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Creates the root directory. `Exists` if there is one.
+    /// Creates the root directory. Errors: `Exists` if there is one.
     Root {
         /// Permission bits.
         mode: u16,
@@ -33,16 +33,17 @@ pub enum Op {
         /// Group.
         gid: u32,
     },
-    /// Reserves the inode numbers `from..to` for the caller. `StaleBase` unless `from` is the first number that has not been leased.
+    /// Reserves the inode numbers `from..to` for the caller. Errors: `StaleBase` unless `from` is the first number that has not been
+    /// leased.
     Lease {
         /// The first number.
         from: Ino,
         /// The number after the last number.
         to: Ino,
     },
-    /// Creates an inode and its first name. `Exists` if the name is taken. In a set-group-id directory the new inode gets the
-    /// directory's group instead of `gid`, and a new directory also gets the set-group-id bit. In a directory with a default ACL
-    /// the new inode gets the permissions that both `mode` and the ACL grant; otherwise it gets `mode` without `umask`.
+    /// Creates an inode and its first name. In a set-group-id directory the new inode gets the directory's group instead of `gid`,
+    /// and a new directory also gets the set-group-id bit. In a directory with a default ACL the new inode gets the permissions that
+    /// both `mode` and the ACL grant; otherwise it gets `mode` without `umask`. Errors: `Exists` if the name is taken.
     Create {
         /// The directory.
         parent: Ino,
@@ -80,7 +81,7 @@ pub enum Op {
         /// Group.
         gid: u32,
     },
-    /// Gives an inode an additional name, or an orphan its first name. `Exists`, `IsDirectory`, `TooManyLinks`.
+    /// Gives an inode an additional name, or an orphan its first name. Errors: `Exists`, `IsDirectory`, `TooManyLinks`.
     Link {
         /// The inode.
         ino: Ino,
@@ -89,7 +90,7 @@ pub enum Op {
         /// The new name.
         name: Name,
     },
-    /// Removes a name of an inode that is not a directory. `IsDirectory`.
+    /// Removes a name of an inode that is not a directory. Errors: `IsDirectory`.
     Unlink {
         /// The directory.
         parent: Ino,
@@ -99,7 +100,7 @@ pub enum Op {
         keep: bool,
     },
     /// Makes another name of an inode its primary name, from which path naming derives the object key. The previous primary name
-    /// becomes an additional name. No times change. `NotFound` unless the name refers to the inode.
+    /// becomes an additional name. No times change. Errors: `NotFound` unless the name refers to the inode.
     HandOn {
         /// The inode.
         ino: Ino,
@@ -108,14 +109,14 @@ pub enum Op {
         /// The new primary name.
         name: Name,
     },
-    /// Removes an empty directory. `NotEmpty`, `NotDirectory`.
+    /// Removes an empty directory. Errors: `NotEmpty`, `NotDirectory`.
     Rmdir {
         /// The parent directory.
         parent: Ino,
         /// The name of the directory.
         name: Name,
     },
-    /// Renames an entry, by the rules of rename(2). `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `CrossesItself`.
+    /// Renames an entry, by the rules of rename(2). Errors: `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `CrossesItself`.
     Rename {
         /// Old directory and name.
         from: (Ino, Name),
@@ -126,8 +127,8 @@ pub enum Op {
         /// As in [`Op::Unlink`], for the replaced inode.
         keep: bool,
     },
-    /// Changes attributes, sets ctime to now, and changes an access ACL to agree with the mode. The size of a directory gives
-    /// `IsDirectory`, that of another inode that is not a file `Invalid`.
+    /// Changes attributes, sets ctime to now, and changes an access ACL to agree with the mode. Errors when the size is set:
+    /// `IsDirectory` for a directory, `Invalid` for other inodes that are not files.
     SetAttr {
         /// The inode.
         ino: Ino,
@@ -141,8 +142,9 @@ pub enum Op {
         /// The time of the last read.
         atime: Timestamp,
     },
-    /// Sets an extended attribute. `Exists` or `NoData` according to `how`; `Invalid` for a name or value that is too long, and for
-    /// an invalid [ACL](crate::acl). Setting an access ACL also sets the mode; an access ACL equivalent to the mode is not stored.
+    /// Sets an extended attribute. Setting an access [ACL](crate::acl) also sets the mode; an access ACL equivalent to the mode is not
+    /// stored. Errors: `Exists` or `NoData` according to `how`; `Invalid` for a name or value that is too long, and for an invalid
+    /// ACL.
     SetXattr {
         /// The inode.
         ino: Ino,
@@ -153,14 +155,14 @@ pub enum Op {
         /// Whether the attribute may, must or must not exist.
         how: XattrHow,
     },
-    /// Removes an extended attribute. `NoData`.
+    /// Removes an extended attribute. Errors: `NoData`.
     RemoveXattr {
         /// The inode.
         ino: Ino,
         /// The attribute's name.
         name: Box<[u8]>,
     },
-    /// Replaces the whole content of an inode by stored objects. `StaleBase` if the current object's etag is not `base`.
+    /// Replaces the whole content of an inode by stored objects. Errors: `StaleBase` if the current object's etag is not `base`.
     Publish {
         /// The inode.
         ino: Ino,
@@ -175,7 +177,7 @@ pub enum Op {
         mtime: Option<Timestamp>,
     },
     /// Replaces the content of some ranges of a file by stored objects. The other content stays, up to the new size.
-    /// `IsDirectory`; `Invalid` for other inodes that are not files.
+    /// Errors: `IsDirectory`; `Invalid` for other inodes that are not files.
     Splice {
         /// The inode.
         ino: Ino,
@@ -189,7 +191,7 @@ pub enum Op {
         /// As in [`Op::Publish`].
         mtime: Option<Timestamp>,
     },
-    /// Creates an inode for a foreign object or common prefix that was observed. `Exists` if the name is taken.
+    /// Creates an inode for a foreign object or common prefix that was observed. Errors: `Exists` if the name is taken.
     Import {
         /// The directory.
         parent: Ino,
@@ -200,17 +202,17 @@ pub enum Op {
         /// The observation.
         seen: Observed,
     },
-    /// Updates an inode after an observation of a foreign change, or of more information about the same object. `Late` if the inode
-    /// was changed or observed at or after `looked_at`, unless headers add authoritative attributes of the same bytes. `Invalid` if a
-    /// directory would become another type of inode or the reverse.
+    /// Updates an inode after an observation of a foreign change, or of more information about the same object. Errors: `Late` if the
+    /// inode was changed or observed at or after `looked_at`, unless headers add authoritative attributes of the same bytes; `Invalid`
+    /// if a directory would become another type of inode or the reverse.
     Refresh {
         /// The inode.
         ino: Ino,
         /// The observation.
         seen: Observed,
     },
-    /// Removes a name whose object another client has deleted. `NotEmpty` for a directory with entries; `Late` if the inode was
-    /// changed or observed at or after `looked_at`.
+    /// Removes a name whose object another client has deleted. Errors: `NotEmpty` for a directory with entries; `Late` if the inode
+    /// was changed or observed at or after `looked_at`.
     Vanish {
         /// The directory.
         parent: Ino,
@@ -221,8 +223,8 @@ pub enum Op {
         /// As in [`Op::Unlink`].
         keep: bool,
     },
-    /// Removes a name and its inode from the tables only; observing the bucket restores them. No times change. `NotEmpty` for a
-    /// directory with entries, `Invalid` for an inode with several names.
+    /// Removes a name and its inode from the tables only; a later observation of the bucket adds them again. No times change. Errors:
+    /// `NotEmpty` for a directory with entries, `Invalid` for an inode with several names.
     Evict {
         /// The directory.
         parent: Ino,
@@ -230,8 +232,8 @@ pub enum Op {
         name: Name,
     },
     /// Sets or removes the quota of the tree below a directory; the root's quota applies to the whole volume. Must be committed by
-    /// [`Namespace::set_quota`](crate::Namespace::set_quota). `NotDirectory`; `NoData` if there is no quota to remove; `Invalid` for a
-    /// tree within another tree, and for a tree with files that also have names outside of it.
+    /// [`Namespace::set_quota`](crate::Namespace::set_quota). Errors: `NotDirectory`; `NoData` if there is no quota to remove; `Invalid`
+    /// for a tree within another tree, and for a tree with files that also have names outside of it.
     ///
     /// Afterwards, ops that would exceed the quota fail with `OverQuota` or `VolumeFull`, and ops after which an inode would be in
     /// two trees fail with `OtherTree`.
@@ -254,7 +256,7 @@ pub enum Op {
         /// The number of the exported change, from [`Namespace::waiting_export`](crate::Namespace::waiting_export).
         change: u64,
     },
-    /// Removes an orphan, after its last handle was closed. `NotFound` unless the inode is an orphan.
+    /// Removes an orphan, after its last handle was closed. Errors: `NotFound` unless the inode is an orphan.
     Purge {
         /// The orphan.
         ino: Ino,
