@@ -1,4 +1,4 @@
-//! Detection of damage, and open_error to open directories that must not be opened.
+//! Detection of damage, and refusal to open directories that must not be opened.
 
 use crate::fixture::{copy_files, invert_byte, largest_file, open, options, put, table, try_open};
 use meta::{Commit, Engine, EngineError, Reader, schema};

@@ -109,7 +109,7 @@ impl<'a> Decoder<'a> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            found => Err(DecodeError::Tag { what: "flag", found }),
+            found => Err(DecodeError::Tag { what: "a flag", found }),
         }
     }
 
@@ -213,7 +213,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
 }
 
 pub(super) fn kind_from(number: u8) -> Result<Kind, DecodeError> {
-    KINDS.get(usize::from(number)).copied().ok_or(DecodeError::Tag { what: "kind", found: number })
+    KINDS.get(usize::from(number)).copied().ok_or(DecodeError::Tag { what: "an inode type", found: number })
 }
 
 #[cfg(test)]

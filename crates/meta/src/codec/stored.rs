@@ -75,7 +75,7 @@ pub(super) fn read_etag(decoder: &mut Decoder<'_>) -> Result<ETag, DecodeError> 
         TEXT => Ok(ETag::new(decoder.text()?)),
         HEX => Ok(ETag::new(&format!("{:032x}", read_hex(decoder)?))),
         HEX_PARTS => Ok(ETag::new(&format!("{:032x}-{}", read_hex(decoder)?, decoder.number_u32()?))),
-        found => Err(DecodeError::Tag { what: "etag", found }),
+        found => Err(DecodeError::Tag { what: "an etag", found }),
     }
 }
 

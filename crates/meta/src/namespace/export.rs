@@ -7,7 +7,7 @@
 use crate::codec::{decode_number, encode_number};
 use crate::{Applied, Ctx, FsError, Ino, Txn, schema};
 
-/// Records that an inode's attributes mark_waiting to be exported.
+/// Records that an inode's attributes wait to be exported.
 pub(super) fn mark_waiting(txn: &mut impl Txn, ctx: &Ctx, ino: Ino) -> Result<Applied, FsError> {
     let inode = schema::inode(ino);
     txn.peek(&inode)?.ok_or(FsError::NotFound)?;

@@ -123,7 +123,7 @@ fn change_quota_count(txn: &mut impl Txn, more: i64) -> Result<(), FsError> {
 }
 
 /// Sets or removes a quota. No other commits may happen meanwhile: the op does not depend on the inodes that it counts, which
-/// may be all.
+/// may be all inodes.
 pub(super) fn set(txn: &mut impl Txn, dir: Ino, limits: Option<Limits>) -> Result<Applied, FsError> {
     let inode = records::peek(txn, dir)?;
     if !inode.is_dir() {
